@@ -67,6 +67,7 @@ def main(argv: Sequence[str]) -> int:
         metavar="N",
         help="tasks for rows and purge (1000000)",
     )
+    parser.add_argument("--whole", action="store_true", help="purge: go on to the batch's end")
     options = parser.parse_args(argv)
     if options.names == [ROWS]:
         sys.stdout.write(rows.measure(options.tasks) + "\n")
@@ -79,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
         with sites() as place:
             return _shown(list(_told(metrics.measure(place, quick=options.quick))))
     alone = {LIMITS: limits.measure, QUOTAS: quotas.measure, TRACES: traces.measure}
-    alone |= {PURGE: partial(purge.measure, tasks=options.tasks)}
+    alone |= {PURGE: partial(purge.measure, tasks=options.tasks, whole=options.whole)}
     if len(options.names) == 1 and options.names[0] in alone:
         measure = alone[options.names[0]]
         with tempfile.TemporaryDirectory(prefix="docllm-bench-") as name:

@@ -26,7 +26,7 @@ from producer.tracing.opening import open_spans
 from producer.tracing.publications import PublicationTraces, TracedPublisher
 from producer.tracing.spans import Spans
 from schemas.clients.kafka import outage_of
-from schemas.errors import ConfigError, UnreachableError
+from schemas.errors import ConfigError, DocllmError, UnreachableError
 from schemas.ledger import migrations
 from schemas.ledger.database import TIMEOUT_S, Database, DatabaseError
 from schemas.ledger.errors import too_long
@@ -118,7 +118,11 @@ def open_database(
             make_file(config.data_dir / LEDGER_FILE)
     url = ledger_url(config)
     database = Database(url, connections=connections, timeout_s=timeout_s, reads_s=reads_s)
-    database.reach()
+    try:
+        database.reach()
+    except DocllmError:
+        database.close()
+        raise
     return database
 
 

@@ -35,16 +35,23 @@ class ConfigError(DocllmError):
 
 
 class UnreachableError(DocllmError):
-    """A server does not answer."""
+    """A server does not answer, or refuses the login: then `may_pass` is false."""
 
     exit_code = 3
     code = Code.SERVER_AWAY
+
+    def __init__(self, text: str, *, may_pass: bool = True) -> None:
+        super().__init__(text)
+        self.may_pass = may_pass
 
 
 class DeniedError(UnreachableError):
     """A server accepts the login but refuses a right; retrying does not help."""
 
     code = Code.SERVER_DENIES
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, may_pass=False)
 
 
 class UnsafeStateError(DocllmError):

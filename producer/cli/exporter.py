@@ -1,20 +1,21 @@
-"""`exporter`: serves the metrics of a group until it is stopped.
-
-Tested by tests/integration/test_exporter.py.
-"""
+"""`exporter`: serves the metrics of a group until it is stopped."""
 
 import argparse
 import asyncio
 import signal
+from contextlib import suppress
 from dataclasses import replace
+from typing import NoReturn
 
 from producer.app import opened
-from producer.metrics.exporter import Exporter
+from producer.metrics.exporter import EVERY_S, Exporter, GroupSource
 from producer.metrics.http_server import HttpServer
 from producer.metrics.scale import ScaleLimits
 from producer.screen.output import note
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, UnreachableError
 from schemas.ledger import migrations
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.outage import Outage
 from schemas.settings.config import Config
 
 
@@ -27,28 +28,46 @@ async def exporter(config: Config, options: argparse.Namespace) -> int:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with opened(config, options.group, check_topics=False, connections=1) as parts:
-        metrics = Exporter(
-            transactions=parts.transactions,
-            admin=parts.admin,
-            topics=parts.topics,
-            config=config,
-            wanted=ScaleLimits(
-                least=options.min_agents, most=options.max_agents, target_s=options.drain_target
-            ),
-            clock=parts.clock,
-            schema=migrations.own_revision(),
-        )
-        server = HttpServer(address=options.listen, pages=metrics.pages, token=config.http_token)
-        try:
-            shown = replace(options.listen, port=server.port)
-            note(f"metrics of group {options.group}: http://{shown}/metrics")
-            reading = asyncio.ensure_future(metrics.read_forever())
-            stopping = asyncio.ensure_future(stopped.wait())
-            await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
-            reading.cancel()
-            if reading.done() and not reading.cancelled():
-                reading.result()
-        finally:
-            server.close()
+    metrics = Exporter(
+        group=options.group,
+        config=config,
+        wanted=ScaleLimits(
+            least=options.min_agents, most=options.max_agents, target_s=options.drain_target
+        ),
+        clock=SystemClock(),
+        schema=migrations.own_revision(),
+    )
+    server = HttpServer(address=options.listen, pages=metrics.pages, token=config.http_token)
+    try:
+        shown = replace(options.listen, port=server.port)
+        note(f"metrics of group {options.group}: http://{shown}/metrics")
+        reading = asyncio.ensure_future(_read(metrics, config, options.group))
+        stopping = asyncio.ensure_future(stopped.wait())
+        await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+    finally:
+        server.close()
     return 0
+
+
+async def _read(metrics: Exporter, config: Config, group: str) -> NoReturn:
+    """Read the group until cancelled; first wait for its ledger.
+
+    An exporter that ended would leave Prometheus without the news that the ledger is away. Raises
+    UnreachableError and UnsafeStateError if waiting does not help.
+    """
+    outage = Outage(name="the ledger", clock=SystemClock())
+    while True:
+        try:
+            async with opened(config, group, check_topics=False, connections=1) as parts:
+                outage.answered()
+                await metrics.read_forever(
+                    GroupSource(parts.transactions, parts.admin, parts.topics)
+                )
+        except UnreachableError as error:
+            if not error.may_pass:
+                raise
+            outage.failed(error)
+            await asyncio.sleep(EVERY_S)

@@ -6,6 +6,7 @@ answer, the last reading is served; its timestamp shows its age.
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import orjson
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from producer.ledger.status import snapshot
 from producer.metrics.families import Reading, families
+from producer.metrics.family import gauge
 from producer.metrics.http_server import JSON, HttpAnswer, HttpPage, health
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Scale, ScaleLimits, scale
@@ -38,23 +40,28 @@ EVERY_S = 10.0
 FRESH_S = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class GroupSource:
+    """Where a group is read: its ledger, its bus, and the topics that it has there."""
+
+    transactions: Transactions
+    admin: TopicAdmin
+    topics: Topics
+
+
 class Exporter(Collector):
     """The metrics of one group."""
 
     def __init__(
         self,
         *,
-        transactions: Transactions,
-        admin: TopicAdmin,
-        topics: Topics,
+        group: str,
         config: Config,
         wanted: ScaleLimits,
         clock: Clock,
         schema: str,
     ) -> None:
-        self._transactions = transactions
-        self._admin = admin
-        self._topics = topics
+        self._group = group
         self._routes = RouteLabels(config.routes)
         self._slots, self._accounts = config.agent.slots, ProviderAccounts(config)
         self._wanted = wanted
@@ -72,29 +79,27 @@ class Exporter(Collector):
         """Return the pages that an HTTP server shows."""
         return {
             "/metrics": HttpPage(self._metrics),
-            f"/api/v1/groups/{self._topics.group}/scale": HttpPage(self._scale),
+            f"/api/v1/groups/{self._group}/scale": HttpPage(self._scale),
             "/livez": HttpPage(lambda: health(""), is_open=True),
             "/readyz": HttpPage(self._ready, is_open=True),
         }
 
-    async def read_forever(self) -> None:
+    async def read_forever(self, source: GroupSource) -> None:
         """Read the group every few seconds, until cancelled."""
         while True:
-            await self.read()
+            await self.read(source)
             await self._clock.sleep(EVERY_S)
 
-    async def read(self) -> None:
+    async def read(self, source: GroupSource) -> None:
         """Read the group once; keep the last reading if the ledger does not answer."""
         began_s = self._clock.now_s()
         try:
-            found = await self._transactions.read(
-                snapshot.read, self._topics.group, self._routes.label
-            )
+            found = await source.transactions.read(snapshot.read, self._group, self._routes.label)
         except (UnreachableError, DatabaseError) as error:
             self._tell(Code.EXPORTER_STALE, "the ledger cannot be read, the metrics are old", error)
             return
         self._told.discard(Code.EXPORTER_STALE)
-        backlogs, partitions = await self._of_bus()
+        backlogs, partitions = await self._of_bus(source)
         self._read_s = self._clock.now_s()
         took_s = self._read_s - began_s
         if found.oldest_order != self._order or not self._order:
@@ -108,22 +113,23 @@ class Exporter(Collector):
             order_seen_s=self._read_s - self._order_since_s,
         )
 
-    async def _of_bus(self) -> tuple[dict[str, Backlog], int | None]:
+    async def _of_bus(self, source: GroupSource) -> tuple[dict[str, Backlog], int | None]:
         """Return what waits by destination, and how many partitions the topic of tasks has.
 
         A bus that does not answer has neither.
         """
         found: dict[str, Backlog] = {}
         partitions = None
+        topics, admin = source.topics, source.admin
         try:
-            present = await self._admin.describe(self._topics.names)
-            if (tasks := present.get(self._topics.name(MAIN))) is not None:
+            present = await admin.describe(topics.names)
+            if (tasks := present.get(topics.name(MAIN))) is not None:
                 partitions = tasks.partitions
-            for destination in self._topics.destinations:
-                topic = self._topics.name(destination)
+            for destination in topics.destinations:
+                topic = topics.name(destination)
                 if topic in present and destination != "dlq":
-                    consumers = self._topics.consumer_group(destination)
-                    found[destination] = await self._admin.backlog(consumers, [topic])
+                    consumers = topics.consumer_group(destination)
+                    found[destination] = await admin.backlog(consumers, [topic])
         except UnreachableError as error:
             self._tell(Code.SERVER_AWAY, "the bus does not answer, its metrics are missing", error)
         else:
@@ -141,12 +147,18 @@ class Exporter(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of the last reading."""
+        """Yield the metrics of the last reading; before it, only those of the exporter itself."""
         build = GaugeMetricFamily(
             "docllm_build_info", "Versions of this exporter.", labels=("group", "version", "schema")
         )
-        build.add_metric((self._topics.group, VERSION, self._schema), 1)
+        build.add_metric((self._group, VERSION, self._schema), 1)
         yield build
+        yield gauge(
+            "docllm_ledger_up",
+            "Whether the ledger was read within the last minute.",
+            ("group",),
+            {(self._group,): not self._stale_because()},
+        )
         if self._reading is not None:
             # An old reading says nothing about how many agents there should be, as for `/scale`.
             scaled = None if self._stale_because() else self._scaled(self._reading)

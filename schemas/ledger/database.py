@@ -134,9 +134,9 @@ class Database:
     def reach(self) -> None:
         """Check that the server answers and takes statements of the size that docllm needs.
 
-        Raises UnreachableError if it does not answer, and UnsafeStateError if its packet limit is
-        too low. Such a server would end the connection at each large statement, as if it were lost,
-        and the statement would be retried for ever.
+        Raises UnreachableError if it does not answer or refuses the login, and UnsafeStateError if
+        its packet limit is too low. Such a server would end the connection at each large statement,
+        as if it were lost, and the statement would be retried for ever.
         """
         question = f"SELECT {LEAST_PACKET_BYTES}" if self.sqlite else "SELECT @@max_allowed_packet"
         try:
@@ -147,10 +147,12 @@ class Database:
             )
         except SQLAlchemyError as error:
             cause = _driver_error(error)
-            problem = "refuses the connection" if code(error) in _REFUSED else "does not answer"
+            is_refused = code(error) in _REFUSED
+            problem = "refuses the connection" if is_refused else "does not answer"
             setting = "DOCLLM_DATA_DIR" if self.sqlite else "DOCLLM_DATABASE_URL"
             raise UnreachableError(
-                f"the database {self.where} {problem}: {cause}; check {setting}"
+                f"the database {self.where} {problem}: {cause}; check {setting}",
+                may_pass=not is_refused,
             ) from None
         if packet < LEAST_PACKET_BYTES:
             raise UnsafeStateError(

@@ -11,15 +11,18 @@ from agent.reporting.metrics import AgentMetrics
 from producer.ledger.status.group_status import GroupStatus
 from producer.ledger.status.group_sums import GroupSums
 from producer.ledger.status.snapshot import Snapshot
+from producer.metrics.exporter import Exporter
 from producer.metrics.families import WAITS, Reading, families
 from producer.metrics.route_labels import RouteLabels
-from producer.metrics.scale import Scale, ScaleBound
+from producer.metrics.scale import Scale, ScaleBound, ScaleLimits
 from schemas.codes import Code
+from schemas.settings.config import Config
 from tests.faults.plan import KINDS
 from tests.integration.alert_scenes import PAGES, TICKETS
 from tests.servers.alertmanager import PACKAGE as ALERTMANAGER
 from tests.servers.process import program
 from tests.servers.prometheus import PACKAGE, faster
+from tests.support.clock import HandClock
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/prometheus/docllm.rules.yml"
@@ -105,9 +108,16 @@ def exported() -> set[str]:
     """Return the names of all metrics, without the endings of histograms."""
     nothing = Snapshot(GroupStatus("g", "l", (), (), 0), GroupSums(), {}, 0, 0, Counter())
     one = Scale(1, ScaleBound.NEED, 1, None, None)
+    exporter = Exporter(
+        group="g", config=Config(), wanted=ScaleLimits(), clock=HandClock(), schema="0"
+    )
     of_exporter = {
         f"{family.name}_total" if family.type == "counter" else family.name
-        for family in families(Reading(nothing, 1.0, 1.0), RouteLabels([]), one)
+        for source in (
+            exporter.collect(),
+            families(Reading(nothing, 1.0, 1.0), RouteLabels([]), one),
+        )
+        for family in source
     }
     agent = AgentMetrics(
         group="g",

@@ -9,10 +9,12 @@ from urllib.request import Request, urlopen
 import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import make_url
 
 from tests.integration.deployment import BATCH, Deployment
 from tests.integration.installations import repeated_on_embedded
 from tests.integration.programs import Program, until
+from tests.servers.process import free_port
 
 
 def started(deployment: Deployment, **environ: str) -> tuple[Program, str]:
@@ -22,7 +24,7 @@ def started(deployment: Deployment, **environ: str) -> tuple[Program, str]:
     )
     until(lambda: "/metrics" in program.err or not program.running, "the exporter to listen")
     assert program.running, program.err
-    return program, program.err.split()[-1].removesuffix("/metrics")
+    return program, next(word for word in program.err.split() if word.endswith("/metrics"))[:-8]
 
 
 def page(url: str, token: str = "") -> tuple[int, str]:
@@ -80,6 +82,40 @@ def test_the_metrics_are_what_the_ledger_says(deployment: Deployment) -> None:
     )
     program.signal(signal.SIGTERM)
     assert program.wait() == 0
+
+
+def test_it_serves_while_its_ledger_is_away(embedded: Deployment) -> None:
+    """Its start waits for the database, and the metrics say so; it ends as soon as it is asked."""
+    port = free_port()
+    program, url = started(
+        embedded,
+        DOCLLM_KAFKA_BOOTSTRAP=f"127.0.0.1:{port}",
+        DOCLLM_DATABASE_URL=f"mysql://docllm:secret@127.0.0.1:{port}/docllm",
+    )
+
+    until(lambda: "the ledger does not answer" in program.err, "the log to name the outage")
+    assert f"127.0.0.1:{port}" in program.err
+    assert "secret" not in program.err
+    assert samples(page(f"{url}/metrics")[1])["docllm_ledger_up", embedded.group] == 0
+    assert page(f"{url}/livez")[0] == HTTPStatus.OK
+    assert page(f"{url}/readyz")[0] == HTTPStatus.SERVICE_UNAVAILABLE
+    scale = page(f"{url}/api/v1/groups/{embedded.group}/scale")
+    assert scale[0] == HTTPStatus.SERVICE_UNAVAILABLE
+    program.signal(signal.SIGTERM)
+    assert program.wait() == 0
+
+
+def test_a_login_that_the_database_refuses_ends_it(on_kafka: Deployment) -> None:
+    """Waiting does not help against wrong settings."""
+    url = make_url(on_kafka.environ["DOCLLM_DATABASE_URL"]).set(password="wrong")  # noqa: S106
+
+    done = on_kafka.run(
+        *("producer", "exporter", "--group", on_kafka.group, "--listen", "127.0.0.1:0"),
+        DOCLLM_DATABASE_URL=url.render_as_string(hide_password=False),
+    )
+
+    assert done.code == 3, done
+    assert "refuses the connection" in done.err
 
 
 def test_other_machines_need_a_token(embedded: Deployment) -> None:

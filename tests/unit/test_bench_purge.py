@@ -7,19 +7,22 @@ from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
 from tests.contract.ledger_parts import LedgerDatabase
 
+TASKS = 6_000  # more than the purge deletes in its turns
+
 
 def test_it_compares_settles_beside_a_purge_with_settles_alone(tmp_path: Path) -> None:
-    """The batch is purged in turns while the worker settles, and both have figures."""
+    """Settles beside the purge, settles without it, and the rest of the purge have figures."""
     database = Database(f"sqlite:///{tmp_path / 'ledger.db'}")
     migrations.migrate(database)
     ledger = LedgerDatabase(database)
-    purge._fill(ledger, purge.OLD, purge.QUICK)
-    clock = purge.Turns(0.5, 4)
+    purge._fill(ledger, purge.OLD, TASKS)
+    clock = purge.Turns(0.3, 2)
 
-    figures = list(purge._measured(ledger, purge.QUICK, clock))
+    figures = list(purge._measured(ledger, TASKS, clock, whole=True))
 
-    assert [figure.goal for figure in figures] == [None, None, purge.GOAL, None]
+    assert [figure.goal for figure in figures] == [None, None, purge.GOAL, None, None]
     assert all(figure.value > 0 for figure in figures)
-    assert len(clock.rests) == 4
-    assert [row.purged_at for row in ledger.rows(tables.batch) if row.name == purge.OLD] == [None]
+    assert len(clock.rests) == 2
+    (old,) = (row for row in ledger.rows(tables.batch) if row.name == purge.OLD)
+    assert old.purged_at is not None
     database.close()

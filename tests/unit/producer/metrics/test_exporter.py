@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from producer.metrics.exporter import FRESH_S, Exporter
+from producer.metrics.exporter import FRESH_S, Exporter, GroupSource
 from producer.metrics.http_server import HttpServer
 from producer.metrics.scale import ScaleLimits
 from producer.ports import TopicState
@@ -45,11 +45,13 @@ class Bus:
         return {}
 
 
-def exporter(ledger: Any, bus: Any, clock: HandClock | None = None) -> Exporter:
+def source(ledger: Any, bus: Any) -> GroupSource:
+    return GroupSource(ledger, bus, Topics("g", ()))
+
+
+def exporter(clock: HandClock | None = None) -> Exporter:
     return Exporter(
-        transactions=ledger,
-        admin=bus,
-        topics=Topics("g", ()),
+        group="g",
         config=Config(),
         wanted=ScaleLimits(),
         clock=clock or HandClock(),
@@ -60,8 +62,8 @@ def exporter(ledger: Any, bus: Any, clock: HandClock | None = None) -> Exporter:
 def test_fifty_watchers_at_once_cost_one_reading() -> None:
     """They all get the same page; a page never reads the ledger."""
     ledger = Ledger()
-    metrics = exporter(ledger, Bus())
-    asyncio.run(metrics.read())
+    metrics = exporter()
+    asyncio.run(metrics.read(source(ledger, Bus())))
     address = Address("127.0.0.1", 0)
     with (
         closing(HttpServer(address=address, pages=metrics.pages, token=None)) as server,
@@ -83,8 +85,8 @@ def test_fifty_watchers_at_once_cost_one_reading() -> None:
 def test_an_old_reading_desires_no_number_of_agents() -> None:
     """An autoscaler that follows the metrics changes nothing then, as with `/scale`."""
     clock = HandClock()
-    metrics = exporter(Ledger(), Bus(), clock)
-    asyncio.run(metrics.read())
+    metrics = exporter(clock)
+    asyncio.run(metrics.read(source(Ledger(), Bus())))
     fresh = {family.name for family in metrics.collect()}
     asyncio.run(clock.sleep(FRESH_S + 1))
 
@@ -93,14 +95,32 @@ def test_an_old_reading_desires_no_number_of_agents() -> None:
     assert gone == {"docllm_agents_desired", "docllm_agents_desired_bound"}
 
 
+def test_the_ledger_is_up_while_its_reading_is_fresh() -> None:
+    """It is down before the first reading, and once the last one is old."""
+    clock = HandClock()
+    metrics = exporter(clock)
+
+    def up() -> float:
+        found = {family.name: family.samples for family in metrics.collect()}
+        (sample,) = found["docllm_ledger_up"]
+        assert sample.labels == {"group": "g"}
+        return sample.value
+
+    assert up() == 0
+    asyncio.run(metrics.read(source(Ledger(), Bus())))
+    assert up() == 1
+    asyncio.run(clock.sleep(FRESH_S + 1))
+    assert up() == 0
+
+
 def test_a_bus_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """Not at each reading; and again when it was back meanwhile."""
     ledger, bus = Ledger(), Bus()
-    metrics = exporter(ledger, bus)
+    metrics = exporter()
 
     for is_away in (True, True, False, True, True):
         bus.is_away = is_away
-        asyncio.run(metrics.read())
+        asyncio.run(metrics.read(source(ledger, bus)))
 
     assert ledger.readings == 5
     assert caplog.messages == ["the bus does not answer, its metrics are missing: away"] * 2

@@ -1,0 +1,63 @@
+"""`exporter` waits for its ledger, but not when waiting cannot help."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from producer.cli import exporter
+from producer.metrics.exporter import Exporter, GroupSource
+from producer.metrics.scale import ScaleLimits
+from schemas.errors import DeniedError, DocllmError, UnreachableError, UnsafeStateError
+from schemas.settings.config import Config
+from tests.support.clock import HandClock
+
+
+class Reads(Exception):  # noqa: N818 - the end of the test
+    """The exporter has begun to read."""
+
+
+class Metrics(Exporter):
+    """Reads nothing."""
+
+    async def read_forever(self, source: GroupSource) -> None:
+        assert source.topics == "topics"
+        raise Reads
+
+
+def read(monkeypatch: pytest.MonkeyPatch, failures: Iterator[DocllmError]) -> None:
+    """Read a ledger whose opening fails in these ways, and then works."""
+
+    @asynccontextmanager
+    async def opened(*_: object, **__: object) -> AsyncIterator[Any]:
+        if failure := next(failures, None):
+            raise failure
+        yield SimpleNamespace(transactions="transactions", admin="admin", topics="topics")
+
+    monkeypatch.setattr(exporter, "opened", opened)
+    monkeypatch.setattr(exporter, "EVERY_S", 0.0)
+    metrics = Metrics(
+        group="g", config=Config(), wanted=ScaleLimits(), clock=HandClock(), schema="0"
+    )
+    asyncio.run(exporter._read(metrics, Config(), "g"))
+
+
+def test_it_reads_once_the_ledger_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the ledger did not answer before."""
+    with pytest.raises(Reads):
+        read(monkeypatch, iter([UnreachableError("away")] * 3))
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [UnreachableError("refused", may_pass=False), DeniedError("no"), UnsafeStateError("old")],
+)
+def test_it_ends_when_waiting_cannot_help(
+    monkeypatch: pytest.MonkeyPatch, failure: DocllmError
+) -> None:
+    """A refused login, a missing right and another schema need a person."""
+    with pytest.raises(type(failure)):
+        read(monkeypatch, iter([failure]))
