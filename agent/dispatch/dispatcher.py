@@ -129,7 +129,7 @@ class Dispatcher:
             if delivery.lease is not None:
                 delivery.lease.running -= 1
             delivery.owner, delivery.lease = 0, None
-            self._counts.note(outcome, verdict, self._clock.now_s())
+            self._counts.note(outcome, verdict)
             self._follow_verdict(delivery, outcome, verdict)
         self._finisher.advance()
 

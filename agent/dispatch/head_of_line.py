@@ -44,7 +44,7 @@ class HeadOfLine:
         late = [
             delivery
             for delivery in self._partitions.blocking(self._limits.stuck_share)
-            if self._table.due_s(delivery) > now_s + LONG_S
+            if self._table.due_at_s(delivery) > now_s + LONG_S
         ]
         for delivery in dict.fromkeys(
             (*self._partitions.blocking(self._limits.finished_share), *late)

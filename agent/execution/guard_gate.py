@@ -34,7 +34,7 @@ class GuardGate:
         self._granted: set[int] = set()
         # By guard: how many tasks asked for a place since the last `replace`.
         self._asked: Counter[int] = Counter()
-        self._next_s = 0.0
+        self._next_at_s = 0.0
 
     def replace(self, raised: Iterable[Guard], look_tasks: Collection[int] = ()) -> None:
         """Replace the copy by what the ledger says now; `look_tasks` are the tasks of all looks."""
@@ -96,5 +96,5 @@ class GuardGate:
         moved.
         """
         now_s = self._clock.now_s()
-        self._next_s = max(now_s, self._next_s) + 1 / MOVES_PER_S
-        return self._next_s - now_s
+        self._next_at_s = max(now_s, self._next_at_s) + 1 / MOVES_PER_S
+        return self._next_at_s - now_s

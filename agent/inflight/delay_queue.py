@@ -82,7 +82,7 @@ class DelayQueue:
             if not deliveries:
                 del self._by_agent[agent_id]
 
-    def next_s(self) -> float | None:
+    def next_at_s(self) -> float | None:
         """Return when the next delivery is due."""
         return self._heap[0][0] if self._heap else None
 

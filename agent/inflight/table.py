@@ -227,7 +227,7 @@ class InFlightTable:
 
     def next_due_s(self) -> float | None:
         """Return when the next delivery of the delay queue is due."""
-        return self._delayed.next_s()
+        return self._delayed.next_at_s()
 
     def take_to_ask(self, now_s: float, limit: int) -> list[Delivery]:
         """Take deliveries to ask the ledger about; due ones of the delay queue come first."""
@@ -329,7 +329,7 @@ class InFlightTable:
             None if first.row is None or first.digest is None else first.digest == delivery.digest
         )
 
-    def due_s(self, delivery: Delivery) -> float:
+    def due_at_s(self, delivery: Delivery) -> float:
         """Return when the ledger is asked again about a delayed task, or 0."""
         first = self._by_task.get(delivery.task_id, delivery)
         return first.wake_at_s if first.state is DeliveryState.DELAYED else 0.0

@@ -32,7 +32,7 @@ class Duty:
         self._every_s = every_s
         self._kafka = kafka
         self._trouble = Outage(name=name, clock=clock, words=DUTY, patience_s=0)
-        self._due_s = clock.now_s() + every_s
+        self._due_at_s = clock.now_s() + every_s
 
     async def attempt(self, *args: object) -> None:
         """Do the work if it is due; log a failure, so that the next round tries again.
@@ -41,9 +41,9 @@ class Duty:
         next attempt.
         """
         now_s = self._clock.now_s()
-        if now_s < self._due_s:
+        if now_s < self._due_at_s:
             return
-        self._due_s = now_s + self._every_s
+        self._due_at_s = now_s + self._every_s
         try:
             await self._work(*args)
         except DeniedError:

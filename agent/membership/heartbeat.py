@@ -73,7 +73,7 @@ class Heartbeat:
 
     async def register(self) -> Lease:
         """Register a new incarnation."""
-        before_s = self._clock.now_s()
+        asked_at_s = self._clock.now_s()
         agent_id = await self._transactions.write(
             leases.register,
             self._name,
@@ -85,16 +85,16 @@ class Heartbeat:
         crash.reach("lease.registered")
         if self._locks is not None:
             self._locks.hold(agent_id)
-        self._leases.append(Lease(agent_id, before_s))
+        self._leases.append(Lease(agent_id, asked_at_s))
         return self.current
 
     async def run(self) -> None:
         """Send heartbeats until cancelled."""
         while True:
-            started_s = self._clock.now_s()
+            began_s = self._clock.now_s()
             has_answered = await self.beat_once()
             wait_s = leases.HEARTBEAT_S if has_answered else AGAIN_S
-            await self._clock.sleep(max(0.0, wait_s - (self._clock.now_s() - started_s)))
+            await self._clock.sleep(max(0.0, wait_s - (self._clock.now_s() - began_s)))
 
     async def beat_once(self) -> bool:
         """Renew every lease, and register a new incarnation if the current one is not good.
@@ -124,14 +124,14 @@ class Heartbeat:
         if lease.is_lost:
             self._retire(lease)
             return
-        before_s = self._clock.now_s()
+        asked_at_s = self._clock.now_s()
         # Noted here: the heartbeat of another lease may have waited for the ledger until now.
-        lease.was_late |= before_s - lease.beaten_at_s > HEARTBEAT_MAX_AGE_S
+        lease.was_late |= asked_at_s - lease.beaten_at_s > HEARTBEAT_MAX_AGE_S
         # Only the present incarnation carries the report.
         report = self._reported() if lease is self.current else ""
         alive = await self._write_beat(lease.agent_id, report)
         if alive:
-            lease.beaten_at_s = before_s
+            lease.beaten_at_s = asked_at_s
         else:
             lease.is_lost = True
         is_idle = lease.running == 0 and lease.hooks == 0

@@ -145,16 +145,16 @@ class MemoryWatch:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._last_s: float | None = None
+        self._last_at_s: float | None = None
         self._out = asyncio.Event()
 
     def note(self, error: BaseException) -> None:
         """Count a MemoryError, also inside a group of errors; ignore any other error."""
         if not any(isinstance(leaf, MemoryError) for leaf in leaf_errors(error)):
             return
-        now_s, last_s = self._clock.now_s(), self._last_s
-        self._last_s = now_s
-        if last_s is not None and now_s - last_s <= AGAIN_WITHIN_S:
+        now_s, last_at_s = self._clock.now_s(), self._last_at_s
+        self._last_at_s = now_s
+        if last_at_s is not None and now_s - last_at_s <= AGAIN_WITHIN_S:
             self._out.set()
 
     async def run(self) -> NoReturn:

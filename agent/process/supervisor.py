@@ -52,12 +52,12 @@ class Backoff:
 @dataclass(slots=True)
 class _ChildProcess:
     number: int
-    due_s: float | None  # when to start it; None while it runs, and forever once it is done
+    due_at_s: float | None  # when to start it; None while it runs, and forever once it is done
     process: "Popen[bytes] | None" = None
     report: LinePipe | None = None  # of its words and messages
     errors: LinePipe | None = None  # of its stderr, if the watch takes that
     words: set[Word] = field(default_factory=set)
-    started_s: float = 0.0
+    started_at_s: float = 0.0
     failures: int = 0
 
 
@@ -150,11 +150,11 @@ class Supervisor:
         return [child.process for child in self._children if child.process is not None]
 
     def _due(self) -> list[float]:
-        return [child.due_s for child in self._children if child.due_s is not None]
+        return [child.due_at_s for child in self._children if child.due_at_s is not None]
 
     def _pause_s(self) -> float | None:
         now_s = self._clock.now_s()
-        pauses_s = [max(0.0, due_s - now_s) for due_s in self._due()]
+        pauses_s = [max(0.0, due_at_s - now_s) for due_at_s in self._due()]
         if self._watch.tick_s is not None:
             pauses_s.append(self._watch.tick_s)
         return min(pauses_s, default=None)
@@ -186,8 +186,8 @@ class Supervisor:
     def _start_due(self) -> None:
         now_s = self._clock.now_s()
         for child in self._children:
-            if child.due_s is not None and child.due_s <= now_s:
-                child.started_s, child.due_s = now_s, None
+            if child.due_at_s is not None and child.due_at_s <= now_s:
+                child.started_at_s, child.due_at_s = now_s, None
                 self._start(child)
 
     def _start(self, child: _ChildProcess) -> None:
@@ -252,7 +252,7 @@ class Supervisor:
         """
         self._stopping = True
         for child in self._children:
-            child.due_s = None
+            child.due_at_s = None
         for process in self._running():
             os.kill(process.pid, number)
 
@@ -310,7 +310,7 @@ class Supervisor:
         """
         self._done = True
         for child in self._children:
-            child.due_s = None
+            child.due_at_s = None
 
     def _schedule_restart(self, child: _ChildProcess, reason: str) -> None:
         if self._done:
@@ -322,10 +322,10 @@ class Supervisor:
             )
             return
         now_s = self._clock.now_s()
-        is_well = now_s - child.started_s >= self._backoff.well_after_s
+        is_well = now_s - child.started_at_s >= self._backoff.well_after_s
         child.failures = 1 if is_well else child.failures + 1
         wait_s = self._backoff.wait_s(child.failures, self._jitter())
-        child.due_s = now_s + wait_s
+        child.due_at_s = now_s + wait_s
         log.warning(
             "agent %d %s; it starts again in %.1f s",
             child.number,

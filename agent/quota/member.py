@@ -209,19 +209,19 @@ class AgentQuota:
         self,
         request: QuotaRequest,
         answer: QuotaAnswer,
-        sent_s: float,
+        sent_at_s: float,
         now_s: float,
         *,
         by_share: bool = False,
     ) -> None:
-        """Apply the answer to a request that was first sent at `sent_s`.
+        """Apply the answer to a request that was first sent at `sent_at_s`.
 
         Recent grants of the share are reported to the store, which may have granted the same
         amounts to other agents. Older grants are not: those amounts would have gone unused.
         """
         for call, granted in zip(request.waiting, answer.granted, strict=True):
             if granted and self._has_rates:
-                self._grants.append(_Grant(sent_s + GRANT_LIVES_S, call.charge))
+                self._grants.append(_Grant(sent_at_s + GRANT_LIVES_S, call.charge))
                 if by_share:
                     self._granted_by_share.append(_Grant(now_s + OWN_LIVES_S, call.charge))
         while self._granted_by_share and (
@@ -230,7 +230,7 @@ class AgentQuota:
             grant = self._granted_by_share.popleft()
             if grant.until_s > now_s:
                 self._give_back(grant.charge, requests=1, sign=-1)
-        self._seats, self._seats_until_s = answer.seats or 0, sent_s + SEATS_LIVE_S
+        self._seats, self._seats_until_s = answer.seats or 0, sent_at_s + SEATS_LIVE_S
         self._paused_until_s = now_s + answer.paused_s
         self.accepted_share, self.agents, self.binding = (
             answer.accepted_share,

@@ -93,9 +93,9 @@ class QuotaSync:
             return
         self._redis.answered()
         self._failures, self._uses_share = 0, False
-        for (quota, (request, sent_s)), answer in zip(sent, answers, strict=True):
+        for (quota, (request, sent_at_s)), answer in zip(sent, answers, strict=True):
             del self._open[quota]
-            quota.apply_answer(request, answer, sent_s, self._clock.now_s())
+            quota.apply_answer(request, answer, sent_at_s, self._clock.now_s())
         self._wake_if_room(quota for quota, _ in sent)
 
     async def keep_to_share(self) -> None:

@@ -22,14 +22,14 @@ class GroupRun:
         self._first: Totals | None = None
         self._now = Totals()
         self._pace = PaceMeter()
-        self.began_s = self.moved_s = 0.0
+        self.began_s = self.changed_at_s = 0.0
 
     def see(self, totals: Totals, now_s: float) -> None:
         """Update the run with the present totals."""
         if self._first is None:
-            self._first, self.began_s, self.moved_s = totals, now_s, now_s
+            self._first, self.began_s, self.changed_at_s = totals, now_s, now_s
         elif totals != self._now:
-            self.moved_s = now_s
+            self.changed_at_s = now_s
         self._now = totals
         self._pace.see(self.done, now_s)
 

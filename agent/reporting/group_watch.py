@@ -32,7 +32,7 @@ class GroupWatch:
         self._totals = Totals()
         self._examples: dict[str, str] = {}
         self._notes: dict[str, str] = {}  # the code of each text
-        self._next_s = 0.0
+        self._next_at_s = 0.0
         # Lines of the agents would tear a bar.
         self.takes_errors = isinstance(view, BarView)
 
@@ -54,8 +54,8 @@ class GroupWatch:
     def tick(self) -> None:
         """Show the progress of now."""
         now_s = self._clock.now_s()
-        if self._run.begun and now_s >= self._next_s:
-            self._next_s = now_s + TICK_S / 2
+        if self._run.begun and now_s >= self._next_at_s:
+            self._next_at_s = now_s + TICK_S / 2
             self._view.show(self._run, self._totals, now_s)
 
     def log_summary(self) -> None:

@@ -22,7 +22,7 @@ class _ErrorKind:
     place: str
     first: str  # the task at which the traceback was logged
     text: str
-    logged_s: float
+    logged_at_s: float
     count: int = 1
 
     def line(self) -> str:
@@ -93,8 +93,8 @@ class HandlerErrors:
     def _count(self, kind: _ErrorKind, text: str, now_s: float) -> None:
         kind.count += 1
         kind.text = text
-        if now_s - kind.logged_s >= AGAIN_S:
-            kind.logged_s = now_s
+        if now_s - kind.logged_at_s >= AGAIN_S:
+            kind.logged_at_s = now_s
             log.warning("%s", kind.news(), extra={"code": Code.HANDLER_FAILS})
 
     def _note_other(self) -> None:

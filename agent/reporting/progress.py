@@ -68,7 +68,7 @@ class Progress:
         self._tell = tell
         self._first = first
         self._run = GroupRun(priced=priced)
-        self._said_s = float("-inf")
+        self._said_at_s = float("-inf")
 
     async def begin(self) -> None:
         """Note where the run begins: what is done already is not its work."""
@@ -163,13 +163,13 @@ class Progress:
         now_s = self._clock.now_s()
         if totals is not None:
             view.show(self._run, totals, now_s)
-        still_s = now_s - self._run.moved_s
-        is_due = still_s >= STILL_S and now_s - self._said_s >= STILL_S
+        still_s = now_s - self._run.changed_at_s
+        is_due = still_s >= STILL_S and now_s - self._said_at_s >= STILL_S
         if self._run.begun and self._run.open and is_due:
             await self._say_why(still_s)
 
     async def _say_why(self, still_s: float) -> None:
-        self._said_s = self._clock.now_s()
+        self._said_at_s = self._clock.now_s()
         try:
             waiting = await self._transactions.read(progress.waiting, self._group)
         except DatabaseError:
@@ -183,7 +183,7 @@ class Progress:
 
     async def _warn(self) -> None:
         """Log why work waits, when that begins and now and then while it lasts, and its end."""
-        warned: dict[tuple[str, str], float] = {}
+        warned_at_s: dict[tuple[str, str], float] = {}
         waits: set[tuple[str, str]] = set()
         while True:
             now_s = self._clock.now_s()
@@ -192,16 +192,16 @@ class Progress:
             due = [
                 sentence
                 for sentence in now
-                if now_s - warned.get(sentence.about, -WARN_S) >= WARN_S
+                if now_s - warned_at_s.get(sentence.about, -WARN_S) >= WARN_S
             ]
             if due:
-                self._said_s = now_s
+                self._said_at_s = now_s
                 for sentence in due:
                     # A limit that is used up is no trouble: its tasks go on each second.
                     is_trouble = sentence.urgency is not Urgency.ROUTE_LIMITED
                     level = logging.WARNING if is_trouble else logging.INFO
                     log.log(level, "%s", sentence.text, extra={"code": sentence.code})
-                    warned[sentence.about] = now_s
+                    warned_at_s[sentence.about] = now_s
                     if is_trouble:
                         waits.add(sentence.about)
             if waits and not any(sentence.about in waits for sentence in now):

@@ -13,11 +13,11 @@ AGAIN_S = 60.0  # between two lines about one class
 class _Class:
     count: int = 0
     told: int = 0
-    told_s: float = 0.0
+    told_at_s: float = 0.0
     example: str = ""
 
     def is_due(self, now_s: float) -> bool:
-        return self.count > self.told and (not self.told or now_s - self.told_s >= AGAIN_S)
+        return self.count > self.told and (not self.told or now_s - self.told_at_s >= AGAIN_S)
 
 
 class Retries:
@@ -42,7 +42,7 @@ class Retries:
         lines = []
         for name, kind in self._classes.items():
             if kind.is_due(now_s):
-                kind.told, kind.told_s = kind.count, now_s
+                kind.told, kind.told_at_s = kind.count, now_s
                 lines.append(
                     f"{counted(kind.count, 'attempt')} failed and will be made again, with "
                     f"{name}, such as: {one_line(kind.example)}; to test the LLM: "

@@ -128,7 +128,6 @@ class Counts:
     quarantined: int = 0
     # Attempts that began; some end before a call, for example if the document cannot be read.
     attempts: int = 0
-    last_settled_s: float | None = None
     # Topics without the id that `topics apply` stored; they are not read.
     unknown_topics: set[str] = field(default_factory=set)
     settings_refused: str = ""  # why changed settings are not used; empty if nothing was refused
@@ -140,7 +139,7 @@ class Counts:
         """Note why changed settings are not used; an empty text takes that back."""
         self.settings_refused = why
 
-    def note(self, outcome: Outcome, verdict: Verdict, now_s: float) -> None:
+    def note(self, outcome: Outcome, verdict: Verdict) -> None:
         """Count a settlement."""
         if verdict is Verdict.FENCED:
             self.fenced += 1
@@ -149,8 +148,6 @@ class Counts:
         else:
             name = _INSTEAD.get(verdict) or _NAMES[type(outcome)]
             setattr(self, name, getattr(self, name) + 1)
-            if name != "released":
-                self.last_settled_s = now_s
             if name == "dead" and isinstance(outcome, Dead | Snooze):
                 self.deaths.note(outcome.failure)
             if name == "retried" and isinstance(outcome, Retry):

@@ -61,14 +61,14 @@ class LineView:
 
     def __init__(self) -> None:
         self._said: Totals | None = None
-        self._next_s = 0.0
+        self._next_at_s = 0.0
 
     def show(self, run: GroupRun, totals: Totals, now_s: float) -> None:
         """Log a line if it is time."""
         if self._said is None:
-            self._said, self._next_s = totals, now_s + LINE_S
-        elif now_s >= self._next_s:
-            self._next_s = now_s + LINE_S
+            self._said, self._next_at_s = totals, now_s + LINE_S
+        elif now_s >= self._next_at_s:
+            self._next_at_s = now_s + LINE_S
             if totals.open or totals != self._said:
                 log.info("%s", run.line())
             self._said = totals

@@ -64,13 +64,13 @@ class RouteClients:
             raise
         return PreparedClients(clients, made)
 
-    def apply(self, prepared: "PreparedClients", idle_s: float) -> None:
+    def apply(self, prepared: "PreparedClients", idle_from_s: float) -> None:
         """Use these clients for calls from now on.
 
-        By `idle_s`, all calls of the previous clients have ended.
+        By `idle_from_s`, all calls of the previous clients have ended.
         """
         self._retired += [
-            (client, idle_s)
+            (client, idle_from_s)
             for identity, client in self._clients.items()
             if identity not in prepared.clients
         ]
@@ -78,8 +78,10 @@ class RouteClients:
 
     async def close_retired(self, now_s: float) -> None:
         """Close the clients that no route has any more, once their calls have ended."""
-        due = [client for client, idle_s in self._retired if idle_s <= now_s]
-        self._retired = [(client, idle_s) for client, idle_s in self._retired if idle_s > now_s]
+        due = [client for client, idle_from_s in self._retired if idle_from_s <= now_s]
+        self._retired = [
+            (client, idle_from_s) for client, idle_from_s in self._retired if idle_from_s > now_s
+        ]
         for error in await _closed(due):
             log.warning("a client that is not used any more did not close: %r", error)
 

@@ -94,10 +94,10 @@ class ConcurrencyLimit:
         if self._mode is not _Mode.LIMITED:
             return inf
         rate = PACE * self._level.calls / self._times.usual_s
-        since_s = now_s - self._filled_at_s
-        if since_s > 0:
-            most = 1 + rate * max(BURST_S, min(since_s, self._times.usual_s))
-            self._tokens = min(most, self._tokens + rate * since_s)
+        passed_s = now_s - self._filled_at_s
+        if passed_s > 0:
+            most = 1 + rate * max(BURST_S, min(passed_s, self._times.usual_s))
+            self._tokens = min(most, self._tokens + rate * passed_s)
             self._filled_at_s = now_s
         return self._tokens
 

@@ -37,7 +37,7 @@ class ProbeSchedule:
     def __init__(
         self, *, times: AnswerTimes, timeout_s: float, park_s: float, jitter: Callable[[], float]
     ) -> None:
-        self.next_s = 0.0
+        self.next_at_s = 0.0
         self._interval_s = FIRST_S
         self.running = False
         self.started = 0
@@ -86,7 +86,7 @@ class ProbeSchedule:
 
     def _wait(self, now_s: float) -> None:
         varied_s = self._interval_s * (1 + self._spread * (2 * self._jitter() - 1))
-        self.next_s = now_s + min(self._longest_s, varied_s)
+        self.next_at_s = now_s + min(self._longest_s, varied_s)
 
     # ---- whose turn it is
 
@@ -104,19 +104,19 @@ class ProbeSchedule:
         return now_s - self._wanted_at_s <= WANTED_S
 
     def _due(self, now_s: float) -> bool:
-        return not self.running and self.next_s <= now_s < self._granted_until_s
+        return not self.running and self.next_at_s <= now_s < self._granted_until_s
 
     # ---- sharing: one of the agents that stopped together has the turn to probe
 
     def note_turn(self, now_s: float, until_s: float) -> None:
         """Take the turn: one probe before `until_s`. An expired turn is not renewed."""
         if not self.running:
-            self.next_s, self._granted_until_s = min(self.next_s, now_s), until_s
+            self.next_at_s, self._granted_until_s = min(self.next_at_s, now_s), until_s
 
-    def wait_for_turn(self, next_s: float) -> None:
-        """Wait for a turn until `next_s`: another agent has it, or it is too early."""
+    def wait_for_turn(self, next_at_s: float) -> None:
+        """Wait for a turn until `next_at_s`: another agent has it, or it is too early."""
         if not self.running:
-            self.next_s, self._granted_until_s = next_s, _NEVER
+            self.next_at_s, self._granted_until_s = next_at_s, _NEVER
 
     def probe_without_turn(self, from_s: float | None = None) -> None:
         """Let this agent probe without a turn, because it is alone with its route.
@@ -125,7 +125,7 @@ class ProbeSchedule:
         """
         self._granted_until_s = _ALWAYS
         if from_s is not None:
-            self.next_s = min(self.next_s, from_s)
+            self.next_at_s = min(self.next_at_s, from_s)
 
     def has_turn(self, now_s: float) -> bool:
         """Return whether a turn was granted and is neither used nor over."""

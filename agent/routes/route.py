@@ -77,7 +77,7 @@ class Route:
         self.name = name
         self.state = RouteState.OPEN
         self.reason = ""
-        self.since_s = self.used_s = float("-inf")
+        self.changed_at_s = self.used_at_s = float("-inf")
         self.generation = 0
         self._times = AnswerTimes()
         self.probes = ProbeSchedule(
@@ -142,7 +142,7 @@ class Route:
 
     def admit(self, task_id: int, now_s: float) -> Ticket | None:
         """Return the permission to start a task's call now; None if there is no room any more."""
-        self.used_s = now_s
+        self.used_at_s = now_s
         if self.stopped:
             return self._probe(task_id, now_s) if self.probes.task_due(now_s) else None
         allowed = self._limit.allowed(now_s)
@@ -267,7 +267,7 @@ class Route:
         elif self.stopped:
             self._circuit.report(now_s, failed=False)
         elif self._locked >= (
-            self._longest_run if self._answered_from_s > self.since_s else LOCKED_RUN
+            self._longest_run if self._answered_from_s > self.changed_at_s else LOCKED_RUN
         ):
             self.stop(now_s, evidence.reason, parked=True)
 
@@ -298,10 +298,12 @@ class Route:
             self._log_stop()
         else:
             log.info(
-                "route %s takes calls again, after %.0f s", self.name, self._now_s - self.since_s
+                "route %s takes calls again, after %.0f s",
+                self.name,
+                self._now_s - self.changed_at_s,
             )
             self.state, self._locked, self.reason = RouteState.OPEN, 0, ""
-        self.since_s = self._now_s
+        self.changed_at_s = self._now_s
 
     def _log_stop(self) -> None:
         if self.parked:
@@ -360,7 +362,7 @@ class Route:
         That is 0 if it takes calls or a probe is due.
         """
         if self.stopped:
-            return max(0.0, self.probes.next_s - now_s)
+            return max(0.0, self.probes.next_at_s - now_s)
         return self._limit.closed_for_s(now_s)
 
     def why(self, now_s: float) -> Reason | None:
@@ -380,8 +382,8 @@ class Route:
         allowed = self._limit.allowed(now_s)
         if not self.closed(now_s):
             return RouteFacts(self.name, self.state, allowed=allowed)
-        since_s = self.since_s if self.stopped else self._limit.from_s
-        since = datetime.fromtimestamp(utc_s - (now_s - since_s), UTC)
+        closed_at_s = self.changed_at_s if self.stopped else self._limit.from_s
+        since = datetime.fromtimestamp(utc_s - (now_s - closed_at_s), UTC)
         return RouteFacts(
             name=self.name,
             state=self.state,

@@ -78,8 +78,8 @@ class LiveSettings:
         by_type, by_kind = self.load_handlers(config.types), self.load_hooks(config.types)
         route_clients = self.route_clients.prepared(config)
         now_s = self.parts.clock.now_s()
-        idle_s = now_s + longest_timeout_s(old) + DEADLINE_MARGIN_S
-        self.route_clients.apply(route_clients, idle_s)
+        idle_from_s = now_s + longest_timeout_s(old) + DEADLINE_MARGIN_S
+        self.route_clients.apply(route_clients, idle_from_s)
         self.parts.config = config
         for name in self.routes.apply(config, now_s):
             log.info("route %s has another account and is tried again", name)

@@ -24,7 +24,7 @@ class LoadProgress:
         self._batch = batch
         self._tasks, self._input = PaceMeter(), PaceMeter()
         self._tasks.see(0, clock.now_s())
-        self._next_s = clock.now_s() + LINE_S
+        self._next_at_s = clock.now_s() + LINE_S
 
     def show(self, tasks: int) -> None:
         """Show the progress, with so many tasks loaded."""
@@ -39,6 +39,6 @@ class LoadProgress:
         facts += [rate_text(self._tasks.per_s), left_text(left_s)]
         if self._bar.shown:
             self._bar.show(done, total, "  ".join(filter(None, facts)))
-        elif now_s >= self._next_s:
-            self._next_s = now_s + LINE_S
+        elif now_s >= self._next_at_s:
+            self._next_at_s = now_s + LINE_S
             note(f"loading {self._batch}: {', '.join(filter(None, facts))}")

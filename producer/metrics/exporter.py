@@ -68,7 +68,7 @@ class Exporter(Collector):
         self._clock = clock
         self._schema = schema
         self._reading: Reading | None = None
-        self._read_s = 0.0
+        self._read_at_s = 0.0
         self._told: set[Code] = set()  # what is wrong, and was logged
         self._order, self._order_since_s = 0, 0.0  # the oldest publish order, and its first reading
         self._registry = CollectorRegistry()
@@ -100,17 +100,17 @@ class Exporter(Collector):
             return
         self._told.discard(Code.EXPORTER_STALE)
         backlogs, partitions = await self._of_bus(source)
-        self._read_s = self._clock.now_s()
-        took_s = self._read_s - began_s
+        self._read_at_s = self._clock.now_s()
+        took_s = self._read_at_s - began_s
         if found.oldest_order != self._order or not self._order:
-            self._order, self._order_since_s = found.oldest_order, self._read_s
+            self._order, self._order_since_s = found.oldest_order, self._read_at_s
         self._reading = Reading(
             found,
             self._clock.utc_s(),
             took_s,
             backlogs,
             partitions,
-            order_seen_s=self._read_s - self._order_since_s,
+            order_seen_s=self._read_at_s - self._order_since_s,
         )
 
     async def _of_bus(self, source: GroupSource) -> tuple[dict[str, Backlog], int | None]:
@@ -185,5 +185,5 @@ class Exporter(Collector):
         """Return why nothing is known of the group now; empty if it is."""
         if self._reading is None:
             return "the group has not been read yet"
-        age_s = self._clock.now_s() - self._read_s
+        age_s = self._clock.now_s() - self._read_at_s
         return f"the ledger has not been read for {age_s:.0f} s" if age_s > FRESH_S else ""

@@ -58,14 +58,14 @@ class Outage:
         self._hope = hope
         self._lock = threading.Lock()
         self._since_s: float | None = None
-        self._failed_s = 0.0
-        self._logged_s: float | None = None
+        self._failed_at_s = 0.0
+        self._logged_at_s: float | None = None
         self._tries = 0
 
     @property
     def logged(self) -> bool:
         """Return whether an outage was logged and has not ended."""
-        return self._logged_s is not None
+        return self._logged_at_s is not None
 
     @property
     def lasts_s(self) -> float:
@@ -76,7 +76,7 @@ class Outage:
     def failed(self, error: object) -> None:
         """Record a failed try; `error` is shown to a person, so it must hold no secret."""
         with self._lock:
-            now_s = self._failed_s = self._clock.now_s()
+            now_s = self._failed_at_s = self._clock.now_s()
             if self._since_s is None:
                 self._since_s, self._tries = now_s, 0
             self._tries += 1
@@ -88,16 +88,16 @@ class Outage:
             return
         with self._lock:
             now_s = self._clock.now_s()
-            if self._since_s is None or now_s - self._failed_s < self._patience_s:
+            if self._since_s is None or now_s - self._failed_at_s < self._patience_s:
                 return
-            if self._logged_s is not None:
+            if self._logged_at_s is not None:
                 message = "%s %s, after %.0f s and %d tries"
                 log.info(message, self._name, self._words.ends, now_s - self._since_s, self._tries)
-            self._since_s = self._logged_s = None
+            self._since_s = self._logged_at_s = None
 
     def _log_failure(self, error: object, now_s: float, lasts_s: float) -> None:
-        if self._logged_s is None and lasts_s >= self._patience_s:
-            self._logged_s = now_s
+        if self._logged_at_s is None and lasts_s >= self._patience_s:
+            self._logged_at_s = now_s
             log.warning(
                 "%s %s (%s); %s",
                 self._name,
@@ -106,8 +106,8 @@ class Outage:
                 self._hope,
                 extra={"code": self._words.code},
             )
-        elif self._logged_s is not None and now_s - self._logged_s >= AGAIN_S:
-            self._logged_s = now_s
+        elif self._logged_at_s is not None and now_s - self._logged_at_s >= AGAIN_S:
+            self._logged_at_s = now_s
             log.warning(
                 "%s %s for %.0f s, %d tries; newest error: %s",
                 self._name,

@@ -18,8 +18,8 @@ def schedule(value: object) -> str:
 def opens_in_s(hours: str, utc_s: float) -> float:
     """Return the time until these hours begin; 0 during them."""
     begin_s, length_s = _span(hours)
-    since_s = (utc_s - begin_s) % DAY_S
-    return 0.0 if since_s < length_s else DAY_S - since_s
+    past_s = (utc_s - begin_s) % DAY_S
+    return 0.0 if past_s < length_s else DAY_S - past_s
 
 
 @cache

@@ -43,7 +43,7 @@ class Commits:
         self._lock = threading.Lock()
         self._marks: dict[Partition, int] = {}
         self._sent: dict[PartitionKey, Partition] = {}
-        self._next_s = 0.0
+        self._next_at_s = 0.0
         self._waiting: list[Callable[[], None]] = []
         self._sent_for: list[Callable[[], None]] = []
 
@@ -58,9 +58,9 @@ class Commits:
 
     def step(self, consumer: Consumer) -> None:
         """Commit the marked offsets if the interval is over or a caller of `request` waits."""
-        if self._sent or not (self._waiting or self._clock.now_s() >= self._next_s):
+        if self._sent or not (self._waiting or self._clock.now_s() >= self._next_at_s):
             return
-        self._next_s = self._clock.now_s() + COMMIT_EVERY_S
+        self._next_at_s = self._clock.now_s() + COMMIT_EVERY_S
         self._sent_for, self._waiting = self._waiting, []
         offsets = self._assignment.committable(self._live_marks())
         live = self._assignment.live()

@@ -32,21 +32,21 @@ class Liveness:
 
     def begin(self) -> None:
         """Note that the handle is new."""
-        self._heard_s = self._clock.now_s()
-        self._next_s = self._heard_s + ASK_EVERY_S
+        self._heard_at_s = self._clock.now_s()
+        self._next_at_s = self._heard_at_s + ASK_EVERY_S
 
     def has_stopped(self, consumer: Consumer) -> bool:
         """Return whether no broker has answered for so long that a new handle should be opened.
 
         Asks a broker when nothing was heard for ASK_EVERY_S.
         """
-        if self._clock.now_s() < self._next_s:
+        if self._clock.now_s() < self._next_at_s:
             return False
         try:
             consumer.list_topics(self._topic, timeout=ANSWER_S)
         except KafkaException as error:
             self._outage.failed(error.args[0].str())
-            self._next_s = self._clock.now_s() + ASK_EVERY_S
-            return self._clock.now_s() - self._heard_s >= SILENCE_S
+            self._next_at_s = self._clock.now_s() + ASK_EVERY_S
+            return self._clock.now_s() - self._heard_at_s >= SILENCE_S
         self.heard()
         return False

@@ -51,7 +51,7 @@ class Rebalance:
         # Recreated topics: only a commit that names the incarnation counts.
         self._labelled: set[str] = set()
         self._well_since_s: dict[str, float] = {}  # recreated topics, each until it is judged once
-        self._next_s = 0.0
+        self._next_at_s = 0.0
         self._outside_since_s = clock.now_s()
 
     # ---- callbacks of the client
@@ -116,7 +116,7 @@ class Rebalance:
             is_silent = self._clock.now_s() - self._outside_since_s > SILENCE_S
             has_none = not self._watch.topics  # so there is no group to join
             self._assignment.joined = self._assignment.joined or is_silent or has_none
-        if self._clock.now_s() >= self._next_s:
+        if self._clock.now_s() >= self._next_at_s:
             self._begin_again(consumer)
         self._pause(consumer)
 
@@ -170,7 +170,7 @@ class Rebalance:
         keys = [key for key in self._assignment.voided() if self._is_well(key[0])]
         if not keys:
             return
-        self._next_s = self._clock.now_s() + AGAIN_S
+        self._next_at_s = self._clock.now_s() + AGAIN_S
         places = self._starts(consumer, keys)
         if not places:
             return

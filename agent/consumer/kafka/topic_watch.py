@@ -46,7 +46,7 @@ class TopicWatch:
         self._clock = clock
         self._loop = bridge.loop
         self._question: Question | None = None
-        self._next_s = 0.0
+        self._next_at_s = 0.0
         self.ids: Mapping[str, str] | None = None
 
     @property
@@ -69,7 +69,7 @@ class TopicWatch:
         """Ask when it is time, without waiting; return whether there was an answer."""
         if self._question is not None:
             return self._question.done() and self._take(0)
-        if self._clock.now_s() >= self._next_s:
+        if self._clock.now_s() >= self._next_at_s:
             self._ask()
         return False
 
@@ -79,7 +79,7 @@ class TopicWatch:
             self._question.cancel()
 
     def _ask(self) -> None:
-        self._next_s = self._clock.now_s() + CHECK_EVERY_S
+        self._next_at_s = self._clock.now_s() + CHECK_EVERY_S
         question = self._admin.describe(self._topics)
         try:
             self._question = asyncio.run_coroutine_threadsafe(question, self._loop)

@@ -131,7 +131,7 @@ class Peer:
             not self._heard
             or self._stopped
             or self.route.stopped
-            or now_s - self.route.used_s <= USED_S
+            or now_s - self.route.used_at_s <= USED_S
         )
 
     def report(self, now_s: float) -> RouteReport:
@@ -165,8 +165,8 @@ class Peer:
         keeps = self.joined and probes.wanted(now_s) and probes.has_turn(now_s)
         return ProbeTurn.KEEP if keeps else ProbeTurn.LEAVE
 
-    def apply_state(self, state: BoardState, sent_s: float, now_s: float) -> None:
-        """Follow the board's answer to the report that was sent at `sent_s`."""
+    def apply_state(self, state: BoardState, sent_at_s: float, now_s: float) -> None:
+        """Follow the board's answer to the report that was sent at `sent_at_s`."""
         self._heard = True
         news, joined = state.generation > self._generation, self.joined
         self._generation, self._stopped, self._holds = state.generation, state.stopped, state.turn
@@ -174,9 +174,9 @@ class Peer:
             self.route.stop(now_s, state.reason + _HEARSAY, parked=state.parked)
         elif joined and not state.stopped:
             self.route.reopen(now_s)
-        self._share_probes(state, sent_s, now_s)
+        self._share_probes(state, sent_at_s, now_s)
 
-    def _share_probes(self, state: BoardState, sent_s: float, now_s: float) -> None:
+    def _share_probes(self, state: BoardState, sent_at_s: float, now_s: float) -> None:
         """Follow the answer about the turn to probe.
 
         A turn is not taken if a probe has started since it was asked for.
@@ -187,7 +187,7 @@ class Peer:
             probes.probe_without_turn()
         elif state.turn and self._probes_before == probes.started:
             self._waits_from_s = self._alone_from = None
-            probes.note_turn(now_s, sent_s + TURN_S)
+            probes.note_turn(now_s, sent_at_s + TURN_S)
         elif not self._impatient(state, now_s):
             probes.wait_for_turn(now_s + state.retry_s)
         self._retry_s = state.retry_s
@@ -216,7 +216,7 @@ class Peer:
         """Return how long until it is worth asking for the turn; None if it is not wanted."""
         probes = self.route.probes
         needs_turn = self.joined and not probes.running and not self._holds and probes.wanted(now_s)
-        return max(0.0, probes.next_s - now_s) if needs_turn else None
+        return max(0.0, probes.next_at_s - now_s) if needs_turn else None
 
 
 _STANCES = {

@@ -46,9 +46,9 @@ class BoardSync:
 
     async def sync(self) -> None:
         """Exchange reports and answers once."""
-        sent_s = self._clock.now_s()
-        peers = [peer for peer in self._known_peers() if peer.has_news(sent_s)]
-        reports = [peer.report(sent_s) for peer in peers]
+        sent_at_s = self._clock.now_s()
+        peers = [peer for peer in self._known_peers() if peer.has_news(sent_at_s)]
+        reports = [peer.report(sent_at_s) for peer in peers]
         if not reports:
             return
         try:
@@ -58,7 +58,7 @@ class BoardSync:
             return
         self._redis.answered()
         for peer, state in zip(peers, answers, strict=True):
-            peer.apply_state(state, sent_s, self._clock.now_s())
+            peer.apply_state(state, sent_at_s, self._clock.now_s())
 
     def _known_peers(self) -> list[Peer]:
         """Return a peer for each route that is known now."""

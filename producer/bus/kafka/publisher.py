@@ -36,7 +36,7 @@ class Parcel:
     """One call of `publish` and its result."""
 
     records: Sequence[Outgoing]
-    since_s: float
+    asked_at_s: float
     done: "asyncio.Future[list[Refusal | None]]"
     answer: list[Refusal | None] = field(default_factory=list)
 
@@ -133,7 +133,7 @@ class KafkaPublisher:
             parcel.answer = refused(
                 parcel.records, "not sent, because the brokers did not answer the records before it"
             )
-        fresh = [parcel for parcel in parcels if now_s - parcel.since_s < WAIT_S]
+        fresh = [parcel for parcel in parcels if now_s - parcel.asked_at_s < WAIT_S]
         records = [record for parcel in fresh for record in parcel.records]
         try:
             refusals = self._sender.send(records)

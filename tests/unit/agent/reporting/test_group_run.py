@@ -71,8 +71,8 @@ def test_a_model_without_a_price_is_named() -> None:
 def test_a_run_knows_when_something_moved() -> None:
     """Any change of the counts is a movement."""
     run = run_of()
-    assert (run.begun, run.moved_s) == (True, 110.0)
+    assert (run.begun, run.changed_at_s) == (True, 110.0)
 
     run.see(NOW, 150.0)
 
-    assert run.moved_s == 110.0
+    assert run.changed_at_s == 110.0

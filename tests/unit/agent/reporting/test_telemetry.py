@@ -18,7 +18,7 @@ def noted(
 ) -> Counts:
     counts = Counts()
     for outcome in outcomes:
-        counts.note(outcome, verdict, 1.0)
+        counts.note(outcome, verdict)
     return counts
 
 
@@ -45,7 +45,7 @@ def test_dead_tasks_are_logged_once() -> None:
     assert len(counts.deaths.news("g")) == 2
     assert counts.deaths.news("g") == []
 
-    counts.note(dead("TOO_LONG", "c"), Verdict.SETTLED, 1.0)
+    counts.note(dead("TOO_LONG", "c"), Verdict.SETTLED)
 
     assert [line.partition(";")[0] for line in counts.deaths.news("g")] == [
         "2 tasks dead with TOO_LONG, for example c"

@@ -27,8 +27,8 @@ def test_intervals_grow_from_start_to_start() -> None:
     """Probe intervals start at 2 s and grow by half up to 4 s, however long a probe takes."""
     schedule, starts = probes(), [100.0]
     for _ in range(5):
-        assert not schedule.task_due(schedule.next_s - 0.01)
-        starts.append(schedule.next_s)
+        assert not schedule.task_due(schedule.next_at_s - 0.01)
+        starts.append(schedule.next_at_s)
         schedule.start(starts[-1])
         schedule.end()
 
@@ -44,7 +44,7 @@ def test_intervals_grow_from_start_to_start() -> None:
 @pytest.mark.parametrize(("jitter", "first_s"), [(0.0, 101.8), (1.0, 102.2)])
 def test_agents_do_not_probe_in_step(jitter: float, first_s: float) -> None:
     """Each interval varies by a tenth to either side, so agents do not probe in step."""
-    assert probes(jitter=jitter).next_s == pytest.approx(first_s)
+    assert probes(jitter=jitter).next_at_s == pytest.approx(first_s)
 
 
 def test_a_parked_route_is_tried_at_its_own_pace() -> None:
