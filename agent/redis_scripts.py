@@ -16,8 +16,8 @@ from producer.checks.redis_rights import refused
 from schemas.clients.redis import redis_client, redis_reason
 from schemas.settings.config import Secret
 
-TIMEOUT_S = 1.0  # of one answer
-ALL_S = 2.0  # of a whole exchange
+TIMEOUT_S = 1.0  # the longest wait for one answer
+ALL_S = 2.0  # the longest time of a whole exchange
 
 T = TypeVar("T")
 

@@ -133,13 +133,13 @@ class Claimer:
                 await self._clock.sleep(GATHER_S)
             self._wakeups.claim.clear()
             if suspect := self._table.take_suspect(self._admission.reserve_call_of_suspect):
-                await self._run([suspect], Purpose.RUN_SUSPECT)
+                await self._claim_reserved([suspect], Purpose.RUN_SUSPECT)
             limit = min(self._limits.page, self._room())
             if batch := self._selection.take(limit):
-                await self._run(batch, Purpose.RUN)
+                await self._claim_reserved(batch, Purpose.RUN)
 
-    async def _run(self, batch: Sequence[Delivery], purpose: Purpose) -> None:
-        """Claim deliveries with a reserved call; give back the calls that were not used."""
+    async def _claim_reserved(self, batch: Sequence[Delivery], purpose: Purpose) -> None:
+        """Claim deliveries whose first calls are reserved; give unused calls back."""
         try:
             await self.claim(batch, purpose)
         finally:
@@ -151,7 +151,7 @@ class Claimer:
             return
 
     def _room(self) -> int:
-        """Return how many tasks to claim; none while a suspect waits until nothing else runs."""
+        """Return how many tasks to claim: 0 while a suspect waits until nothing else runs."""
         waits = self._table.any_suspect(
             lambda suspect: suspect.alone and self._admission.room_for(suspect.route) > 0
         )

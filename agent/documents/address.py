@@ -78,8 +78,8 @@ async def resolve(host: str, port: int) -> list[str]:
 
     Raises OSError.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(_text(entry[4]) for entry in found))
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(_text(info[4]) for info in infos))
 
 
 def _text(place: tuple[object, ...]) -> str:

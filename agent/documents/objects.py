@@ -48,19 +48,19 @@ class ObjectSource:
             )
         try:
             async with self._slots:
-                found = await self._stores.get(uri, limit=self._max_bytes, etag=expected.etag)
+                content = await self._stores.get(uri, limit=self._max_bytes, etag=expected.etag)
         except ObjectError as error:
             if error.fault is ObjectFault.CHANGED:
                 raise changed(str(error)) from None
             if error.fault is ObjectFault.GONE and expected.etag is not None:
                 raise changed(f"{error}; it did when it was loaded") from None
             raise (refused if error.fault in _FINAL else unreadable)(str(error)) from None
-        if expected.size not in {None, len(found.raw)}:
+        if expected.size not in {None, len(content.raw)}:
             raise changed(
-                f"{uri} has changed since it was loaded: {len(found.raw)} bytes, "
+                f"{uri} has changed since it was loaded: {len(content.raw)} bytes, "
                 f"not {expected.size}"
             )
-        return found.raw
+        return content.raw
 
     def _log_allow(self) -> None:
         """Log the prefixes once. A task's error, which other people read, names none of them."""

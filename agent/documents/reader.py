@@ -14,7 +14,7 @@ from schemas.runtime.executors import Executor
 from schemas.task.untrusted import describe_error, is_panic
 
 _BYTES_IN_FLIGHT = 4 * MAX_DOCUMENT_BYTES
-_USUAL_BYTES = MAX_DOCUMENT_BYTES // 2  # of a document whose size is unknown
+_USUAL_BYTES = MAX_DOCUMENT_BYTES // 2  # assumed for a document of unknown size
 _OF_ONE_HOST = _BYTES_IN_FLIGHT // _USUAL_BYTES // 2
 
 

@@ -159,12 +159,12 @@ class WebSource:
     async def _addresses(self, host: str, port: int, name: str) -> list[str]:
         """Return the host's addresses; refuse the host if any of them is not allowed."""
         try:
-            found = [host] if parsed(host) else list(await self._resolve(host, port))
+            addresses = [host] if parsed(host) else list(await self._resolve(host, port))
         except (OSError, UnicodeError):
             raise unreadable(f"{name} cannot be fetched: its host is not found") from None
-        closed = next((text for text in found if not is_open(text, self._private)), None)
-        if closed is None and found:
-            return found[: self._limits.addresses]
+        closed = next((text for text in addresses if not is_open(text, self._private)), None)
+        if closed is None and addresses:
+            return addresses[: self._limits.addresses]
         if host not in self._logged and len(self._logged) < _MOST_LOGGED:
             self._logged.add(host)
             log.warning(

@@ -15,7 +15,7 @@ from agent.ports import Clock, Row
 from schemas.task.failures import ErrorClass
 from schemas.task.line import DEFAULT_TENANT
 
-_SETTLE_S = 5.0  # at the end of a claim, to settle an answer that was written before
+_SETTLE_S = 5.0  # the end of a claim that is left to settle an answer after its write
 
 
 class AttemptRunner:

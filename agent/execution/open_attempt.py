@@ -11,7 +11,7 @@ from producer.tracing import names
 from producer.tracing.spans import Attribute, Span, SpanKind, inert, never_raising
 from schemas.task.trace import SpanId, TraceHeaders, call_span
 
-MOST_CALLS = 64  # of one attempt; a long document may need thousands
+MOST_CALLS = 64  # calls of one attempt that are kept; a long document may need thousands
 
 
 class OpenAttempt:

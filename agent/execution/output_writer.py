@@ -58,7 +58,8 @@ class Outputs:
         self._store = store
         self._allow = tuple(allow)
         self._clock = clock
-        self._failing: dict[str, tuple[float, Failure]] = {}  # until when no call is made
+        # By folder: until when no new call is made for it, and the failure of its last write.
+        self._failing: dict[str, tuple[float, Failure]] = {}
         self._logged_at_s = -_LEAST_LOG_S
 
     def refusal(self, folder: str) -> Outcome | None:

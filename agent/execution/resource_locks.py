@@ -17,7 +17,7 @@ from schemas.runtime import crash
 from schemas.task.agent_report import Reason
 
 READ_EVERY_S = 0.25
-AGAIN_S = 1.0  # after a failure
+AGAIN_S = 1.0  # the pause after a failure
 PAGE = 100  # locks in one transaction
 SHOWN_AFTER_S, SHOWN = 5.0, 3  # waits and locks in the agent's report
 
@@ -40,8 +40,8 @@ class ResourceLocks:
         # order.
         self._asking: dict[LockRequest, None] = {}
         self._leaving: dict[LockRequest, None] = {}
-        self._asked_at_s: dict[LockRequest, float] = {}  # of those who wait
-        self._holders: dict[str, Claimant] = {}  # of locks for which they wait
+        self._asked_at_s: dict[LockRequest, float] = {}  # only requests that wait
+        self._holders: dict[str, Claimant] = {}  # by lock, if a request waits for it
         self._stale: set[str] = set()  # locks whose holder's claim has ended
         self._read_at_s = 0.0
         self._wake = asyncio.Event()

@@ -105,7 +105,7 @@ class Slots:
     def start(self, delivery: Delivery) -> None:
         """Run a claimed delivery, or settle it at once if it needs no run or may not start.
 
-        Once the heartbeat is 9 s late, no call begins; running calls continue.
+        An answer that belongs outside the ledger takes a slot for its write.
         """
         outcome = _without_run(delivery)
         if _is_unwritten(outcome):

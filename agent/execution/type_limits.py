@@ -34,7 +34,8 @@ class TypeLimits:
         self._settings_of = settings_of
         self._tiers = tiers
         self._clock = clock
-        self._types: dict[Delivery, str] = {}  # of tasks that are taken for a claim, or have a slot
+        # By delivery that is taken for a claim or has a slot: the type under which it is counted.
+        self._types: dict[Delivery, str] = {}
         self._busy: Counter[str] = Counter()
         self._asleep: set[str] = set()  # types of which a task was met outside of its hours
 
@@ -49,7 +50,7 @@ class TypeLimits:
         return self._busy[name] >= slots
 
     def enter(self, delivery: Delivery) -> None:
-        """Count a delivery for its type, once; a body that was read late may show another type."""
+        """Count a delivery for its type, once. A body that was read since may have another type."""
         if self._types.get(delivery) != delivery.task_type:
             self.leave(delivery)
             self._types[delivery] = delivery.task_type

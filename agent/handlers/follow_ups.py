@@ -23,7 +23,7 @@ from schemas.task.wording import one_line
 
 MAX_DEPTH = 10
 MAX_FOLLOW_UPS = 1000
-MAX_BYTES = 4 << 20  # of all lines together, as all of them are written in one transaction
+MAX_BYTES = 4 << 20  # all lines together, because one transaction writes them
 _SHOWN_CHARS = 200
 
 

@@ -28,15 +28,15 @@ from schemas.settings.known_models import UNKNOWN_TOKENS
 from schemas.task.failures import ErrorClass
 from schemas.task.line import PLACEHOLDER, TaskLine
 
-CALLS_AT_ONCE = 4  # of one task
+CALLS_AT_ONCE = 4  # calls that one task makes at the same time
 OVERLAP_TOKENS = 200
-_ANSWER_SHARE = 0.25  # of the context, for the answer
+_ANSWER_SHARE = 0.25  # the share of the context that is left for the answer
 _MOST_ANSWER_TOKENS = 8192
-_SAFE_SHARE = 0.75  # of the rest, because tokens are estimated
+_SAFE_SHARE = 0.75  # the share of the rest that is used, because tokens are estimated
 _LEAST_TOKENS_PER_BYTE, _MOST_TOKENS_PER_BYTE = 1 / 8, 1.0
-_FEWEST_TOKENS = 100  # of a part
-_FEWEST_BYTES = 1000  # of a part that is split again
-_END_S = 1.0  # before the attempt's end
+_FEWEST_TOKENS = 100  # the smallest part
+_FEWEST_BYTES = 1000  # a smaller part is not split again
+_END_S = 1.0  # the calls must be done so long before the attempt's end
 
 _PART = """\
 The document below is one part of a longer document. Do the following for this part alone; the \

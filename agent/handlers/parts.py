@@ -9,9 +9,9 @@ from collections.abc import Iterator
 _BORDERS = tuple(
     border.encode() for border in ("\n\n", "\r\n\r\n", "\n", "\u3002", ". ", "? ", "! ", " ")
 )
-_FEWEST = 0.5  # the least share of a part: the search for a border starts there
-_MOST_OVERLAP = 0.25  # of a part
-_CONTINUATION = range(0x80, 0xC0)  # bytes that begin no character
+_FEWEST = 0.5  # the smallest part, as a share of the largest: the search for a border starts there
+_MOST_OVERLAP = 0.25  # the largest overlap, as a share of a part
+_CONTINUATION = range(0x80, 0xC0)  # bytes that continue a character
 
 
 def split(text: str, *, part_bytes: int, overlap_bytes: int) -> list[str]:

@@ -13,7 +13,7 @@ from agent.handlers.context import Context
 from agent.judge.classes import CLASSES, Action, Effect
 from agent.outcome import Dead, Retry, Snooze
 
-MOST_AGAIN = 3  # after failures that count; refusals for limits have the attempt's time
+MOST_AGAIN = 3  # retries after counted failures; a refusal for a limit is retried until time is up
 FIRST_WAIT_S = 1.0
 
 

@@ -9,7 +9,7 @@ from agent.outcome import Dead, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
 from schemas.task.message_text import text_of
 
-_MOST_CHARS = 100_000  # of an answer, or of a schema, that is sent back
+_MOST_CHARS = 100_000  # a longer answer or schema is not sent back
 _REQUEST = "This answer cannot be used: {complaint}. Answer again, with the corrected JSON alone."
 _SCHEMA = " It must fit this JSON Schema: {schema}"
 

@@ -37,7 +37,7 @@ class Suspects:
     async def run(self, handler: Handler, context: Context) -> Any:
         """Return the handler's result, or raise its error.
 
-        A handler that no process can run runs in the agent. Raises SuspectDiedError.
+        If no process can be started, the handler runs in the agent. Raises SuspectDiedError.
         """
         if context.rules.run is RunIn.PROCESS or handler is map_reduce:
             return await handler(context)  # `map_reduce` runs no code but docllm's own

@@ -59,8 +59,8 @@ class Delivery:
     plan: RoutePlan = _NO_PLAN
     # The answer of a fenced settlement; the next claim settles it without a call.
     kept_answer: Outcome | None = None
-    spent: Spent = field(default_factory=Spent)  # by the running attempt, so far
-    queue_name: str = ""  # of the queue in which it waits for its turn; empty: its tenant's
+    spent: Spent = field(default_factory=Spent)  # what the running attempt has spent so far
+    queue_name: str = ""  # the queue in which it waits for its turn; empty: that of its tenant
     # The route of its next attempt, if earlier routes of the plan have refused the task.
     next_route: str = ""
 

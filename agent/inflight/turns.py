@@ -12,7 +12,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from schemas.task.lanes import TURNS, Lane
 
 APART = "\n"  # separates tenant and type in the name of a queue of its own (see `TenantTurns`)
-LEAST_WEIGHT = 0.01  # of a tenant; with less, a turn would take thousands of rounds
+LEAST_WEIGHT = 0.01  # with a smaller weight, a tenant would wait thousands of rounds for a turn
 # The first FIRST_TASKS tasks of a new tenant get FIRST_TURNS of every four turns. With equal turns,
 # ten tasks of a new tenant would take more than twice as long as without the other tenant: they
 # would get half of the slots, and would first wait until a slot is free.
@@ -131,7 +131,7 @@ class TenantTurns:
         self._weight_of = weight_of
         self._queues: dict[str, _Queue] = {}
         self._round: deque[str] = deque()  # the next one first
-        self._new: dict[str, int] = {}  # by new tenant: tasks that go ahead of the round
+        self._new: dict[str, int] = {}  # how many tasks of each new tenant go ahead of the round
         self._new_in_row = 0  # tasks that went ahead since the last turn of the round
         self._set_aside: list[str] = []
         self._set_aside_before: list[str] = []  # those that were set aside in the last take

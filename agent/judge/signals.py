@@ -168,8 +168,8 @@ TABLE = (
     _row("4xx", ErrorClass.BAD_REQUEST),
 )
 # fmt: on
-_NO_STATUS = ErrorClass.SERVER  # of a status that is in no row
-_NOT_NAMED = ErrorClass.BAD_REQUEST  # of a body that names no cause
+_NO_STATUS = ErrorClass.SERVER  # for a status that no row has
+_NOT_NAMED = ErrorClass.BAD_REQUEST  # for a body that names no cause
 
 
 def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:

@@ -4,7 +4,7 @@ Each kind of call has its own executor. A call is retried until the server answe
 
 The outcomes of a page do not fail together. While the server is away, the page waits and nothing is
 decided. A page that cannot be written although the server answers is split in halves, down to one
-row, which then dies alone.
+outcome; the task of that outcome is then settled as dead.
 
 Tested by tests/contract/test_ledger_split.py and tests/contract/test_ledger_outage.py.
 """

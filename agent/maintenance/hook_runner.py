@@ -107,7 +107,7 @@ class HookRunner:
         self._limit_s = limit_s
         self._most = most
         self._running: dict[asyncio.Task[None], HookRun] = {}
-        self._ended: list[tuple[int, HookEnd]] = []  # by agent
+        self._ended: list[tuple[int, HookEnd]] = []  # each with the agent that leased the hook
         self._suspect: tuple[Lease, HookRun, float] | None = None
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()

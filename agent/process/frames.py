@@ -16,7 +16,7 @@ from schemas.task.untrusted import describe_error
 from schemas.task.wording import one_line
 
 MOST_FRAMES = 20
-MOST_CHARS = 4000  # of a whole traceback
+MOST_CHARS = 4000  # the longest traceback
 _CODE_CHARS = 200
 _CAUSES = 3
 

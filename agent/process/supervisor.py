@@ -54,8 +54,8 @@ class _ChildProcess:
     number: int
     due_at_s: float | None  # when to start it; None while it runs, and forever once it is done
     process: "Popen[bytes] | None" = None
-    report: LinePipe | None = None  # of its words and messages
-    errors: LinePipe | None = None  # of its stderr, if the watch takes that
+    report: LinePipe | None = None  # brings its words and messages
+    errors: LinePipe | None = None  # brings its stderr, if the watch takes that
     words: set[Word] = field(default_factory=set)
     started_at_s: float = 0.0
     failures: int = 0

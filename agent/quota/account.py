@@ -35,7 +35,7 @@ DAY_MS = 86_400_000
 # Refused calls lower the accepted share, at most once in CUT_EVERY_MS. It grows again without them.
 CUT, LOWEST_SHARE = 0.92, 0.1
 CUT_EVERY_MS, CALM_MS = 2000, 3000
-GROWTH, FAST_GROWTH = 0.01, 0.04  # a second
+GROWTH, FAST_GROWTH = 0.01, 0.04  # of the accepted share, in a second
 LONGEST_WAIT_S = 5.0
 
 RATES = ("rpm", "tpm", "itpm", "otpm")

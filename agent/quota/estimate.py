@@ -17,7 +17,7 @@ MOST_KINDS = 1000  # tasks name their models, and so their routes
 FIRST_OUT = 500  # tokens assumed for an answer before any was seen
 _KEPT = 64
 _QUANTILE = 0.75
-_WEIGHT = 0.1  # of the newest call in the learned tokens per byte
+_WEIGHT = 0.1  # how much the newest call counts in the learned tokens per byte
 # One reply raises what is learned no further than by this factor, so that a reply with a nonsense
 # usage is forgotten after some calls, not after hours of one call a minute.
 _MOST_GROWTH = 256

@@ -15,7 +15,7 @@ from typing import Protocol
 from schemas.settings.quota import QuotaLimits
 from schemas.task.line import DEFAULT_TENANT
 
-MAX_WAITING = 64  # in one request
+MAX_WAITING = 64  # waiting calls in one request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

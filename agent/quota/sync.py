@@ -18,7 +18,7 @@ EXCHANGE_EVERY_S, SHORTEST_PAUSE_S = 0.5, 0.05
 # After this many failures in a row, the share is used; after a single failure, the request is
 # repeated.
 PATIENCE = 2
-PATIENCE_S = 1.0  # before the failures are logged
+PATIENCE_S = 1.0  # shorter failures are not logged
 
 
 class QuotaSync:

@@ -74,8 +74,8 @@ def _limits(options: argparse.Namespace, clock: SystemClock) -> ProviderLimits |
 
 
 def _latency(text: str) -> tuple[float, float]:
-    found = _RANGE.fullmatch(text)
-    low, high = (float(found[1]), float(found[2] or found[1])) if found else (1.0, 0.0)
+    match = _RANGE.fullmatch(text)
+    low, high = (float(match[1]), float(match[2] or match[1])) if match else (1.0, 0.0)
     if low > high:
         raise ConfigError(
             f"latency {text!r}: write seconds, for example 0.2, or from-to, for example 0.1-2"

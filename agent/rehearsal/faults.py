@@ -53,12 +53,12 @@ def parse(text: str) -> Faults:
     return read({name.strip(): value for name, _, value in pairs})
 
 
-def read(found: Mapping[str, Any]) -> Faults:
+def read(by_name: Mapping[str, Any]) -> Faults:
     """Return the faults of a mapping from name to number.
 
     Raises ConfigError when a fault is unknown or the shares exceed 1.
     """
-    numbers = {name: _number(name, value) for name, value in found.items()}
+    numbers = {name: _number(name, value) for name, value in by_name.items()}
     shares = {name: value for name, value in numbers.items() if name not in _SETTINGS}
     for name in shares:
         if name not in KINDS and not (name.isascii() and name.isdigit() and int(name) in _STATUSES):

@@ -111,7 +111,7 @@ class ProviderLimits:
         return headers
 
     def _costs(self, size: RehearsedCall, *, first: bool) -> dict[str, float]:
-        """Return what a call costs as it begins, or what it costs more (or less) as it ends."""
+        """Return what is charged as a call begins (`first`), or the correction at its end."""
         rule = self.limits.charge
         if first:
             out = 0 if rule is ChargeRule.INPUT_THEN_OUTPUT else size.most_out

@@ -88,7 +88,7 @@ class Progress:
                 self._send(await self._read_totals())
 
     async def log_stopped(self) -> None:
-        """Log how far the run is when somebody ends this agent, and what the agent did of it."""
+        """Log how far the run is, and what this agent did, because somebody ends the agent."""
         await self.end()
         dead = self._run.dead_by_class
         self._log_dead(dead, await self._examples() if dead else {})
@@ -188,7 +188,7 @@ class Progress:
         while True:
             now_s = self._clock.now_s()
             report = self._latest.get()
-            now = [] if report is None else self._true(sentences(report, self._group))
+            now = [] if report is None else self._without_done_types(sentences(report, self._group))
             due = [
                 sentence
                 for sentence in now
@@ -209,12 +209,12 @@ class Progress:
                 waits.clear()
             await self._clock.sleep(CHECK_EVERY_S)
 
-    def _true(self, found: Sequence[Sentence]) -> list[Sentence]:
+    def _without_done_types(self, sentences: Sequence[Sentence]) -> list[Sentence]:
         """Return the reasons without types of which no task is open."""
         is_done = self._first and self._run.begun and not self._run.open
         return [
             sentence
-            for sentence in found
+            for sentence in sentences
             if not (is_done and sentence.urgency is Urgency.TYPE_UNKNOWN)
         ]
 

@@ -28,15 +28,15 @@ def why_still(
     ]
     calls = list(_calls(report, waiting, own))
     pauses = list(_pauses(waiting))
-    found = [*troubles, *calls, *pauses]
-    if not found:
+    reasons = [*troubles, *calls, *pauses]
+    if not reasons:
         lag = sum(report.lag.values()) if report else 0
-        found = (
+        reasons = (
             [f"{counted(lag, 'record')} to be read"]
             if lag
             else ["tasks wait until their records arrive"]
         )
-    return "; ".join(found), bool(troubles) or not calls
+    return "; ".join(reasons), bool(troubles) or not calls
 
 
 def _calls(report: AgentReport | None, waiting: Waiting, own: int) -> Iterator[str]:

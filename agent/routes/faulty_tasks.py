@@ -14,7 +14,7 @@ class FaultyTasks:
     def __init__(self) -> None:
         self._failed_at_s: OrderedDict[int, float] = OrderedDict()
 
-    def again(self, task_id: int, now_s: float, answered_from_s: float) -> bool:
+    def note_failure(self, task_id: int, now_s: float, answered_from_s: float) -> bool:
         """Note that a task failed; return whether it is at fault.
 
         It is at fault if it failed before and a call that began after that was answered.

@@ -245,7 +245,7 @@ class Route:
     def _at_fault(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> bool:
         if evidence.error_class != ErrorClass.SERVER or ticket.task_id is None:
             return False
-        return self._faulty.again(ticket.task_id, now_s, self._answered_from_s)
+        return self._faulty.note_failure(ticket.task_id, now_s, self._answered_from_s)
 
     def _refused(
         self, ticket: Ticket, evidence: RouteEvidence, now_s: float, pause_s: float

@@ -182,7 +182,7 @@ class Router:
 
     def reasons(self, now_s: float) -> list[Reason]:
         """Return why no calls start, the worst first."""
-        found = [
+        reasons = [
             replace(
                 reason,
                 model=model,
@@ -193,22 +193,21 @@ class Router:
             if (reason := route.why(now_s)) is not None
             for model, address in [self.target(route.name)]
         ]
-        found.sort(key=lambda reason: (urgency_of(reason.code), reason.name))
-        left_out = len(found) - SHOWN
-        rest = [Reason(Code.ROUTES_LEFT_OUT, count=left_out)] if left_out > 0 else []
-        return found[:SHOWN] + rest
+        reasons.sort(key=lambda reason: (urgency_of(reason.code), reason.name))
+        left_out = len(reasons) - SHOWN
+        summary = [Reason(Code.ROUTES_LEFT_OUT, count=left_out)] if left_out > 0 else []
+        return reasons[:SHOWN] + summary
 
     def reports(self, busy: Container[str], now_s: float, utc_s: float) -> list[RouteFacts]:
         """Return the routes that are closed, limited or busy, the worst first."""
         worst = list(reversed(RouteState))
-        found = [route.report(now_s, utc_s) for route in self]
-        found = [
-            report
-            for report in found
-            if report.since or report.allowed is not None or report.name in busy
-        ]
+        reports = (route.report(now_s, utc_s) for route in self)
         return sorted(
-            found,
+            (
+                report
+                for report in reports
+                if report.since or report.allowed is not None or report.name in busy
+            ),
             key=lambda report: (
                 worst.index(RouteState(report.state)),
                 not report.since,

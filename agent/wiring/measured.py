@@ -101,7 +101,7 @@ class MeasuredLedger(LedgerWrapper):
         return await self.ask(records)
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
-        """Settle, and note how long it took and how many tasks it were."""
+        """Settle, and note how long it took for how many tasks."""
         began_s = self._clock.now_s()
         settled = await super().settle(settlements)
         self._metrics.settled(self._clock.now_s() - began_s, len(settlements))

@@ -143,11 +143,11 @@ class TopicFamily:
             try:
                 return await self._change(name, state, partitions, replication_factor)
             except UnsafeStateError:
-                before, state = state, await self._other_than(name, state)
+                before, state = state, await self._wait_for_change(name, state)
                 if state == before:
                     raise
 
-    async def _other_than(self, name: str, state: TopicState | None) -> TopicState | None:
+    async def _wait_for_change(self, name: str, state: TopicState | None) -> TopicState | None:
         """Wait for a change of the topic's state; return the new state, or `state` after a timeout.
 
         Not every broker learns of a change immediately.

@@ -81,7 +81,7 @@ class Checks:
             if is_object_uri(prefix)
         ]
         if limits.has_limits(self._config):
-            tests.append(Check("limits", partial(limits.told, self._config), needed=False))
+            tests.append(Check("limits", partial(limits.description, self._config), needed=False))
         return tests
 
     async def _database(self) -> str:

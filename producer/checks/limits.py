@@ -13,7 +13,7 @@ def has_limits(config: Config) -> bool:
     return any(account(config, route).limits.given for route in configured_routes(config))
 
 
-async def told(config: Config) -> str:
+async def description(config: Config) -> str:
     """Return the limits of each route, and how agents share them."""
     routes = [(name, account(config, name)) for name in configured_routes(config)]
     limited = [(name, llm.limits) for name, llm in routes if llm.limits.given]

@@ -20,9 +20,9 @@ async def listed(prefix: str) -> str:
     Raises ConfigError and UnreachableError.
     """
     try:
-        found = await asyncio.to_thread(lambda: next(ObjectStores().entries(prefix), None))
+        first_entry = await asyncio.to_thread(lambda: next(ObjectStores().entries(prefix), None))
     except ObjectError as error:
         if error.fault in _PASSING:
             raise UnreachableError(str(error)) from None
         raise ConfigError(str(error)) from None
-    return "lists objects" if found else "answers, and has no object yet"
+    return "lists objects" if first_entry else "answers, and has no object yet"

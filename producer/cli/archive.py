@@ -71,18 +71,18 @@ async def _was_archived(
     answer: CommandAnswer,
 ) -> bool:
     """Return whether the batch has such an archive; it is looked for, and said to be there."""
-    found = await parts.transactions.read(archives.covering, target.id)
-    if found is None or not found.uri.startswith(to) or found.format != options.format:
+    newest = await parts.transactions.read(archives.covering, target.id)
+    if newest is None or not newest.uri.startswith(to) or newest.format != options.format:
         return False
-    if fault := await archive_fault(files, found.uri, found.digest):
+    if fault := await archive_fault(files, newest.uri, newest.digest):
         answer.warn(f"batch {target.name}: of its archive, {fault}")
         return False
     answer.say(
-        f"batch {shown(target.name)} is archived already: {counted(found.tasks, 'task')} "
-        f"at {found.uri}",
-        uri=found.uri,
-        format=found.format,
-        tasks=found.tasks,
+        f"batch {shown(target.name)} is archived already: {counted(newest.tasks, 'task')} "
+        f"at {newest.uri}",
+        uri=newest.uri,
+        format=newest.format,
+        tasks=newest.tasks,
         archived_before=True,
     )
     return True

@@ -54,7 +54,7 @@ class LostOutputs:
         self._lost: list[str] = []
 
     def note(self, what: str) -> None:
-        """Take down one of them."""
+        """Note a result that could not be read."""
         self._lost.append(what)
 
     def report(self) -> int:

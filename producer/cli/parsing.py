@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, prog: str | None = None, **settings: Any) -> None:
-        if "epilog" in settings:  # its lines are as they shall be
+        if "epilog" in settings:  # its lines must not be wrapped
             settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
             settings["epilog"] = as_called(settings["epilog"])
         super().__init__(prog and as_called(prog), allow_abbrev=False, **settings)

@@ -94,12 +94,12 @@ async def _targets(
         if named.purged_at is not None:
             answer.say(f"batch {shown(named.name)}: it was purged at {written(named.purged_at)}")
             return ()
-        found = [named]
+        candidates = [named]
     else:
         before = moment(options.older_than, await read(selection_query.now))
-        found = await read(purgeable.unchanged_since, group, before)
+        candidates = await read(purgeable.unchanged_since, group, before)
     targets = []
-    for target in found:
+    for target in candidates:
         reasons = await read(
             purgeable.refusals, target, Keep(options.keep), unarchived=options.unarchived
         )

@@ -65,7 +65,7 @@ def documents_batch(source: str) -> str:
 def question_of(
     prompt: str, model: str | None, task_type: str | None, schema: Path | None
 ) -> dict[str, Any]:
-    """Return what all lines have in common, checked as a line is."""
+    """Return the fields that all lines have in common, checked like those of a line."""
     question: dict[str, Any] = {"prompt": prompt}
     if model is not None:
         question["model"] = model

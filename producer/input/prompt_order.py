@@ -56,12 +56,12 @@ class PromptOrder:
 
     def __str__(self) -> str:
         """Return the warning, empty without such a prompt."""
-        large = [found for found in self._prompts.values() if found.tasks >= LARGE]
-        wasting = [found for found in large if found.lost_bytes]
+        large = [prompt for prompt in self._prompts.values() if prompt.tasks >= LARGE]
+        wasting = [prompt for prompt in large if prompt.lost_bytes]
         if not wasting:
             return ""
-        tasks = counted(sum(found.tasks for found in wasting), "task")
-        tokens = sum(found.tasks * found.lost_bytes for found in wasting) // BYTES_PER_TOKEN
+        tasks = counted(sum(prompt.tasks for prompt in wasting), "task")
+        tokens = sum(prompt.tasks * prompt.lost_bytes for prompt in wasting) // BYTES_PER_TOKEN
         return (
             f"{PLACEHOLDER} is not last in the prompt of {tasks}, so no prompt cache of a provider "
             f"can have what comes after it: about {tokens:,} input tokens of all tasks"
@@ -72,10 +72,11 @@ class PromptOrder:
     def _price(self, wasting: list[_Prompt]) -> str:
         """Return what these tokens cost at full price; empty if a price is not known."""
         prices = self._config.prices
-        if any(found.model not in prices for found in wasting):
+        if any(prompt.model not in prices for prompt in wasting):
             return ""
         micro = sum(
-            prices[found.model].estimate_micro(found.tasks * found.lost_bytes) for found in wasting
+            prices[prompt.model].estimate_micro(prompt.tasks * prompt.lost_bytes)
+            for prompt in wasting
         )
         return f" ({micro / 1_000_000:,.4f} at the full price)"
 

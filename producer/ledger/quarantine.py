@@ -25,12 +25,12 @@ from schemas.task.rejected_record import RejectedRecord
 from schemas.task.untrusted import contained, describe_error
 from schemas.task.wording import one_line
 
-KEPT_BYTES = MAX_TASK_BYTES  # of a value; a larger value cannot be a task
+KEPT_BYTES = MAX_TASK_BYTES  # the largest value that is stored whole; no task is larger
 BEGINNING_BYTES = 64 << 10  # stored of a larger value, and of a key
 KEPT_HEADER_BYTES = 8 << 10
-KEPT_BATCH_BYTES = 1000  # of a batch name; a larger value cannot be a name
+KEPT_BATCH_BYTES = 1000  # the longest batch name that is stored; no name is longer
 OWN_PREFIX = "docllm-"
-LETTER_HEADER = "docllm-quarantine"  # of a record's dead letter: the row's id
+LETTER_HEADER = "docllm-quarantine"  # in the dead letter of a record: the id of its row
 _MAX_DIGITS = 18
 
 

@@ -180,13 +180,13 @@ def batches_of(connection: Connection, group: str, name: str | None) -> dict[int
 def take_ids(connection: Connection, count: int) -> int:
     """Take `count` task ids from the counter; return the first."""
     connection.execute(insert_new(connection, id_block), {"name": "task", "next": 1})
-    row = connection.execute(
+    first_id = connection.execute(
         select(id_block.c.next).where(id_block.c.name == "task").with_for_update()
     ).scalar_one()
     connection.execute(
         update(id_block).where(id_block.c.name == "task").values(next=id_block.c.next + count)
     )
-    return int(row)
+    return int(first_id)
 
 
 def accept(
@@ -198,7 +198,7 @@ def accept(
     together with their order. Raises UnsafeStateError if the batch is cancelled or purged, or if it
     is archived and does not have all of these tasks.
     """
-    if _lock_open(connection, into):
+    if _lock_and_see_archived(connection, into):
         return _of_archived(connection, into, tasks)
     tasks = new_tasks.in_lanes(connection, into.group, tasks)
     ids = range(first_id, first_id + len(tasks))
@@ -210,7 +210,7 @@ def accept(
         connection,
         into.group,
         into.id,
-        {key: tasks[position] for position, key in accepted.new.items()},
+        {task_id: tasks[position] for position, task_id in accepted.new.items()},
     )
     return Accepted(accepted.new, accepted.known, accepted.clashing, tuple(orders))
 
@@ -218,8 +218,8 @@ def accept(
 def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
     """Return what `accept` would return for these tasks, without writing.
 
-    New tasks have no ids yet; only their positions count. Raises UnsafeStateError if the batch was
-    cancelled or purged when it was read.
+    New tasks have no ids yet: only their positions have a meaning. Raises UnsafeStateError if the
+    batch was cancelled or purged when it was read.
     """
     if into.cancelled:
         raise _cancelled(into)
@@ -281,7 +281,7 @@ def half_loaded(connection: Connection, group: str) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def _lock_open(connection: Connection, into: Batch) -> bool:
+def _lock_and_see_archived(connection: Connection, into: Batch) -> bool:
     """Lock the batch's row, and return whether the batch is archived.
 
     A later cancel, archive or purge waits for this transaction, and finds its rows. Raises
@@ -299,10 +299,10 @@ def _lock_open(connection: Connection, into: Batch) -> bool:
 
 def _of_archived(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
     """Return which of these tasks an archived batch has. Raises UnsafeStateError if one is new."""
-    found = matching(connection, into, tasks)
-    if found.new:
+    accepted = matching(connection, into, tasks)
+    if accepted.new:
         raise _archived(connection, into)
-    return found
+    return accepted
 
 
 def _archived(connection: Connection, into: Batch) -> UnsafeStateError:
@@ -349,12 +349,12 @@ def _present(connection: Connection, ids: range) -> Collection[int]:
 def _read_back(
     connection: Connection, into: Batch, tasks: Sequence[NewTask], ids: range
 ) -> Accepted:
-    """Read back which ids exist; compare the digests of the other tasks.
+    """Read back which ids exist, and compare the digests of the tasks without an id.
 
-    Their keys existed before.
+    The batch had the keys of those tasks before.
     """
     present = _present(connection, ids)
-    new = {position: key for position, key in enumerate(ids) if key in present}
+    new = {position: task_id for position, task_id in enumerate(ids) if task_id in present}
     other_positions = [position for position in range(len(tasks)) if position not in new]
     digests = _digests(connection, into, [tasks[position].key for position in other_positions])
     known: list[int] = []

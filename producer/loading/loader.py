@@ -53,7 +53,7 @@ class Summary:
     errors: list[str] = field(default_factory=list)
 
 
-class _InOrder:
+class _OrderedRefusals:
     """Reports bad lines in the order of the input, although chunks finish in any order."""
 
     def __init__(self, refuse: Callable[[InvalidLine], None]) -> None:
@@ -131,11 +131,11 @@ class Loader:
 
     async def _load(self, lines: Iterable[ValidLine | InvalidLine]) -> None:
         room = asyncio.Semaphore(IN_FLIGHT)
-        parts = chunks(lines, SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK)
-        refusals = _InOrder(self._refuse)
+        in_chunks = chunks(lines, SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK)
+        refusals = _OrderedRefusals(self._refuse)
         async with asyncio.TaskGroup() as group:
             for number in count():
-                chunk = await self._reading(lambda: next(parts, []))
+                chunk = await self._reading(lambda: next(in_chunks, []))
                 if not chunk:
                     return
                 bad_lines = [line for line in chunk if isinstance(line, InvalidLine)]
@@ -154,7 +154,7 @@ class Loader:
 
     def _refuse_of_chunk(
         self,
-        refusals: _InOrder,
+        refusals: _OrderedRefusals,
         number: int,
         bad: Sequence[InvalidLine],
         clashes: Sequence[ValidLine],
@@ -192,7 +192,8 @@ class Loader:
         self._progress(self.summary.new + self.summary.known)
         if accepted.orders:
             await self._publish(
-                accepted.orders, {key: tasks[position] for position, key in accepted.new.items()}
+                accepted.orders,
+                {task_id: tasks[position] for position, task_id in accepted.new.items()},
             )
 
     async def _publish(self, orders: Sequence[Order], tasks: dict[int, NewTask]) -> None:

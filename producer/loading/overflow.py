@@ -14,7 +14,7 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
 from schemas.task.lanes import Lane
 
-FRESH_S = 5.0  # until the ledger is asked again how much each tenant has
+FRESH_S = 5.0  # how long the ledger's counts of tenants' tasks are used
 
 
 class Overflow:

@@ -118,7 +118,7 @@ class Exporter(Collector):
 
         A bus that does not answer has neither.
         """
-        found: dict[str, Backlog] = {}
+        backlogs: dict[str, Backlog] = {}
         partitions = None
         topics, admin = source.topics, source.admin
         try:
@@ -129,12 +129,12 @@ class Exporter(Collector):
                 topic = topics.name(destination)
                 if topic in present and destination != "dlq":
                     consumers = topics.consumer_group(destination)
-                    found[destination] = await admin.backlog(consumers, [topic])
+                    backlogs[destination] = await admin.backlog(consumers, [topic])
         except UnreachableError as error:
             self._tell(Code.SERVER_AWAY, "the bus does not answer, its metrics are missing", error)
         else:
             self._told.discard(Code.SERVER_AWAY)
-        return found, partitions
+        return backlogs, partitions
 
     def _tell(self, code: Code, text: str, error: Exception) -> None:
         """Log what is wrong, once while it lasts."""

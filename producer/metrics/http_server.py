@@ -26,10 +26,10 @@ from schemas.settings.config import Secret
 
 log = logging.getLogger(__name__)
 
-MOST_REQUESTS = 32  # at once; a further connection takes the place of the oldest
-PLACE_S = 1.0  # the longest that it waits for that place
-REQUEST_S = 10.0  # of silence, after which a connection is closed
-WHOLE_S = 30.0  # after which it is closed though it is not silent
+MOST_REQUESTS = 32  # connections at once; a further one takes the place of the oldest
+PLACE_S = 1.0  # how long a further connection waits for a place
+REQUEST_S = 10.0  # a connection that is silent for so long is closed
+WHOLE_S = 30.0  # a connection that is open for so long is closed
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
@@ -108,7 +108,7 @@ class _Server(ThreadingMixIn, TCPServer):
             self.address_family = AF_INET6
         self.pages, self.token = pages, token
         self._room = threading.BoundedSemaphore(MOST_REQUESTS)
-        self._until_s: dict[Any, float] = {}  # by connection
+        self._until_s: dict[Any, float] = {}  # when each connection is closed
         super().__init__((address.host, address.port), _RequestHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:

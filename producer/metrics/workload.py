@@ -62,8 +62,10 @@ def learned_calls(facts: Collection[RouteFacts]) -> float | None:
     An agent that has just started has no level yet, and a route that pauses has none for a moment.
     Such agents count with the mean of the others, as long as most agents have a level.
     """
-    levels = [float(each.allowed or 0) for each in facts if each.allowed and not is_closed(each)]
-    free = sum(each.allowed is None and not is_closed(each) for each in facts)
+    levels = [
+        float(route.allowed or 0) for route in facts if route.allowed and not is_closed(route)
+    ]
+    free = sum(route.allowed is None and not is_closed(route) for route in facts)
     if not levels or free >= len(levels):
         return None
     return sum(levels) / len(levels) * len(facts)

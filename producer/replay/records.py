@@ -45,7 +45,7 @@ def apply(
     *,
     joins: bool = False,
 ) -> Page:
-    """Replay records that were read; the new tasks get ids from `first_id` on, one a record.
+    """Replay records that were read. Each new task gets an id from `first_id` on.
 
     If an earlier try has used these ids and its answer was lost, return an empty page, so that the
     next records get new ids. With `joins`, records may add to loaded batches, as the inbox's may.

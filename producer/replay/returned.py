@@ -32,7 +32,7 @@ from schemas.task.envelope import digest
 from schemas.task.states import Status
 from schemas.task.wording import counted
 
-ACTOR = "dead letters written back"  # of the runs
+ACTOR = "dead letters written back"  # who ordered the runs
 RUN_ITEMS = 10_000  # the most tasks of a run that further letters join
 
 

@@ -22,7 +22,7 @@ from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
 CHECK_EVERY_S = 0.5
-STILL_S = 30.0  # without progress, after which the command says so
+STILL_S = 30.0  # after so long without progress, the command says so
 
 
 @dataclass(slots=True)

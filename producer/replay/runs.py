@@ -25,7 +25,7 @@ from schemas.ledger.tables import quarantine, replay_item, replay_run
 
 STORED_PAGE = 2000
 KINDS = (TASK, QUARANTINE)
-READ_BYTES = 16 << 20  # of the values of records that are in memory at once
+READ_BYTES = 16 << 20  # the largest sum of records' values in memory at once
 _REASON_CHARS = 500
 _COUNTS = {  # the columns of a run in which its finished items are counted
     ItemState.REPLAYED: "replayed",
@@ -52,8 +52,8 @@ class Page:
 
     `last`: the last item visited. `done`: how many items are finished. `orders`: the orders to
     publish. `early`: items that keep waiting because the dead letter of their task is not on its
-    topic yet; after a replay it could not be built any more. `wait_s`: for how many seconds the
-    run's rate lets no item pass; no item was visited then.
+    topic yet; once the task is replayed, its dead letter cannot be built any more. `wait_s`: for
+    how many seconds the run's rate lets no item pass; no item was visited then.
     """
 
     last: int

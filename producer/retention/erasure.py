@@ -16,7 +16,7 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
-WAIT_S = 60.0  # for tasks that run
+WAIT_S = 60.0  # the longest wait for running tasks
 CHECK_EVERY_S = 1.0
 
 

@@ -40,7 +40,7 @@ ERROR_SHOWN = 500
 TRACEBACK_LINES = 200
 CHILDREN_SHOWN = 20
 OTHER_ERRORS = "other errors"
-CLASS_LEAST = 12  # a narrower column of error classes says nothing
+CLASS_LEAST = 12  # the narrowest column in which error classes can be told apart
 MICRO = 1_000_000
 _LEAVING = ("first", "last", "disposition", "cost", "fingerprint")
 

@@ -102,7 +102,7 @@ def _whose(wait: Sentence, agents: Sequence[AgentStatus]) -> str:
     """Return how many of the agents report this reason, if not all of them do."""
     alive = [agent for agent in agents if agent.works]
     reporting = [
-        agent for agent in alive if any(said.about == wait.about for said in agent.reasons)
+        agent for agent in alive if any(reason.about == wait.about for reason in agent.reasons)
     ]
     names_it = len(reporting) == 1 and reporting[0].name in wait.text
     if not reporting or len(reporting) == len(alive) or names_it:

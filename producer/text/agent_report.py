@@ -42,12 +42,12 @@ class Sentence(NamedTuple):
 
 def sentences(report: AgentReport, group: str) -> list[Sentence]:
     """Return why something does not run in an agent, the worst first."""
-    found = [_sentence(reason, group) for reason in report.reasons]
-    found += [
+    unsorted = [_sentence(reason, group) for reason in report.reasons]
+    unsorted += [
         Sentence(Urgency.SUSPECT_RUNS, ("suspect", str(suspect.task)), suspect_text(suspect))
         for suspect in report.suspects
     ]
-    return sorted(found, key=lambda sentence: sentence.urgency)
+    return sorted(unsorted, key=lambda sentence: sentence.urgency)
 
 
 def blocked(report: AgentReport, name: str) -> list[Sentence]:
@@ -73,9 +73,9 @@ def foreign_notice(text: str) -> list[Sentence]:
     return [Sentence(Urgency.OTHER, ("notice", text), text)] if text else []
 
 
-def joined(found: Iterable[Sentence]) -> str:
+def joined(told_sentences: Iterable[Sentence]) -> str:
     """Return sentences on one line; empty if there is nothing to say."""
-    return "; ".join(sentence.text for sentence in found)
+    return "; ".join(sentence.text for sentence in told_sentences)
 
 
 def suspect_text(suspect: SuspectReport) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
-_INDENT = "    "  # of the second and each later line of a sentence
+_INDENT = "    "  # begins every line of a sentence but the first
 GAPS = (2, 1)  # blanks between two columns, the usual number first
 _EMPTY_CELLS = frozenset({"", "-", "0", "0+0", "0:00:00", "0.0000"})
 

@@ -4,7 +4,7 @@ from collections import deque
 
 WINDOW_S = 60.0
 LEAST_S = 0.5  # least time from which a rate is computed
-WHOLE_FROM = 100.0  # a rate without a fraction
+WHOLE_FROM = 100.0  # from here on, a rate is shown without a fraction
 
 
 class PaceMeter:

@@ -6,7 +6,7 @@ _BLOCKS = "\N{LOWER ONE EIGHTH BLOCK}\N{LOWER ONE QUARTER BLOCK}\N{LOWER THREE E
 _BLOCKS += "\N{LOWER HALF BLOCK}\N{LOWER FIVE EIGHTHS BLOCK}\N{LOWER THREE QUARTERS BLOCK}"
 _BLOCKS += "\N{LOWER SEVEN EIGHTHS BLOCK}\N{FULL BLOCK}"
 _ASCII = ":-=+*#%@"
-_NONE = "."  # a minute without an end is seen, not blank
+_NONE = "."  # stands for 0, so that the minute can be seen
 
 
 def sparkline(numbers: Sequence[int], encoding: str | None) -> str:

@@ -32,11 +32,11 @@ from schemas.version import VERSION
 log = logging.getLogger(__name__)
 
 MOST = 4096  # spans that wait; more are dropped
-PAGE = 512  # in one request
+PAGE = 512  # spans in one request
 GATHER_S = 1.0  # the longest that a span waits for others
 CLOSE_S = 3.0  # the longest that a program's end waits
-ANSWER_BYTES = 1 << 16  # of a collector's answer that are read
-LATEST_S = 9e9  # in the year 2255; OTLP's times end later
+ANSWER_BYTES = 1 << 16  # no more of a collector's answer is read
+LATEST_S = 9e9  # the year 2255, which OTLP can still express
 _KINDS = {
     SpanKind.PRODUCER: OtelKind.PRODUCER,
     SpanKind.CONSUMER: OtelKind.CONSUMER,
@@ -226,7 +226,7 @@ def _exporter(otel: OtelConfig) -> OTLPSpanExporter:
 
 
 def _bound(answer: requests.Response, **_options: object) -> None:
-    """Read a bounded part of an answer, which nobody needs and which may have no end."""
+    """Read a bounded part of an answer, and drop it. A collector's answer may be endless."""
     answer.raw.read(ANSWER_BYTES)
     answer.close()  # keeps the connection if that was all
 

@@ -15,7 +15,7 @@ from schemas.task.trace import SpanId
 
 log = logging.getLogger(__name__)
 
-TEXT_CHARS = 191  # of an attribute
+TEXT_CHARS = 191  # the longest text of an attribute
 _REPLACEMENT = "\ufffd"
 
 Attribute = str | int | float | bool

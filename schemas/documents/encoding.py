@@ -61,10 +61,10 @@ def page_text(raw: bytes) -> str:
 
 
 def _declared(raw: bytes) -> str | None:
-    found = _DECLARED.search(raw, 0, _DECLARED_WITHIN)
-    if found is None:
+    match = _DECLARED.search(raw, 0, _DECLARED_WITHIN)
+    if match is None:
         return None
-    name = (found[1] or found[2]).decode().lower()
+    name = (match[1] or match[2]).decode().lower()
     name = _WIDER.get(name, name)
     if name.startswith(("utf-16", "utf-32", "utf16", "utf32")):
         return None  # a declaration of UTF-16 or UTF-32 is wrong: it was just read as ASCII

@@ -53,8 +53,8 @@ class ObjectError(Exception):
 
 
 def _meaning(kind: str, error: Exception, text: str, scheme: str) -> tuple[ObjectFault, str]:
-    found = _STATUS.search(text)
-    status = int(found[1]) if found else 0
+    match = _STATUS.search(text)
+    status = int(match[1]) if match else 0
     code = next((name for names in _CODE.findall(text) for name in names if name), "")
     fault, what = _of_setup(text, scheme) or _of_object(kind, error, status, code)
     return fault, f"{what} (status {status}{f', {code}' if code else ''})" if status else what

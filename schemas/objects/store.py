@@ -61,9 +61,9 @@ class ObjectStores:
         store = self._store(address)
         with _failures_of(uri):
             answer = await store.get_async(address.key)
-            found = answer.meta
-            _require(uri, found["size"], limit)
-            if etag is not None and not same_etag(found["e_tag"], etag):
+            meta = answer.meta
+            _require(uri, meta["size"], limit)
+            if etag is not None and not same_etag(meta["e_tag"], etag):
                 raise ObjectError(
                     ObjectFault.CHANGED,
                     f"{uri} has changed since it was loaded: its etag is another one",
@@ -72,7 +72,7 @@ class ObjectStores:
             async for part in answer.stream(min_chunk_size=_PART_BYTES):
                 raw += part
                 _require(uri, len(raw), limit)
-        return ObjectContent(bytes(raw), found["e_tag"])
+        return ObjectContent(bytes(raw), meta["e_tag"])
 
     async def put_new(self, uri: str, raw: bytes) -> str | None:
         """Write an object that does not exist yet, whole or not at all; return its etag.
@@ -98,8 +98,8 @@ class ObjectStores:
         held: ObjectEntry | None = None
         with _failures_of(prefix, _ODD_KEY):
             for page in store.list(prefix=folder or None, chunk_size=_PAGE):
-                for found in page:
-                    entry = _entry(address, found, skipped)
+                for meta in page:
+                    entry = _entry(address, meta, skipped)
                     if held is not None and not entry.name.startswith(f"{held.name}/"):
                         yield held
                     held = None
@@ -133,11 +133,11 @@ def _bare(etag: str) -> str:
     return etag.removeprefix("W/").strip('"')
 
 
-def _entry(address: ObjectAddress, found: Any, skipped: int) -> ObjectEntry:
-    key = str(found["path"])
+def _entry(address: ObjectAddress, meta: Any, skipped: int) -> ObjectEntry:
+    key = str(meta["path"])
     uri = ObjectAddress(address.scheme, address.bucket, key).uri
-    etag = found["e_tag"]
-    return ObjectEntry(uri, key[skipped:], int(found["size"]), None if etag is None else str(etag))
+    etag = meta["e_tag"]
+    return ObjectEntry(uri, key[skipped:], int(meta["size"]), None if etag is None else str(etag))
 
 
 def _address(uri: str) -> ObjectAddress:

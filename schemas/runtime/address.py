@@ -22,10 +22,10 @@ class Address:
 
         Raises ValueError with the right form.
         """
-        found = _FORM.fullmatch(text)
-        if found is None or int(found[3]) > _MOST:
+        match = _FORM.fullmatch(text)
+        if match is None or int(match[3]) > _MOST:
             raise ValueError("write HOST:PORT, for example 127.0.0.1:9464")
-        return cls(found[1] or found[2], int(found[3]))
+        return cls(match[1] or match[2], int(match[3]))
 
     def __str__(self) -> str:
         """Return the form in which a person writes it."""

@@ -23,12 +23,12 @@ def require_own(*names: str) -> None:
         file = _foreign(name)
         if file is None:
             continue
-        found = f"Python takes the package {name!r} from {str(file)!r}, not from {str(_ROOT)!r}"
+        fault = f"Python takes the package {name!r} from {str(file)!r}, not from {str(_ROOT)!r}"
         if (file.parent / _MARKS[name]).is_file():
-            _say(f"docllm: warning: {found}: two copies of docllm are mixed")
+            _say(f"docllm: warning: {fault}: two copies of docllm are mixed")
             continue
         _say(
-            f"docllm: {found}, and cannot start. Rename that file, or take its folder off "
+            f"docllm: {fault}, and cannot start. Rename that file, or take its folder off "
             "Python's path: unset PYTHONPATH if it names the folder; if it is the current folder, "
             "run `docllm` or `python -P -m producer`."
         )

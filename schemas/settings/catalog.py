@@ -14,7 +14,7 @@ from schemas.settings.schedule import schedule
 from schemas.settings.schema_file import schema_file
 from schemas.version import VERSION
 
-MOST_TOKENS = 1_000_000_000  # of a model's context; more is a mistake
+MOST_TOKENS = 1_000_000_000  # the largest context of a model; more is a mistake
 CLIENT = "kafka.client."  # the prefix of librdkafka's own settings
 
 

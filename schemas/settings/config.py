@@ -20,7 +20,7 @@ from schemas.version import VERSION
 
 DEFAULT_ROUTE = "default"
 MAX_ROUTE_CHARS = 64
-BYTES_PER_TOKEN = 4  # for estimates
+BYTES_PER_TOKEN = 4  # assumed in estimates
 TRACE_ID = "{trace_id}"  # stands for the id in a template of links to traces
 
 

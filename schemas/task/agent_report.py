@@ -24,7 +24,7 @@ _BATCH_CHARS = 191
 _WORD_CHARS = 32
 _TEXT_CHARS = 300
 _TOPICS = 64
-_MOST = 2**63 - 1  # of a number, so that every program can read it
+_MOST = 2**63 - 1  # the largest number that every program can read
 
 T = TypeVar("T")
 

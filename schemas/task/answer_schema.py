@@ -13,8 +13,8 @@ from urllib.parse import unquote, urljoin
 
 from schemas.task.patterns import objects_in
 
-MAX_TRIALS = 100_000  # of subschemas on one value
-MAX_COPIED_PARTS = 300_000  # of a value, in the errors about it
+MAX_TRIALS = 100_000  # subschemas that may be tried on one value
+MAX_COPIED_PARTS = 300_000  # parts of a value that its errors may copy
 MAX_COMPOSITE_CHOICES = 1_000  # lists and objects in enums
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")

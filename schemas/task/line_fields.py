@@ -29,7 +29,7 @@ from schemas.task.validator import validator_of
 
 MAX_MODEL_CHARS = 191
 MAX_ROUTE_CHARS = 64
-MAX_ROUTES = 100  # in one line
+MAX_ROUTES = 100  # routes that one line may allow
 
 CheckField = Callable[[str, Any], Any]
 

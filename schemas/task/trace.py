@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-TRACEPARENT = "traceparent"  # of the span that sent the record
+TRACEPARENT = "traceparent"  # names the span that sent the record
 TRACE_LINK = "docllm-trace-link"  # the `traceparent` that a foreign producer gave the task
 TRACE_AFTER = "docllm-trace-after"  # the span of the attempt before
 

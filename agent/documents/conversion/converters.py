@@ -18,7 +18,7 @@ from schemas.runtime.executors import Executor
 
 log = logging.getLogger(__name__)
 
-MOST_DOCUMENTS = 500  # of one process; a new one has no leaks
+MOST_DOCUMENTS = 500  # after so many, a process is replaced, because its libraries leak memory
 
 
 class Converters:

@@ -19,7 +19,7 @@ _BULLET = "- "
 
 
 def text_of_html(raw: bytes) -> str:
-    """Return the text of a page; scripts and styles are none. Raises NoTextError."""
+    """Return the text of a page, without scripts and styles. Raises NoTextError."""
     return text_of_source(page_text(raw))
 
 
@@ -86,7 +86,7 @@ def _visits(root: LexborNode | None) -> Iterator[tuple[bool, LexborNode]]:
 
 
 def _follows_another(node: LexborNode) -> bool:
-    """Return whether an element stands before this one, in the same one."""
+    """Return whether an element precedes this one in its parent."""
     before = node.prev
     while before is not None and not before.is_element_node:
         before = before.prev
@@ -94,7 +94,7 @@ def _follows_another(node: LexborNode) -> bool:
 
 
 class _Lines:
-    """Joins words into lines; white space becomes one blank, a line break, or a blank line."""
+    """Joins words into lines. White space becomes one blank, a line break, or a blank line."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -103,7 +103,7 @@ class _Lines:
         self._begun = False  # whether something was added since the last mark or the start
 
     def add(self, text: str, *, as_is: bool = False) -> None:
-        """Add a text; its white space counts only `as_is`."""
+        """Add a text; with `as_is`, its white space is kept."""
         words = text.strip("\n") if as_is else " ".join(text.split())
         self._blank = self._blank or text[:1].isspace()
         if words.strip():
@@ -112,12 +112,12 @@ class _Lines:
             self._blank = text[-1:].isspace()
 
     def end(self, *, blank: bool = False) -> None:
-        """End a line, if something is on it; perhaps with a blank line after it."""
+        """End the line, unless it is empty; with `blank`, leave a blank line after it."""
         if self._begun:
             self._breaks = max(self._breaks, 2 if blank else 1)
 
     def end_one(self) -> None:
-        """End a line, or leave one blank."""
+        """Break the line once more: two breaks in a row make a blank line."""
         self._breaks = min(self._breaks + 1, 2)
 
     def mark(self, sign: str, *, breaks: int = 2) -> None:

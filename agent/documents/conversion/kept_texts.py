@@ -23,11 +23,11 @@ _LIBRARIES = ("charset-normalizer", "mammoth", "pypdf", "pypdfium2", "selectolax
 _DIGEST_CHARS = 64
 _ENDING = ".txt"
 _ABANDONED_S = 3600.0  # age from which an unfinished file is taken for that of a killed agent
-_FILL = 0.9  # of the most bytes, after the oldest texts were removed
+_FILL = 0.9  # the share of `most_bytes` that is left after a removal
 
 
 class KeptTexts:
-    """Texts in `folder`, at most about `most_bytes`; those that were not used for longest go.
+    """Texts in `folder`, at most about `most_bytes`; the least recently used are removed.
 
     A disk error causes a new conversion and never fails a task.
     """
@@ -35,7 +35,8 @@ class KeptTexts:
     def __init__(self, *, folder: Path, most_bytes: int) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
-        self._written = most_bytes  # since the folder was looked at; the first text looks
+        # Bytes written since the last removal. It begins so high that the first text causes one.
+        self._written = most_bytes
         self._told = False
 
     def get(self, raw: bytes) -> str | None:
@@ -60,7 +61,7 @@ class KeptTexts:
         content = text.encode()
         content = hashlib.sha256(content).hexdigest().encode() + content
         if len(content) > self._most_bytes * (1 - _FILL):
-            return  # it would take the place of many
+            return  # one such text would displace many others
         unfinished = self._folder / f".{secrets.token_hex(8)}"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,17 +85,17 @@ class KeptTexts:
 
     def _remove_oldest(self) -> None:
         """Remove the oldest texts above the limit; other agents may do so concurrently."""
-        found = []
+        texts = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     if entry.name.endswith(_ENDING):
-                        found.append((status.st_mtime, status.st_size, entry.path))
+                        texts.append((status.st_mtime, status.st_size, entry.path))
                     elif status.st_mtime < time.time() - _ABANDONED_S:
                         Path(entry.path).unlink(missing_ok=True)
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found) if total > self._most_bytes * _FILL else ():
+        total = sum(size for _, size, _ in texts)
+        for _, size, path in sorted(texts) if total > self._most_bytes * _FILL else ():
             if total <= self._most_bytes * _FILL:
                 break
             Path(path).unlink(missing_ok=True)

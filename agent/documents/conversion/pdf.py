@@ -39,14 +39,14 @@ def _by_pdfium(raw: bytes) -> list[str]:
 def _page_text(document: pypdfium2.PdfDocument, number: int) -> str:
     page = document[number]
     try:
-        text = page.get_textpage()
+        text_page = page.get_textpage()
         try:
-            found: str = text.get_text_range()
+            text: str = text_page.get_text_range()
         finally:
-            text.close()
+            text_page.close()
     finally:
         page.close()
-    return found.replace("\r\n", "\n").replace(_HYPHEN, "-\n").replace("\0", "").strip()
+    return text.replace("\r\n", "\n").replace(_HYPHEN, "-\n").replace("\0", "").strip()
 
 
 def _by_pypdf(raw: bytes) -> list[str]:

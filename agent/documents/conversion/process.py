@@ -21,7 +21,7 @@ from schemas.task.document_text import NoTextError
 
 _PROGRAM = (*child_process.INTERPRETER, "agent.documents.conversion.program")
 _START_S = 60.0
-_EXIT_S = 5.0  # for a process that has closed its link to end
+_EXIT_S = 5.0  # how long a process may run on after it has closed its link
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def _converted(kind: Kind, raw: bytes) -> tuple[MessageKind, bytes]:
 
 
 def _converter(kind: Kind) -> Callable[[bytes], str]:
-    """Import what a kind needs; a process that meets none of a kind stays small."""
+    """Import the converter of a kind. A process loads no library before a document needs it."""
     if kind is Kind.PDF:
         from agent.documents.conversion.pdf import text_of_pdf  # noqa: PLC0415
 
@@ -85,7 +85,7 @@ def _converter(kind: Kind) -> Callable[[bytes], str]:
 
 
 def _limit(memory_mb: int) -> None:
-    """Limit the memory, and write no file: what reads a document has nothing to write.
+    """Limit the memory, and forbid writing files, which no conversion needs.
 
     The kernel ends this process before the agent when memory runs out.
     """

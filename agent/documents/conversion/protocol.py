@@ -9,7 +9,7 @@ from enum import Enum
 from schemas.documents.kind import Kind
 
 HEAD = struct.Struct(">cQ")
-MAX_TEXT_BYTES = 32 << 20  # of the converted text in UTF-8, as of a document that is text
+MAX_TEXT_BYTES = 32 << 20  # in UTF-8; a document that is plain text has the same limit
 # What the agent says: a document of a kind follows.
 LETTERS = {Kind.PDF: b"p", Kind.DOCX: b"d", Kind.HTML: b"h", Kind.OTHER_TEXT: b"o"}
 KINDS = {letter: kind for kind, letter in LETTERS.items()}

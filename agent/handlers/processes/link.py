@@ -74,7 +74,7 @@ class AgentLink:
             self._run, self.facts = number, dict(facts)
 
     def end(self, kind: str, data: bytes = b"", **fields: Any) -> None:
-        """Tell how the run has ended; its calls that still wait are refused, and so are others."""
+        """Send how the run has ended. Its waiting calls fail, and so does every later one."""
         with self._lock:
             number, self._run = self._run, 0
             waiting, self._waiting = list(self._waiting.values()), {}
@@ -83,7 +83,7 @@ class AgentLink:
         self.send(Message(kind, {**fields, "run": number}, data))
 
     def call(self, run: int, wanted: ContextCall, arguments: Mapping[str, Any]) -> "Future[Any]":
-        """Ask the agent for something in a run; the future gets what it answers."""
+        """Ask the agent for something in a run; the future gets the answer."""
         future: Future[Any] = Future()
         with self._lock:
             if self._run != run:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 HEAD = struct.Struct(">II")
-MOST_BYTES = 256 << 20  # of one message; a document of 32 MiB takes six times as much in JSON
+MOST_BYTES = 256 << 20  # of one message: in JSON, a document of 32 MiB may take six times as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Message:
 
 
 class MessageError(Exception):
-    """What arrived is no message."""
+    """The bytes that arrived are not a message."""
 
 
 def encoded(message: Message) -> bytes:

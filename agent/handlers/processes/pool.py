@@ -16,7 +16,7 @@ from schemas.codes import Code
 
 log = logging.getLogger(__name__)
 
-MOST_RUNS = 500  # of one process; a new one has no leaks
+MOST_RUNS = 500  # after so many, a process is replaced, because handlers leak memory
 
 
 @dataclass(frozen=True, slots=True)

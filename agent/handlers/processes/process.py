@@ -39,7 +39,7 @@ from schemas.task.wording import one_line
 
 log_of_handlers = logging.getLogger("handler")
 
-MOST_PROCESSES = 64  # that one handler may start
+MOST_PROCESSES = 64  # a handler that starts more is ended
 EXIT_S = 2.0  # how long a process that has closed its link may take to exit
 # Errors that decide how an attempt ends. The agent raises its own original error, not the process's
 # copy.

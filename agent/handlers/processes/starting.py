@@ -22,7 +22,7 @@ from schemas.task.wording import one_line
 
 log = logging.getLogger(__name__)
 
-START_S = 60.0  # for a process to import its handler
+START_S = 60.0  # how long a process may take to import its handler
 WATCH_S = 0.25
 _PROGRAM = (*child_process.INTERPRETER, "agent.handlers.processes.program")
 

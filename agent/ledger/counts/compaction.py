@@ -193,11 +193,11 @@ def _failures(connection: Connection, rows: Sequence[Row[Any]], most: int) -> li
     if not ends:
         return []
     keys = list(dict.fromkeys(key for key, _ in ends))
-    samples = _known(connection, keys)
-    chosen = _chosen(connection, keys, samples, most)
-    died = {key for key, row in ends if row.delta > 0 and not samples.get(chosen[key])}
-    found = {key: _sample(connection, key) for key in sorted(died)}
-    return [_failure(row, chosen[key], found.get(key, 0)) for key, row in ends]
+    known_samples = _known(connection, keys)
+    chosen = _chosen(connection, keys, known_samples, most)
+    died = {key for key, row in ends if row.delta > 0 and not known_samples.get(chosen[key])}
+    new_samples = {key: _sample(connection, key) for key in sorted(died)}
+    return [_failure(row, chosen[key], new_samples.get(key, 0)) for key, row in ends]
 
 
 def _failure_key(row: Row[Any]) -> RowKey:

@@ -35,7 +35,7 @@ from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 from schemas.task.states import WAITING, Status
 
 PAGE = 500
-PATIENCE_S = 3.0  # for this long, a look's places are offered only to tasks that an agent holds
+PATIENCE_S = 3.0  # so long only tasks that an agent holds are offered a look's places
 # For this long after the opening, an agent with an outdated copy of the guard may still move tasks.
 LINGER_S = 10.0
 
@@ -272,7 +272,7 @@ def _any_task(connection: Connection, raised: Guard, statuses: Collection[Status
 
 
 def put_off(connection: Connection, raised: Guard, wait_s: float) -> None:
-    """Put off a look that is due by `wait_s`."""
+    """Put a due look off for `wait_s` seconds."""
     connection.execute(
         update(guard)
         .where(guard.c.id == raised.id, guard.c.probe_at <= utc_now())

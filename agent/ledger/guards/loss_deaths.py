@@ -63,12 +63,13 @@ def spare(
     connection: Connection, group: str, settlements: Sequence[Settlement], longest: Tier
 ) -> Sequence[Settlement]:
     """Return the settlements; suspects that ended their processes, but may not die, wait."""
-    guilty = [each for each in settlements if _is_guilty(each.outcome)]
-    lost = [
-        Lost(each.row.task_id, each.row.fence, each.row.batch_id, each.row.type) for each in guilty
-    ]
+    rows = [settlement.row for settlement in settlements if _is_guilty(settlement.outcome)]
+    lost = [Lost(row.task_id, row.fence, row.batch_id, row.type) for row in rows]
     spared = {task.task_id for task in lost} - may_die(connection, group, lost)
-    return [_waiting(each, longest) if each.row.task_id in spared else each for each in settlements]
+    return [
+        _waiting(settlement, longest) if settlement.row.task_id in spared else settlement
+        for settlement in settlements
+    ]
 
 
 def _is_guilty(outcome: Outcome) -> bool:

@@ -23,7 +23,7 @@ DEAD_AFTER_S = 12.0  # without a heartbeat, an agent may be declared lost
 STALL_S = 6.0
 AMNESTY_S = 15.0
 REMEMBER_S = 86400.0  # how long after its end an agent's tasks are still reset
-FORGET_S = 2 * REMEMBER_S  # after its end, when an agent's row is deleted
+FORGET_S = 2 * REMEMBER_S  # how long after its end an agent's row is kept
 FORGET_MOST = 500  # rows in one transaction
 
 AGENT_BITS = 39

@@ -225,7 +225,7 @@ def _wait(
 
 
 def _ended(table: Table[Any]) -> ColumnElement[bool]:
-    """Return the condition that the claim of a row goes on no more."""
+    """Return the condition under which the claim of a row has ended."""
     claimed_by = _claimed_by(table)
     return or_(claimed_by.is_(None), claimed_by != table.c.owner)
 

@@ -174,7 +174,7 @@ def _final_outcomes(
 
 
 def _keeps_losses(outcome: Outcome) -> bool:
-    """Return whether the task may still be one that kills its agents."""
+    """Return whether the task may still be the one that kills its agents."""
     return isinstance(outcome, Retry | Dead) and outcome.failure.keeps_losses
 
 
@@ -255,7 +255,11 @@ def _write_states(
 
 def _die(connection: Connection, dead: Sequence[tuple[Settlement, Dead]]) -> None:
     for kept in (0, 1):
-        of_kind = [each for each in dead if _keeps_losses(each[1]) == bool(kept)]
+        of_kind = [
+            (settlement, outcome)
+            for settlement, outcome in dead
+            if _keeps_losses(outcome) == bool(kept)
+        ]
         _end_on_routes(connection, _DIE, of_kind, losses_kept=kept)
 
 

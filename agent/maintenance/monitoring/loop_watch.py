@@ -163,7 +163,7 @@ class LoopWatch:
 
 
 class _Loop:
-    """The event loop of the thread that makes this, seen from another thread."""
+    """The event loop of the thread that creates this object, as another thread sees it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop

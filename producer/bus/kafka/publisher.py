@@ -120,7 +120,7 @@ class KafkaPublisher:
             self._sender.serve()
 
     def _take(self) -> list[Parcel]:
-        """Take one group off the line: at most GROUP_RECORDS records, but at least one parcel."""
+        """Take the next parcels: at most GROUP_RECORDS records, but at least one parcel."""
         sizes = itertools.accumulate(len(parcel.records) for parcel in self._parcels)
         fitting = sum(size <= GROUP_RECORDS for size in sizes)
         count = max(fitting, 1)

@@ -28,8 +28,8 @@ from schemas.settings.config import KafkaConfig
 PAGE_RECORDS = 500
 PAGE_BYTES = 4 << 20
 POLL_S = 0.5
-ANSWER_S = 10.0  # for a question about a topic
-SILENT_S = 30.0  # without a record, after which the brokers count as unreachable
+ANSWER_S = 10.0  # the longest wait for an answer about a topic
+SILENT_S = 30.0  # after so long without a record, the brokers count as unreachable
 NO_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 # "earliest": if records are deleted during the reading, it goes on at the first that is left.
 OWN: Settings = {

@@ -140,10 +140,10 @@ class Sender:
     def _count_partitions(self, topic: str) -> int:
         """Return how many partitions a topic has, 0 if no broker says so in time."""
         try:
-            found = self._producer.list_topics(topic, COUNT_S).topics.get(topic)
+            metadata = self._producer.list_topics(topic, COUNT_S).topics.get(topic)
         except KafkaException:
             return 0
-        return 0 if found is None else len(found.partitions)
+        return 0 if metadata is None else len(metadata.partitions)
 
     def _flush(self, end_s: float) -> None:
         if self._producer.flush(max(end_s - self._clock.now_s(), POLL_S)):

@@ -20,7 +20,7 @@ from producer.limits import CAP
 from schemas.ledger.sql import utc_after
 from schemas.ledger.tables import agent, replay_item, replay_run
 
-ALIVE_S = 6.0  # after its last heartbeat, in which an agent is expected to apply replays
+ALIVE_S = 6.0  # so long after its last heartbeat, an agent is expected to apply replays
 
 
 class ItemState(IntEnum):

@@ -12,7 +12,7 @@ DISPOSITIONS = tuple(disposition.value for disposition in Disposition)
 OF_RECORDS = frozenset({Disposition.REJECTED.value, Disposition.UNDECODABLE.value})
 RECORD = "quarantine:"  # the prefix that names a quarantined record where a task's id may stand
 
-_FEWEST_DIGITS = 6  # of a fingerprint, which a person may shorten
+_FEWEST_DIGITS = 6  # a person may shorten a fingerprint to so many
 _MOST_DIGITS = 32
 _HEX = frozenset("0123456789abcdef")
 _OF_TASKS = ("batch", "type", "tenant", "key")

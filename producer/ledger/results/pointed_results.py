@@ -80,8 +80,8 @@ def _followed(
             reason = one_line(f"its output {pointer.uri} cannot be used: {describe_error(body)}")
             yield _lost(task, pointer.uri, reason, note_lost)
         else:
-            found = replace(task.result, codec=pointer.codec, body=body, output=pointer.uri)
-            yield replace(task, result=found)
+            result = replace(task.result, codec=pointer.codec, body=body, output=pointer.uri)
+            yield replace(task, result=result)
 
 
 def _body(pointer: OutputPointer, content: bytes | Exception) -> bytes | Exception:

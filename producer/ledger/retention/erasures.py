@@ -40,8 +40,8 @@ from schemas.task.untrusted import contained
 from schemas.task.wording import counted
 
 ERASED = b"erased:"  # how the made-up id of an erased task begins
-REASON = "erased"  # of a guard
-RECORDS = 50  # of the quarantine, in memory at once
+REASON = "erased"  # stands for the reason of a guard
+RECORDS = 50  # records of the quarantine in memory at once
 _NEW_KEY = update(task).where(task.c.id == bindparam("of_id"))
 
 

@@ -19,7 +19,7 @@ from schemas.task.agent_report import AgentReport, from_json
 from schemas.task.lanes import DESTINATIONS
 from schemas.task.states import OWNER_BITS, Status
 
-SILENT_S = 6.0  # without a heartbeat, after which an agent counts as silent
+SILENT_S = 6.0  # after so long without a heartbeat, an agent counts as silent
 # How long after its last heartbeat an agent is shown: at most, and if it stopped.
 SHOWN_S = 600.0
 STOPPED_SHOWN_S = 30.0

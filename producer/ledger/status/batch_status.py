@@ -86,7 +86,9 @@ def read(
     running = _running(connection, sums)
     half_loaded = set(store.half_loaded(connection, group))
     failed = _failed_lately(connection, sums)
-    found = archives.newest(connection, [row.id for row in rows if row.archived_at is not None])
+    newest_archives = archives.newest(
+        connection, [row.id for row in rows if row.archived_at is not None]
+    )
     return [
         _batch_status(
             row,
@@ -95,17 +97,19 @@ def read(
             running.get(row.id, {}),
             half_loaded,
             failed.get(row.id, {}),
-            _archived(row, found.get(row.id)),
+            _archived(row, newest_archives.get(row.id)),
         )
         for row in rows
     ]
 
 
-def _archived(row: Row[Any], found: archives.Archive | None) -> ArchivedBatch | None:
+def _archived(row: Row[Any], newest_archive: archives.Archive | None) -> ArchivedBatch | None:
     if row.archived_at is None:
         return None
     at = f"{row.archived_at.isoformat(timespec='seconds')}Z"
-    return ArchivedBatch(at, found.uri if found else "", row.purged_at is not None)
+    return ArchivedBatch(
+        at, newest_archive.uri if newest_archive else "", row.purged_at is not None
+    )
 
 
 def _running(

@@ -62,11 +62,11 @@ class GroupSums:
     @property
     def abandoned(self) -> Counter[str]:
         """Return by route how many attempts were given back after a call."""
-        found: Counter[str] = Counter()
+        by_route: Counter[str] = Counter()
         for (route, _, error_class), count in self.attempts.items():
             if error_class == ErrorClass.RELEASED:
-                found[route] += count
-        return found
+                by_route[route] += count
+        return by_route
 
 
 def read(connection: Connection, group: str, route_name: Callable[[str], str]) -> GroupSums:
@@ -87,7 +87,7 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
         for name, purged in (("kept", without_rows), ("letters", without_letters))
     ]
     loaded = replayed = dead_letters = 0
-    found = GroupSums()
+    group_sums = GroupSums()
     for row in connection.execute(select(*keys, *sums).group_by(*keys)):
         route, outcome, entered = route_name(row.route), row.outcome, int(row.entered)
         status = Status(row.state)
@@ -97,19 +97,19 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
         elif outcome == TallyOutcome.REPLAYED:
             replayed += entered
         elif outcome == TallyOutcome.SUCCEEDED:
-            found.attempts[route, _WORDS[status], ""] += entered
+            group_sums.attempts[route, _WORDS[status], ""] += entered
         elif outcome not in _NO_ATTEMPT:
-            found.attempts[route, _WORDS[status], error_class] += entered
+            group_sums.attempts[route, _WORDS[status], error_class] += entered
         if status in FINAL:
-            found.ended[status] += entered
-            found.final[status] += int(row.delta)
-            found.kept[status] += int(row.kept)
+            group_sums.ended[status] += entered
+            group_sums.final[status] += int(row.delta)
+            group_sums.kept[status] += int(row.kept)
         if status is Status.DEAD:
             known = row.disposition in _DISPOSITIONS
             dead_letters += int(row.letters)
-            found.dead[error_class, row.disposition if known else OTHER] += entered
-        found.tokens[route, "in"] += int(row.tokens_in)
-        found.tokens[route, "cached"] += int(row.tokens_cached)
-        found.tokens[route, "out"] += int(row.tokens_out)
-        found.cost_micro[route, _WORDS[status]] += int(row.cost_micro)
-    return replace(found, loaded=loaded, replayed=replayed, dead_letters=dead_letters)
+            group_sums.dead[error_class, row.disposition if known else OTHER] += entered
+        group_sums.tokens[route, "in"] += int(row.tokens_in)
+        group_sums.tokens[route, "cached"] += int(row.tokens_cached)
+        group_sums.tokens[route, "out"] += int(row.tokens_out)
+        group_sums.cost_micro[route, _WORDS[status]] += int(row.cost_micro)
+    return replace(group_sums, loaded=loaded, replayed=replayed, dead_letters=dead_letters)

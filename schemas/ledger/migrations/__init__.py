@@ -39,7 +39,7 @@ _NAMED = 5  # agents in a message
 _ALIVE_S = 12.0  # age of a heartbeat from which its agent counts as not running
 _ALEMBIC = table("alembic_version", column("version_num"))
 _LOCK = "docllm.migrate"
-_LOCK_TRIES = 60  # of one second each
+_LOCK_TRIES = 60  # each try waits one second
 _IN_USE = (
     "another program uses the ledger's tables; stop agents and loads, "
     "then run: python -m producer migrate"

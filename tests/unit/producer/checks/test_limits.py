@@ -2,7 +2,7 @@
 
 import asyncio
 
-from producer.checks.limits import has_limits, told
+from producer.checks.limits import description, has_limits
 from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
 from schemas.settings.quota import ChargeRule, QuotaLimits
 
@@ -21,7 +21,7 @@ CONFIG = Config(
 def test_each_limit_is_named() -> None:
     """A route without limits is left out."""
     assert has_limits(CONFIG)
-    assert asyncio.run(told(CONFIG)) == (
+    assert asyncio.run(description(CONFIG)) == (
         "large: tpm = 4,000,000, in_flight = 40, charge = max_kept; default: rpm = 5,000; "
         "all agents together keep them, by Redis"
     )
@@ -31,7 +31,7 @@ def test_without_redis_the_part_of_each_agent_is_told() -> None:
     """It is a smaller one, so a person may want Redis."""
     config = Config(llm=CONFIG.llm)
 
-    assert asyncio.run(told(config)).endswith(
+    assert asyncio.run(description(config)).endswith(
         "without Redis each agent keeps to its part of the partitions"
     )
     assert not has_limits(Config())
