@@ -41,7 +41,7 @@ from schemas.task.lanes import DESTINATIONS
 from schemas.version import VERSION
 
 HEARTBEAT_TIMEOUT_S = 5
-_MOST_CONVERTERS = 4  # processes of one agent; each takes some 40 MB
+_MAX_CONVERTERS = 4  # processes of one agent; each takes some 40 MB
 
 
 def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
@@ -231,7 +231,7 @@ def _workers(parts: Parts, closing: AsyncExitStack) -> Workers:
 
 def _converters() -> int:
     """Return how many documents are converted concurrently; conversion is bound by the CPU."""
-    return min(os.cpu_count() or 1, _MOST_CONVERTERS)
+    return min(os.cpu_count() or 1, _MAX_CONVERTERS)
 
 
 def _providers(parts: Parts) -> Providers:

@@ -12,8 +12,8 @@ from producer.cli.parsing import Imported, Parser, not_a_command
 from schemas.runtime.next_command import as_called
 
 _MAX_PROCESSES = 1000
-_MOST_PORT = 65_535
-_MOST_LIMIT = 1_000_000_000
+_MAX_PORT = 65_535
+_MAX_LIMIT = 1_000_000_000
 _MINUTE_S = 60
 _CHARGES = ("max_then_refund", "max_kept", "input_then_output")
 COMMANDS = ("run", "reaper", "resume", "rehearsal-llm")
@@ -158,7 +158,7 @@ def rehearsal_parser() -> Parser:
         metavar="NAME=SHARE,...",
         help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,quota,huge,retry_after=2",
     )
-    limit = up_to(_MOST_LIMIT)
+    limit = up_to(_MAX_LIMIT)
     parser.add_argument("--rpm", type=limit, metavar="N", help="refuse more requests a minute")
     parser.add_argument("--tpm", type=limit, metavar="N", help="refuse more tokens a minute")
     parser.add_argument(
@@ -218,8 +218,8 @@ def _port(text: str) -> int:
     if not (
         text.isascii()
         and text.isdecimal()
-        and len(text) <= len(str(_MOST_PORT))
-        and int(text) <= _MOST_PORT
+        and len(text) <= len(str(_MAX_PORT))
+        and int(text) <= _MAX_PORT
     ):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {_MOST_PORT}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {_MAX_PORT}")
     return int(text)

@@ -21,7 +21,7 @@ from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 from schemas.settings.sources import current_folder, load_config
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
@@ -62,5 +62,5 @@ async def _resume(config: Config, group: str, route: str) -> str:
 
 
 def _listed(routes: set[str]) -> str:
-    rest = f", and {len(routes) - MOST_SHOWN} more" if len(routes) > MOST_SHOWN else ""
-    return ", ".join(sorted(routes)[:MOST_SHOWN]) + rest
+    rest = f", and {len(routes) - MAX_SHOWN} more" if len(routes) > MAX_SHOWN else ""
+    return ", ".join(sorted(routes)[:MAX_SHOWN]) + rest

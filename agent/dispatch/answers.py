@@ -8,7 +8,7 @@ from agent.inflight.table import InFlightTable
 from agent.lease import OWNER_BITS
 from agent.ports import ClaimAnswer, Clock, Row
 
-AGAIN_AT_ONCE, AGAIN_MOST_S = 2, 15.0
+AGAIN_AT_ONCE, MAX_AGAIN_S = 2, 15.0
 
 
 class AnswerActions:
@@ -69,5 +69,5 @@ class AnswerActions:
         if delivery.ask_count <= AGAIN_AT_ONCE:
             self._table.queue_for_claim(delivery)
         else:
-            delay_s = min(AGAIN_MOST_S, 2.0 ** (delivery.ask_count - AGAIN_AT_ONCE))
+            delay_s = min(MAX_AGAIN_S, 2.0 ** (delivery.ask_count - AGAIN_AT_ONCE))
             self._table.delay(delivery, now_s + delay_s)

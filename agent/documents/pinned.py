@@ -16,7 +16,7 @@ from pyreqwest.client import Client, ClientBuilder
 
 from schemas.runtime.executors import Executor
 
-_MOST = 32
+_MAX_CLIENTS = 32
 _CONNECT = timedelta(seconds=10)
 _IDLE = timedelta(seconds=4)  # many servers close an idle connection after 5 s
 
@@ -47,7 +47,7 @@ class PinnedClients:
             client = await self._executor(partial(_client, place))
             self._clients[place] = client
         self._clients.move_to_end(place)
-        if len(self._clients) > _MOST:
+        if len(self._clients) > _MAX_CLIENTS:
             self._clients.popitem(last=False)
         return client
 

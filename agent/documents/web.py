@@ -41,7 +41,7 @@ _OK = (200, 203)
 _REDIRECTS = (301, 302, 303, 307, 308)
 _TEMPORARY = (408, 425, 429)
 _SERVER_FAILED = 500
-_MOST_LOGGED = 100
+_MAX_LOGGED = 100
 _NO_DOCUMENTS = ("audio", "font", "image", "video")
 _SET_ALLOW = "documents.allow (DOCLLM_DOCUMENT_ALLOW)"
 _SET_PRIVATE = "documents.private (DOCLLM_DOCUMENT_PRIVATE)"
@@ -165,7 +165,7 @@ class WebSource:
         closed = next((text for text in addresses if not is_open(text, self._private)), None)
         if closed is None and addresses:
             return addresses[: self._limits.addresses]
-        if host not in self._logged and len(self._logged) < _MOST_LOGGED:
+        if host not in self._logged and len(self._logged) < _MAX_LOGGED:
             self._logged.add(host)
             log.warning(
                 "a document's host has an address that is not public: %s",

@@ -10,7 +10,7 @@ from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Outcome, Retry, Snooze
 from schemas.settings.config import Trigger
 
-LEAST_WAIT_S = 1.0
+MIN_WAIT_S = 1.0
 # Failures that are about the task: its route would fail it again.
 _OF_TASK = frozenset({Trigger.TOO_LONG, Trigger.FILTERED})
 
@@ -39,7 +39,7 @@ class AttemptRoutes:
         if following and trigger in _OF_TASK:
             delivery.next_route = following[0]
             wait_s = self._admission.closed_for_s(following[0])
-            return Snooze(outcome.failure, outcome.spent, max(LEAST_WAIT_S, wait_s))
+            return Snooze(outcome.failure, outcome.spent, max(MIN_WAIT_S, wait_s))
         return judged
 
     def retry_on_route(self, outcome: Outcome) -> OtherRoute | Outcome | None:

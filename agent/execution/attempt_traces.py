@@ -23,8 +23,8 @@ from schemas.task.trace import (
     trace_of,
 )
 
-MOST_ATTEMPTS = 20_000  # attempts whose spans are held; the oldest is dropped first
-MOST_LINKS = 128
+MAX_ATTEMPTS = 20_000  # attempts whose spans are held; the oldest is dropped first
+MAX_LINKS = 128
 _SETTLE = "settle"
 
 
@@ -59,7 +59,7 @@ class AttemptTraces:
     def claimed(self, publications: Iterable[Publication], owner: int, start_s: float) -> None:
         """Begin the attempts at the tasks that a claim got, whose records these were."""
         for publication in publications:
-            if len(self._open) >= MOST_ATTEMPTS:
+            if len(self._open) >= MAX_ATTEMPTS:
                 del self._open[next(iter(self._open))]
             self._open[publication.task_id, owner] = OpenAttempt(
                 SpanId(
@@ -166,7 +166,7 @@ def _settle(span_ids: list[SpanId], tasks: int, start_s: float, end_s: float) ->
         start_s,
         end_s,
         {names.DB_OPERATION: _SETTLE, names.BATCH_SIZE: tasks},
-        tuple(span_ids[:MOST_LINKS]),
+        tuple(span_ids[:MAX_LINKS]),
     )
 
 

@@ -11,7 +11,7 @@ from producer.tracing import names
 from producer.tracing.spans import Attribute, Span, SpanKind, inert, never_raising
 from schemas.task.trace import SpanId, TraceHeaders, call_span
 
-MOST_CALLS = 64  # calls of one attempt that are kept; a long document may need thousands
+MAX_CALLS = 64  # calls of one attempt that are kept; a long document may need thousands
 
 
 class OpenAttempt:
@@ -48,7 +48,7 @@ class OpenAttempt:
 
     def keep(self, call: Span) -> None:
         """Keep a call that has ended, if there is room."""
-        if len(self.calls) < MOST_CALLS:
+        if len(self.calls) < MAX_CALLS:
             self.calls.append(call)
         else:
             self.left_out += 1

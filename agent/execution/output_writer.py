@@ -34,8 +34,8 @@ WAITS_S = (1.0, 2.0)  # between the tries of one attempt
 # After a failed write, no new call begins for this long; a kept answer, if any, is retried
 # meanwhile.
 QUIET_S = AGAIN_S + 2 * TRY_S
-_LEAST_LOG_S = 60.0
-_MOST_NAMES = 20
+_MIN_LOG_S = 60.0
+_MAX_NAMES = 20
 # These errors are permanent: another try would fail in the same way.
 _FINAL = frozenset({ObjectFault.WRONG_NAME, ObjectFault.TOO_LARGE})
 
@@ -60,7 +60,7 @@ class Outputs:
         self._clock = clock
         # By folder: until when no new call is made for it, and the failure of its last write.
         self._failing: dict[str, tuple[float, Failure]] = {}
-        self._logged_at_s = -_LEAST_LOG_S
+        self._logged_at_s = -_MIN_LOG_S
 
     def refusal(self, folder: str) -> Outcome | None:
         """Return the outcome to settle if `folder` cannot be written now; None if it can.
@@ -132,7 +132,7 @@ class Outputs:
         failure = Failure(ErrorClass.OUTPUT_UNWRITABLE, one_line(str(error)))
         self._failing = {name: of for name, of in self._failing.items() if of[0] > now_s}
         self._failing[folder] = now_s + QUIET_S, failure
-        if now_s >= self._logged_at_s + _LEAST_LOG_S:
+        if now_s >= self._logged_at_s + _MIN_LOG_S:
             self._logged_at_s = now_s
             log.warning(
                 "a result cannot be written (%s); it is kept and written again, and no new task "
@@ -150,7 +150,7 @@ def names(claimed: Claimed) -> Iterator[str]:
     name = f"{safe_name(claimed.key)}-{claimed.task_id}-{claimed.fence}"
     yield f"{name}.json"
     yield f"{name}-{claimed.owner}.json"
-    for number in range(2, _MOST_NAMES):
+    for number in range(2, _MAX_NAMES):
         yield f"{name}-{claimed.owner}-{number}.json"
 
 

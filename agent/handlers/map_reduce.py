@@ -31,11 +31,11 @@ from schemas.task.line import PLACEHOLDER, TaskLine
 CALLS_AT_ONCE = 4  # calls that one task makes at the same time
 OVERLAP_TOKENS = 200
 _ANSWER_SHARE = 0.25  # the share of the context that is left for the answer
-_MOST_ANSWER_TOKENS = 8192
+_MAX_ANSWER_TOKENS = 8192
 _SAFE_SHARE = 0.75  # the share of the rest that is used, because tokens are estimated
-_LEAST_TOKENS_PER_BYTE, _MOST_TOKENS_PER_BYTE = 1 / 8, 1.0
-_FEWEST_TOKENS = 100  # the smallest part
-_FEWEST_BYTES = 1000  # a smaller part is not split again
+_MIN_TOKENS_PER_BYTE, _MAX_TOKENS_PER_BYTE = 1 / 8, 1.0
+_MIN_TOKENS = 100  # the smallest part
+_MIN_BYTES = 1000  # a smaller part is not split again
 _END_S = 1.0  # the calls must be done so long before the attempt's end
 
 _PART = """\
@@ -141,7 +141,7 @@ class _LongDocument:
             answer = await self._call_for_part(number, part)
         except CallRefusedError as error:
             size = len(part.encode("utf-8", "replace"))
-            if not _is_too_long(error) or size < _FEWEST_BYTES:
+            if not _is_too_long(error) or size < _MIN_BYTES:
                 raise _named(error, f"part {number} of {self._count}") from None
         else:
             self._answered += 1
@@ -210,16 +210,16 @@ class _LongDocument:
         tokens = self._room_tokens(fixed) // prompt.count(PLACEHOLDER)
         most = self._context.rules.part_tokens
         tokens = tokens if most is None else min(tokens, most)
-        return None if tokens < _FEWEST_TOKENS else self._bytes(tokens)
+        return None if tokens < _MIN_TOKENS else self._bytes(tokens)
 
     def _merge_bytes(self) -> int:
         fixed = self._merge_prompt + (self._task.prompt or "") + self._schema_text
-        return self._bytes(max(_FEWEST_TOKENS, self._room_tokens(fixed)))
+        return self._bytes(max(_MIN_TOKENS, self._room_tokens(fixed)))
 
     def _room_tokens(self, fixed: str) -> int:
         """Return how many tokens are left beside a text and the answer."""
         context = self._context.context_tokens or UNKNOWN_TOKENS
-        usual = min(_MOST_ANSWER_TOKENS, round(_ANSWER_SHARE * context))
+        usual = min(_MAX_ANSWER_TOKENS, round(_ANSWER_SHARE * context))
         answer = most_out(self._task.params) or usual
         used = len(fixed.encode("utf-8", "replace")) * self._tokens_per_byte
         return round(_SAFE_SHARE * (context - answer) - used)
@@ -230,9 +230,7 @@ class _LongDocument:
     @property
     def _tokens_per_byte(self) -> float:
         """Return the learned tokens per byte, within bounds: some servers report wrong counts."""
-        return min(
-            _MOST_TOKENS_PER_BYTE, max(_LEAST_TOKENS_PER_BYTE, self._context.tokens_per_byte)
-        )
+        return min(_MAX_TOKENS_PER_BYTE, max(_MIN_TOKENS_PER_BYTE, self._context.tokens_per_byte))
 
     # ---- calls
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 _BORDERS = tuple(
     border.encode() for border in ("\n\n", "\r\n\r\n", "\n", "\u3002", ". ", "? ", "! ", " ")
 )
-_FEWEST = 0.5  # the smallest part, as a share of the largest: the search for a border starts there
-_MOST_OVERLAP = 0.25  # the largest overlap, as a share of a part
+_MIN_SHARE = 0.5  # the smallest part, as a share of the largest; borders are sought from there
+_MAX_OVERLAP = 0.25  # the largest overlap, as a share of a part
 _CONTINUATION = range(0x80, 0xC0)  # bytes that continue a character
 
 
@@ -20,7 +20,7 @@ def split(text: str, *, part_bytes: int, overlap_bytes: int) -> list[str]:
     Each part but the first begins with the end of the one before it. Blank parts are left out.
     """
     raw = text.encode("utf-8", "surrogatepass")
-    overlap = min(overlap_bytes, int(_MOST_OVERLAP * part_bytes))
+    overlap = min(overlap_bytes, int(_MAX_OVERLAP * part_bytes))
     parts = (raw[start:end] for start, end in _ranges(raw, part_bytes, overlap))
     decoded = (part.decode("utf-8", "surrogatepass") for part in parts)
     return [part for part in decoded if part.strip()]
@@ -29,7 +29,7 @@ def split(text: str, *, part_bytes: int, overlap_bytes: int) -> list[str]:
 def _ranges(raw: bytes, most: int, overlap: int) -> Iterator[tuple[int, int]]:
     start = 0
     while len(raw) - start > most:
-        end = _last_border(raw, start + int(_FEWEST * most), start + most)
+        end = _last_border(raw, start + int(_MIN_SHARE * most), start + most)
         yield start, end
         start = _first_border(raw, end - overlap, end)
     yield start, len(raw)

@@ -13,7 +13,7 @@ from agent.handlers.context import Context
 from agent.judge.classes import CLASSES, Action, Effect
 from agent.outcome import Dead, Retry, Snooze
 
-MOST_AGAIN = 3  # retries after counted failures; a refusal for a limit is retried until time is up
+MAX_AGAIN = 3  # retries after counted failures; a refusal for a limit is retried until time is up
 FIRST_WAIT_S = 1.0
 
 
@@ -36,6 +36,6 @@ async def complete(
             await context.call_again(refused, max(FIRST_WAIT_S, asked_s))
             continue
         failures += 1
-        if rule is None or rule.action is not Action.RETRY or failures > MOST_AGAIN:
+        if rule is None or rule.action is not Action.RETRY or failures > MAX_AGAIN:
             raise refused
         await context.call_again(refused, FIRST_WAIT_S * 2 ** (failures - 1))

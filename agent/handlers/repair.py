@@ -9,7 +9,7 @@ from agent.outcome import Dead, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
 from schemas.task.message_text import text_of
 
-_MOST_CHARS = 100_000  # a longer answer or schema is not sent back
+_MAX_CHARS = 100_000  # a longer answer or schema is not sent back
 _REQUEST = "This answer cannot be used: {complaint}. Answer again, with the corrected JSON alone."
 _SCHEMA = " It must fit this JSON Schema: {schema}"
 
@@ -34,7 +34,7 @@ def correction(
         return None
     request = _REQUEST.format(complaint=outcome.failure.text.rstrip("."))
     wanted = orjson.dumps(schema).decode()
-    if len(wanted) <= _MOST_CHARS:
+    if len(wanted) <= _MAX_CHARS:
         request += _SCHEMA.format(schema=wanted)
     more = [{"role": "assistant", "content": answer}, {"role": "user", "content": request}]
     return packed(fields | {"messages": [*messages, *more]})
@@ -42,7 +42,7 @@ def correction(
 
 def _content(reply: Reply | CallFailed) -> str | None:
     """Return the answer's text; None if there is none, or if it is too long to be sent again."""
-    if not isinstance(reply, Reply) or len(reply.body) > 2 * _MOST_CHARS:
+    if not isinstance(reply, Reply) or len(reply.body) > 2 * _MAX_CHARS:
         return None
     answer = text_of(orjson.loads(reply.body)["choices"][0]["message"]["content"])
-    return answer if isinstance(answer, str) and len(answer) <= _MOST_CHARS else None
+    return answer if isinstance(answer, str) and len(answer) <= _MAX_CHARS else None

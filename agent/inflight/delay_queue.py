@@ -10,7 +10,7 @@ from itertools import count
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.lease import OWNER_BITS
 
-FIRST_S, LONGEST_S = 1.0, 15.0
+FIRST_S, MAX_S = 1.0, 15.0
 MIN_HEAP = 1000  # stale entries are removed only from a larger heap
 
 
@@ -56,7 +56,7 @@ class DelayQueue:
 
         The ledger is asked again after 1 s, doubling to 15 s, and at once when that agent is gone.
         """
-        delay_s = min(LONGEST_S, FIRST_S * 2 ** min(delivery.ask_count, 10))
+        delay_s = min(MAX_S, FIRST_S * 2 ** min(delivery.ask_count, 10))
         delivery.ask_count += 1
         self._by_agent.setdefault(agent_id, {})[delivery.task_id] = delivery
         self.put(delivery, now_s + delay_s)

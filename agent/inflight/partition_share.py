@@ -12,7 +12,7 @@ from schemas.runtime.outage import DUTY, Outage
 
 # The share of an agent without a partition, as a part of one partition: it may run tasks from
 # tiers.
-LEAST = 0.1
+MIN_OWNED = 0.1
 COUNT_EVERY_S = 30.0
 SOON_S = 2.0
 
@@ -37,7 +37,7 @@ class PartitionShare:
 
     def __call__(self) -> float:
         """Return the assigned part, from 0 to 1."""
-        owned = max(LEAST, self._partitions.owned(self._topics))
+        owned = max(MIN_OWNED, self._partitions.owned(self._topics))
         return min(1.0, owned / self._all) if self._all else 0.0
 
     async def run(self) -> None:

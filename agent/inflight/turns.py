@@ -12,7 +12,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from schemas.task.lanes import TURNS, Lane
 
 APART = "\n"  # separates tenant and type in the name of a queue of its own (see `TenantTurns`)
-LEAST_WEIGHT = 0.01  # with a smaller weight, a tenant would wait thousands of rounds for a turn
+MIN_WEIGHT = 0.01  # with a smaller weight, a tenant would wait thousands of rounds for a turn
 # The first FIRST_TASKS tasks of a new tenant get FIRST_TURNS of every four turns. With equal turns,
 # ten tasks of a new tenant would take more than twice as long as without the other tenant: they
 # would get half of the slots, and would first wait until a slot is free.
@@ -191,7 +191,7 @@ class TenantTurns:
                 self._new.pop(tenant, None)
                 continue
             if queue.credit < 1:
-                queue.credit += max(self._weight_of(tenant.partition(APART)[0]), LEAST_WEIGHT)
+                queue.credit += max(self._weight_of(tenant.partition(APART)[0]), MIN_WEIGHT)
             delivery = self._pop_of(tenant, may) if queue.credit >= 1 else None
             is_next = bool(self._round) and self._round[0] == tenant
             if is_next and (queue.credit < 1 or not queue):

@@ -17,7 +17,7 @@ from schemas.task.untrusted import contained, describe_error
 from schemas.task.validator import first_error, validator_of
 from schemas.task.wording import one_line
 
-_MOST_TOKENS = 2**31 - 1
+_MAX_TOKENS = 2**31 - 1
 
 # The providers' finish reasons. Any other finish reason is BAD_OUTPUT.
 _FINISHED = frozenset({None, "stop", "end_turn", "eos", "stop_sequence"})
@@ -134,7 +134,7 @@ def _count(usage: Any, *names: str) -> int:
     if not isinstance(usage, dict):
         return 0
     count = next((usage[name] for name in names if type(usage.get(name)) in {int, float}), 0)
-    return int(min(max(count, 0), _MOST_TOKENS))
+    return int(min(max(count, 0), _MAX_TOKENS))
 
 
 def _failure_in(

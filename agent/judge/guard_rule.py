@@ -30,7 +30,7 @@ BAD_REQUESTS = 12
 GOOD_ENDED = 1000
 GOOD_DEAD = 0.05
 GOOD_LEFT = 0.05
-LOOK_MOST = 512  # tasks of one look, so that reading a look stays cheap
+MAX_LOOK = 512  # tasks of one look, so that reading a look stays cheap
 # If tasks are known to be at fault, or the last look showed nothing, looks follow each other this
 # many times faster than every `guard.probe_s`.
 FASTER = 10
@@ -173,7 +173,7 @@ def next_size(look: Look, size: int, *, vouched: bool) -> int:
 
     The number doubles if tasks failed although their route worked when the look began (`vouched`).
     """
-    return min(2 * size, LOOK_MOST) if vouched and look.failed else size
+    return min(2 * size, MAX_LOOK) if vouched and look.failed else size
 
 
 def next_in_s(look: Look, cause: str, *, vouched: bool, age_s: float, probe_s: float) -> float:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-LONGEST_ASKED_S = 86_400.0
-LONGEST_BACK_OFF_S = 60.0
+MAX_ASKED_S = 86_400.0
+MAX_BACK_OFF_S = 60.0
 _DOUBLINGS = 6
 # Above the first value, a number is seconds since 1970; above the second, milliseconds since 1970.
 _EPOCH_S = 1e9
@@ -43,7 +43,7 @@ def delay(
 
 def back_off(snoozes: int, jitter: float) -> float:
     """Return 1 to 2 s at first, doubling to between 30 and 60 s."""
-    return min(LONGEST_BACK_OFF_S, 2.0 ** min(snoozes + 1, _DOUBLINGS)) / 2 * (1 + jitter)
+    return min(MAX_BACK_OFF_S, 2.0 ** min(snoozes + 1, _DOUBLINGS)) / 2 * (1 + jitter)
 
 
 def asked_for(headers: Mapping[str, str], utc_s: float, *, limits: bool = False) -> float | None:
@@ -66,7 +66,7 @@ def asked_for(headers: Mapping[str, str], utc_s: float, *, limits: bool = False)
 
 def clamped(seconds: float) -> float:
     """Return a wait that is not negative and not above a day."""
-    return min(max(seconds, 0.0), LONGEST_ASKED_S)
+    return min(max(seconds, 0.0), MAX_ASKED_S)
 
 
 def _limits_reset(headers: Mapping[str, str], utc_s: float) -> float | None:

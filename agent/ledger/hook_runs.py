@@ -39,15 +39,15 @@ from schemas.task.states import Status
 
 # The wait after each failure of a hook. One more failure gives the hook up.
 WAITS_S = (10.0, 60.0, 300.0, 1800.0)
-MOST_TRIES = len(WAITS_S) + 1
-MOST_LOSSES = 5
+MAX_TRIES = len(WAITS_S) + 1
+MAX_LOSSES = 5
 PAGE = 500
 _TEXT_CHARS = 2000
 _OF_ROW = (
     "id", "task_id", "batch_id", "type", "status", "attempts", "route", "disposition",
     "error_class", "error_text", "tries", "losses",
 )  # fmt: skip
-_LOST = f"{MOST_LOSSES} agents were lost while they ran it"
+_LOST = f"{MAX_LOSSES} agents were lost while they ran it"
 
 _FREE = Spent()
 
@@ -226,7 +226,7 @@ def finish(connection: Connection, agent_id: int, ends: Sequence[HookEnd]) -> in
 
 def gives_up(run: HookRun) -> bool:
     """Return whether a hook is given up if this run of it fails."""
-    return run.tries + 1 >= MOST_TRIES
+    return run.tries + 1 >= MAX_TRIES
 
 
 def _again(end: HookEnd) -> dict[str, Any]:
@@ -295,12 +295,12 @@ _FREED = (
 def free(connection: Connection, group: str) -> int:
     """End the leases whose agent is gone or whose time is over; return how many.
 
-    The loss is counted: a hook over which MOST_LOSSES agents were lost is given up.
+    The loss is counted: a hook over which MAX_LOSSES agents were lost is given up.
     """
     ids = sorted(connection.execute(_FREED, {"of_group": group}).scalars())
     if not ids:
         return 0
-    lost = hook.c.losses + 1 >= MOST_LOSSES
+    lost = hook.c.losses + 1 >= MAX_LOSSES
     return connection.execute(
         update(hook)
         .where(hook.c.id.in_(ids), _RUNNING, or_(_GONE, hook.c.due_at < utc_now()))

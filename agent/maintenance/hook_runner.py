@@ -35,7 +35,7 @@ from schemas.task.wording import counted, one_line
 CHECK_EVERY_S = 1.0
 FREE_EVERY_S = 5.0
 RENEW_EVERY_S = 3600.0
-MOST = 16  # hooks that run at once in one agent
+MAX_RUNNING = 16  # hooks that run at once in one agent
 LEASE_MARGIN_S = 60.0
 RELEASE_S = 5.0  # delay before a released hook is due again
 CANCEL_S = 5.0
@@ -94,7 +94,7 @@ class HookRunner:
         permits_of: Callable[[bytes, str, HookRun], CallPermits],
         outputs: WriteOnceStore,
         limit_s: float,
-        most: int = MOST,
+        most: int = MAX_RUNNING,
     ) -> None:
         self._hooks = hooks
         self._transactions = transactions
@@ -281,7 +281,7 @@ class HookRunner:
                         "%s given up after %d tries each; see: python -m producer status --group "
                         "%s",
                         counted(given_up, "hook"),
-                        hook_runs.MOST_TRIES,
+                        hook_runs.MAX_TRIES,
                         self._group,
                         extra={"code": Code.HOOKS_GIVEN_UP},
                     )

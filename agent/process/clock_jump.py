@@ -6,7 +6,7 @@ of the jump.
 
 from schemas.runtime.clock import Clock
 
-LEAST_S = 60.0  # after a smaller jump, the client's longer wait is accepted
+MIN_S = 60.0  # after a smaller jump, the client's longer wait is accepted
 CHECK_EVERY_S = 1.0
 
 
@@ -16,5 +16,5 @@ async def wait_for_backward_jump(clock: Clock) -> float:
     while True:
         await clock.sleep(CHECK_EVERY_S)
         before_s, ahead_s = ahead_s, clock.utc_s() - clock.now_s()
-        if before_s - ahead_s >= LEAST_S:
+        if before_s - ahead_s >= MIN_S:
             return before_s - ahead_s

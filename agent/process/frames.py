@@ -15,8 +15,8 @@ from types import FrameType
 from schemas.task.untrusted import describe_error
 from schemas.task.wording import one_line
 
-MOST_FRAMES = 20
-MOST_CHARS = 4000  # the longest traceback
+MAX_FRAMES = 20
+MAX_CHARS = 4000  # the longest traceback
 _CODE_CHARS = 200
 _CAUSES = 3
 
@@ -50,8 +50,8 @@ def frames_of_stack(innermost: FrameType | None) -> Sequence[FrameSummary]:
 
 def frames_text(frames: Sequence[FrameSummary]) -> str:
     """Return the frames as lines; of very many, those at both ends."""
-    if len(frames) > MOST_FRAMES:
-        half = MOST_FRAMES // 2
+    if len(frames) > MAX_FRAMES:
+        half = MAX_FRAMES // 2
         left_out = f"  ... {len(frames) - 2 * half:,} more frames"
         return "\n".join([*_lines(frames[:half]), left_out, *_lines(frames[-half:])])
     return "\n".join(_lines(frames))
@@ -64,7 +64,7 @@ def traceback_text(error: BaseException) -> str:
         f"caused by {one_line(describe_error(cause))}\n{frames_text(frames_of_error(cause))}"
         for cause in islice(_causes(error), _CAUSES)
     )
-    return "\n".join(part.rstrip() for part in parts)[:MOST_CHARS]
+    return "\n".join(part.rstrip() for part in parts)[:MAX_CHARS]
 
 
 def place_of(frames: Sequence[FrameSummary]) -> str:

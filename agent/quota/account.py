@@ -33,10 +33,10 @@ MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 
 # Refused calls lower the accepted share, at most once in CUT_EVERY_MS. It grows again without them.
-CUT, LOWEST_SHARE = 0.92, 0.1
+CUT, MIN_SHARE = 0.92, 0.1
 CUT_EVERY_MS, CALM_MS = 2000, 3000
 GROWTH, FAST_GROWTH = 0.01, 0.04  # of the accepted share, in a second
-LONGEST_WAIT_S = 5.0
+MAX_WAIT_S = 5.0
 
 RATES = ("rpm", "tpm", "itpm", "otpm")
 
@@ -140,9 +140,9 @@ class AccountBuckets:
         if not request.refused:
             return
         if self._clock_ms - self._cut_at_ms >= CUT_EVERY_MS:
-            self.accepted_share = max(LOWEST_SHARE, self.accepted_share * CUT)
+            self.accepted_share = max(MIN_SHARE, self.accepted_share * CUT)
             self._cut_at_ms = self._clock_ms
-        wait_ms = 1000 * min(request.retry_after_s, LONGEST_WAIT_S) / 2
+        wait_ms = 1000 * min(request.retry_after_s, MAX_WAIT_S) / 2
         self._paused_until_ms = max(self._paused_until_ms, self._clock_ms + wait_ms)
 
     def _refill(self, request: QuotaRequest, past_ms: float, part: float) -> None:

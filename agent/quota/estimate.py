@@ -13,16 +13,16 @@ from schemas.settings.config import BYTES_PER_TOKEN
 from schemas.settings.quota import ChargeRule, QuotaLimits
 from schemas.task.task_types import DOCUMENT
 
-MOST_KINDS = 1000  # tasks name their models, and so their routes
+MAX_KINDS = 1000  # tasks name their models, and so their routes
 FIRST_OUT = 500  # tokens assumed for an answer before any was seen
 _KEPT = 64
 _QUANTILE = 0.75
 _WEIGHT = 0.1  # how much the newest call counts in the learned tokens per byte
 # One reply raises what is learned no further than by this factor, so that a reply with a nonsense
 # usage is forgotten after some calls, not after hours of one call a minute.
-_MOST_GROWTH = 256
-_LEAST_BYTES = 64
-_MOST_CHOICES = 128
+_MAX_GROWTH = 256
+_MIN_BYTES = 64
+_MAX_CHOICES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ def most_out(params: Mapping[str, Any]) -> int | None:
     if isinstance(named, bool) or not isinstance(named, int) or named < 1:
         return None
     choices = params.get("n")
-    return named * (choices if isinstance(choices, int) and 1 < choices <= _MOST_CHOICES else 1)
+    return named * (choices if isinstance(choices, int) and 1 < choices <= _MAX_CHOICES else 1)
 
 
 class _CallKind:
@@ -57,8 +57,8 @@ class _CallKind:
         self.answers: deque[int] = deque(maxlen=_KEPT)
 
     def learn(self, input_bytes: int, tokens_in: int, tokens_out: int) -> None:
-        ratio = tokens_in / max(_LEAST_BYTES, input_bytes)
-        ratio = min(ratio, _MOST_GROWTH * max(self.tokens_per_byte, 1 / BYTES_PER_TOKEN))
+        ratio = tokens_in / max(_MIN_BYTES, input_bytes)
+        ratio = min(ratio, _MAX_GROWTH * max(self.tokens_per_byte, 1 / BYTES_PER_TOKEN))
         self.known += 1
         weight = max(_WEIGHT, 1 / self.known)
         self.tokens_per_byte += weight * (ratio - self.tokens_per_byte)
@@ -84,7 +84,7 @@ class Estimates:
         A larger estimate would never be granted.
         """
         kind = self._kinds.get((route, size.task_type, size.by_uri)) or _CallKind()
-        tokens_in = round(max(_LEAST_BYTES, size.input_bytes) * kind.tokens_per_byte)
+        tokens_in = round(max(_MIN_BYTES, size.input_bytes) * kind.tokens_per_byte)
         if size.most_out is None:
             tokens_out = kind.answer
         elif limits.charge is ChargeRule.INPUT_THEN_OUTPUT:
@@ -103,7 +103,7 @@ class Estimates:
         kind = self._kinds.setdefault(key, _CallKind())
         kind.learn(size.input_bytes, tokens_in, tokens_out)
         self._kinds.move_to_end(key)
-        if len(self._kinds) > MOST_KINDS:
+        if len(self._kinds) > MAX_KINDS:
             self._kinds.popitem(last=False)
 
 

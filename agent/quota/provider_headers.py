@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 _DIGITS = re.compile(r"\d{1,15}(\.\d{1,9})?")
-_MOST_HEADERS = 16
+_MAX_HEADERS = 16
 _REMAINING = (  # OpenAI's form, which most servers have, and Anthropic's
     ("x-ratelimit-remaining-{}", ("requests", "tokens")),
     (
@@ -29,7 +29,7 @@ def share_left(headers: Mapping[str, str]) -> float | None:
         if (remaining := _remaining_name(name)) is not None
         and (share := _share(limit, headers.get(remaining, ""))) is not None
     ]
-    return min(shares[:_MOST_HEADERS], default=None)
+    return min(shares[:_MAX_HEADERS], default=None)
 
 
 def left(headers: Mapping[str, str]) -> dict[str, float]:

@@ -43,9 +43,9 @@
 
 local USE, CAPACITY, REST, STEP = 0.995, 800, 500, 1000
 local WAITING, AWAY, RECOUNT, GAP, LEARN = 1500, 6000, 5000, 2000, 1000
-local CUT, CUT_EVERY, CALM, LOWEST = 0.92, 2000, 3000, 0.1
+local CUT, CUT_EVERY, CALM, MIN_SHARE = 0.92, 2000, 3000, 0.1
 local SEAT, ROUND = 20000, 60000
-local GROWTH, FAST_GROWTH, LONGEST_WAIT_S = 0.01, 0.04, 5
+local GROWTH, FAST_GROWTH, MAX_WAIT_S = 0.01, 0.04, 5
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -66,8 +66,8 @@ local accepted, cut, pause = number(3, 1), number(4, -CALM), number(5, 0)
 local day, used = number(6, -1), number(7, 0)
 local held, claim, recount = number(8, 0), number(9, 0), number(10, 0)
 -- Anybody may have written the keys. So nothing lasts longer than the agents would let it.
-if not (accepted >= LOWEST and accepted <= 1) then accepted = 1 end
-cut, pause = math.min(cut, clock), math.min(pause, clock + 500 * LONGEST_WAIT_S)
+if not (accepted >= MIN_SHARE and accepted <= 1) then accepted = 1 end
+cut, pause = math.min(cut, clock), math.min(pause, clock + 500 * MAX_WAIT_S)
 recount = math.min(recount, clock)
 local learn = math.min(number(15, 0), clock + LEARN)
 if not state[1] or past > GAP then learn = clock + LEARN end
@@ -114,8 +114,8 @@ local function adjust()
     accepted = math.min(1, accepted + (remaining > 0.5 and FAST_GROWTH or GROWTH) * past / 1000)
   end
   if refused == 0 then return end
-  if clock - cut >= CUT_EVERY then accepted, cut = math.max(LOWEST, accepted * CUT), clock end
-  pause = math.max(pause, clock + 1000 * math.min(tonumber(ARGV[8]), LONGEST_WAIT_S) / 2)
+  if clock - cut >= CUT_EVERY then accepted, cut = math.max(MIN_SHARE, accepted * CUT), clock end
+  pause = math.max(pause, clock + 1000 * math.min(tonumber(ARGV[8]), MAX_WAIT_S) / 2)
 end
 
 local full = true

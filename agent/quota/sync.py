@@ -14,7 +14,7 @@ from agent.quota.quotas import Quotas
 from agent.quota.share import ShareGrantStore
 from schemas.runtime.outage import Outage
 
-EXCHANGE_EVERY_S, SHORTEST_PAUSE_S = 0.5, 0.05
+EXCHANGE_EVERY_S, MIN_PAUSE_S = 0.5, 0.05
 # After this many failures in a row, the share is used; after a single failure, the request is
 # repeated.
 PATIENCE = 2
@@ -71,7 +71,7 @@ class QuotaSync:
             await step()
             pause_s = EXCHANGE_EVERY_S * (0.8 + 0.4 * self._jitter())
             took_s = self._clock.now_s() - began_s
-            await self._clock.sleep(max(SHORTEST_PAUSE_S, pause_s - took_s))
+            await self._clock.sleep(max(MIN_PAUSE_S, pause_s - took_s))
 
     async def sync(self, store: GrantStore) -> None:
         """Exchange requests and answers with the grant store once."""

@@ -15,8 +15,8 @@ _FREQUENT = 3
 _SENTENCES = 2
 _SENTENCE_CHARS = 240
 _MAX_DEPTH = 16
-_MOST_VALUES = 10_000
-_MOST_CHARS = 1_000_000
+_MAX_VALUES = 10_000
+_MAX_CHARS = 1_000_000
 _CHARS_PER_TOKEN = 4
 
 _INSTRUCTION = re.compile(r"\A[^\n:]{1,80}:\s")
@@ -67,7 +67,7 @@ def example(schema: Any, text: str) -> Any:
     and for a schema that asks for more than a small value.
     """
     try:
-        return _example(schema, _Asked(schema, text, iter(range(_MOST_VALUES))), 0)
+        return _example(schema, _Asked(schema, text, iter(range(_MAX_VALUES))), 0)
     except (ArithmeticError, AttributeError, LookupError, TypeError):
         raise ValueError("the schema is not valid") from None
 
@@ -83,7 +83,7 @@ class _Asked:
 
 def _example(schema: Any, asked: _Asked, depth: int) -> Any:
     if next(asked.left, None) is None:
-        raise ValueError(f"the schema asks for more than {_MOST_VALUES} values")
+        raise ValueError(f"the schema asks for more than {_MAX_VALUES} values")
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return None
     if "const" in schema:
@@ -127,8 +127,8 @@ def _of_type(name: str, schema: dict[str, Any], asked: _Asked, depth: int) -> An
 
 
 def _string(text: str, least_chars: int) -> str:
-    if least_chars > _MOST_CHARS:
-        raise ValueError(f"the schema asks for more than {_MOST_CHARS} characters")
+    if least_chars > _MAX_CHARS:
+        raise ValueError(f"the schema asks for more than {_MAX_CHARS} characters")
     return text.ljust(least_chars, ".")
 
 

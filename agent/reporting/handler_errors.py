@@ -11,7 +11,7 @@ from schemas.task.fingerprint import fingerprint
 log = logging.getLogger(__name__)
 
 AGAIN_S = 60.0  # between two lines about one kind
-MOST_KINDS = 200
+MAX_KINDS = 200
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class HandlerErrors:
     Of more kinds than `most_kinds`, the newer ones are only counted.
     """
 
-    def __init__(self, most_kinds: int = MOST_KINDS) -> None:
+    def __init__(self, most_kinds: int = MAX_KINDS) -> None:
         self._most_kinds = most_kinds
         self._kinds: dict[tuple[str, str, bytes], _ErrorKind] = {}
         self._others = 0

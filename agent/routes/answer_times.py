@@ -8,8 +8,8 @@ UNKNOWN_S = 1.0
 # time, within the bounds below. If answers usually take more than 40 s, it is SLOW times the usual
 # time.
 LONG = 3.0
-LEAST_LONG_S = 2.0
-MOST_LONG_S = 60.0
+MIN_LONG_S = 2.0
+MAX_LONG_S = 60.0
 SLOW = 1.5
 
 
@@ -42,5 +42,5 @@ class AnswerTimes:
     def long_s(self) -> float:
         """Return the duration above which a call takes far longer than usual."""
         if not self._recent:
-            return MOST_LONG_S
-        return max(LEAST_LONG_S, SLOW * self.usual_s, min(MOST_LONG_S, LONG * self.usual_s))
+            return MAX_LONG_S
+        return max(MIN_LONG_S, SLOW * self.usual_s, min(MAX_LONG_S, LONG * self.usual_s))

@@ -17,21 +17,21 @@ from math import inf, sqrt
 from agent.routes.answer_times import AnswerTimes
 
 GROWTH = 0.03
-MOST_GROWTH = 0.45
-# A round lasts until it has LEAST_CALLS calls, but at most SLOW_S.
-LEAST_CALLS = 15
+MAX_GROWTH = 0.45
+# A round lasts until it has MIN_CALLS calls, but at most SLOW_S.
+MIN_CALLS = 15
 SHORT_S = 0.8  # shortest round after a round without refusals
 REACHED = 0.85
 SLOW_S = 5.0
-LEAST_TOLD = 10  # fewer calls are too few to judge a share
+MIN_TOLD = 10  # fewer calls are too few to judge a share
 SLOW_GROWTH = 0.25
 # A call that is not refused within this multiple of the usual refusal time counts as accepted.
 PATIENCE = 1.5
 # If after CUTS cuts in a row the refused share has not fallen below STAYED of its start, the
-# refusals count as random, unless the share is above MOST_CHANCE.
+# refusals count as random, unless the share is above MAX_CHANCE.
 CUTS = 6
 STAYED = 0.6
-MOST_CHANCE = 0.25
+MAX_CHANCE = 0.25
 FADE = 0.2
 UNUSUAL = 2.0  # standard deviations
 USED = 0.7
@@ -108,7 +108,7 @@ class ConcurrencyLevel:
     def _runs_ahead(self, running: float) -> bool:
         """Return whether the level grew so fast that far fewer calls run."""
         is_growing = not self._chance and self._growth > 2 * GROWTH
-        return is_growing and LEAST_CALLS <= running < REACHED * self.calls
+        return is_growing and MIN_CALLS <= running < REACHED * self.calls
 
     @property
     def mostly_refused(self) -> bool:
@@ -116,7 +116,7 @@ class ConcurrencyLevel:
         refused = sum(round_.refused for round_ in self._rounds)
         started = sum(round_.started for round_ in self._rounds)
         usual = self.calls * self._round_s / self._times.usual_s
-        return refused * 2 >= max(LEAST_TOLD, started, usual)
+        return refused * 2 >= max(MIN_TOLD, started, usual)
 
     @property
     def _round_s(self) -> float:
@@ -136,7 +136,7 @@ class ConcurrencyLevel:
             return
         newest, oldest = self._rounds[-1], self._rounds[0]
         lasted_s = now_s - newest.began_s
-        enough = newest.started >= LEAST_CALLS or lasted_s >= SLOW_S
+        enough = newest.started >= MIN_CALLS or lasted_s >= SLOW_S
         if newest.ended_s == inf and enough and lasted_s >= self._round_s:
             newest.ended_s = now_s
         decided_s = oldest.ended_s + (0.0 if oldest.decided else PATIENCE * self._refusal_s)
@@ -163,7 +163,7 @@ class ConcurrencyLevel:
         if len(self._cuts) == CUTS:
             half = CUTS // 2
             before, after = sum(self._cuts[:half]) / half, sum(self._cuts[half:]) / half
-            if STAYED * before <= after <= MOST_CHANCE:
+            if STAYED * before <= after <= MAX_CHANCE:
                 self._chance, self.calls = after, self._former
             self._cuts.clear()
 
@@ -176,11 +176,11 @@ class ConcurrencyLevel:
         is_used = judged.started >= USED * self.calls * lasted_s / self._times.usual_s
         if not is_used and judged.ended_s - self._refused_at_s < FORGET_S:
             return
-        is_small = self._growth and judged.started < LEAST_CALLS
+        is_small = self._growth and judged.started < MIN_CALLS
         growth = max(SLOW_GROWTH, 2 * self._growth) if is_small else self._growth
         self._goal = self.calls * (1 + growth)
         self._step = self.calls * growth / judged.started
-        self._growth = min(MOST_GROWTH, 2 * self._growth)
+        self._growth = min(MAX_GROWTH, 2 * self._growth)
 
     def _begin_anew(self, now_s: float) -> None:
         self._from_s = now_s

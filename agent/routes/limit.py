@@ -20,8 +20,8 @@ from math import ceil, inf
 from agent.routes.answer_times import AnswerTimes
 from agent.routes.level import GROWTH, ConcurrencyLevel
 
-LONGEST_PAUSE_S = 5.0
-SHORTEST_PAUSE_S = 0.25
+MAX_PAUSE_S = 5.0
+MIN_PAUSE_S = 0.25
 # A burst of refusals: at least BURST calls (or BURST_PART of the level) were refused, while at most
 # BURST_CALLS times as many calls began. The number grows with the level, because tasks start in
 # groups.
@@ -34,7 +34,7 @@ BURST_S = 0.3  # longest usual time between two starts of tasks by the loop
 # nothing succeeds for the rest of that minute.
 MEMORY_S = 120
 LATELY_S = 15
-LEAST_KNOWN = 3
+MIN_KNOWN = 3
 NEWS_S = 60.0
 CAUTION = 0.95
 UNKNOWN_GROWTH = 0.08
@@ -164,7 +164,7 @@ class ConcurrencyLimit:
         self._mode = _Mode.TRIAL
         self._ran = 0
         self.from_s = now_s
-        self._pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, pause_s))
+        self._pause_s = min(MAX_PAUSE_S, max(MIN_PAUSE_S, pause_s))
         self._paused_until_s = now_s + self._pause_s
 
     def _leave_pause(self, now_s: float) -> None:
@@ -200,7 +200,7 @@ class ConcurrencyLimit:
         The level allows at least a call every five seconds, or one call at a time if answers take
         longer than that.
         """
-        least = min(1.0, self._times.usual_s / LONGEST_PAUSE_S)
+        least = min(1.0, self._times.usual_s / MAX_PAUSE_S)
         self._level.calls = max(least, self._level.calls)
         if self._level.calls >= self._slots:
             self._level.calls, self._mode = float(self._slots), _Mode.OPEN
@@ -265,14 +265,14 @@ class _Passed:
     def rate(self, now_s: float) -> float | None:
         """Return the answers per second, lately or in two minutes; None if they are too few."""
         self._forget(now_s)
-        if sum(number for _, number in self._seconds) <= LEAST_KNOWN:
+        if sum(number for _, number in self._seconds) <= MIN_KNOWN:
             return None
         return max(self._since(now_s - MEMORY_S, now_s), self._since(now_s - LATELY_S, now_s))
 
     def _since(self, from_s: float, now_s: float) -> float:
         seconds = [second for second in self._seconds if second[0] >= from_s]
         count = sum(number for _, number in seconds)
-        return count / max(1.0, now_s - seconds[0][0]) if count > LEAST_KNOWN else 0.0
+        return count / max(1.0, now_s - seconds[0][0]) if count > MIN_KNOWN else 0.0
 
     def _forget(self, now_s: float) -> None:
         while self._seconds and self._seconds[0][0] < now_s - MEMORY_S:

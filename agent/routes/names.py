@@ -26,7 +26,7 @@ from schemas.task.untrusted import contained
 DEFAULT = DEFAULT_ROUTE
 _DIGEST_BYTES = 8
 _REMEMBERED = 1000
-_MOST_BYTES = 1 << 40  # of a document; a line is not trusted
+_MAX_BYTES = 1 << 40  # of a document; a line is not trusted
 
 
 class RouteNames:
@@ -204,4 +204,4 @@ def _table(value: Any) -> dict[str, Any]:
 
 def _bytes(value: Any) -> int:
     """Return a document's size; any other value says nothing."""
-    return min(value, _MOST_BYTES) if isinstance(value, int) and value > 0 else 0
+    return min(value, _MAX_BYTES) if isinstance(value, int) and value > 0 else 0

@@ -14,13 +14,13 @@ from agent.routes.answer_times import AnswerTimes
 # The interval between two probes: the first, its growth, the longest, and how much it varies.
 FIRST_S = 2.0
 GROWTH = 1.5
-LONGEST_S = 4.0
+MAX_S = 4.0
 JITTER = 0.1
 # The time limit of a probe: a hanging probe must end long before a normal call's limit, but an
 # answer of usual speed must fit. So it is USUAL times the slowest recent answer.
-LEAST_LIMIT_S = 2.0
+MIN_LIMIT_S = 2.0
 USUAL = 4.0
-MOST_TASKS = 10
+MAX_TASKS = 10
 # If no task waits for the route, a cheap prompt would be paid for nothing.
 WANTED_S = 2.0
 _ALWAYS = float("inf")
@@ -45,7 +45,7 @@ class ProbeSchedule:
         self.timeout_s = timeout_s
         self._park_s = park_s
         self._jitter = jitter
-        self._longest_s, self._spread = LONGEST_S, JITTER
+        self._longest_s, self._spread = MAX_S, JITTER
         self._prompt_next = False
         self._granted_until_s = _ALWAYS
         self._wanted_at_s = _NEVER
@@ -55,7 +55,7 @@ class ProbeSchedule:
 
     def begin(self, now_s: float, *, parked: bool) -> None:
         """Schedule the first probe: the route has just stopped."""
-        pace = (self._park_s, self._park_s, 0.0) if parked else (FIRST_S, LONGEST_S, JITTER)
+        pace = (self._park_s, self._park_s, 0.0) if parked else (FIRST_S, MAX_S, JITTER)
         self._interval_s, self._longest_s, self._spread = pace
         self.running = self._prompt_next = False
         self._wait(now_s)
@@ -73,7 +73,7 @@ class ProbeSchedule:
         self._wait(now_s)
         if not self._times.known:
             return self.timeout_s
-        return min(self.timeout_s, max(LEAST_LIMIT_S, USUAL * self._times.slowest_s))
+        return min(self.timeout_s, max(MIN_LIMIT_S, USUAL * self._times.slowest_s))
 
     @property
     def following_interval_s(self) -> float:
@@ -138,7 +138,7 @@ class ProbeSchedule:
         has_failed_before = task_id in self._failed
         if task_id is not None:
             self._failed.add(task_id)
-        self._prompt_next = has_failed_before or len(self._failed) >= MOST_TASKS
+        self._prompt_next = has_failed_before or len(self._failed) >= MAX_TASKS
         if self._prompt_next:
             self._failed.clear()
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 # a wrong model. If the route has answered since its last change, a firewall may cause a few
 # failures in a row, so then the longer run of `run_for` is required.
 LOCKED_RUN = 3
-LEAST_SNOOZE_S = 1.0
+MIN_SNOOZE_S = 1.0
 # Calls that run for less are not reported as hanging, even if answers are usually fast.
 HUNG_S = 30.0
 _CLASSES: frozenset[str] = frozenset(ErrorClass)
@@ -185,7 +185,7 @@ class Route:
             or (isinstance(outcome, Dead) and outcome.disposition == Disposition.EXHAUSTED)
         ):
             return Snooze(
-                outcome.failure, outcome.spent, max(LEAST_SNOOZE_S, self.closed_for_s(now_s))
+                outcome.failure, outcome.spent, max(MIN_SNOOZE_S, self.closed_for_s(now_s))
             )
         return outcome
 

@@ -20,7 +20,7 @@ from schemas.settings.config import Config, Trigger
 from schemas.task.agent_report import Reason, RouteFacts
 from schemas.task.route_state import RouteState
 
-MOST = 1000
+MAX_ROUTES = 1000
 SHOWN = 5
 REFUSED_PROMPT_PAUSE_S = 1.0
 
@@ -220,7 +220,7 @@ class Router:
     def _of(self, name: str, now_s: float) -> Route:
         route = self._routes.pop(name, None) or self._new(name)
         self._routes[name] = route  # in the order of their last use
-        if len(self._routes) > MOST:
+        if len(self._routes) > MAX_ROUTES:
             self._forget_one(now_s)
         return route
 

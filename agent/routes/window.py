@@ -7,15 +7,15 @@ from collections import deque
 
 LAST = 200  # outcomes that are kept, none older than OLD_S
 OLD_S = 60.0
-LEAST = 50  # fewer outcomes are too few to judge a share
+MIN_OUTCOMES = 50  # fewer outcomes are too few to judge a share
 SHARE = 0.5
-_LONGEST_RUN = 10
-_SHORTEST_RUN = 3
+_MAX_RUN = 10
+_MIN_RUN = 3
 
 
 def run_for(slots: int) -> int:
     """Return how many failures in a row stop a route, for this number of slots."""
-    return min(_LONGEST_RUN, max(_SHORTEST_RUN, slots))
+    return min(_MAX_RUN, max(_MIN_RUN, slots))
 
 
 class OutcomeWindow:
@@ -46,5 +46,5 @@ class OutcomeWindow:
     @property
     def is_bad(self) -> bool:
         """Return whether so many failed that the provider must be at fault, not single tasks."""
-        many = len(self._ended) >= LEAST and self._failed >= SHARE * len(self._ended)
+        many = len(self._ended) >= MIN_OUTCOMES and self._failed >= SHARE * len(self._ended)
         return many or self._run >= self._longest_run

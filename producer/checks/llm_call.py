@@ -17,7 +17,7 @@ from schemas.clients.structured_output import response_format
 from schemas.settings.config import LLMConfig, Structured
 from schemas.settings.headers import sent
 
-_MOST_BYTES = 1 << 20  # no more of a body is read
+_MAX_BYTES = 1 << 20  # no more of a body is read
 _SUCCESS = range(200, 300)
 # Some servers take a request for JSON only if the prompt has this word.
 _PROMPT = 'Say ok, as JSON: {"ok": true}'
@@ -79,7 +79,7 @@ async def _read(response: Response) -> bytes:
     """
     body = b""
     try:
-        while len(body) < _MOST_BYTES:
+        while len(body) < _MAX_BYTES:
             piece = await response.body_reader.read_chunk()
             if piece is None:
                 break

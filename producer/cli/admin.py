@@ -15,7 +15,7 @@ from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 
 _RESULTS = {"-": "not tried"}  # words of the screen that differ in `--json`
-MOST_EMBEDDED = 1000  # partitions; every agent reads each of them in every pass
+MAX_EMBEDDED = 1000  # partitions; every agent reads each of them in every pass
 
 
 async def migrate(config: Config, options: argparse.Namespace) -> int:
@@ -42,9 +42,9 @@ def _migrated(before: str | None, after: str) -> str:
 
 async def topics(config: Config, options: argparse.Namespace) -> int:
     """Make, raise or compare a group's topics."""
-    if config.embedded and (options.partitions or 0) > MOST_EMBEDDED:
+    if config.embedded and (options.partitions or 0) > MAX_EMBEDDED:
         raise ConfigError(
-            f"--partitions {options.partitions}: embedded topics have {MOST_EMBEDDED} at most; "
+            f"--partitions {options.partitions}: embedded topics have {MAX_EMBEDDED} at most; "
             "one machine needs a few"
         )
     async with opened(config, options.group, check_topics=False) as parts:

@@ -15,12 +15,12 @@ from schemas.task.line_json import LineError
 from schemas.task.task_types import is_name
 from schemas.task.topics import Topics, duration_s
 
-MOST = 10**18 - 1  # the largest readable number that ledgers and libraries can count to
-LEAST_A_SECOND = 1 / 3600
+MAX_NUMBER = 10**18 - 1  # the largest readable number that ledgers and libraries can count to
+MIN_A_SECOND = 1 / 3600
 # Of one topic; more would stop a cluster before it could report an error.
-MOST_PARTITIONS = 10_000
-MOST_REPLICAS = 1_000
-MOST_AGENTS = 10_000
+MAX_PARTITIONS = 10_000
+MAX_REPLICAS = 1_000
+MAX_AGENTS = 10_000
 
 
 def up_to(most: int, least: int = 1) -> Callable[[str], int]:
@@ -135,7 +135,7 @@ def per_second(text: str) -> float:
         rate = 0.0
     if not 0 < rate < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate; write for example 50/s or 0.5/s")
-    if rate < LEAST_A_SECOND:
+    if rate < MIN_A_SECOND:
         raise argparse.ArgumentTypeError(
             f"{text!r} is less than one an hour; write for example 0.01/s, which is 36 an hour"
         )

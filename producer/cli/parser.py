@@ -7,10 +7,10 @@ import argparse
 from pathlib import Path
 
 from producer.cli.arguments import (
-    MOST,
-    MOST_AGENTS,
-    MOST_PARTITIONS,
-    MOST_REPLICAS,
+    MAX_AGENTS,
+    MAX_NUMBER,
+    MAX_PARTITIONS,
+    MAX_REPLICAS,
     address,
     folder,
     group,
@@ -209,10 +209,12 @@ def _add_load(parser: Parser) -> None:
         action="store_true",
         help="for --documents: let the agent read every document",
     )
-    parser.add_argument("--limit", type=up_to(MOST), metavar="N", help="load only the first N")
+    parser.add_argument(
+        "--limit", type=up_to(MAX_NUMBER), metavar="N", help="load only the first N"
+    )
     parser.add_argument(
         "--max-backlog",
-        type=up_to(MOST),
+        type=up_to(MAX_NUMBER),
         metavar="N",
         help="wait while N or more tasks of the group are unfinished",
     )
@@ -251,7 +253,7 @@ def _add_load(parser: Parser) -> None:
     )
     parser.add_argument(
         "--max-rejects",
-        type=up_to(MOST, least=0),
+        type=up_to(MAX_NUMBER, least=0),
         default=MAX_REJECTS,
         metavar="N",
         help=f"stop when more than N lines are bad ({MAX_REJECTS:,}; 0: never)",
@@ -343,7 +345,7 @@ def _add_replay(parser: Parser) -> None:
     add("--rate", type=per_second, metavar="N/s", help="replay at most N tasks a second")
     add(
         "--cap",
-        type=up_to(MOST),
+        type=up_to(MAX_NUMBER),
         metavar="N",
         help=f"skip tasks that were replayed N times ({CAP})",
     )
@@ -441,14 +443,14 @@ def _add_exporter(parser: Parser) -> None:
     )
     parser.add_argument(
         "--min-agents",
-        type=up_to(MOST_AGENTS, 0),
+        type=up_to(MAX_AGENTS, 0),
         default=0,
         metavar="N",
         help="for /scale: agents at least (0)",
     )
     parser.add_argument(
         "--max-agents",
-        type=up_to(MOST_AGENTS),
+        type=up_to(MAX_AGENTS),
         default=100,
         metavar="N",
         help="for /scale: agents at most (100)",
@@ -471,13 +473,13 @@ def _add_topics(parser: Parser) -> None:
     )
     parser.add_argument(
         "--partitions",
-        type=up_to(MOST_PARTITIONS),
+        type=up_to(MAX_PARTITIONS),
         metavar="N",
         help="partitions of each topic (12; embedded 4); never lowered",
     )
     parser.add_argument(
         "--replication-factor",
-        type=up_to(MOST_REPLICAS),
+        type=up_to(MAX_REPLICAS),
         metavar="N",
         help="copies of each partition (the broker's default)",
     )
@@ -512,4 +514,4 @@ def add_selection(parser: Parser) -> None:
     )
     add("--until", type=named, metavar="TIME", help="died before then")
     add("--id", type=named, metavar="ID", help="the task of this id, or the record quarantine:N")
-    add("--limit", type=up_to(MOST), metavar="N", help="only the first N")
+    add("--limit", type=up_to(MAX_NUMBER), metavar="N", help="only the first N")

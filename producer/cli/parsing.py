@@ -16,7 +16,7 @@ from schemas.runtime.next_command import as_called
 from schemas.version import VERSION
 
 _Options = TypeVar("_Options")
-_MOST_READ = 100  # characters of a word; comparing takes time that grows with the square
+_MAX_READ = 100  # characters of a word; comparing takes time that grows with the square
 
 
 class Imported:
@@ -134,7 +134,7 @@ def nearest(word: str, names: Sequence[str]) -> str:
     """Return the question for the nearest name, or the list of names; empty without names."""
     import difflib  # noqa: PLC0415 - errors alone need it
 
-    matches = difflib.get_close_matches(word[:_MOST_READ], names, 1)
+    matches = difflib.get_close_matches(word[:_MAX_READ], names, 1)
     if matches:
         return f"; did you mean {matches[0]}?"
     return f"; known are: {', '.join(names)}" if names else ""

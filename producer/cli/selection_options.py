@@ -10,7 +10,7 @@ from producer.ledger.store import find_batch, no_batch
 from producer.text.times import moment
 from schemas.ledger.database import Connection
 
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 
 
 def read_selection(connection: Connection, options: argparse.Namespace) -> Selection:
@@ -48,7 +48,7 @@ def selection(options: argparse.Namespace, now_utc: datetime) -> Selection:
 def record_number(name: str) -> int | None:
     """Return N of `quarantine:N`, None for a task's id."""
     digits = name.removeprefix(RECORD)
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
     return int(digits) if digits != name and is_number else None
 
 

@@ -16,7 +16,7 @@ from schemas.task.document_text import DocumentText, NoTextError, blank_problem
 from schemas.task.line_fields import is_file_uri
 
 _PART_BYTES = 64 << 10
-_MOST_BYTES = 32 << 20  # an agent reads no more
+_MAX_BYTES = 32 << 20  # an agent reads no more
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -57,7 +57,7 @@ class BlankDocuments:
             return ""
         try:
             status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
                 return ""
             return _problem_of(handle)
         except (OSError, NoTextError):

@@ -18,7 +18,7 @@ LARGE = 100  # tasks with one prompt
 CACHED_TOKENS = 1024  # providers cache no beginning that is shorter
 _REMEMBERED = 1000  # prompts come from lines, so there may be any number
 _CACHED_BYTES = CACHED_TOKENS * BYTES_PER_TOKEN
-_MOST_CHAR_BYTES = 4
+_MAX_CHAR_BYTES = 4
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class PromptOrder:
     def add(self, line: ValidLine) -> None:
         """Count one task."""
         prompt = self._prompt_of(line)
-        if len(prompt) * _MOST_CHAR_BYTES < _CACHED_BYTES or PLACEHOLDER not in prompt:
+        if len(prompt) * _MAX_CHAR_BYTES < _CACHED_BYTES or PLACEHOLDER not in prompt:
             return
         task = line.task
         key = hash(prompt), task.model, task.type, task.route

@@ -23,7 +23,7 @@ from schemas.task.envelope import MAX_TASK_BYTES
 from schemas.task.wording import counted
 
 MAX_REJECTS_BYTES = 1 << 30  # a packed input of some megabytes could otherwise fill the disk
-_LONGEST_NAME = 240  # bytes; a file system takes 255, and the draft has a slightly longer name
+_MAX_NAME = 240  # bytes; a file system takes 255, and the draft has a slightly longer name
 
 
 def rejects_path(source: str, batch: str, cwd: Path) -> Path:
@@ -34,7 +34,7 @@ def rejects_path(source: str, batch: str, cwd: Path) -> Path:
     no name, or a name too long to get a suffix.
     """
     path = cwd / f"{source}{REJECTS_SUFFIX}"
-    if source == STDIN or len(os.fsencode(path.name)) > _LONGEST_NAME:
+    if source == STDIN or len(os.fsencode(path.name)) > _MAX_NAME:
         return cwd / f"{batch.replace('/', '_')}{REJECTS_SUFFIX}"
     return path if os.access(path.parent, os.W_OK) else cwd / path.name
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from schemas.task.allowed_uris import allowed
 
-_MOST = 3  # servers and buckets that are shown
+_MAX_SHOWN = 3  # servers and buckets that are shown
 _HOST = 3  # the parts of a URI up to its host or bucket
 
 
@@ -30,7 +30,7 @@ class UnallowedDocuments:
         host = "/".join(folder[:_HOST])
         if host in self._folders:
             self._folders[host] = _common(self._folders[host], folder)
-        elif len(self._folders) < _MOST:
+        elif len(self._folders) < _MAX_SHOWN:
             self._folders[host] = folder
         else:
             self._more = True

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from producer.input.excluded_files import is_hidden, is_own, resolved, root_of
 
 _PARTS = 3  # the first parts of a path, its root included, by which folders are told apart
-_MOST = 3  # folders that are shown
+_MAX_SHOWN = 3  # folders that are shown
 
 
 class UnreachableDocuments:
@@ -42,7 +42,7 @@ class UnreachableDocuments:
         start = folder.parts[:_PARTS]
         if start in self._folders:
             self._folders[start] = os.path.commonpath([self._folders[start], folder])
-        elif len(self._folders) < _MOST:
+        elif len(self._folders) < _MAX_SHOWN:
             self._folders[start] = str(folder)
         else:
             self._more = True

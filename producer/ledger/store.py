@@ -22,7 +22,7 @@ from schemas.ledger.tables import archive, batch, id_block, task
 
 PAGE = 500  # ids in one statement
 
-_COMPARED_MOST = 1000  # batches whose names are compared with a wrong one
+_MAX_COMPARED = 1000  # batches whose names are compared with a wrong one
 
 
 class Origin(StrEnum):
@@ -156,7 +156,7 @@ def no_batch(connection: Connection, group: str, name: str) -> ConfigError:
         select(batch.c.name)
         .where(batch.c.group_name == group, batch.c.archived_at.is_(None))
         .order_by(batch.c.id.desc())
-        .limit(_COMPARED_MOST)
+        .limit(_MAX_COMPARED)
     )
     matches = difflib.get_close_matches(name, connection.execute(newest).scalars(), 1)
     meant = f"; did you mean {matches[0]!r}?" if matches else ""

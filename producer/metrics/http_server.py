@@ -26,7 +26,7 @@ from schemas.settings.config import Secret
 
 log = logging.getLogger(__name__)
 
-MOST_REQUESTS = 32  # connections at once; a further one takes the place of the oldest
+MAX_REQUESTS = 32  # connections at once; a further one takes the place of the oldest
 PLACE_S = 1.0  # how long a further connection waits for a place
 REQUEST_S = 10.0  # a connection that is silent for so long is closed
 WHOLE_S = 30.0  # a connection that is open for so long is closed
@@ -107,7 +107,7 @@ class _Server(ThreadingMixIn, TCPServer):
         if ":" in address.host:
             self.address_family = AF_INET6
         self.pages, self.token = pages, token
-        self._room = threading.BoundedSemaphore(MOST_REQUESTS)
+        self._room = threading.BoundedSemaphore(MAX_REQUESTS)
         self._until_s: dict[Any, float] = {}  # when each connection is closed
         super().__init__((address.host, address.port), _RequestHandler)
 

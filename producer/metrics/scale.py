@@ -31,8 +31,8 @@ class ScaleBound(StrEnum):
     QUOTA = "quota"  # the providers' limits that a person set keep no more agents busy
     LEARNED = "learned"  # the providers refused more calls than these agents make
     PARTITIONS = "partitions"  # a further agent would read nothing
-    LEAST = "min"
-    MOST = "max"
+    MIN = "min"
+    MAX = "max"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ def scale(load: Workload, wanted: ScaleLimits) -> Scale:
         ScaleBound.QUOTA: quota,
         ScaleBound.LEARNED: learned,
         ScaleBound.PARTITIONS: load.partitions,
-        ScaleBound.MOST: wanted.most,
+        ScaleBound.MAX: wanted.most,
     }
     ceilings = {bound: agents for bound, agents in others.items() if agents is not None}
     desired, because = _desired(load, need, ceilings)
@@ -141,7 +141,7 @@ def scale(load: Workload, wanted: ScaleLimits) -> Scale:
         desired = min(desired, wanted.most)
     if desired < wanted.least:
         desired = wanted.least
-        because = because if because in _KEEP_PRESENT else ScaleBound.LEAST
+        because = because if because in _KEEP_PRESENT else ScaleBound.MIN
     return Scale(desired, because, need, quota, load.partitions, learned)
 
 

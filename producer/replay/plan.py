@@ -24,7 +24,7 @@ from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input
 
 SAMPLE = 2000
-MOST = 10_000  # dead letters of a kind that are read one by one
+MAX_READ = 10_000  # dead letters of a kind that are read one by one
 _PAGE = 20  # inputs that are in memory at once
 
 
@@ -33,8 +33,8 @@ class ReplayPlan:
     """The items that a request would replay, and those that it would leave.
 
     `batches` counts cancelled tasks, `groups` counts dead letters and records. `late`: tasks to
-    replay although they are past their deadline; MOST stands for that many or more. `capped`: tasks
-    left because they reached the cap of replays. `closed`: tasks left dead in a cancelled or
+    replay although they are past their deadline; MAX_READ stands for that many or more. `capped`:
+    tasks left because they reached the cap of replays. `closed`: tasks left dead in a cancelled or
     archived batch. `quarantined`: records that match but that the request does not name.
     """
 
@@ -60,7 +60,7 @@ class _DeadSelection:
 
 
 def plan(connection: Connection, group: str, request: ReplayRequest) -> ReplayPlan:
-    """Return the plan of a request; the counts are exact at this moment, up to MOST of `late`."""
+    """Return the plan of a request; the counts are exact at this moment, `late` up to MAX_READ."""
     selection = request.selection
     if selection.cancelled:
         return _of_cancelled(connection, group, request)
@@ -151,17 +151,17 @@ def _counted(connection: Connection, group: str, request: ReplayRequest) -> _Dea
 def _read_capped(
     connection: Connection, group: str, request: ReplayRequest
 ) -> list[Row[Any]] | None:
-    """Return the selected dead letters at the cap; None if there are MOST or more."""
+    """Return the selected dead letters at the cap; None if there are MAX_READ or more."""
     selected = selection_query.tasks(connection, request.selection, group, "ix_dead_replays")
     columns = (dead_letter.c[name] for name in failure_groups.OF_LETTER)
     query = selected.with_only_columns(*columns).where(dead_letter.c.replays >= request.cap)
-    rows = list(connection.execute(query.limit(MOST)))
-    return rows if len(rows) < MOST else None
+    rows = list(connection.execute(query.limit(MAX_READ)))
+    return rows if len(rows) < MAX_READ else None
 
 
 def _late(connection: Connection, tasks: Select[Any], expires_at: ColumnElement[Any]) -> int:
-    """Return how many of these dead letters are past their deadline, MOST at most."""
-    late = tasks.where(expires_at < utc_now()).limit(MOST).subquery()
+    """Return how many of these dead letters are past their deadline, MAX_READ at most."""
+    late = tasks.where(expires_at < utc_now()).limit(MAX_READ).subquery()
     return int(connection.execute(select(func.count()).select_from(late)).scalar_one())
 
 

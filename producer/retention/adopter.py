@@ -22,7 +22,7 @@ from producer.ledger.store import Batch
 from producer.retention import formats
 from producer.retention.archiver import ArchiveAlteredError
 from producer.retention.formats import ArchiveFormat
-from producer.retention.manifest import MOST_BYTES, NAME, ArchiveFile, Manifest, ManifestError
+from producer.retention.manifest import MAX_BYTES, NAME, ArchiveFile, Manifest, ManifestError
 from producer.text.printable import shown
 from schemas.ledger.transactions import Transactions
 from schemas.objects.write_once import WriteOnceStore
@@ -83,7 +83,7 @@ class Adopter:
 
     async def _digest(self, uri: str, manifest: Manifest) -> bytes:
         """Return the SHA-256 of the stored manifest, which another version may have written."""
-        stored = await self._store.get(f"{uri}{NAME}", limit=MOST_BYTES)
+        stored = await self._store.get(f"{uri}{NAME}", limit=MAX_BYTES)
         try:
             is_same = Manifest.of_stored(stored) == manifest
         except ManifestError:

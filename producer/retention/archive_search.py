@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from producer.retention.manifest import MOST_BYTES, NAME, Manifest, ManifestError
+from producer.retention.manifest import MAX_BYTES, NAME, Manifest, ManifestError
 from schemas.errors import ConfigError
 from schemas.objects.address import is_object_uri
 from schemas.objects.errors import ObjectError, ObjectFault
@@ -71,7 +71,7 @@ async def _manifest(uri: str) -> Manifest | None:
     executor = ThreadExecutor("manifests")
     stores = OutputStores(executor=executor, objects=ObjectStores())
     try:
-        return Manifest.of_stored(await stores.get(uri, limit=MOST_BYTES))
+        return Manifest.of_stored(await stores.get(uri, limit=MAX_BYTES))
     except ManifestError:
         return None
     except ObjectError as error:

@@ -17,7 +17,7 @@ from schemas.ledger.transactions import Transactions
 from schemas.task.envelope import NotOursError, decode
 
 RECORD_HEADER = "docllm-quarantine"
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ def _number(record: Incoming, ledger_id: str) -> int | None:
     headers: Mapping[str, bytes | None] = dict(record.headers)
     number = headers.get(RECORD_HEADER) or b""
     is_own = headers.get("docllm-ledger") == ledger_id.encode()
-    return int(number) if is_own and number.isdigit() and len(number) <= _MOST_DIGITS else None
+    return int(number) if is_own and number.isdigit() and len(number) <= _MAX_DIGITS else None
 
 
 def _words(letter: TopicLetter | None, number: int | None, record: Incoming) -> str:

@@ -15,7 +15,7 @@ from producer.ledger.retention.archives import Contents
 
 VERSION = 1
 NAME = "manifest.json"
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 
 
 class ManifestError(Exception):

@@ -13,11 +13,11 @@ from schemas.ledger.errors import passing
 from schemas.runtime.clock import Clock
 
 # Tasks in a transaction. Settles beside larger ones take longer: `python -m bench purge`.
-FIRST, MOST, LEAST = 200, 250, 25
+FIRST, MAX_ROWS, MIN_ROWS = 200, 250, 25
 GROWTH = 1.1
 SLOWEST = 20.0  # most that a pause may last, as a multiple of its page's duration
 FAILED_S = 1.0  # the first pause after a page that failed
-LONGEST_S = 30.0
+MAX_S = 30.0
 
 
 @dataclass(slots=True)
@@ -46,13 +46,13 @@ class Pages:
             except DatabaseError as error:
                 if not passing(error):
                     raise
-                self.size = max(LEAST, self.size // 2)
-                await self.clock.sleep(min(LONGEST_S, FAILED_S * 2**self._failures))
+                self.size = max(MIN_ROWS, self.size // 2)
+                await self.clock.sleep(min(MAX_S, FAILED_S * 2**self._failures))
                 self._failures = min(self._failures + 1, 10)
                 continue
             self._failures = 0
             await self.clock.sleep(self._pause_s(self.clock.now_s() - began_s, count))
-            self.size = min(MOST, int(self.size * GROWTH))
+            self.size = min(MAX_ROWS, int(self.size * GROWTH))
             return next_id
 
     def _pause_s(self, took_s: float, count: int) -> float:

@@ -9,7 +9,7 @@ Tested by tests/contract/test_ledger_purge.py.
 import hashlib
 from typing import Protocol
 
-from producer.retention.manifest import MOST_BYTES, NAME, Manifest, ManifestError
+from producer.retention.manifest import MAX_BYTES, NAME, Manifest, ManifestError
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.objects.write_once import WriteOnceStore
 
@@ -36,7 +36,7 @@ async def archive_fault(store: ArchiveStore, uri: str, digest: bytes | None) -> 
     tell, such as while the store is away.
     """
     try:
-        content = await store.get(f"{uri}{NAME}", limit=MOST_BYTES)
+        content = await store.get(f"{uri}{NAME}", limit=MAX_BYTES)
         if hashlib.sha256(content).digest() != digest:
             return f"{uri}{NAME} {_ALTERED}"
         sizes = await store.sizes(uri)

@@ -40,7 +40,7 @@ ERROR_SHOWN = 500
 TRACEBACK_LINES = 200
 CHILDREN_SHOWN = 20
 OTHER_ERRORS = "other errors"
-CLASS_LEAST = 12  # the narrowest column in which error classes can be told apart
+MIN_CLASS = 12  # the narrowest column in which error classes can be told apart
 MICRO = 1_000_000
 _LEAVING = ("first", "last", "disposition", "cost", "fingerprint")
 
@@ -79,7 +79,7 @@ def groups_text(groups: Sequence[ErrorGroup], width: int) -> Iterator[Text]:
             "class",
             tuple(shown(letters.example.error_class, 64) for letters in groups),
             left=True,
-            least=CLASS_LEAST,
+            least=MIN_CLASS,
             style="bold",
         ),
         Column(

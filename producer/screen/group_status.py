@@ -28,7 +28,7 @@ from schemas.task.agent_report import AgentReport
 from schemas.task.wording import counted
 
 SLOW_S = 10.0  # age of the oldest call from which its task is named
-NAME_LEAST = 9  # eight letters and the mark that some are missing
+MIN_NAME = 9  # eight letters and the mark that some are missing
 # The states of tasks: the heading, the name in the counts, and the colour.
 _STATES = (
     ("total", "total", ""),
@@ -171,7 +171,7 @@ def _table(
     names = tuple(shown(batch.name) for batch in batches)
     trend = tuple(sparkline(batch.per_minute, encoding) for batch in batches)
     columns = [
-        Column("batch", names, left=True, least=NAME_LEAST),
+        Column("batch", names, left=True, least=MIN_NAME),
         *_figures(batches),
         Column(TREND, trend, left=True, style="cyan"),
     ]

@@ -6,7 +6,7 @@ from typing import Any
 from producer.input.estimate import Estimate
 from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.dead_letters.selection import OF_RECORDS, RECORD
-from producer.replay.plan import MOST, SAMPLE, ReplayPlan
+from producer.replay.plan import MAX_READ, SAMPLE, ReplayPlan
 from producer.replay.runner import ReplayReport
 from producer.screen.dead_letters import groups_lines, money
 from producer.text.printable import shown
@@ -26,7 +26,7 @@ def plan_lines(
         yield f"{count:7}  cancelled in batch {shown(name, 191)}"
     yield f"to replay: {items(plan.tasks, plan.records)}"
     if plan.late:
-        late = f"{MOST:,} or more" if plan.late == MOST else plan.late
+        late = f"{MAX_READ:,} or more" if plan.late == MAX_READ else plan.late
         yield f"  {late} of them are past their deadline and will end as expired again"
     if plan.capped:
         at_cap = f"{plan.capped} at the cap of {counted(request.cap, 'replay')}"

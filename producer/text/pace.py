@@ -3,7 +3,7 @@
 from collections import deque
 
 WINDOW_S = 60.0
-LEAST_S = 0.5  # least time from which a rate is computed
+MIN_S = 0.5  # least time from which a rate is computed
 WHOLE_FROM = 100.0  # from here on, a rate is shown without a fraction
 
 
@@ -25,7 +25,7 @@ class PaceMeter:
         if not self._seen:
             return None
         (from_s, before), (now_s, done) = self._seen[0], self._seen[-1]
-        return max(0.0, done - before) / (now_s - from_s) if now_s - from_s >= LEAST_S else None
+        return max(0.0, done - before) / (now_s - from_s) if now_s - from_s >= MIN_S else None
 
     def left_s(self, left: float) -> float | None:
         """Return in how many seconds the rest will be done; None if nobody can tell."""

@@ -31,7 +31,7 @@ from schemas.version import VERSION
 
 log = logging.getLogger(__name__)
 
-MOST = 4096  # spans that wait; more are dropped
+MAX_WAITING = 4096  # spans that wait; more are dropped
 PAGE = 512  # spans in one request
 GATHER_S = 1.0  # the longest that a span waits for others
 CLOSE_S = 3.0  # the longest that a program's end waits
@@ -49,7 +49,7 @@ _SDK_LOG = "opentelemetry"
 class OtlpSpans:
     """The port `Spans` on OTLP. Any thread may emit."""
 
-    def __init__(self, otel: OtelConfig, *, most: int = MOST) -> None:
+    def __init__(self, otel: OtelConfig, *, most: int = MAX_WAITING) -> None:
         self._resource = _resource()
         self._exporter = _exporter(otel)
         self._most = most

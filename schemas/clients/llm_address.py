@@ -9,7 +9,7 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 from schemas.errors import ConfigError
 
 _PATH = "/chat/completions"
-LEAST_SECRET = 4  # characters; a shorter part of a query is a version or a switch
+MIN_SECRET = 4  # characters; a shorter part of a query is a version or a switch
 _VERSION = re.compile("/v[0-9]")
 # An example that was copied unchanged, such as http://{host}/v1.
 _NO_HOST = re.compile(r"[\s\"%<>\\^`{|}]")
@@ -78,7 +78,7 @@ def query_secrets(url: str) -> set[str]:
     pairs = urlsplit(url).query.split("&")
     written = {pair.partition("=")[2] or pair for pair in pairs}
     values = written | {unquote_plus(value) for value in written}
-    return {value for value in values if len(value) >= LEAST_SECRET}
+    return {value for value in values if len(value) >= MIN_SECRET}
 
 
 def is_loopback(url: str) -> bool:

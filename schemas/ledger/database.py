@@ -35,7 +35,7 @@ T = TypeVar("T")
 _REFUSED = frozenset({1044, 1045, 1049, 1698})
 # Pauses between tries: they grow to the longest one, and further during a long outage.
 _FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 1.0
+_MAX_PAUSE_S = 1.0
 _LONG_OUTAGE_S = 10.0
 _LONG_OUTAGE_PAUSE_S = 4.0
 # After this many tries (about five seconds), conflicts with other transactions also count as an
@@ -44,7 +44,7 @@ _CONFLICTS_UNTIL_OUTAGE = 10
 TIMEOUT_S = 30
 _TOO_LONG_PAUSE_S = 10.0
 # A record of 4 MiB as hexadecimal digits, in one statement with a megabyte of others.
-LEAST_PACKET_BYTES = 10 << 20
+MIN_PACKET_BYTES = 10 << 20
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
@@ -138,7 +138,7 @@ class Database:
         its packet limit is too low. Such a server would end the connection at each large statement,
         as if it were lost, and the statement would be retried for ever.
         """
-        question = f"SELECT {LEAST_PACKET_BYTES}" if self.sqlite else "SELECT @@max_allowed_packet"
+        question = f"SELECT {MIN_PACKET_BYTES}" if self.sqlite else "SELECT @@max_allowed_packet"
         try:
             packet = int(
                 self._autocommit(
@@ -154,10 +154,10 @@ class Database:
                 f"the database {self.where} {problem}: {cause}; check {setting}",
                 may_pass=not is_refused,
             ) from None
-        if packet < LEAST_PACKET_BYTES:
+        if packet < MIN_PACKET_BYTES:
             raise UnsafeStateError(
                 f"the database {self.where} accepts at most {packet} bytes in a statement, "
-                f"but a task may need {LEAST_PACKET_BYTES}; "
+                f"but a task may need {MIN_PACKET_BYTES}; "
                 "set max_allowed_packet=64M on the server"
             )
 
@@ -230,7 +230,7 @@ class Database:
         if self.stopping.is_set():
             raise Stopped
         is_long = self.outage.lasts_s > _LONG_OUTAGE_S
-        limit_s = _LONG_OUTAGE_PAUSE_S if is_long else _LONGEST_PAUSE_S
+        limit_s = _LONG_OUTAGE_PAUSE_S if is_long else _MAX_PAUSE_S
         longest_s = min(limit_s, _FIRST_PAUSE_S * 2 ** min(count, 10))
         # The jitter spreads retries; it protects nothing.
         self._pause(longest_s * random.uniform(0.5, 1))  # noqa: S311

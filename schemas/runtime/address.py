@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 _FORM = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):(\d{1,5})")
-_MOST = 65_535
+_MAX_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Address:
         Raises ValueError with the right form.
         """
         match = _FORM.fullmatch(text)
-        if match is None or int(match[3]) > _MOST:
+        if match is None or int(match[3]) > _MAX_PORT:
             raise ValueError("write HOST:PORT, for example 127.0.0.1:9464")
         return cls(match[1] or match[2], int(match[3]))
 

@@ -14,7 +14,7 @@ from schemas.settings.schedule import schedule
 from schemas.settings.schema_file import schema_file
 from schemas.version import VERSION
 
-MOST_TOKENS = 1_000_000_000  # the largest context of a model; more is a mistake
+MAX_TOKENS = 1_000_000_000  # the largest context of a model; more is a mistake
 CLIENT = "kafka.client."  # the prefix of librdkafka's own settings
 
 
@@ -84,7 +84,7 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
             kinds.real(0.1, 86_400), "as `llm.timeout_s`, which is the default"
         ),
         "context_tokens": NamedSetting(
-            kinds.whole(1, MOST_TOKENS),
+            kinds.whole(1, MAX_TOKENS),
             "how many tokens the model takes; `llm.context_tokens` holds for `llm.model` only",
         ),
         "headers": NamedSetting(
@@ -192,7 +192,7 @@ NAMED: dict[str, dict[str, NamedSetting]] = {
             kinds.function, "the same, after a task is dead or cancelled, such as to undo its work"
         ),
         "part_tokens": NamedSetting(
-            kinds.whole(200, MOST_TOKENS),
+            kinds.whole(200, MAX_TOKENS),
             "most tokens of a part, where `map-reduce` splits a document; by default as many as "
             "the model takes",
         ),
@@ -267,7 +267,7 @@ SETTINGS = {
         Setting(
             "llm.context_tokens",
             None,
-            kinds.whole(1, MOST_TOKENS),
+            kinds.whole(1, MAX_TOKENS),
             "how many tokens the model takes",
         ),
         Setting(

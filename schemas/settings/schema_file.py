@@ -8,7 +8,7 @@ import orjson
 
 from schemas.settings import kinds
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class SchemaFile:
 
         try:
             with (base / self.path).open("rb") as file:
-                raw = file.read(MOST_BYTES + 1)
+                raw = file.read(MAX_BYTES + 1)
         except OSError as error:
             raise ValueError(f"the file cannot be read: {error.strerror}") from None
-        if len(raw) > MOST_BYTES:
-            raise ValueError(f"the file is too large; a schema has at most {MOST_BYTES} bytes")
+        if len(raw) > MAX_BYTES:
+            raise ValueError(f"the file is too large; a schema has at most {MAX_BYTES} bytes")
         try:
             return answer_schema("the schema", orjson.loads(raw))
         except orjson.JSONDecodeError as error:

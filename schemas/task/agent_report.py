@@ -14,17 +14,17 @@ import orjson
 from schemas.task.task_types import is_name
 
 FORM = 1
-MOST_BYTES = 16 << 10
-MOST_ROUTES = 20
-MOST_TYPES = 100
+MAX_BYTES = 16 << 10
+MAX_ROUTES = 20
+MAX_TYPES = 100
 # How many entries of each list are kept, if the report is too long with more.
-_FEWER = (MOST_ROUTES, 5, 1, 0)
+_FEWER = (MAX_ROUTES, 5, 1, 0)
 _NAME_CHARS = 64
 _BATCH_CHARS = 191
 _WORD_CHARS = 32
 _TEXT_CHARS = 300
 _TOPICS = 64
-_MOST = 2**63 - 1  # the largest number that every program can read
+_MAX_NUMBER = 2**63 - 1  # the largest number that every program can read
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class AgentReport:
       the others of these.
     - `lag` is by destination, as in `outbox`: the records above the watermarks of the partitions
       that this agent owns.
-    - `types` are the types of task that the agent knows, at most `MOST_TYPES`. A report that is too
+    - `types` are the types of task that the agent knows, at most `MAX_TYPES`. A report that is too
       long without them leaves them out.
     - `settings` is a digest of all settings except secrets.
     - `program` is the version of docllm, `revision` that of its schema.
@@ -145,24 +145,24 @@ class AgentReport:
 
 
 def to_json(report: AgentReport) -> str:
-    """Return the stored form, at most `MOST_BYTES` long; lists are shortened for it."""
+    """Return the stored form, at most `MAX_BYTES` long; lists are shortened for it."""
     values, raw = asdict(report), b""
     for most in _FEWER:
         raw = orjson.dumps(asdict(_report(values, most)))
-        if len(raw) <= MOST_BYTES:
+        if len(raw) <= MAX_BYTES:
             break
     return raw.decode()
 
 
 def from_json(raw: str | None) -> AgentReport | None:
     """Return a stored report; None if there is none, or if it cannot be read."""
-    if not raw or len(raw) > MOST_BYTES:
+    if not raw or len(raw) > MAX_BYTES:
         return None
     try:
         values = orjson.loads(raw)
     except ValueError:
         return None
-    return _report(values, MOST_ROUTES) if isinstance(values, dict) else None
+    return _report(values, MAX_ROUTES) if isinstance(values, dict) else None
 
 
 # ---- bounds, the same for writer and reader
@@ -183,7 +183,7 @@ def _report(values: Mapping[str, Any], most: int) -> AgentReport:
         oldest_call=_call(call) if isinstance(call, dict) else None,
         suspects=_rows(values.get("suspects"), _suspect)[:most],
         reasons=_rows(values.get("reasons"), _reason)[:most],
-        types=_types(values.get("types"))[: MOST_TYPES if most else 0],
+        types=_types(values.get("types"))[: MAX_TYPES if most else 0],
         settings=_text(values.get("settings"), _WORD_CHARS),
         program=_text(values.get("program"), _WORD_CHARS),
         revision=_text(values.get("revision"), _WORD_CHARS),
@@ -282,4 +282,4 @@ def _count(value: object) -> int:
 def _number(value: object) -> float | int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         return 0
-    return round(min(max(value, 0), _MOST), 3)
+    return round(min(max(value, 0), _MAX_NUMBER), 3)

@@ -45,7 +45,7 @@ _DATA = ("enum", "const", "default", "examples")  # they hold values, no subsche
 
 
 def too_much(schema: dict[str, Any]) -> bool:
-    """Return whether a value could be tried on more than `MOST` subschemas.
+    """Return whether a value could be tried on more than `MAX_TRIALS` subschemas.
 
     The count covers the value, one part of it, and one part of that part. Any JSON object may be
     passed, whether it is a schema or not.
@@ -55,7 +55,7 @@ def too_much(schema: dict[str, Any]) -> bool:
 
 
 def trials(schema: dict[str, Any]) -> int:
-    """Return how many subschemas a value is tried on, counted up to just above `MOST`.
+    """Return how many subschemas a value is tried on, counted up to just above `MAX_TRIALS`.
 
     The count covers the value, one part of it, and one part of that part.
     """
@@ -63,7 +63,7 @@ def trials(schema: dict[str, Any]) -> int:
 
 
 def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
-    """Return whether a value's errors hold at most about `MOST_COPIED` parts of the value.
+    """Return whether a value's errors hold at most about `MAX_COPIED` parts of the value.
 
     `schema` must not be `too_much`.
     """
@@ -165,7 +165,7 @@ class _Document:
         return places * sum(name in node for node in self.nodes for name in _REFERENCES)
 
     def trials(self, node: dict[str, Any]) -> int:
-        """Return how many subschemas one value is tried on, counted up to just above `MOST`.
+        """Return how many subschemas one value is tried on, counted up to just above `MAX_TRIALS`.
 
         The count covers the value, one part of it, and one part of that part. The object itself is
         one of the subschemas; a circle counts once.

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-MOST_PATTERNS = 100
-MOST_PATTERN_CHARS = 20_000
-_MOST_PATTERN_WORK = 40_000
+MAX_PATTERNS = 100
+MAX_PATTERN_CHARS = 20_000
+_MAX_PATTERN_WORK = 40_000
 
 _PIECE = re.compile(r"[(|]")
 _IN_PIECES = re.compile(r"\(\?[=!<>(]|\\[1-9kgGKzZA]|[*+?}]\+")
@@ -23,8 +23,8 @@ _WIDE_WORK = 2_000
 _TOKEN = re.compile(
     r"\\[pP](?:\{[^}]*\}|.)?|\\.|\[(?:\\.|[^\]\\])*\]|\{(\d*),?(\d*)\}|[()]|.", re.DOTALL
 )
-_MOST_REPEATED = 10_000
-_MOST_KB = 1_000_000.0
+_MAX_REPEATED = 10_000
+_MAX_KB = 1_000_000.0
 # What one character of a pattern compiles to: a Unicode class, a wide class, any other.
 _UNICODE_KB = 50.0
 _WIDE_KB = 1.0
@@ -58,11 +58,11 @@ def patterns_in(schema: dict[str, Any]) -> set[str]:
 def excess_of_patterns(schema: dict[str, Any]) -> str | None:
     """Return why a schema's patterns are too much to compile, in words, or None."""
     patterns = patterns_in(schema)
-    if len(patterns) > MOST_PATTERNS:
-        return f"has more than {MOST_PATTERNS} different patterns"
-    if sum(map(len, patterns)) > MOST_PATTERN_CHARS:
-        return f"has patterns of more than {MOST_PATTERN_CHARS} characters"
-    if sum(map(_work, patterns)) > _MOST_PATTERN_WORK:
+    if len(patterns) > MAX_PATTERNS:
+        return f"has more than {MAX_PATTERNS} different patterns"
+    if sum(map(len, patterns)) > MAX_PATTERN_CHARS:
+        return f"has patterns of more than {MAX_PATTERN_CHARS} characters"
+    if sum(map(_work, patterns)) > _MAX_PATTERN_WORK:
         return "has patterns with too many classes"
     return None
 
@@ -95,8 +95,8 @@ def compiled_kb(pattern: str) -> float:
         if token[1] is not None:  # {n}, {n,} or {n,m} repeats the atom or group before it
             repeated_kb = last_kb * (max(_count(token[1]), _count(token[2]), 1) - 1)
             total_kb, last_kb = (
-                min(total_kb + repeated_kb, _MOST_KB),
-                min(last_kb + repeated_kb, _MOST_KB),
+                min(total_kb + repeated_kb, _MAX_KB),
+                min(last_kb + repeated_kb, _MAX_KB),
             )
         elif text == "(":
             outer_kb.append(total_kb)
@@ -106,7 +106,7 @@ def compiled_kb(pattern: str) -> float:
         else:
             last_kb = _atom_kb(text)
             total_kb += last_kb
-    return min(total_kb + sum(outer_kb), _MOST_KB)
+    return min(total_kb + sum(outer_kb), _MAX_KB)
 
 
 def _atom_kb(text: str) -> float:
@@ -116,4 +116,4 @@ def _atom_kb(text: str) -> float:
 
 
 def _count(digits: str) -> int:
-    return min(int(digits[:6] or "0"), _MOST_REPEATED)
+    return min(int(digits[:6] or "0"), _MAX_REPEATED)

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-MOST_CHARS = 191
+MAX_CHARS = 191
 Named = str | int | None
 
 
@@ -42,7 +42,7 @@ def provider_error_of_packed(raw: bytes | None) -> ProviderError | None:
 
 
 def _named(value: Any) -> Named:
-    if isinstance(value, str) and len(value) <= MOST_CHARS:
+    if isinstance(value, str) and len(value) <= MAX_CHARS:
         return value.encode("utf-8", "replace").decode()
     is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53
     return value if is_number else None

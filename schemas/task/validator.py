@@ -12,10 +12,10 @@ from schemas.task.untrusted import contained, describe_error
 # The limit for all patterns of a schema together. If a pattern has look-arounds or backreferences,
 # the library compiles each of its pieces by itself.
 _COMPILED_BYTES = 16 << 20
-_MOST_STEPS_BACK = 10_000
+_MAX_STEPS_BACK = 10_000
 _VALIDATORS: DigestCache[jsonschema_rs.Validator] = DigestCache(64 << 20)
 # A validator takes several times the bytes of its schema.
-_LEAST_BYTES = 1_000
+_MIN_BYTES = 1_000
 _TIMES_AS_WRITTEN = 8
 
 
@@ -37,7 +37,7 @@ def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
         raise ValueError(excess)
     limit_bytes = _COMPILED_BYTES // max(1, sum(map(pieces, patterns_in(schema))))
     options = jsonschema_rs.FancyRegexOptions(
-        size_limit=limit_bytes, backtrack_limit=_MOST_STEPS_BACK
+        size_limit=limit_bytes, backtrack_limit=_MAX_STEPS_BACK
     )
     try:
         with contained():
@@ -56,7 +56,7 @@ def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
 def _size(schema: dict[str, Any], written_bytes: int) -> int:
     """Return approximately how many bytes the validator of a schema takes."""
     patterns_bytes = round(sum(map(compiled_kb, patterns_in(schema)))) << 10
-    return _LEAST_BYTES + _TIMES_AS_WRITTEN * written_bytes + patterns_bytes
+    return _MIN_BYTES + _TIMES_AS_WRITTEN * written_bytes + patterns_bytes
 
 
 def first_error(

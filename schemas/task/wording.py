@@ -12,7 +12,7 @@ _REPLACEMENT = "\ufffd"
 
 # A shorter text is not masked: local servers accept any word as a key, and that word may occur in
 # any error.
-_LEAST_SECRET_CHARS = 6
+_MIN_SECRET_CHARS = 6
 
 _KEY = re.compile(
     r"(?i)\b(?:(?:sk|pk|rk|gsk|hf|xai|key)[-_]|AIza)[\w*.-]{6,}"
@@ -27,7 +27,7 @@ def masking(*secrets: str) -> Callable[[bytes], bytes]:
 
     A secret may have any form. No repr shows it.
     """
-    long = [secret for secret in secrets if len(secret) >= _LEAST_SECRET_CHARS]
+    long = [secret for secret in secrets if len(secret) >= _MIN_SECRET_CHARS]
     if not long:
         return bytes
     # The longest first: it may hold another one.

@@ -5,7 +5,7 @@ A guard ends because nothing is left, or because a person opens it.
 
 from agent.judge.guard_rule import moved
 from agent.ledger.guards import guard_looks
-from agent.maintenance.routes.guard_keeper import MOST
+from agent.maintenance.routes.guard_keeper import MAX_GUARDS
 from agent.outcome import Failure, Moved
 from agent.ports import Row
 from producer.ledger import guards
@@ -82,7 +82,7 @@ async def test_many_guards_are_looked_after_in_turn(ledger_db: LedgerDatabase) -
     ledger_db.run(
         lambda c: c.execute(
             tables.batch.insert(),
-            [{"name": f"b{number}", "group_name": GROUP} for number in range(3 * MOST)],
+            [{"name": f"b{number}", "group_name": GROUP} for number in range(3 * MAX_GUARDS)],
         )
     )
     raised_guards = [
@@ -97,7 +97,7 @@ async def test_many_guards_are_looked_after_in_turn(ledger_db: LedgerDatabase) -
         await keeper.keep_once()
         left.append(len(raised(ledger_db)))
 
-    assert left == [2 * MOST, MOST, 0]
+    assert left == [2 * MAX_GUARDS, MAX_GUARDS, 0]
 
 
 async def test_tasks_that_were_moved_for_their_route_are_not_called_up(

@@ -257,12 +257,12 @@ def test_agents_are_forgotten_a_page_at_a_time(ledger_db: LedgerDatabase) -> Non
     """A ledger that has run for long is cleaned up in steps."""
     rows = [
         {"id": number, "name": "pod", "group_name": GROUP}
-        for number in range(1, leases.FORGET_MOST + 11)
+        for number in range(1, leases.MAX_FORGET + 11)
     ]
     ledger_db.run(lambda c: c.execute(insert(tables.agent), rows))
     ledger_db.ago(tables.agent.c.stopped_at, leases.FORGET_S + 60)
 
-    assert [ledger_db.run(leases.forget) for _ in range(3)] == [leases.FORGET_MOST, 10, 0]
+    assert [ledger_db.run(leases.forget) for _ in range(3)] == [leases.MAX_FORGET, 10, 0]
 
 
 def test_an_agent_is_declared_lost_once(ledger_db: LedgerDatabase) -> None:

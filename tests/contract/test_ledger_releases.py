@@ -142,14 +142,14 @@ def test_a_settle_that_was_frozen_is_not_lost(ledger_db: LedgerDatabase) -> None
 
 def test_those_that_worked_last_are_shown(ledger_db: LedgerDatabase) -> None:
     """However many labels strangers invent, few are read."""
-    for number in range(releases.MOST + 3):
+    for number in range(releases.MAX_SHOWN + 3):
         later(ledger_db, 60 * (20 - number))
         settled(ledger_db, [SUCCEEDED], f"release {number}")
 
     names = [row.name for row in ledger_db.call(releases.read, GROUP)]
 
-    assert len(names) == releases.MOST
-    assert names[0] == f"release {releases.MOST + 2}"
+    assert len(names) == releases.MAX_SHOWN
+    assert names[0] == f"release {releases.MAX_SHOWN + 2}"
 
 
 def test_the_minute_is_the_databases(ledger_db: LedgerDatabase) -> None:

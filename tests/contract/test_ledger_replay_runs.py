@@ -269,7 +269,7 @@ def test_a_plan_is_exact_however_many_are_capped(
         set_dead(ledger_db, task_id, replays=3)
     plans = []
     for most in (100, 2):
-        monkeypatch.setattr(plan, "MOST", most)
+        monkeypatch.setattr(plan, "MAX_READ", most)
         plans.append(planned(ledger_db, request()))
 
     assert plans[0].tasks == plans[1].tasks == 2

@@ -106,7 +106,7 @@ def test_no_more_than_a_page_of_tasks_that_are_retried_is_counted(
 
     The tasks due first are shown as retrying, the others as pending.
     """
-    monkeypatch.setattr(batch_status, "COUNTED_MOST", 2)
+    monkeypatch.setattr(batch_status, "MAX_COUNTED", 2)
     for task_id in ledger_db.load("a", "b", "c"):
         settled(ledger_db, task_id, RETRY)
 

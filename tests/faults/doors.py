@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import cast
 
-HELD_MOST_BYTES = 4 << 20  # of one connection; then its sender has to wait
+MAX_HELD_BYTES = 4 << 20  # of one connection; then its sender has to wait
 NOW = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends a reset
 
 
@@ -172,7 +172,7 @@ class _End(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._held.append(data)
         self.held_bytes += len(data)
-        if self.held_bytes > HELD_MOST_BYTES and self._transport is not None:
+        if self.held_bytes > MAX_HELD_BYTES and self._transport is not None:
             self._transport.pause_reading()
         counts, mode = self._pair.door.counts, self._pair.door.wrong.mode
         if mode is Mode.HOLE:
@@ -223,7 +223,7 @@ class _End(asyncio.Protocol):
         self.held_bytes -= len(data)
         if (
             self._transport is not None
-            and self.held_bytes <= HELD_MOST_BYTES
+            and self.held_bytes <= MAX_HELD_BYTES
             and not self._transport.is_closing()
         ):
             self._transport.resume_reading()

@@ -11,7 +11,7 @@ from schemas.task.envelope import Outgoing
 from tests.faults.fault import PATIENCE_S, Fault, Kind
 from tests.faults.site import AGENTS, quiet, wait_for
 
-PARTITIONS_MOST = 16
+MAX_PARTITIONS = 16
 LEAVE_S = 90.0
 COMMAND_S = 120.0
 BATCH = 1500
@@ -21,7 +21,7 @@ def partitions_added(fault: Fault) -> None:
     """Raise the number of partitions with `topics apply`."""
     topics = fault.site.deployment.topics
     before = len(fault.told(lambda: fault.site.bus.positions("nobody", topics.name("tasks"))))
-    wanted = min(PARTITIONS_MOST, before + 1)
+    wanted = min(MAX_PARTITIONS, before + 1)
     fault.begin("topics")
     done = fault.site.direct("topics", "apply", "--partitions", str(wanted))
     fault.evidence |= {
@@ -30,7 +30,7 @@ def partitions_added(fault: Fault) -> None:
             fault.told(lambda: fault.site.bus.positions("nobody", topics.name("tasks")))
         ),
     }
-    fault.bit = fault.evidence["partitions"] > before or before == PARTITIONS_MOST
+    fault.bit = fault.evidence["partitions"] > before or before == MAX_PARTITIONS
 
 
 def records_deleted(fault: Fault) -> None:

@@ -20,7 +20,7 @@ from tests.integration.programs import Program
 
 BATCH = (200, 600)
 # Tasks that wait or run. A fault must meet some, and too many would only delay the end.
-OPEN_LEAST, OPEN_MOST = 150, 1500
+MIN_OPEN, MAX_OPEN = 150, 1500
 COMMAND_S = 180.0
 AGAIN_S, INSIST_S = 1.0, 300.0
 UNREACHABLE = 3
@@ -112,7 +112,7 @@ class Traffic:
         left = quiet(self._site.deployment.ledger.open)
         if left is None:
             return False
-        return left < OPEN_LEAST or (left < OPEN_MOST and len(self.loaded) < self._tasks * passed)
+        return left < MIN_OPEN or (left < MAX_OPEN and len(self.loaded) < self._tasks * passed)
 
     def _act(self) -> None:
         acts = {

@@ -20,7 +20,7 @@ import orjson
 from tests.invariants.evidence import Call
 
 ROOT = Path(__file__).parents[2]
-POLL_S, LONGEST_POLL_S = 0.05, 1.0
+POLL_S, MAX_POLL_S = 0.05, 1.0
 PATIENCE_S = 240.0
 
 
@@ -183,7 +183,7 @@ def until(true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) 
     while not true():
         answered_s = time.monotonic()
         assert answered_s < end_s, f"waited {timeout_s:.0f} s for {what}"
-        time.sleep(min(max(POLL_S, 2 * (answered_s - asked_s)), LONGEST_POLL_S))
+        time.sleep(min(max(POLL_S, 2 * (answered_s - asked_s)), MAX_POLL_S))
         asked_s = time.monotonic()
 
 

@@ -15,7 +15,7 @@ from tests.integration.programs import Program, pause
 
 KILLS = 20
 SLOTS = "8"
-LONGEST_PAUSE_S = 1.5
+MAX_PAUSE_S = 1.5
 
 
 @pytest.mark.proof
@@ -55,7 +55,7 @@ def _agent(deployment: Deployment) -> Program:
 def _kill_one(deployment: Deployment, agents: list[Program], chance: random.Random) -> None:
     """Wait for a settle and a random moment, kill one of the two agents, and start another."""
     deployment.until_settled(deployment.ledger.counts()["succeeded"] + 1)
-    pause(chance.uniform(0, LONGEST_PAUSE_S))
+    pause(chance.uniform(0, MAX_PAUSE_S))
     victim = chance.randrange(2)
     deployment.until(
         lambda: deployment.ledger.claims_of(agents[victim].pid) and deployment.kill(agents[victim]),

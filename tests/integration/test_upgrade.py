@@ -292,7 +292,7 @@ def test_a_batch_has_so_many_groups_of_failures_and_one_for_the_rest(
     made: Callable[[str], Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The largest groups keep their fingerprints; the rest share one, and no death is lost."""
-    monkeypatch.setattr("schemas.ledger.migrations.facts._MOST_GROUPS", 1)
+    monkeypatch.setattr("schemas.ledger.migrations.facts._MAX_GROUPS", 1)
 
     database = made_and_migrated(made, BEFORE_FACTS)
 

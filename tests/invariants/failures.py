@@ -15,7 +15,7 @@ COUNTED = ("retry", "dead")
 # Causes that the provider or docllm applies to all tasks alike.
 FREE = {"RATE", "RAMP", "CAPACITY", "MONEY", "AUTH", "ROUTE", "GUARD", "UNKNOWN_TYPE", "SCHEDULE"}
 COUNTS = {"SERVER", "NETWORK", "AMBIGUOUS"}  # until the route has stopped
-SHORTEST_PAUSE_S = 0.5
+MIN_PAUSE_S = 0.5
 
 
 def neighbours_blamed(run: Evidence) -> list[str]:
@@ -74,7 +74,7 @@ def calls_into_outages(run: Evidence) -> list[str]:
     odd = []
     for outage in run.outages:
         calls = len(_calls(run, outage))
-        single = (outage.to_s - outage.from_s) / SHORTEST_PAUSE_S + 1
+        single = (outage.to_s - outage.from_s) / MIN_PAUSE_S + 1
         if calls > (_most(run) + single) * _agents(run, outage) + _begun_again(run, outage):
             odd.append(f"{calls} calls into {outage}")
     return odd

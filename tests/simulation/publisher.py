@@ -14,7 +14,7 @@ from tests.simulation.eventloop import PROCESS
 from tests.simulation.weather import Weather
 
 _DELIVERY_S = 20.0
-_LARGEST_BYTES = int(SETTINGS["max.message.bytes"])
+_MAX_BYTES = int(SETTINGS["max.message.bytes"])
 _UNPUBLISHABLE = b"unpublishable"  # the topic refuses the dead letter of such a task
 
 
@@ -50,7 +50,7 @@ class SimPublisher:
         if self._weather.strikes("send_fails"):
             return Refusal("not sent", permanent=False)
         unpublishable = record.topic.endswith(".dlq") and _UNPUBLISHABLE in (record.value or b"")
-        if unpublishable or len(record.value or b"") > _LARGEST_BYTES:
+        if unpublishable or len(record.value or b"") > _MAX_BYTES:
             return Refusal("too large", permanent=True)
         self._broker.append(record)
         if self._weather.strikes("sent_twice"):

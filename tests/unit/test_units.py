@@ -1,4 +1,4 @@
-"""A name says whether it is an instant of the clock or a duration, as CONTRIBUTING.md rules."""
+"""A name says whether it is an instant, a duration or a bound, as CONTRIBUTING.md rules."""
 
 import ast
 import re
@@ -11,6 +11,17 @@ ROOT = Path(__file__).parents[2]
 INSTANT = re.compile(
     r"(?:^|.*_)(?:at|from|since|until)_s|_?(?:now|began|ended|start|end|deadline)_s"
 )
+
+OTHER_BOUND = re.compile(
+    r"(?:^|.*_)(?:MOST|LEAST|FEWEST|LONGEST|SHORTEST|LARGEST|SMALLEST|HIGHEST|LOWEST)(?:_.*|$)"
+)
+
+
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    """Yield each source file of the packages."""
+    for package in ("agent", "producer", "schemas"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT), ast.parse(path.read_text("utf-8"))
 
 
 def named_instants(tree: ast.AST) -> Iterator[str]:
@@ -57,10 +68,9 @@ def name_of(target: ast.expr) -> str:
 def test_an_instant_has_the_name_of_an_instant() -> None:
     """A reader never takes a time of the clock for a duration."""
     odd = [
-        f"{path.relative_to(ROOT)}: {name} is an instant; end it in _at_s"
-        for package in ("agent", "producer", "schemas")
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for name in named_instants(ast.parse(path.read_text("utf-8")))
+        f"{path}: {name} is an instant; end it in _at_s"
+        for path, tree in trees()
+        for name in named_instants(tree)
         if not INSTANT.fullmatch(name)
     ]
     assert odd == []
@@ -87,3 +97,18 @@ def test_the_name_of_a_duration_is_found(source: str) -> None:
 def test_other_names_are_let_be(source: str) -> None:
     """A difference of two instants is a duration."""
     assert all(INSTANT.fullmatch(name) for name in named_instants(ast.parse(source)))
+
+
+def test_a_bound_is_a_maximum_or_a_minimum() -> None:
+    """Constants that bound something have one word for each end."""
+    odd = [
+        f"{path}: {node.id} is a bound; name it MAX_ or MIN_ and what it bounds"
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        if OTHER_BOUND.match(node.id)
+    ]
+    assert odd == []
+    assert OTHER_BOUND.match("_MOST")
+    assert OTHER_BOUND.match("READ_MOST")
+    assert not OTHER_BOUND.match("SLOWEST")

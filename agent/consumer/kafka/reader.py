@@ -37,7 +37,7 @@ REOPEN_S = 2.0
 # How long a handle is served before it is closed: the minimum, and the maximum while it still has
 # partitions.
 LAST_POLLS = 3
-LAST_POLLS_MOST = 30
+MAX_LAST_POLLS = 30
 # The client cannot unpack the batch, or the batch is damaged, and the client fetches it again
 # forever. Whether to skip it is for a person to decide.
 UNREADABLE = {
@@ -150,7 +150,7 @@ class KafkaReader:
         """
         try:
             consumer.unsubscribe()
-            for number in range(LAST_POLLS_MOST):
+            for number in range(MAX_LAST_POLLS):
                 if number >= LAST_POLLS and not consumer.assignment():
                     break
                 consumer.consume(BATCH, POLL_S)

@@ -18,7 +18,7 @@ from schemas.runtime.executors import Executor
 
 log = logging.getLogger(__name__)
 
-MOST_DOCUMENTS = 500  # after so many, a process is replaced, because its libraries leak memory
+MAX_DOCUMENTS = 500  # after so many, a process is replaced, because its libraries leak memory
 
 
 class Converters:
@@ -66,7 +66,7 @@ class Converters:
         try:
             return await process.convert(kind, raw)
         finally:
-            if process.usable and process.documents < MOST_DOCUMENTS:
+            if process.usable and process.documents < MAX_DOCUMENTS:
                 self._idle.append(process)
             else:
                 await process.close()

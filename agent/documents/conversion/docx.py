@@ -8,8 +8,8 @@ import mammoth
 from agent.documents.conversion.html import text_of_source
 from schemas.task.document_text import NoTextError
 
-_MOST_FILES = 10_000
-_MOST_XML_BYTES = 64 << 20  # unpacked; images and other media are never unpacked
+_MAX_FILES = 10_000
+_MAX_XML_BYTES = 64 << 20  # unpacked; images and other media are never unpacked
 
 
 def text_of_docx(raw: bytes) -> str:
@@ -32,10 +32,10 @@ def text_of_docx(raw: bytes) -> str:
 def _require_small(archive: zipfile.ZipFile) -> None:
     files = archive.infolist()
     unpacked = sum(file.file_size for file in files if _is_read(file.filename))
-    if len(files) > _MOST_FILES or unpacked > _MOST_XML_BYTES:
+    if len(files) > _MAX_FILES or unpacked > _MAX_XML_BYTES:
         raise NoTextError(
             f"is a DOCX file that unpacks to {len(files)} files with {unpacked} bytes of text; "
-            f"at most {_MOST_FILES} files with {_MOST_XML_BYTES} bytes are read"
+            f"at most {_MAX_FILES} files with {_MAX_XML_BYTES} bytes are read"
         )
 
 

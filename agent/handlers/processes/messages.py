@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 HEAD = struct.Struct(">II")
-MOST_BYTES = 256 << 20  # of one message: in JSON, a document of 32 MiB may take six times as much
+MAX_BYTES = 256 << 20  # of one message: in JSON, a document of 32 MiB may take six times as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,5 +57,5 @@ def decoded(body: bytes, data: bytes) -> Message:
 
 
 def _require_size(body: int, data: int) -> None:
-    if body + data > MOST_BYTES:
-        raise MessageError(f"a message has more than {MOST_BYTES >> 20} MiB")
+    if body + data > MAX_BYTES:
+        raise MessageError(f"a message has more than {MAX_BYTES >> 20} MiB")

@@ -16,7 +16,7 @@ from schemas.codes import Code
 
 log = logging.getLogger(__name__)
 
-MOST_RUNS = 500  # after so many, a process is replaced, because handlers leak memory
+MAX_RUNS = 500  # after so many, a process is replaced, because handlers leak memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class HandlerProcesses:
     async def _give_back(
         self, handler: ProcessHandler, process: PooledProcess, *, keep: bool
     ) -> None:
-        if keep and process.usable and process.runs < MOST_RUNS and not process.worn():
+        if keep and process.usable and process.runs < MAX_RUNS and not process.worn():
             self._idle.setdefault(handler, []).append(process)
         else:
             process.kill()

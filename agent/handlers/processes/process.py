@@ -39,7 +39,7 @@ from schemas.task.wording import one_line
 
 log_of_handlers = logging.getLogger("handler")
 
-MOST_PROCESSES = 64  # a handler that starts more is ended
+MAX_PROCESSES = 64  # a handler that starts more is ended
 EXIT_S = 2.0  # how long a process that has closed its link may take to exit
 # Errors that decide how an attempt ends. The agent raises its own original error, not the process's
 # copy.
@@ -149,8 +149,8 @@ class HandlerProcess:
                 f"it used {memory_mb} MiB, more than the {self._limits.memory_mb} of memory_mb "
                 f"of type {self._limits.label}"
             )
-        elif use.processes > MOST_PROCESSES:
-            self._end_for(f"it started more than {MOST_PROCESSES} processes")
+        elif use.processes > MAX_PROCESSES:
+            self._end_for(f"it started more than {MAX_PROCESSES} processes")
 
     def check_alive(self) -> None:
         """Detect that the process died although one of its child processes keeps the link open."""

@@ -24,7 +24,7 @@ STALL_S = 6.0
 AMNESTY_S = 15.0
 REMEMBER_S = 86400.0  # how long after its end an agent's tasks are still reset
 FORGET_S = 2 * REMEMBER_S  # how long after its end an agent's row is kept
-FORGET_MOST = 500  # rows in one transaction
+MAX_FORGET = 500  # rows in one transaction
 
 AGENT_BITS = 39
 
@@ -164,7 +164,7 @@ def forget(connection: Connection) -> int:
         select(agent.c.id)
         .where(left_long_ago, agent.c.id.not_in(busy))
         .order_by(agent.c.id)
-        .limit(FORGET_MOST)
+        .limit(MAX_FORGET)
     )
     ids = connection.execute(forgettable).scalars().all()
     return connection.execute(delete(agent).where(agent.c.id.in_(ids))).rowcount if ids else 0

@@ -33,7 +33,7 @@ from schemas.ledger.transactions import Transactions
 from schemas.task.states import Status
 
 REMEMBER_S = 86400.0  # how long after its last use a lock keeps its row, and a waiter its place
-FORGET_MOST = 500  # rows in one transaction
+MAX_FORGET = 500  # rows in one transaction
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the database's times are UTC without a zone
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -233,7 +233,7 @@ def _ended(table: Table[Any]) -> ColumnElement[bool]:
 def _delete(connection: Connection, table: Table[Any], is_old: ColumnElement[bool]) -> int:
     """Delete a page of rows that are old; those that were used meanwhile stay."""
     keys = list(table.primary_key)
-    found = connection.execute(select(*keys).where(is_old).limit(FORGET_MOST)).all()
+    found = connection.execute(select(*keys).where(is_old).limit(MAX_FORGET)).all()
     if not found:
         return 0
     chosen = tuple_(*keys).in_([tuple(row) for row in found])

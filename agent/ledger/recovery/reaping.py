@@ -45,7 +45,7 @@ PAGE = 500
 # Number of losses at which a task dies if its claims pass their deadlines in living agents. A task
 # over which agents were lost dies only if it was alone in a lost agent.
 LOSS_LIMIT = 3
-NAMED_MOST = 10
+MAX_NAMED = 10
 FEW_DEATHS = 3
 
 _GONE = exists().where(
@@ -191,10 +191,10 @@ def _log_names(connection: Connection, back: Sequence[Any], dead: Sequence[Any])
         (row, "is a suspect") for row in suspects
     ]
     query = select(batch.c.id, batch.c.name).where(
-        batch.c.id.in_(sorted({row.batch_id for row, _ in named[:NAMED_MOST]}))
+        batch.c.id.in_(sorted({row.batch_id for row, _ in named[:MAX_NAMED]}))
     )
     names = {row.id: row.name for row in connection.execute(query)} if named else {}
-    for row, fate in named[:NAMED_MOST]:
+    for row, fate in named[:MAX_NAMED]:
         log.warning(
             "task %d of batch %s %s: %d agents were lost over it",
             row.id,
@@ -203,10 +203,10 @@ def _log_names(connection: Connection, back: Sequence[Any], dead: Sequence[Any])
             row.lease_losses + 1,
             extra={"code": Code.SUSPECT_RUNS},
         )
-    if len(named) > NAMED_MOST:
+    if len(named) > MAX_NAMED:
         log.warning(
             "and %d more tasks are suspects or died of their losses",
-            len(named) - NAMED_MOST,
+            len(named) - MAX_NAMED,
             extra={"code": Code.SUSPECT_RUNS},
         )
 

@@ -15,7 +15,7 @@ from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from schemas.codes import Code
 from schemas.runtime.outage import DUTY, Outage
-from schemas.task.agent_report import MOST_ROUTES, AgentReport, Reason
+from schemas.task.agent_report import MAX_ROUTES, AgentReport, Reason
 from schemas.task.topics import Topics
 
 EVERY_S = 1.0
@@ -74,8 +74,8 @@ class Reporter:
             running=self._slots.running,
             draining=self._admission.closed,
             busy=busy,
-            routes=tuple(routes[:MOST_ROUTES]),
-            routes_left_out=len(routes[MOST_ROUTES:]),
+            routes=tuple(routes[:MAX_ROUTES]),
+            routes_left_out=len(routes[MAX_ROUTES:]),
             lag=self._lag(),
             oldest_call=self._slots.oldest_call(),
             suspects=self._admission.suspects,

@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 # Limits of a sweep after the loss of a whole topic: the ledger has other work, and the other duties
 # wait.
-SWEPT_PER_S, SWEPT_MOST = 2000.0, 50_000
+SWEPT_PER_S, MAX_SWEPT = 2000.0, 50_000
 # Most tasks of each status in one sweep, and the pause between steps, which takes about as long as
 # a step.
-WALKED_MOST, STEP_PAUSE_S = 50_000, 0.1
+MAX_WALKED, STEP_PAUSE_S = 50_000, 0.1
 LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -54,7 +54,7 @@ class Sweeper:
         oldest_ms = {name: await self._oldest_ms(name) for name in everywhere}
         total = await self._sweep_oldest(self._topics_by_status(oldest_ms))
         for status in (Status.PENDING, Status.RETRYING):
-            if total < SWEPT_MOST:
+            if total < MAX_SWEPT:
                 carriers = [
                     sweeping.StatusTopics(status, (name,), _oldest([oldest_ms[name]]))
                     for name in everywhere
@@ -69,7 +69,7 @@ class Sweeper:
             sweeping.replace_lost_records, self._topics.group, topics_by_status, self._slack_s
         ):
             total += self._ordered(count)
-            if count < sweeping.PAGE or total >= SWEPT_MOST:
+            if count < sweeping.PAGE or total >= MAX_SWEPT:
                 break
             await self._clock.sleep(sweeping.PAGE / SWEPT_PER_S)
         return total
@@ -77,7 +77,7 @@ class Sweeper:
     async def _walk(self, status: Status, carriers: list[sweeping.StatusTopics]) -> int:
         """Continue the walk over waiting tasks; order records that their carrier has lost."""
         total = 0
-        for _ in range(WALKED_MOST // sweeping.STEP):
+        for _ in range(MAX_WALKED // sweeping.STEP):
             count, self._walked[status] = await self._transactions.write(
                 sweeping.replace_lost_by_carrier,
                 self._topics.group,

@@ -34,9 +34,9 @@ IDLE_S = 10.0
 PROMPT_S = 60.0
 # One pass stays short: the most guards that it looks after, in turn, and the most pages of 500
 # tasks that it calls up for each.
-MOST, PAGES = 50, 4
+MAX_GUARDS, PAGES = 50, 4
 TIDY_S, REMIND_S = 60.0, 60.0
-NAMED_MOST = 5  # guards that one reminder names
+MAX_NAMED = 5  # guards that one reminder names
 
 
 class GuardKeeper:
@@ -100,7 +100,7 @@ class GuardKeeper:
         return rows, guards.look_tasks(connection, self._group) if any_look else set()
 
     def _in_turn(self, rows: list[Guard]) -> list[Guard]:
-        """Return the next guards to look after, at most MOST of those with something to do."""
+        """Return the next guards with something to do, at most MAX_GUARDS."""
         busy = [
             guard
             for guard in rows
@@ -109,9 +109,9 @@ class GuardKeeper:
             or guard.looking
             or guard.probe_due_in_s <= 0
         ]
-        first = self._passes * MOST % max(len(busy), 1)
+        first = self._passes * MAX_GUARDS % max(len(busy), 1)
         self._passes += 1
-        return (busy[first:] + busy[:first])[:MOST]
+        return (busy[first:] + busy[:first])[:MAX_GUARDS]
 
     def _learn(self, raised: dict[int, Guard], look_tasks: set[int]) -> None:
         for guard_id, guard in raised.items():
@@ -143,7 +143,7 @@ class GuardKeeper:
             self._reminded_at_s = self._clock.now_s()
             names = [
                 f"the guard of {guard.title} ({guard.reason}; {guard.next_step_text})"
-                for guard in list(self._known.values())[:NAMED_MOST]
+                for guard in list(self._known.values())[:MAX_NAMED]
             ]
             others = len(self._known) - len(names)
             more = f" and {others} more guards" if others else ""

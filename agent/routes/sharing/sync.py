@@ -12,7 +12,7 @@ from schemas.runtime.outage import Outage
 
 # Between two exchanges: usually, at least, and while the board is away.
 PAUSE_S = 0.5
-SHORTEST_S = 0.05
+MIN_S = 0.05
 AWAY_S = 2.0
 
 
@@ -87,6 +87,4 @@ class BoardSync:
             wait_s for peer in self._peers.values() if (wait_s := peer.waits_s(now_s)) is not None
         ]
         pause_s = (AWAY_S if self._redis.logged else PAUSE_S) * (0.8 + 0.4 * self._jitter())
-        return (
-            max(SHORTEST_S, min(pause_s, *waits)) if waits and not self._redis.logged else pause_s
-        )
+        return max(MIN_S, min(pause_s, *waits)) if waits and not self._redis.logged else pause_s

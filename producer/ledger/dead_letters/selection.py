@@ -12,8 +12,8 @@ DISPOSITIONS = tuple(disposition.value for disposition in Disposition)
 OF_RECORDS = frozenset({Disposition.REJECTED.value, Disposition.UNDECODABLE.value})
 RECORD = "quarantine:"  # the prefix that names a quarantined record where a task's id may stand
 
-_FEWEST_DIGITS = 6  # a person may shorten a fingerprint to so many
-_MOST_DIGITS = 32
+_MIN_DIGITS = 6  # a person may shorten a fingerprint to so many
+_MAX_DIGITS = 32
 _HEX = frozenset("0123456789abcdef")
 _OF_TASKS = ("batch", "type", "tenant", "key")
 _OF_DEATHS = ("dispositions", "fingerprint", "since", "until", "record")
@@ -45,7 +45,7 @@ class Selection:
         digits = self.fingerprint
         if digits is not None and not _is_fingerprint(digits):
             raise ConfigError(
-                f"fingerprint {digits!r}: write at least its first {_FEWEST_DIGITS} hexadecimal "
+                f"fingerprint {digits!r}: write at least its first {_MIN_DIGITS} hexadecimal "
                 "digits, as `dead list` shows them"
             )
         if digits is not None and set(digits) == {"f"}:
@@ -90,7 +90,7 @@ class Selection:
     def fingerprint_range(self) -> tuple[bytes, bytes]:
         """Return the first and the last fingerprint with the given first digits."""
         digits = self.fingerprint or ""
-        first, last = (digits.ljust(_MOST_DIGITS, filler) for filler in "0f")
+        first, last = (digits.ljust(_MAX_DIGITS, filler) for filler in "0f")
         return bytes.fromhex(first), bytes.fromhex(last)
 
     def _set(self, names: tuple[str, ...]) -> list[str]:
@@ -128,7 +128,7 @@ class Selection:
 
 
 def _is_fingerprint(digits: str) -> bool:
-    return _FEWEST_DIGITS <= len(digits) <= _MOST_DIGITS and _HEX.issuperset(digits)
+    return _MIN_DIGITS <= len(digits) <= _MAX_DIGITS and _HEX.issuperset(digits)
 
 
 def from_json(values: dict[str, Any]) -> Selection:

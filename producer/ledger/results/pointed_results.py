@@ -15,7 +15,7 @@ from schemas.task.wording import one_line
 # The content of each object, or the error in its place.
 Fetch = Callable[[Sequence[OutputPointer]], Sequence[bytes | Exception]]
 
-MOST_OBJECTS, MOST_BYTES = 64, 8 << 20  # that are read together
+MAX_OBJECTS, MAX_BYTES = 64, 8 << 20  # that are read together
 
 
 def no_outputs(pointers: Sequence[OutputPointer]) -> Sequence[bytes | Exception]:
@@ -37,7 +37,7 @@ def follow(
         held.append((task, pointer))
         size += len(task.input) + (len(task.result.body) if task.result else 0)
         size += pointer.size if pointer else 0
-        if len(held) >= MOST_OBJECTS or size >= MOST_BYTES:
+        if len(held) >= MAX_OBJECTS or size >= MAX_BYTES:
             yield from _followed(held, fetch, note_lost)
             held, size = [], 0
     yield from _followed(held, fetch, note_lost)

@@ -39,7 +39,7 @@ from schemas.task.codec import EXPIRED, WITH_JSON
 from schemas.task.states import FINAL, Status
 
 ARCHIVES_FROM = "0010"  # the first revision whose programs know archives
-READ_MOST = 20  # inputs that are in memory at once
+MAX_READ = 20  # inputs that are in memory at once
 # In the order in which transactions lock them; the rows of `task` itself are locked before.
 _OF_TASK: tuple[Column[Any], ...] = (
     task_result.c.task_id,
@@ -187,8 +187,8 @@ def _keep_forms(connection: Connection, ids: Sequence[int]) -> None:
         task_input.c.task_id.in_(ids), func.instr(body, b'"schema"') > 0
     )
     candidates = sorted(connection.execute(may_have).scalars())
-    for start in range(0, len(candidates), READ_MOST):
-        some = candidates[start : start + READ_MOST]
+    for start in range(0, len(candidates), MAX_READ):
+        some = candidates[start : start + MAX_READ]
         query = select(task_input.c.task_id, body).where(task_input.c.task_id.in_(some))
         with_schema = [row.task_id for row in connection.execute(query) if has_schema(row.body)]
         for codec, with_json in WITH_JSON.items() if with_schema else ():

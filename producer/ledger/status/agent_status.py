@@ -23,7 +23,7 @@ SILENT_S = 6.0  # after so long without a heartbeat, an agent counts as silent
 # How long after its last heartbeat an agent is shown: at most, and if it stopped.
 SHOWN_S = 600.0
 STOPPED_SHOWN_S = 30.0
-CLAIMS_MOST = 20_000  # claims that are searched for those of lost agents
+MAX_CLAIMS = 20_000  # claims that are searched for those of lost agents
 NAMED = 5
 REAPER = " (reaper)"  # the suffix in the name of an agent that runs no tasks
 
@@ -165,7 +165,7 @@ def _holders(connection: Connection, agents: Collection[int]) -> set[int]:
         select(task.c.owner)
         .where(task.c.status == int(Status.PROCESSING))
         .order_by(task.c.due_at)
-        .limit(CLAIMS_MOST)
+        .limit(MAX_CLAIMS)
         .subquery()
     )
     holder = claims.c.owner.op(">>")(OWNER_BITS)

@@ -20,7 +20,7 @@ from schemas.task.failures import FOLLOW_UP, UNTRIED, ErrorClass, TallyOutcome
 from schemas.task.states import Status
 
 MINUTES = 10  # minutes of history that are read
-COUNTED_MOST = 20_000  # tasks that are read row by row
+MAX_COUNTED = 20_000  # tasks that are read row by row
 # The outcomes in the tally that are no failed attempts.
 _NO_FAILURES = frozenset({*TallyOutcome, *UNTRIED} - {ErrorClass.EXPIRED})
 _WAITING = frozenset({Status.PENDING, Status.RETRYING})
@@ -122,7 +122,7 @@ def _running(
     an outage makes no screen slow. The others are shown as pending.
     """
     counts: dict[int, dict[str, int]] = {}
-    for status, limit in ((Status.PROCESSING, None), (Status.RETRYING, COUNTED_MOST)):
+    for status, limit in ((Status.PROCESSING, None), (Status.RETRYING, MAX_COUNTED)):
         batches = [batch_id for batch_id, rows in sums.items() if _may_have(rows, status)]
         first_due = (
             select(task.c.batch_id)

@@ -22,7 +22,7 @@ from schemas.task.guard import Guard
 from schemas.task.states import OWNER_BITS, Status
 
 # Tasks of one state, over all groups, that are read row by row.
-READ_MOST = 20_000
+MAX_READ = 20_000
 _FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 
 
@@ -129,4 +129,4 @@ def _batches(group: str) -> Select[tuple[int]]:
 def _first_due(status: Status) -> Subquery:
     """Return the tasks of a state that are due first, over all groups."""
     tasks = select(task.c.batch_id, task.c.owner, task.c.due_at).where(task.c.status == int(status))
-    return along_due(tasks.order_by(task.c.due_at)).limit(READ_MOST).subquery()
+    return along_due(tasks.order_by(task.c.due_at)).limit(MAX_READ).subquery()

@@ -18,7 +18,7 @@ from schemas.ledger.sql import LONG_AGO_TIME, utc_after
 from schemas.ledger.tables import release_count
 
 LATELY_S = 3600.0
-MOST = 5  # releases that are shown: those that worked last
+MAX_SHOWN = 5  # releases that are shown: those that worked last
 _MICRO = 1_000_000
 _SUMS = tuple(
     func.sum(release_count.c[name]).label(name) for name in ("succeeded", "failed", "cost_micro")
@@ -120,7 +120,9 @@ def read(connection: Connection, group: str) -> tuple[ReleaseStatus, ...]:
 def _newest(of_group: ColumnElement[bool]) -> Any:
     newest = func.max(release_count.c.last_at)
     name = release_count.c.release_name
-    return select(name).where(of_group).group_by(name).order_by(newest.desc(), name).limit(MOST)
+    return (
+        select(name).where(of_group).group_by(name).order_by(newest.desc(), name).limit(MAX_SHOWN)
+    )
 
 
 def _total(of_group: ColumnElement[bool]) -> Any:

@@ -10,7 +10,7 @@ from schemas.ledger.tables import agent
 from schemas.task.agent_report import from_json
 
 REPORTED_S = 86_400.0  # how long after an agent's last heartbeat its types count as known
-_MOST = 1000  # agents, the latest first: restarts leave many rows
+_MAX_AGENTS = 1000  # agents, the latest first: restarts leave many rows
 
 
 def read(connection: Connection, group: str) -> frozenset[str]:
@@ -23,7 +23,7 @@ def read(connection: Connection, group: str) -> frozenset[str]:
             agent.c.report.is_not(None),
         )
         .order_by(agent.c.seen_at.desc())
-        .limit(_MOST)
+        .limit(_MAX_AGENTS)
     )
     reports = map(from_json, connection.execute(query).scalars())
     return frozenset(name for report in reports if report is not None for name in report.types)

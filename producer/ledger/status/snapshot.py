@@ -22,9 +22,9 @@ from schemas.ledger.tables import archive, batch, metadata, quarantine, task
 from schemas.task.states import WAITING, Status
 
 # Tasks that are due first, of which the oldest one of the group is searched.
-SEARCHED_MOST = 1000
+MAX_SEARCHED = 1000
 # Records of the quarantine that are counted.
-QUARANTINED_MOST = 100_000
+MAX_QUARANTINED = 100_000
 _ROWS = text(
     "SELECT table_name, table_rows FROM information_schema.tables"
     " WHERE table_schema = DATABASE() AND table_rows IS NOT NULL"
@@ -39,7 +39,7 @@ class Snapshot:
 
     `oldest_due_s` is, by waiting state, how long the task that is due first has been due; 0 if none
     is due. `oldest_order` is the id of the oldest publish order, 0 if there is none. `quarantined`
-    are records that are no task yet, at most `QUARANTINED_MOST`. `replaying` are the items of
+    are records that are no task yet, at most `MAX_QUARANTINED`. `replaying` are the items of
     unfinished replays, by state. `rows` is the server's estimate of how many rows each table has,
     of all groups; SQLite makes none. `archived_s` is how long ago an archive was last verified,
     None if none was.
@@ -81,7 +81,7 @@ def _oldest_due_s(connection: Connection, group: str) -> dict[Status, float]:
             select(task.c.batch_id, task.c.due_at)
             .where(task.c.status == int(status))
             .order_by(task.c.due_at)
-            .limit(SEARCHED_MOST)
+            .limit(MAX_SEARCHED)
             .subquery()
         )
         due_in_s = (
@@ -97,7 +97,7 @@ def _quarantined(connection: Connection, group: str) -> int:
     records = (
         select(quarantine.c.id)
         .where(quarantine.c.group_name == group, quarantine.c.replayed_at.is_(None))
-        .limit(QUARANTINED_MOST)
+        .limit(MAX_QUARANTINED)
         .subquery()
     )
     return int(connection.execute(select(func.count()).select_from(records)).scalar() or 0)

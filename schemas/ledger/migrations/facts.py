@@ -16,7 +16,7 @@ from schemas.ledger.sql import LONG_AGO
 
 _PAGE = 1000  # dead letters that one statement fills, and rows that one INSERT has
 _DEAD, _CANCELLED = 4, 5  # states
-_MOST_GROUPS = 2000  # groups of failures of a batch; the others are one group
+_MAX_GROUPS = 2000  # groups of failures of a batch; the others are one group
 _OTHERS = f"x'{'ff' * 16}'"  # the fingerprint of that group
 
 ITEM_STATES = {"replayed": 1, "skipped": 2, "unread": 3}  # of a replay's items
@@ -167,7 +167,7 @@ def _failure_groups() -> str:
         f"ORDER BY dead DESC, sample) AS place FROM ({groups}) AS g"
     )
     stamped = (
-        f"SELECT r.*, CASE WHEN place <= {_MOST_GROUPS} THEN fingerprint ELSE {_OTHERS} END "
+        f"SELECT r.*, CASE WHEN place <= {_MAX_GROUPS} THEN fingerprint ELSE {_OTHERS} END "
         f"AS stamp FROM ({ranked}) AS r"
     )
     return (

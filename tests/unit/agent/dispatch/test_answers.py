@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from agent.dispatch.answers import AGAIN_AT_ONCE, AGAIN_MOST_S, AnswerActions
+from agent.dispatch.answers import AGAIN_AT_ONCE, MAX_AGAIN_S, AnswerActions
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
@@ -83,7 +83,7 @@ def test_a_task_that_was_released_meanwhile_is_claimed_again() -> None:
         dues_s.append(harness.delivery.wake_at_s - NOW_S)
 
     assert states[:AGAIN_AT_ONCE] == [DeliveryState.READY] * AGAIN_AT_ONCE
-    assert dues_s[AGAIN_AT_ONCE:] == [2.0, 4.0, 8.0, *[AGAIN_MOST_S] * 3]
+    assert dues_s[AGAIN_AT_ONCE:] == [2.0, 4.0, 8.0, *[MAX_AGAIN_S] * 3]
 
 
 @pytest.mark.parametrize("answer", [ClaimAnswer.UNKNOWN, ClaimAnswer.CONFLICT])

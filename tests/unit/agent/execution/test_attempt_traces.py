@@ -179,16 +179,16 @@ def test_a_call_says_how_it_ended(end: CallEnd, error: str) -> None:
 
 def test_what_is_held_is_bounded(monkeypatch: Any) -> None:
     """A long document makes thousands of calls, and a claim may never be settled."""
-    monkeypatch.setattr(attempt_traces, "MOST_ATTEMPTS", 3)
+    monkeypatch.setattr(attempt_traces, "MAX_ATTEMPTS", 3)
     setting = Setting()
-    for _ in range(open_attempt.MOST_CALLS + 9):
+    for _ in range(open_attempt.MAX_CALLS + 9):
         setting.call(CallEnd(reply=Reply(200, {}, b""), outcome=SUCCESS))
     for owner in range(6, 8):
         setting.traces.claimed([Publication("ledger", "g", "b", 7, 3)], owner, 0.0)
     setting.settle(Dead(FAILURE, SPENT))
     process = setting.spans.kept[-2]
     assert process.attributes["docllm.calls_left_out"] == 9
-    assert len(setting.spans.kept) == 1 + open_attempt.MOST_CALLS + 2
+    assert len(setting.spans.kept) == 1 + open_attempt.MAX_CALLS + 2
 
     for owner in range(8, 20):
         setting.traces.claimed([Publication("ledger", "g", "b", 7, 3)], owner, 0.0)
@@ -209,5 +209,5 @@ def test_a_settle_names_at_most_so_many_attempts() -> None:
     ]
     setting.traces.settled(settlements, [Verdict.SETTLED] * len(owners), 1.0)
     settle = setting.spans.kept[-1]
-    assert len(settle.links) == attempt_traces.MOST_LINKS
+    assert len(settle.links) == attempt_traces.MAX_LINKS
     assert settle.attributes["db.operation.batch.size"] == 200

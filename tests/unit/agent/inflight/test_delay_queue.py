@@ -1,6 +1,6 @@
 """The delay queue: deliveries are due at their time, or at once when their holder is gone."""
 
-from agent.inflight.delay_queue import LONGEST_S, MIN_HEAP, DelayQueue
+from agent.inflight.delay_queue import MAX_S, MIN_HEAP, DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.lease import OWNER_BITS
 from agent.ports import Partition, Row
@@ -110,7 +110,7 @@ def test_a_task_held_by_another_agent_is_asked_about_ever_less_often() -> None:
         now_s = delivery.wake_at_s
         assert queue.take_due(now_s, 1) == [delivery]
 
-    assert waits == [1.0, 2.0, 4.0, 8.0, LONGEST_S, LONGEST_S]
+    assert waits == [1.0, 2.0, 4.0, 8.0, MAX_S, MAX_S]
 
 
 def test_entries_of_an_agent_that_is_gone_come_at_once() -> None:

@@ -1,7 +1,7 @@
 """The limits of one agent agree with each other and with those of the servers."""
 
 from agent.inflight.limits import InFlightLimits
-from schemas.ledger.database import LEAST_PACKET_BYTES
+from schemas.ledger.database import MIN_PACKET_BYTES
 
 
 def test_a_partition_is_read_again_only_below_its_span() -> None:
@@ -25,4 +25,4 @@ def test_a_step_is_smaller_than_what_may_wait() -> None:
 
 def test_a_group_of_outcomes_fits_a_statement() -> None:
     """Bodies travel as hexadecimal digits, twice as long as their bytes."""
-    assert 2 * InFlightLimits().settle_page_bytes < LEAST_PACKET_BYTES
+    assert 2 * InFlightLimits().settle_page_bytes < MIN_PACKET_BYTES

@@ -6,7 +6,7 @@ import pytest
 
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.ready_queue import ReadyQueue
-from agent.inflight.turns import FIRST_TASKS, FIRST_TURNS, LEAST_WEIGHT, LaneTurns, TenantTurns
+from agent.inflight.turns import FIRST_TASKS, FIRST_TURNS, MIN_WEIGHT, LaneTurns, TenantTurns
 from agent.ports import Partition
 from schemas.task.envelope import Publication
 from schemas.task.lanes import TURNS, Lane
@@ -106,7 +106,7 @@ def test_a_weight_is_a_part_of_the_turns() -> None:
     assert Counter(taken(turns, 90)) == {"a": 60, "b": 20, "half": 10}
 
 
-@pytest.mark.parametrize("weight", [0.0, -1.0, LEAST_WEIGHT])
+@pytest.mark.parametrize("weight", [0.0, -1.0, MIN_WEIGHT])
 def test_no_weight_lets_a_tenant_starve(weight: float) -> None:
     """Whatever the weight is, each turn ends, and the tenant gets some."""
     turns = queued({"a": 300, "poor": 3}, {"poor": weight})

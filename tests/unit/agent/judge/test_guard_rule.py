@@ -7,7 +7,7 @@ import pytest
 from agent.judge import Tier
 from agent.judge.guard_rule import (
     BAD_REQUESTS,
-    LOOK_MOST,
+    MAX_LOOK,
     EndCount,
     KeyHistory,
     Look,
@@ -251,7 +251,7 @@ def test_looks_double_while_they_end_as_expected() -> None:
         size = next_size(Look(failed=size), size, vouched=True)
 
     assert sizes == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
-    assert size == LOOK_MOST
+    assert size == MAX_LOOK
 
 
 @pytest.mark.parametrize(

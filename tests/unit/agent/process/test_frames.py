@@ -9,8 +9,8 @@ import pytest
 
 from agent.process.containment import enter_handler, new_event_loop
 from agent.process.frames import (
-    MOST_CHARS,
-    MOST_FRAMES,
+    MAX_CHARS,
+    MAX_FRAMES,
     frames_of_error,
     frames_of_stack,
     frames_text,
@@ -74,10 +74,10 @@ def test_a_deep_traceback_is_cut_in_the_middle() -> None:
     """Both ends say where it began and where it failed."""
     text = frames_text(frames_of_error(raised(recurse, 500)))
 
-    assert text.count('  File "') == MOST_FRAMES
+    assert text.count('  File "') == MAX_FRAMES
     assert " more frames\n" in text
     assert text.endswith("raise ValueError")
-    assert len(traceback_text(raised(recurse, 500))) <= MOST_CHARS
+    assert len(traceback_text(raised(recurse, 500))) <= MAX_CHARS
 
 
 def test_code_from_outside_is_inert() -> None:

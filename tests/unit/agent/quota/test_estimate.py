@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.quota.estimate import FIRST_OUT, MOST_KINDS, CallSize, Estimates, actual_charge, most_out
+from agent.quota.estimate import FIRST_OUT, MAX_KINDS, CallSize, Estimates, actual_charge, most_out
 from agent.quota.grants import Charge
 from schemas.settings.quota import ChargeRule, QuotaLimits
 
@@ -108,7 +108,7 @@ def test_the_tokens_of_a_byte_are_learned_for_each_kind() -> None:
 def test_kinds_are_bounded() -> None:
     """Tasks name models, and each makes a route."""
     estimates = Estimates()
-    for number in range(MOST_KINDS + 1):
+    for number in range(MAX_KINDS + 1):
         estimates.learn(str(number), CallSize(input_bytes=100), 100, 1)
 
     assert estimates.charge("0", CallSize(input_bytes=100), NONE).tokens_in == 25

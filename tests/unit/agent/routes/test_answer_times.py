@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.routes.answer_times import LEAST_LONG_S, MOST_LONG_S, RECENT, UNKNOWN_S, AnswerTimes
+from agent.routes.answer_times import MAX_LONG_S, MIN_LONG_S, RECENT, UNKNOWN_S, AnswerTimes
 
 
 def test_a_route_without_answers_is_given_the_most_time() -> None:
@@ -10,12 +10,12 @@ def test_a_route_without_answers_is_given_the_most_time() -> None:
     times = AnswerTimes()
 
     assert not times.known
-    assert (times.usual_s, times.slowest_s, times.long_s) == (UNKNOWN_S, 0.0, MOST_LONG_S)
+    assert (times.usual_s, times.slowest_s, times.long_s) == (UNKNOWN_S, 0.0, MAX_LONG_S)
 
 
 @pytest.mark.parametrize(
     ("usual_s", "long_s"),
-    [(0.1, LEAST_LONG_S), (5.0, 15.0), (30.0, MOST_LONG_S), (60.0, 90.0)],
+    [(0.1, MIN_LONG_S), (5.0, 15.0), (30.0, MAX_LONG_S), (60.0, 90.0)],
 )
 def test_suspicion_follows_the_usual_time_within_bounds(usual_s: float, long_s: float) -> None:
     """Quick routes get some seconds; slow routes get half as long again as usual."""

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.routes.answer_times import AnswerTimes
-from agent.routes.level import CUTS, GROWTH, LEAST_CALLS, MOST_CHANCE, ConcurrencyLevel
+from agent.routes.level import CUTS, GROWTH, MAX_CHANCE, MIN_CALLS, ConcurrencyLevel
 
 USUAL_S = 1.0
 CALLS = 100
@@ -60,11 +60,11 @@ def test_a_level_that_is_not_used_stays_for_a_minute() -> None:
     level = new_level()
     rounds(level, 20)
     for second in range(10, 50):
-        a_round(level, float(second), calls=LEAST_CALLS)
+        a_round(level, float(second), calls=MIN_CALLS)
     assert level.calls == pytest.approx(90.0)
 
     for second in range(50, 90):
-        a_round(level, float(second), calls=LEAST_CALLS)
+        a_round(level, float(second), calls=MIN_CALLS)
     assert level.calls > 2 * CALLS
 
 
@@ -91,7 +91,7 @@ def test_a_share_that_falls_with_the_level_is_a_limit() -> None:
 def test_a_great_share_is_never_by_chance() -> None:
     """A share above a quarter lowers the level each time."""
     level = new_level()
-    share = round(CALLS * (MOST_CHANCE + 0.05))
+    share = round(CALLS * (MAX_CHANCE + 0.05))
     rounds(level, *[share] * (2 * CUTS))
 
     assert level.calls == pytest.approx(CALLS * (1 - share / CALLS / 2) ** (2 * CUTS))

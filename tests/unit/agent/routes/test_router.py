@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from agent.routes import DEFAULT, Router
-from agent.routes.router import MOST
+from agent.routes.router import MAX_ROUTES
 from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret, TypeConfig
 from tests.support.routes import GOOD, admitted, call, failed, notice, paused, routes, snoozed
 
@@ -53,10 +53,10 @@ def test_the_table_is_bounded() -> None:
     for _ in range(3):
         call(table, failed(), 100.0, name="stopped")
     busy = [admitted(table, 100.0, name=f"busy{number}") for number in range(50)]
-    for number in range(3 * MOST):
+    for number in range(3 * MAX_ROUTES):
         call(table, GOOD, 100.0, name=f"m{number}")
 
-    assert len(table.names()) == MOST
+    assert len(table.names()) == MAX_ROUTES
     assert {"stopped", *(ticket.route for ticket in busy)} <= set(table.names())
     for ticket in busy:
         table.ended(ticket, GOOD, 101.0)
@@ -65,13 +65,13 @@ def test_the_table_is_bounded() -> None:
 def test_the_table_is_bounded_by_stopped_routes_too() -> None:
     """If all routes are stopped, the one that was idle longest is forgotten."""
     table = routes(slots=1)
-    for number in range(MOST + 10):
+    for number in range(MAX_ROUTES + 10):
         for _ in range(3):
             call(table, failed(), 100.0, name=f"m{number}")
 
-    assert len(table.names()) == MOST
+    assert len(table.names()) == MAX_ROUTES
     assert not table.closed("m0", 100.0)
-    assert table.closed(f"m{MOST}", 100.0)
+    assert table.closed(f"m{MAX_ROUTES}", 100.0)
 
 
 def test_a_route_has_its_own_limit() -> None:

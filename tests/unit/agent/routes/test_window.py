@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.routes.window import LAST, LEAST, OLD_S, OutcomeWindow, run_for
+from agent.routes.window import LAST, MIN_OUTCOMES, OLD_S, OutcomeWindow, run_for
 
 
 def filled(pattern: str, *, run: int = 1000, at_s: float = 0.0) -> OutcomeWindow:
@@ -44,7 +44,7 @@ def test_only_the_last_outcomes_count() -> None:
 
 def test_old_outcomes_do_not_count() -> None:
     """Failures older than a minute do not stop a quiet route; a run has no age limit."""
-    window = filled("x." * LEAST)
+    window = filled("x." * MIN_OUTCOMES)
     window.add(OLD_S + 0.1, failed=True)
     assert not window.is_bad
 

@@ -92,7 +92,7 @@ def test_it_only_reads() -> None:
 
 def test_silent_clients_do_not_keep_the_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that connects and says nothing is dropped after a while."""
-    monkeypatch.setattr(http_server, "MOST_REQUESTS", 2)
+    monkeypatch.setattr(http_server, "MAX_REQUESTS", 2)
     monkeypatch.setattr(http_server._RequestHandler, "timeout", 0.2)
     server = HttpServer(address=ANY_PORT, pages=PAGES, token=None)
     with closing(server):
@@ -106,7 +106,7 @@ def test_silent_clients_do_not_keep_the_place_of_others(monkeypatch: pytest.Monk
 
 def test_a_new_request_takes_the_place_of_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever only connects must not make a cluster start a program again that is well."""
-    monkeypatch.setattr(http_server, "MOST_REQUESTS", 2)
+    monkeypatch.setattr(http_server, "MAX_REQUESTS", 2)
     server = HttpServer(address=ANY_PORT, pages=PAGES, token=None)
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
     with closing(server):
@@ -119,7 +119,7 @@ def test_slow_clients_keep_neither_the_place_of_others_nor_the_server_from_closi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A client that sends a letter now and then is never silent; it is dropped all the same."""
-    monkeypatch.setattr(http_server, "MOST_REQUESTS", 2)
+    monkeypatch.setattr(http_server, "MAX_REQUESTS", 2)
     monkeypatch.setattr(http_server, "WHOLE_S", 2.0)
     server = HttpServer(address=ANY_PORT, pages=PAGES, token=None)
     slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
@@ -164,7 +164,7 @@ def livez(port: int) -> int | None:
 
 def test_a_thread_that_cannot_be_started_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine may be short of threads for a while; the server answers again afterwards."""
-    monkeypatch.setattr(http_server, "MOST_REQUESTS", 1)
+    monkeypatch.setattr(http_server, "MAX_REQUESTS", 1)
     start, fail = threading.Thread.start, [True, True, True]
 
     def started(thread: threading.Thread) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from producer.retention.pages import FIRST, LEAST, MOST, Pages
+from producer.retention.pages import FIRST, MAX_ROWS, MIN_ROWS, Pages
 from tests.support.clock import HandClock
 
 
@@ -44,7 +44,7 @@ def test_a_page_that_is_refused_is_done_again_at_half_its_size() -> None:
     assert database.sizes == [FIRST, FIRST // 2, FIRST // 4]
     assert database.pauses_s[0] > 3.0
     database.run(pages, 50)
-    assert max(database.sizes) == MOST
+    assert max(database.sizes) == MAX_ROWS
 
 
 def test_pages_do_not_get_smaller_than_the_least() -> None:
@@ -53,7 +53,7 @@ def test_pages_do_not_get_smaller_than_the_least() -> None:
 
     database.run(Pages(clock))
 
-    assert database.sizes[-1] == LEAST
+    assert database.sizes[-1] == MIN_ROWS
 
 
 def test_an_error_that_cannot_pass_is_raised() -> None:

@@ -97,15 +97,15 @@ def test_a_hanging_collector_holds_nobody_up(
     monkeypatch.setattr(otlp, "CLOSE_S", 0.5)
     collector.delay_s = 4.0
     spans = sender(collector)
-    for _ in range(2 * otlp.MOST):
+    for _ in range(2 * otlp.MAX_WAITING):
         spans.emit(SPAN)
-    assert otlp.MOST - otlp.PAGE <= spans.dropped <= otlp.MOST
+    assert otlp.MAX_WAITING - otlp.PAGE <= spans.dropped <= otlp.MAX_WAITING
 
     began_s = time.monotonic()
     spans.close()
 
     assert time.monotonic() - began_s < 10
-    assert spans.dropped == 2 * otlp.MOST
+    assert spans.dropped == 2 * otlp.MAX_WAITING
     spans.emit(SPAN)  # after the end
     spans._thread.join(30)
     assert caplog.text.count("lower otel.ratio") == 1

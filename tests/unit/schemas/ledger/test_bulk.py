@@ -8,7 +8,7 @@ from producer.bus.topic_family import SETTINGS
 from producer.ledger import quarantine
 from schemas.ledger import tables
 from schemas.ledger.bulk import STATEMENT_BYTES, insert_rows
-from schemas.ledger.database import LEAST_PACKET_BYTES
+from schemas.ledger.database import MIN_PACKET_BYTES
 from schemas.task.envelope import MAX_TASK_BYTES
 
 
@@ -40,4 +40,4 @@ def test_the_least_packet_holds_the_largest_statement() -> None:
     (statement, *_), _ = server.exec_driver_sql.call_args
     written = PyMySQL(defer_connect=True).escape(kept)
     assert server.exec_driver_sql.call_count == 1
-    assert max(len(statement), len(written)) + 10_000 < LEAST_PACKET_BYTES
+    assert max(len(statement), len(written)) + 10_000 < MIN_PACKET_BYTES

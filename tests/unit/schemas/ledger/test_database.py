@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
 from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
-from schemas.ledger.database import LEAST_PACKET_BYTES, Database, Stopped
+from schemas.ledger.database import MIN_PACKET_BYTES, Database, Stopped
 from schemas.ledger.errors import (
     DENIED,
     TOO_LONG,
@@ -240,7 +240,7 @@ def test_an_address_that_the_driver_cannot_write_down_is_usage(address: str) -> 
     assert "hunter2" not in str(refused.value)
 
 
-@pytest.mark.parametrize("packet", [1 << 20, 4 << 20, LEAST_PACKET_BYTES - 1])
+@pytest.mark.parametrize("packet", [1 << 20, 4 << 20, MIN_PACKET_BYTES - 1])
 def test_a_server_that_takes_small_statements_alone_is_unsafe(
     packet: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +257,7 @@ def test_a_server_that_takes_small_statements_alone_is_unsafe(
     ) as refused:
         database.reach()
 
-    monkeypatch.setattr(database, "_autocommit", lambda _work: LEAST_PACKET_BYTES)
+    monkeypatch.setattr(database, "_autocommit", lambda _work: MIN_PACKET_BYTES)
     database.reach()
     database.close()
     assert "hunter2" not in str(refused.value)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import ConfigError
-from schemas.settings.schema_file import MOST_BYTES
+from schemas.settings.schema_file import MAX_BYTES
 from tests.unit.schemas.settings.test_sources import load
 
 TOML = "[types.invoice]\nschema = 'invoice.json'"
@@ -27,7 +27,7 @@ def test_the_schema_is_read_from_the_folder_of_the_settings(tmp_path: Path) -> N
         (b'{"type":\n oops}', "the file is not JSON at line 2"),
         (b"[1]", "the schema is a list; write an object"),
         (b'{"type": "banana"}', "the schema is not a valid JSON Schema"),
-        (b" " * (MOST_BYTES + 1), "the file is too large"),
+        (b" " * (MAX_BYTES + 1), "the file is too large"),
     ],
 )
 def test_a_file_that_is_no_schema_is_refused_with_its_setting(

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from schemas.codes import Code
 from schemas.task.agent_report import (
-    MOST_BYTES,
-    MOST_ROUTES,
-    MOST_TYPES,
+    MAX_BYTES,
+    MAX_ROUTES,
+    MAX_TYPES,
     AgentReport,
     BlockReport,
     CallReport,
@@ -63,10 +63,10 @@ def stored(**values: Any) -> AgentReport:
 
 def test_types_are_names_and_not_too_many() -> None:
     """A text that is no type's name is left out, so that none reaches a screen or an option."""
-    many = [f"kind-{number}" for number in range(MOST_TYPES + 9)]
+    many = [f"kind-{number}" for number in range(MAX_TYPES + 9)]
 
     assert stored(types=["a", "b c", "\x1b[1m", 7, None, "a" * 65]).types == ("a",)
-    assert stored(types=many).types == tuple(many[:MOST_TYPES])
+    assert stored(types=many).types == tuple(many[:MAX_TYPES])
     assert stored(types="document").types == ()
 
 
@@ -77,7 +77,7 @@ def test_a_report_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [None, "", "{", "[]", "7", '"report"', "[" * 9000, "{" + " " * MOST_BYTES + "}"]
+    "raw", [None, "", "{", "[]", "7", '"report"', "[" * 9000, "{" + " " * MAX_BYTES + "}"]
 )
 def test_what_is_no_report_is_none(raw: str | None) -> None:
     """Broken, nested or endless JSON ends no screen."""
@@ -113,7 +113,7 @@ def test_numbers_lists_and_texts_are_bounded() -> None:
 
     assert report.slots == 2**63 - 1
     assert list(report.busy.values()) == list(range(99, 79, -1))
-    assert (len(report.routes), report.routes_left_out) == (MOST_ROUTES, 34)
+    assert (len(report.routes), report.routes_left_out) == (MAX_ROUTES, 34)
     assert len(report.routes[0].name) == 64
     assert len(report.reasons[0].text) == 300
     assert report.blocked_by == BlockReport(place="p" * 300, type="t" * 64)
@@ -149,7 +149,7 @@ def test_a_long_report_is_shortened(letter: str) -> None:
 
     text = to_json(report)
 
-    assert len(text.encode()) <= MOST_BYTES
+    assert len(text.encode()) <= MAX_BYTES
     read = from_json(text)
     assert read is not None
     assert len(read.routes) + read.routes_left_out == 30 + FULL.routes_left_out

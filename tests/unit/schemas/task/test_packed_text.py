@@ -4,10 +4,10 @@ import zlib
 
 import pytest
 
-from schemas.task.packed_text import MOST_CHARS, packed, text_of_packed
+from schemas.task.packed_text import MAX_CHARS, packed, text_of_packed
 
 
-@pytest.mark.parametrize("text", ["", "Zeile 1\nline 2 \U0001f600", "x" * MOST_CHARS])
+@pytest.mark.parametrize("text", ["", "Zeile 1\nline 2 \U0001f600", "x" * MAX_CHARS])
 def test_a_text_is_read_as_it_was_stored(text: str) -> None:
     """An empty text takes no place."""
     assert text_of_packed(packed(text)) == text
@@ -16,7 +16,7 @@ def test_a_text_is_read_as_it_was_stored(text: str) -> None:
 
 def test_a_long_text_is_cut_and_half_a_pair_replaced() -> None:
     """Every database can store what is packed."""
-    assert text_of_packed(packed("ä" * 9000)) == "ä" * MOST_CHARS
+    assert text_of_packed(packed("ä" * 9000)) == "ä" * MAX_CHARS
     assert text_of_packed(packed("a\ud800b")) == "a?b"
 
 
@@ -28,4 +28,4 @@ def test_what_cannot_be_read_is_empty_or_short(raw: bytes | None) -> None:
 
 def test_a_bomb_is_not_unpacked() -> None:
     """A few bytes may stand for gigabytes."""
-    assert len(text_of_packed(zlib.compress(b"x" * 10_000_000))) == MOST_CHARS
+    assert len(text_of_packed(zlib.compress(b"x" * 10_000_000))) == MAX_CHARS

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.task.answer_schema import too_much
-from schemas.task.patterns import MOST_PATTERN_CHARS, MOST_PATTERNS, compiled_kb, excess_of_patterns
+from schemas.task.patterns import MAX_PATTERN_CHARS, MAX_PATTERNS, compiled_kb, excess_of_patterns
 from schemas.task.validator import validator_of
 
 WIDE = r"\pL{200}"
@@ -23,9 +23,7 @@ def fields(patterns: list[str]) -> dict[str, Any]:
 
 def test_many_ordinary_patterns_are_taken() -> None:
     """A hundred date fields are accepted, with one pattern for all or one for each."""
-    validator_of(
-        fields([rf"^{number}-\d{{4}}-\d{{2}}-\d{{2}}$" for number in range(MOST_PATTERNS)])
-    )
+    validator_of(fields([rf"^{number}-\d{{4}}-\d{{2}}-\d{{2}}$" for number in range(MAX_PATTERNS)]))
     validator_of(fields([r"^\d{4}-\d{2}-\d{2}$"] * 1000))
 
 
@@ -35,7 +33,7 @@ def test_too_many_patterns_are_refused(keyword: str) -> None:
 
     A subschema that nothing refers to may be referred to by another reader of the schema.
     """
-    patterns = [f"{WIDE}{number}" for number in range(MOST_PATTERNS + 1)]
+    patterns = [f"{WIDE}{number}" for number in range(MAX_PATTERNS + 1)]
     schema = (
         {"x-mine": [fields(patterns)]}
         if keyword == "pattern"
@@ -52,7 +50,7 @@ HEAVY = {
     "large together": [f"{WIDE}{number}" for number in range(20)],
     "large by pieces": ["".join(rf"(?=\pL{{9}}{number})" for number in range(500))],
     "large by alternatives": ["(?=x)" + r"|\pL{9}" * 150],
-    "long": ["a" * (MOST_PATTERN_CHARS + 1)],
+    "long": ["a" * (MAX_PATTERN_CHARS + 1)],
     "many classes": [r"\s" * 1000],
     "wide ranges in any case": ["(?i)" + "[\u00a1-\U0010ffff]" * 100],
 }

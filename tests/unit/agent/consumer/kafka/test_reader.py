@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 import pytest
 from confluent_kafka import Consumer, KafkaError
 
-from agent.consumer.kafka.reader import LAST_POLLS, LAST_POLLS_MOST, KafkaReader
+from agent.consumer.kafka.reader import LAST_POLLS, MAX_LAST_POLLS, KafkaReader
 from agent.consumer.kafka.thread_bridge import ThreadBridge
 from schemas.settings.config import KafkaConfig
 
@@ -97,7 +97,7 @@ def test_the_group_is_left_before_the_handle_is_closed() -> None:
 
 def test_a_handle_is_closed_though_no_broker_takes_its_leave() -> None:
     """If the brokers are away and take nothing back, the handle is closed after some seconds."""
-    assert left(held=1000) == ["subscribe", "unsubscribe", *["poll"] * LAST_POLLS_MOST, "close"]
+    assert left(held=1000) == ["subscribe", "unsubscribe", *["poll"] * MAX_LAST_POLLS, "close"]
 
 
 def test_a_handle_that_reaches_no_broker_any_more_is_closed() -> None:

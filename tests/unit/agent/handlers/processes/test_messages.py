@@ -36,7 +36,7 @@ def test_what_is_no_message_is_refused(body: bytes) -> None:
 
 def test_a_message_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The head alone decides, so that nothing is read."""
-    monkeypatch.setattr(messages, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(messages, "MAX_BYTES", 1 << 20)
 
     with pytest.raises(MessageError, match="more than 1 MiB"):
         sizes(HEAD.pack(1 << 20, 1))

@@ -199,7 +199,7 @@ def test_there_are_no_more_processes_than_slots() -> None:
 
 def test_a_worn_process_runs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither does one that has run often."""
-    monkeypatch.setattr(pool, "MOST_RUNS", 2)
+    monkeypatch.setattr(pool, "MAX_RUNS", 2)
 
     async def scene(bench: Bench) -> list[int]:
         numbers = [number_of(await bench.run()) for _ in range(3)]

@@ -18,7 +18,7 @@ from tests.support.handlers import TASK, handlers_harness
 
 SEEDS = range(60)
 TASKS = 40
-MOST = 4
+MAX_PROCESSES = 4
 HANDLER = ProcessHandler("invoices:extract", ProcessLimits("document"))
 
 
@@ -68,9 +68,9 @@ class World:
         return SpoilingProcess(self)
 
     async def play(self, kind: type[HandlerProcesses]) -> None:
-        pool = kind(check=lambda _path: None, start=self.start, most=MOST)
+        pool = kind(check=lambda _path: None, start=self.start, most=MAX_PROCESSES)
         harness = handlers_harness(document=partial(pool.run, HANDLER))
-        slots = asyncio.Semaphore(MOST)
+        slots = asyncio.Semaphore(MAX_PROCESSES)
 
         async def run(key: str) -> None:
             async with slots:

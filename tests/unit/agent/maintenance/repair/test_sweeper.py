@@ -10,10 +10,10 @@ import pytest
 
 from agent.ledger.recovery import sweeping
 from agent.maintenance.repair.sweeper import (
+    MAX_SWEPT,
+    MAX_WALKED,
     STEP_PAUSE_S,
-    SWEPT_MOST,
     SWEPT_PER_S,
-    WALKED_MOST,
     Sweeper,
 )
 from producer.ports import Backlog
@@ -97,7 +97,7 @@ def test_a_lost_topic_is_swept_at_a_bounded_rate() -> None:
 
     assert asyncio.run(slow.sweep()) == 2 * sweeping.PAGE + 3
     assert slept_s == [sweeping.PAGE / SWEPT_PER_S] * 2
-    assert asyncio.run(slow.sweep()) == SWEPT_MOST, (
+    assert asyncio.run(slow.sweep()) == MAX_SWEPT, (
         "where the records stand is asked anew after so many"
     )
     assert len(asked) == 2, "no walk follows a sweep that has found so many"
@@ -124,7 +124,7 @@ def test_each_topic_has_a_horizon_of_its_own() -> None:
 def test_a_walk_is_bounded_and_goes_on_in_the_next_sweep() -> None:
     """A million waiting tasks are looked at in several sweeps."""
     place = sweeping.SweepCursor(datetime(2026, 1, 1), 7)  # noqa: DTZ001 - as the ledger has it
-    most = WALKED_MOST // sweeping.STEP
+    most = MAX_WALKED // sweeping.STEP
     asked: list[tuple[Any, ...]] = []
     slept_s: list[float] = []
     steps = [(0, place)] * (most - 1) + [(400, place), (0, None), (1, None), (0, None), (0, None)]

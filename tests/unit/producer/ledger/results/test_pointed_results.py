@@ -88,7 +88,7 @@ def test_a_lost_object_costs_its_own_result_only(content: bytes | Exception, rea
 
 def test_objects_are_read_together_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of tasks stays, also with results of both kinds."""
-    monkeypatch.setattr(pointed_results, "MOST_OBJECTS", 3)
+    monkeypatch.setattr(pointed_results, "MAX_OBJECTS", 3)
     objects = Objects()
     tasks = [
         ended("0", VALUE, b"0"),
@@ -101,7 +101,7 @@ def test_objects_are_read_together_in_bounded_memory(monkeypatch: pytest.MonkeyP
 
     assert [line["result"] for line in lines] == list(range(7))
     assert objects.reads == [3, 2]
-    monkeypatch.setattr(pointed_results, "MOST_BYTES", 1)
+    monkeypatch.setattr(pointed_results, "MAX_BYTES", 1)
     exported(tasks, objects)
     assert objects.reads[2:] == [1] * 5
 
