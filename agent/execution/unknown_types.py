@@ -49,7 +49,9 @@ class UnknownTypes:
         row = delivery.row
         if row is None:
             raise AssertionError(f"task {delivery.task_id} is not claimed")
-        failure = Failure(ErrorClass.UNKNOWN_TYPE, f"no agent that had it knows type {row.type}")
+        failure = Failure(
+            ErrorClass.UNKNOWN_TYPE, f"no agent that received it knows type {row.type}"
+        )
         return self._hold(delivery, failure, Reason(Code.TYPE_UNKNOWN, row.type))
 
     def move_for_route(self, delivery: Delivery, why: str) -> Moved:

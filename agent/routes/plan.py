@@ -57,7 +57,7 @@ class RoutePlan:
     def refusal(self) -> str:
         """Return why the task may take no route of this agent; empty if it may take one."""
         if not self.known:
-            return f"no agent that had it has a route {self.route}"
+            return f"no agent that received it has a route {self.route}"
         if next(iter(self), None) is None:
             bounds = ", ".join(sorted(self.allowed or ()))
             return (

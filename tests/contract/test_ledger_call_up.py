@@ -115,7 +115,7 @@ async def test_an_agent_that_knows_a_type_calls_up_its_tasks_at_its_start(
     ledger_db: LedgerDatabase,
 ) -> None:
     """Tasks whose type other agents did not know run at once, and not within the hour."""
-    unknown = Failure(ErrorClass.UNKNOWN_TYPE, "no agent that had it knows type document")
+    unknown = Failure(ErrorClass.UNKNOWN_TYPE, "no agent that received it knows type document")
     ids = ending(ledger_db, 2, lambda task_id: moved(unknown, SPENT, LONGEST, task_id))
     assert walk(ledger_db) == walk(ledger_db, lambda _route: True) == []
 
@@ -128,7 +128,7 @@ def test_tasks_of_a_type_use_up_no_trial_of_a_route(ledger_db: LedgerDatabase) -
     """The first step has a few tasks of the route, however many of another type come first."""
 
     def of_type(task_id: int) -> Moved:
-        failure = Failure(ErrorClass.UNKNOWN_TYPE, "no agent that had it knows the type")
+        failure = Failure(ErrorClass.UNKNOWN_TYPE, "no agent that received it knows the type")
         return moved(failure, SPENT, LONGEST, task_id)
 
     kinds = ending(ledger_db, 5, of_type, into="kinds")

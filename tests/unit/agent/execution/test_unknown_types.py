@@ -153,7 +153,7 @@ def test_a_cancelled_task_of_an_unknown_type_is_cancelled() -> None:
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        (RoutePlan("lost", known=False), "no agent that had it has a route lost"),
+        (RoutePlan("lost", known=False), "no agent that received it has a route lost"),
         (
             RoutePlan("a", allowed=frozenset({"x", "b"})),
             "its routes_allowed (b, x) contain neither a nor a fallback of it",

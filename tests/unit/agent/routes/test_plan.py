@@ -78,7 +78,7 @@ def test_a_task_on_a_route_that_is_not_configured_here_takes_none() -> None:
     assert list(plan) == []
     assert len(plan.route) <= 64
     assert plan.route.isprintable()
-    assert plan.refusal == f"no agent that had it has a route {plan.route}"
+    assert plan.refusal == f"no agent that received it has a route {plan.route}"
 
 
 def test_a_plan_keeps_the_steps_of_the_settings() -> None:

@@ -93,9 +93,9 @@ def said(*reasons: Reason) -> list[str]:
             "route a waits 3 s: SERVER: 503: away; meanwhile its tasks run on route b",
         ),
         (
-            Reason(Code.ROUTE_REFUSED, "fast", text="no agent that had it has a route fast"),
+            Reason(Code.ROUTE_REFUSED, "fast", text="no agent that received it has a route fast"),
             (
-                "tasks of route fast wait, no agent that had it has a route fast; correct the "
+                "tasks of route fast wait, no agent that received it has a route fast; correct the "
                 "agents' settings, or load the tasks anew"
             ),
         ),
