@@ -74,7 +74,7 @@ async def _was_archived(
     newest = await parts.transactions.read(archives.covering, target.id)
     if newest is None or not newest.uri.startswith(to) or newest.format != options.format:
         return False
-    if fault := await archive_fault(files, newest.uri, newest.digest):
+    if fault := await archive_fault(files, newest.uri, newest.digest, reads=True):
         answer.warn(f"batch {target.name}: of its archive, {fault}")
         return False
     answer.say(

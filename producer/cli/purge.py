@@ -75,8 +75,15 @@ async def _purge_all(parts: LedgerParts, store: ArchiveStore, options: argparse.
             answer.say("nothing is deleted")
             return
         for target, document in zip(targets, documents, strict=True):
-            document["purged"] = await _purge(parts, store, target, options)
-            answer.say(f"batch {shown(target.name)}: purged {counted(document['purged'], 'task')}")
+            try:
+                document["purged"] = await _purge(parts, store, target, options)
+            except UnsafeStateError as error:
+                if options.batch is not None:
+                    raise
+                answer.warn(f"left: {error}")
+            else:
+                purged = counted(document["purged"], "task")
+                answer.say(f"batch {shown(target.name)}: purged {purged}")
 
 
 async def _targets(
@@ -103,7 +110,7 @@ async def _targets(
         reasons = await read(
             purgeable.refusals, target, Keep(options.keep), unarchived=options.unarchived
         )
-        if not options.unarchived and (lost := await lost_archive(store, target)):
+        if not options.unarchived and (lost := await lost_archive(store, target, reads=False)):
             reasons.append(lost)
         if reasons and options.batch is not None:
             raise UnsafeStateError(f"batch {shown(target.name)}: {reasons[0]}")

@@ -5,10 +5,11 @@ Tested by tests/contract/test_ledger_audit.py.
 
 from enum import StrEnum
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, select
 
 from schemas.ledger.tables import audit
 
+PURGE = "purge"  # written before the first deletion, so it tells that something may be gone
 AGENT = "docllm"  # the actor of what agents decide themselves
 
 
@@ -51,3 +52,12 @@ def write(
         "origin": "agent" if actor == AGENT else "cli",
     }
     connection.execute(insert(audit), row)
+
+
+def targets(connection: Connection, group: str, action: str) -> set[str]:
+    """Return the objects of the group for which an action was ordered, such as names of batches.
+
+    It reads all orders of the group, which are few.
+    """
+    ordered = (audit.c.group_name == group, audit.c.action == action)
+    return set(connection.execute(select(audit.c.object).where(*ordered).distinct()).scalars())

@@ -1,7 +1,7 @@
 """Checks that an archive is still in place, before rows that it holds are deleted.
 
-The manifest is read, and its files are compared by name and size in one listing. Their content was
-compared when the batch was archived.
+The manifest is read, and its files are compared by name and size in one listing; before a deletion
+they are read too, one after another, and compared by digest.
 
 Tested by tests/contract/test_ledger_purge.py.
 """
@@ -22,37 +22,46 @@ _LOST = {
 
 
 class ArchiveStore(WriteOnceStore, Protocol):
-    """Where archives are written, and listed. Failures are ObjectErrors."""
+    """Where archives are written, read back, and listed. Failures are ObjectErrors."""
+
+    async def sha256(self, uri: str, *, limit: int) -> str:
+        """Return the digest of an object of at most `limit` bytes, in hex."""
+        ...
 
     async def sizes(self, folder: str) -> dict[str, int]:
         """Return the names of the objects in a folder, with their sizes in bytes."""
         ...
 
 
-async def archive_fault(store: ArchiveStore, uri: str, digest: bytes | None) -> str:
+async def archive_fault(store: ArchiveStore, uri: str, digest: bytes | None, *, reads: bool) -> str:
     """Return how the archive at `uri` is not what was verified; empty if it is.
 
-    `digest` is the SHA-256 that the ledger keeps of its manifest. Raises ObjectError if nobody can
-    tell, such as while the store is away.
+    `digest` is the SHA-256 that the ledger keeps of its manifest. With `reads`, all files are read.
+    Raises ObjectError if nobody can tell, such as while the store is away.
     """
+    at = f"{uri}{NAME}"
     try:
-        content = await store.get(f"{uri}{NAME}", limit=MAX_BYTES)
+        content = await store.get(at, limit=MAX_BYTES)
         if hashlib.sha256(content).digest() != digest:
-            return f"{uri}{NAME} {_ALTERED}"
-        sizes = await store.sizes(uri)
+            return f"{at} {_ALTERED}"
+        manifest = Manifest.of_stored(content)
+        if fault := _listing_fault(uri, manifest, await store.sizes(uri)):
+            return fault
+        for file in manifest.files if reads else ():
+            at = f"{uri}{file.name}"
+            if await store.sha256(at, limit=file.bytes) != file.sha256:
+                return f"{at} {_ALTERED}"
+    except ManifestError as error:
+        return f"{at} cannot be read: {error}"
     except ObjectError as error:
         if error.fault not in _LOST:
             raise
-        return f"{uri}{NAME} {_LOST[error.fault]}"
-    return _file_fault(uri, content, sizes)
+        return f"{at} {_LOST[error.fault]}"
+    return ""
 
 
-def _file_fault(uri: str, content: bytes, sizes: dict[str, int]) -> str:
+def _listing_fault(uri: str, manifest: Manifest, sizes: dict[str, int]) -> str:
     """Return which file of the manifest is missing or has another size; empty if none."""
-    try:
-        manifest = Manifest.of_stored(content)
-    except ManifestError as error:
-        return f"{uri}{NAME} cannot be read: {error}"
     for file in manifest.files:
         if file.name not in sizes:
             return f"{uri}{file.name} {_LOST[ObjectFault.GONE]}"

@@ -1,4 +1,4 @@
-"""Purges one batch: looks for its archive, marks it, deletes page by page, and notes the end.
+"""Purges one batch: reads its archive, marks it, deletes page by page, and notes the end.
 
 It may be killed at any moment. The same call goes on where it was, since what is left is read from
 the ledger.
@@ -34,12 +34,12 @@ async def purge(
 ) -> int:
     """Delete all of a batch that `keep` does not retain; return the number of tasks concerned.
 
-    `store` has the batch's archive, which is not looked for if `unarchived`. `rate`: tasks a second
+    `store` has the batch's archive, which is not read if `unarchived`. `rate`: tasks a second
     at most. `progress` is told how many tasks are done. Raises UnsafeStateError, with the reason,
     if the batch may not be purged, or if tasks of it run again; ObjectError if the archive cannot
     be looked for.
     """
-    if not unarchived and (reason := await lost_archive(store, target)):
+    if not unarchived and (reason := await lost_archive(store, target, reads=True)):
         raise UnsafeStateError(f"batch {target.name}: {reason}")
     await transactions.write(purges.begin_purge, target, keep, actor, unarchived=unarchived)
     crash.reach("purge.marked")
@@ -67,14 +67,14 @@ async def purge(
     return done
 
 
-async def lost_archive(store: ArchiveStore, target: Purgeable) -> str:
+async def lost_archive(store: ArchiveStore, target: Purgeable, *, reads: bool) -> str:
     """Return why the archive of a batch no longer counts, and what to do; empty if it does.
 
-    Raises ObjectError if the archive cannot be looked for.
+    With `reads`, its files are read, not only listed. Raises ObjectError if nobody can tell.
     """
     if not target.is_archived:
         return ""
-    fault = await archive_fault(store, target.archived_to, target.archive_digest)
+    fault = await archive_fault(store, target.archived_to, target.archive_digest, reads=reads)
     if not fault:
         return ""
     command = f"run: python -m producer archive {target.options} --to DIR, or "

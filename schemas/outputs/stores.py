@@ -1,5 +1,6 @@
 """Chooses the store of a result by the scheme of its URI. Failures are ObjectErrors."""
 
+import hashlib
 from collections.abc import Sequence
 from functools import partial
 
@@ -37,6 +38,11 @@ class OutputStores:
         if is_object_uri(uri):
             return (await self._objects.get(uri, limit=limit)).raw
         return await self._executor(partial(files.get, uri, limit=limit))
+
+    async def sha256(self, uri: str, *, limit: int) -> str:
+        """Return the digest of an object of at most `limit` bytes, in hex. Raises ObjectError."""
+        content = await self.get(uri, limit=limit)
+        return await self._executor(lambda: hashlib.sha256(content).hexdigest())
 
     async def sizes(self, folder: str) -> dict[str, int]:
         """Return the names of the objects in a folder, with their sizes. Raises ObjectError."""

@@ -5,6 +5,7 @@ Whoever dies over it, whatever lies in the folder, nothing of another archive is
 
 import asyncio
 import gzip
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ class Memory:
         if len(content) > limit:
             raise ObjectError(ObjectFault.TOO_LARGE, f"{uri} is too large")
         return content
+
+    async def sha256(self, uri: str, *, limit: int) -> str:
+        return hashlib.sha256(await self.get(uri, limit=limit)).hexdigest()
 
     async def sizes(self, folder: str) -> dict[str, int]:
         return {

@@ -20,6 +20,7 @@ from producer.ledger.dead_letters.replay_runs import ItemState
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.results.export import export
 from producer.ledger.results.result_lines import docllm_line, openai_line
+from producer.ledger.retention import archives as ledger_archives
 from producer.ledger.retention import purgeable, purges
 from producer.ledger.retention.purgeable import Keep, Purgeable
 from producer.ledger.status import group_sums
@@ -47,6 +48,8 @@ FOLDER = "file:///a/"
 MANIFEST = f"{FOLDER}manifest.json"
 PART = f"{FOLDER}part-00001.jsonl.gz"
 LINES = b"its tasks"
+FLIPPED = b"its tasKs"  # one bit is another
+SHA256 = hashlib.sha256(LINES).hexdigest()
 STORED = Manifest(
     group=GROUP,
     batch=BATCH,
@@ -57,7 +60,7 @@ STORED = Manifest(
     schema="s",
     docllm="v",
     created_at="t",
-    files=(ArchiveFile(PART.removeprefix(FOLDER), len(LINES), 3, 1, 1, 1, 3, "", ""),),
+    files=(ArchiveFile(PART.removeprefix(FOLDER), len(LINES), 3, 1, 1, 1, 3, SHA256, ""),),
 ).stored()
 GAUGES: dict[str, Any] = {"dead_letters": 0, "kept": Counter()}  # what the ledger holds now
 OF_TASKS = (
@@ -239,7 +242,14 @@ async def test_a_batch_that_is_used_is_not_purged(
 
 @pytest.mark.parametrize(
     ("uri", "stored"),
-    [(MANIFEST, None), (MANIFEST, b"another one"), (MANIFEST, b""), (PART, None), (PART, b"its")],
+    [
+        (MANIFEST, None),
+        (MANIFEST, b"another one"),
+        (MANIFEST, b""),
+        (PART, None),
+        (PART, b"its"),
+        (PART, FLIPPED),
+    ],
 )
 async def test_a_batch_whose_archive_is_gone_is_not_purged(
     ledger_db: LedgerDatabase, uri: str, stored: bytes | None
@@ -279,6 +289,38 @@ async def test_a_batch_that_is_half_purged_is_not_to_be_archived_again(
         await purged(ledger_db, memory=memory)
 
     assert ledger_db.count(tables.task) == 3
+
+
+class KilledError(Exception):
+    """The end of a command that was killed."""
+
+
+async def test_a_purge_of_inputs_that_was_cut_off_tells_that_some_are_gone(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new archive would lack them, from the first deletion on; the same command completes it."""
+    final(ledger_db)
+    archived(ledger_db)
+    memory = archives()
+
+    def killed(*_: object) -> bool:
+        raise KilledError
+
+    monkeypatch.setattr(purges, "finish", killed)
+
+    with pytest.raises(KilledError):
+        await purged(ledger_db, Keep.RESULTS, memory=memory)
+
+    assert ledger_db.count(tables.task_input) == 1
+    assert all(row.inputs_purged_at is None for row in ledger_db.rows(tables.batch))
+    memory.objects[PART] = FLIPPED
+    with pytest.raises(UnsafeStateError, match="; put the archive back, or purge it with --una"):
+        await purged(ledger_db, Keep.RESULTS, memory=memory)
+    with pytest.raises(UnsafeStateError, match=f"would lack them; keep the archive {FOLDER}"):
+        ledger_db.call(ledger_archives._require_final, ledger_db.batch())
+    monkeypatch.undo()
+    assert await purged(ledger_db, Keep.RESULTS) == 3
+    assert all(row.inputs_purged_at for row in ledger_db.rows(tables.batch))
 
 
 async def test_a_store_of_archives_that_is_away_keeps_the_rows(ledger_db: LedgerDatabase) -> None:

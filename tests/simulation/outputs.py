@@ -3,6 +3,7 @@
 A write may take long, fail, or arrive although its answer is lost.
 """
 
+import hashlib
 from dataclasses import dataclass, field
 
 from schemas.objects.errors import ObjectError, ObjectFault
@@ -45,6 +46,10 @@ class SimOutputs:
         if len(self.objects[uri]) > limit:
             raise ObjectError(ObjectFault.TOO_LARGE, f"{uri} is larger")
         return self.objects[uri]
+
+    async def sha256(self, uri: str, *, limit: int) -> str:
+        """Return the digest of an object."""
+        return hashlib.sha256(await self.get(uri, limit=limit)).hexdigest()
 
     async def sizes(self, folder: str) -> dict[str, int]:
         """Return the names of the objects in a folder, with their sizes."""

@@ -287,9 +287,11 @@ def _hindrance(connection: Connection, target: Batch) -> str:
     row = connection.execute(select(batch).where(batch.c.id == target.id)).one()
     if row.purging_at is not None:
         return "rows of it are purged"
-    if row.inputs_purged_at is not None and (found := covering(connection, target.id)):
+    begun = audit.targets(connection, target.group, audit.PURGE)
+    is_emptied = row.name in begun or row.inputs_purged_at is not None
+    if is_emptied and (found := covering(connection, target.id)):
         return (
-            "its inputs are purged, so a new archive would lack them; keep the archive "
+            "inputs of it are purged, so a new archive would lack them; keep the archive "
             f"{found.uri}, or put it back if it is gone"
         )
     return obstacle(connection, target)

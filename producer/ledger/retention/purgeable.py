@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from producer.ledger import outbox, tally
+from producer.ledger import audit, outbox, tally
 from producer.ledger.batch_ids import id_range
 from producer.ledger.dead_letters.replay_runs import ItemState
 from producer.ledger.retention import archives
@@ -49,8 +49,8 @@ class Purgeable:
     `counts` are its final tasks by state. `changed_at` is when a task last changed its state.
     `verified_at` is when its newest archive was found whole, at `archived_to`, and
     `archive_digest` is the SHA-256 of its manifest; `is_archived` says whether no task has changed
-    since that archive began. `is_emptied` says whether a purge has deleted its inputs, or has
-    begun to delete rows: then it cannot be archived again.
+    since that archive began. `is_emptied` says whether a purge of it has begun, be it of inputs
+    only: then it cannot be archived again.
     """
 
     id: int
@@ -78,14 +78,14 @@ class Purgeable:
 
 def find(connection: Connection, group: str, name: str) -> Purgeable | None:
     """Return the batch of this name, None if the group has none."""
-    return next(_read(connection, batch.c.group_name == group, batch.c.name == name), None)
+    return next(_read(connection, group, batch.c.name == name), None)
 
 
 def unchanged_since(connection: Connection, group: str, before: datetime) -> list[Purgeable]:
     """Return the batches that are not purged and have not changed since `before`, oldest first."""
     candidates = _read(
         connection,
-        batch.c.group_name == group,
+        group,
         batch.c.purged_at.is_(None),
         batch.c.created_at < before,
     )
@@ -109,8 +109,11 @@ def refusals(
     return reasons
 
 
-def _read(connection: Connection, *of_batch: ColumnElement[bool]) -> Iterator[Purgeable]:
-    query = select(batch).where(*of_batch).order_by(batch.c.id)
+def _read(
+    connection: Connection, group: str, *of_batch: ColumnElement[bool]
+) -> Iterator[Purgeable]:
+    query = select(batch).where(batch.c.group_name == group, *of_batch).order_by(batch.c.id)
+    begun = audit.targets(connection, group, audit.PURGE)
     for row in connection.execute(query).all():
         changed_at = max(last_change(connection, row.id), row.created_at)
         newest = archives.newest(connection, [row.id]).get(row.id)
@@ -124,7 +127,7 @@ def _read(connection: Connection, *of_batch: ColumnElement[bool]) -> Iterator[Pu
             archived_to="" if newest is None else newest.uri,
             archive_digest=None if newest is None else newest.digest,
             is_archived=newest is not None and newest.created_at >= changed_at,
-            is_emptied=row.purging_at is not None or row.inputs_purged_at is not None,
+            is_emptied=row.name in begun or (row.purging_at or row.inputs_purged_at) is not None,
             purged_at=row.purged_at,
         )
 

@@ -93,7 +93,7 @@ def begin_purge(
         connection,
         group=target.group,
         actor=actor,
-        action="purge",
+        action=audit.PURGE,
         kind=AuditKind.BATCH,
         target=target.name,
         detail=f"batch {target.name}: kept {keep}; archive: {target.archived_to or 'none'}",

@@ -19,6 +19,7 @@ def purging(installation: Installation) -> None:
     topic = deployment.topics.name("dlq")
     assert len(deployment.bus.copies(topic)) == TASKS
     options = ("--batch", BATCH, "--unarchived", "--yes")
+    _purging_inputs(installation)
     installation.crash_producer("purge.marked", "purge", *options)
     assert sum(deployment.ledger.counts().values()) == TASKS
     installation.crash_producer("purge.page_deleted", "purge", *options)
@@ -31,3 +32,21 @@ def purging(installation: Installation) -> None:
     assert deployment.bus.copies(topic) == []
     deployment.until_done()
     assert len(llm.calls()) == TASKS
+
+
+def _purging_inputs(installation: Installation) -> None:
+    """A cut-off deletion of inputs is known, so nobody is told to archive what is left."""
+    deployment = installation.deployment
+    to = deployment.folder / "archives"
+    to.mkdir()
+    archive = ("archive", "--batch", BATCH, "--to", str(to))
+    deployment.producer(*archive)
+    purge = ("purge", "--batch", BATCH, "--yes", "--keep", "dead")
+    installation.crash_producer("purge.page_deleted", *purge)
+    (part,) = to.glob("*/part-*")
+    part.write_bytes(part.read_bytes()[::-1])
+    refused = deployment.run("producer", *purge, "--group", deployment.group)
+    assert refused.code == 4, refused
+    assert "put the archive back" in refused.err
+    assert "archive --batch" not in refused.err
+    deployment.producer(*archive, code=4)

@@ -47,6 +47,30 @@ def test_old_batches_without_an_archive_are_left(
     assert "left: batch b: it was not archived" in document["warnings"][0]
 
 
+def test_a_damaged_archive_keeps_its_own_batch_only(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others go; the batch that is left is named, and refused if it is asked for by name."""
+    (folder / "a").mkdir()
+    for name in ("c", "d"):
+        (folder / f"{name}.jsonl").write_text('{"id": "1", "prompt": "p"}\n')
+        assert run(folder, "load", str(folder / f"{name}.jsonl")) == 0
+        assert run(folder, "cancel", "--batch", name) == 0
+        assert run(folder, "archive", "--batch", name, "--to", str(folder / "a")) == 0
+    (part,) = (folder / "a").glob("c-*/part-*")
+    part.write_bytes(part.read_bytes()[::-1])
+    capsys.readouterr()
+
+    assert run(folder, "purge", "--older-than", "2090-01-01", "--yes", "--json") == 0
+    document = orjson.loads(capsys.readouterr().out)
+
+    assert {batch["batch"]: batch["purged"] for batch in document["batches"]} == {"c": 0, "d": 1}
+    (left,) = (warning for warning in document["warnings"] if "batch c" in warning)
+    assert "has other content than when the archive was verified" in left
+    with pytest.raises(UnsafeStateError, match="has other content"):
+        run(folder, "purge", "--batch", "c", "--yes")
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
