@@ -119,7 +119,7 @@ class Dispatcher:
         """
         for delivery in [delivery for delivery in deliveries if delivery.state not in _CLAIMED]:
             self._table.remove(delivery)
-        self._table.drop_ended()
+        self._table.drop_unready()
 
     # ---- after the settle
 

@@ -41,13 +41,13 @@ class HeadOfLine:
 
     async def relieve(self, now_s: float) -> None:
         """Relieve every partition with a wide span blocked by a task that runs or is not due."""
-        late = [
+        long_waits = [
             delivery
             for delivery in self._partitions.blocking(self._limits.stuck_share)
             if self._table.due_at_s(delivery) > now_s + LONG_S
         ]
         for delivery in dict.fromkeys(
-            (*self._partitions.blocking(self._limits.finished_share), *late)
+            (*self._partitions.blocking(self._limits.finished_share), *long_waits)
         ):
             await self._relieve(delivery)
 

@@ -54,9 +54,9 @@ class Ticker:
             self._backpressure.update()
             self._wakeups.set()
             await self._relief.relieve(self._clock.now_s())
-            await self._move_on()
+            await self._move_closed_routes()
 
-    async def _move_on(self) -> None:
+    async def _move_closed_routes(self) -> None:
         """Send some tasks of a route that stays closed to a tier, so that others can be read."""
         stuck = {
             delivery.route

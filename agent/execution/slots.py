@@ -158,6 +158,10 @@ class Slots:
             )
 
     def _start(self, delivery: Delivery, decision: Permit | WaitReason | Succeeded) -> None:
+        """Run a delivery in a slot.
+
+        `decision` is admission's, or the paid answer that is only to be written.
+        """
         delivery.state = DeliveryState.RUNNING
         self._admission.enter(delivery)
         run = self._run(delivery, decision)

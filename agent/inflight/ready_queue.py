@@ -47,9 +47,9 @@ class _LaneQueue:
         for queue in self.routes.values():
             queue.restore()
 
-    def drop_ended(self) -> None:
+    def drop_unready(self) -> None:
         for queue in self.routes.values():
-            queue.drop_ended()
+            queue.drop_unready()
         # Routes come from tasks, so unused names must not pile up.
         self.routes = {route: queue for route, queue in self.routes.items() if queue}
 
@@ -148,10 +148,10 @@ class ReadyQueue:
         """Take up to `limit` deliveries of one route, as `take` does."""
         return self.take(limit, lambda name: limit if name == route else 0, may)
 
-    def drop_ended(self) -> None:
-        """Drop the deliveries whose partitions were revoked."""
+    def drop_unready(self) -> None:
+        """Drop deliveries that are no longer ready: revoked, or asked about again."""
         for lane in self._lanes.values():
-            lane.drop_ended()
+            lane.drop_unready()
         self._drop_empty()
 
     def _of(self, route: str) -> list[TenantTurns]:

@@ -124,7 +124,7 @@ class InFlightTable:
             and first.row is None
         ):
             self.queue_for_question(first)
-            self._ready.drop_ended()
+            self._ready.drop_unready()
 
     def queue_for_question(self, delivery: Delivery) -> None:
         """Queue the delivery for the next question to the ledger."""
@@ -171,7 +171,7 @@ class InFlightTable:
         if not self._ready.is_shelved(route):
             for delivery in self._ready.shelve(route):
                 self._may_wait(delivery)
-            self._ready.drop_ended()
+            self._ready.drop_unready()
 
     def _may_wait(self, delivery: Delivery) -> bool:
         """Return whether the delivery may wait for its route.
@@ -222,7 +222,7 @@ class InFlightTable:
         ]
         for delivery in waiting:
             self.queue_for_question(delivery)
-        self._ready.drop_ended()
+        self._ready.drop_unready()
         return len(waiting)
 
     def next_due_s(self) -> float | None:
@@ -268,9 +268,9 @@ class InFlightTable:
         """Take deliveries of one route to claim, as `ReadyQueue.take` does."""
         return _claiming(self._ready.take_of(route, limit, may))
 
-    def drop_ended(self) -> None:
-        """Drop deliveries that ended while they waited in the ready queue."""
-        self._ready.drop_ended()
+    def drop_unready(self) -> None:
+        """Drop deliveries of the ready queue that are no longer ready."""
+        self._ready.drop_unready()
 
     def drop_bodies(self, delivery: Delivery) -> None:
         """Drop the bodies of the delivery and of its copies, which wait as long as it does."""

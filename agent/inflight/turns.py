@@ -78,9 +78,8 @@ class _Queue:
     def __len__(self) -> int:
         return len(self.new) + len(self.returned)
 
-    @property
-    def head(self) -> Delivery | None:
-        """Return the next delivery, from both queues in turn; None if there is none."""
+    def first_ready(self) -> Delivery | None:
+        """Return the next ready delivery, from both queues in turn; drop those before it."""
         while self.new or self.returned:
             delivery = self._next_queue[0]
             if delivery.state is DeliveryState.READY:
@@ -88,8 +87,8 @@ class _Queue:
             self._next_queue.popleft()
         return None
 
-    def pop_head(self) -> None:
-        """Take the next delivery."""
+    def pop_first(self) -> None:
+        """Take the delivery that `first_ready` returned."""
         queue = self._next_queue
         self.returned_next = queue is self.new
         queue.popleft()
@@ -103,7 +102,7 @@ class _Queue:
         waiting = _in_turn(islice(self.returned, limit), islice(self.new, limit))
         return (delivery for delivery in waiting if delivery.state is DeliveryState.READY)
 
-    def drop_ended(self) -> None:
+    def drop_unready(self) -> None:
         """Drop deliveries that are no longer ready."""
         self.new = deque(delivery for delivery in self.new if delivery.state is DeliveryState.READY)
         self.returned = deque(
@@ -168,7 +167,7 @@ class TenantTurns:
     def _pop_new(self, may: May) -> Delivery | None:
         """Take the next delivery of the new tenant that came first."""
         for tenant in list(self._new):
-            if tenant in self._set_aside or self._head(tenant) is None:
+            if tenant in self._set_aside or self._first(tenant) is None:
                 continue  # it was set aside, or it has no waiting tasks now but may get more
             delivery = self._take_of(tenant, may)
             self._new[tenant] -= 1
@@ -184,7 +183,7 @@ class TenantTurns:
         while self._round:
             tenant = self._round[0]
             queue = self._queues[tenant]
-            if self._head(tenant) is None:
+            if self._first(tenant) is None:
                 # Tenants come from tasks, so unused names must not pile up.
                 self._round.popleft()
                 del self._queues[tenant]
@@ -207,7 +206,7 @@ class TenantTurns:
 
     def _take_of(self, tenant: str, may: May) -> Delivery | None:
         """Take a tenant's next delivery; set the tenant aside if it may not be taken."""
-        queue, delivery = self._queues[tenant], self._head(tenant)
+        queue, delivery = self._queues[tenant], self._first(tenant)
         if delivery is None:
             return None
         if not may(delivery):
@@ -215,14 +214,15 @@ class TenantTurns:
             self._set_aside.append(tenant)
             self._size -= len(queue)
             return None
-        queue.pop_head()
+        queue.pop_first()
         self._size -= 1
         return delivery
 
-    def _head(self, tenant: str) -> Delivery | None:
+    def _first(self, tenant: str) -> Delivery | None:
+        """Return a tenant's next delivery; those that were dropped before it are not counted."""
         queue = self._queues[tenant]
         before = len(queue)
-        delivery = queue.head
+        delivery = queue.first_ready()
         self._size += len(queue) - before
         return delivery
 
@@ -239,14 +239,14 @@ class TenantTurns:
         tenants = (
             tenant
             for tenant in in_order
-            if tenant in self._queues and self._head(tenant) is not None
+            if tenant in self._queues and self._first(tenant) is not None
         )
         return _in_turn(*(self._queues[tenant].next(limit) for tenant in islice(tenants, limit)))
 
-    def drop_ended(self) -> None:
+    def drop_unready(self) -> None:
         """Drop deliveries that are no longer ready."""
         for queue in self._queues.values():
-            queue.drop_ended()
+            queue.drop_unready()
         self._queues = {tenant: queue for tenant, queue in self._queues.items() if queue}
         self._round = deque(tenant for tenant in self._round if tenant in self._queues)
         self._new = {tenant: left for tenant, left in self._new.items() if tenant in self._queues}

@@ -201,18 +201,23 @@ class HookRunner:
 
     async def _work(self, lease: Lease, run: HookRun, until_s: float) -> None:
         end = HookEnd(run, HookFate.RELEASED, delay_s=0.0)
-        spent = [Spent()]
+        spent = Spent()
+
+        def note_spent(paid: Spent) -> None:
+            nonlocal spent
+            spent = paid
+
         try:
             hook_input = await self._transactions.read(hook_runs.read_input, run)
             if hook_input is None:
                 end = HookEnd(run, HookFate.FAILED, "the ledger has no input for its task")
             else:
                 hook_input = await self._with_output(hook_input)
-                returned = await self._run(lease, run, hook_input, until_s, spent)
+                returned = await self._run(lease, run, hook_input, until_s, note_spent)
                 crash.reach("hook.ran")
                 end = _end_of(run, returned)
         except asyncio.CancelledError:
-            end = HookEnd(run, HookFate.RELEASED, spent=spent[0])
+            end = HookEnd(run, HookFate.RELEASED, spent=spent)
             raise
         except (ObjectError, OutputAlteredError) as error:
             failure = one_line(f"the result of its task cannot be read: {error}")
@@ -224,7 +229,7 @@ class HookRunner:
                 run.task_id,
                 extra={"code": Code.INTERNAL_ERROR},
             )
-            end = HookEnd(run, HookFate.FAILED, f"INTERNAL: {type(error).__name__}", spent[0])
+            end = HookEnd(run, HookFate.FAILED, f"INTERNAL: {type(error).__name__}", spent)
         finally:
             lease.hooks -= 1
             self._end(lease, end)
@@ -239,7 +244,12 @@ class HookRunner:
         return HookInput(hook_input.value, answer_value(hook_input.value, pointer.codec, body))
 
     async def _run(
-        self, lease: Lease, run: HookRun, hook_input: HookInput, until_s: float, spent: list[Spent]
+        self,
+        lease: Lease,
+        run: HookRun,
+        hook_input: HookInput,
+        until_s: float,
+        note_spent: Callable[[Spent], None],
     ) -> HookReturn:
         route = self._route_of(hook_input.value)
         attempt = Attempt(
@@ -254,7 +264,7 @@ class HookRunner:
             limit_s=None,
             refused_alone=False,
             may_call=lambda: lease.may_call(self._clock.now_s()),
-            note_spent=lambda paid: spent.__setitem__(0, paid),
+            note_spent=note_spent,
             call_permits=self._permits_of(hook_input.value, route, run),
             locks=NoLocks(),
         )

@@ -214,7 +214,7 @@ class Intake:
         ]
 
     async def _take_bare_letters(self, tasks_of: dict[str, list[InboxTask]]) -> None:
-        """Take the lines that are dead letters without headers; return the other records."""
+        """Take the dead letters without headers, and remove them from `tasks_of`."""
         name = store.direct_batch(self._group)
         if not (tasks := tasks_of.pop(name, [])):
             return
@@ -259,9 +259,9 @@ class Intake:
         crash.reach("intake.batch_made")
         defaults = await self._transactions.read(batch_options.task_defaults, batch.id)
         placed = await self._overflow.place([with_defaults(task, defaults) for task in tasks])
-        first = await self._transactions.write(store.take_ids, len(tasks))
+        first_id = await self._transactions.write(store.take_ids, len(tasks))
         crash.reach("intake.ids_taken")
-        return await self._transactions.write(store.accept, batch, placed, first)
+        return await self._transactions.write(store.accept, batch, placed, first_id)
 
 
 def _size(record: Record) -> int:

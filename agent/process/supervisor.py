@@ -70,11 +70,11 @@ class Watch(Protocol):
     takes_errors: bool
     tick_s: float | None
 
-    def told(self, message: bytes) -> None:
+    def take_message(self, message: bytes) -> None:
         """Take in a message of a child."""
         ...
 
-    def wrote(self, line: bytes) -> None:
+    def show_line(self, line: bytes) -> None:
         """Show a line that a child wrote to its stderr."""
         ...
 
@@ -89,10 +89,10 @@ class Unwatched:
     takes_errors = False
     tick_s: float | None = None
 
-    def told(self, message: bytes) -> None:
+    def take_message(self, message: bytes) -> None:
         """Ignore a message."""
 
-    def wrote(self, line: bytes) -> None:
+    def show_line(self, line: bytes) -> None:
         """Ignore a line."""
 
     def tick(self) -> None:
@@ -177,11 +177,11 @@ class Supervisor:
             if len(line) <= len(words):
                 child.words |= words
             else:
-                self._watch.told(line)
+                self._watch.take_message(line)
 
     def _show(self, lines: Sequence[bytes]) -> None:
         for line in lines:
-            self._watch.wrote(line)
+            self._watch.show_line(line)
 
     def _start_due(self) -> None:
         now_s = self._clock.now_s()

@@ -36,7 +36,7 @@ class GroupWatch:
         # Lines of the agents would tear a bar.
         self.takes_errors = isinstance(view, BarView)
 
-    def told(self, message: bytes) -> None:
+    def take_message(self, message: bytes) -> None:
         """Take in what an agent reports."""
         match from_line(message):
             case Totals() as totals:
@@ -47,7 +47,7 @@ class GroupWatch:
             case Note(text, code):
                 self._notes[text] = code
 
-    def wrote(self, line: bytes) -> None:
+    def show_line(self, line: bytes) -> None:
         """Show a line of an agent above the bar."""
         sys.stderr.write(shown(line.decode("utf-8", "replace")) + "\n")
 

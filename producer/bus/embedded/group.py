@@ -130,10 +130,16 @@ class Member:
         self._subscribe(db, topic_ids)
         self._remove_dead(db, now_s, dead)
         self._reconcile(db)
+        self._release(db)
+        self._take(db)
+
+    def _release(self, db: sqlite3.Connection) -> None:
         db.execute(
             "UPDATE ownership SET owner=NULL WHERE group_id=? AND owner=? AND heir IS NOT owner",
             (self._group, self.id),
         )
+
+    def _take(self, db: sqlite3.Connection) -> None:
         db.execute(
             "UPDATE ownership SET owner=heir WHERE group_id=? AND heir=? AND owner IS NULL",
             (self._group, self.id),
@@ -179,6 +185,7 @@ class Member:
             forget(self._locks, member)
 
     def _reconcile(self, db: sqlite3.Connection) -> None:
+        """Choose the heir of each partition; members that are gone own nothing any more."""
         living: dict[str, set[str]] = {
             row[0]: set()
             for row in db.execute("SELECT id FROM member WHERE group_id=?", (self._group,))

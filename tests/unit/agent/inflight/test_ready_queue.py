@@ -81,7 +81,7 @@ def test_a_gone_delivery_is_passed_over_and_forgotten() -> None:
     ready = filled(ended, new_delivery(2, "b"))
     ended.state = DeliveryState.ENDED
 
-    ready.drop_ended()
+    ready.drop_unready()
 
     assert (len(ready), ready.routes) == (1, ["b"])
     assert offsets(ready.take(9, lambda _route: 9)) == [2]

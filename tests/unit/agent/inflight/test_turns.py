@@ -196,7 +196,7 @@ def test_gone_deliveries_do_not_count() -> None:
             delivery.state = DeliveryState.ENDED
     assert len(turns) == 3
 
-    turns.drop_ended()
+    turns.drop_unready()
 
     assert (len(turns), taken(turns, 9)) == (1, ["a"])
 

@@ -23,8 +23,8 @@ command = lambda number, report: [sys.executable, "-c", child, str(number), str(
 backoff = Backoff(float(sys.argv[4]), float(sys.argv[4]), 60)
 class Watching:
     takes_errors, tick_s = sys.argv[5] == "watching", 0.05
-    told = staticmethod(lambda message: print("message", message.decode(), flush=True))
-    wrote = staticmethod(lambda line: print("error", line.decode(), flush=True))
+    take_message = staticmethod(lambda message: print("message", message.decode(), flush=True))
+    show_line = staticmethod(lambda line: print("error", line.decode(), flush=True))
     tick = staticmethod(lambda: None)
 supervisor = Supervisor(
     command=command, count=count, until_done=until_done,

@@ -36,14 +36,14 @@ def test_what_one_agent_tells_is_shown_for_all(caplog: pytest.LogCaptureFixture)
         Totals(open=1, succeeded=6),
         Totals(succeeded=6, dead=1, dead_by_class={"SERVER": 1}),
     ):
-        parent.told(to_line(totals))
+        parent.take_message(to_line(totals))
         clock.at_s += 10.0
         parent.tick()
         parent.tick()
     for text in ("task a of batch b: 500", "task c of batch b: 500"):
-        parent.told(to_line(DeadExample("SERVER", text)))
-        parent.told(to_line(Note("half loaded", Code.LOAD_UNFINISHED)))
-    parent.told(b"noise")
+        parent.take_message(to_line(DeadExample("SERVER", text)))
+        parent.take_message(to_line(Note("half loaded", Code.LOAD_UNFINISHED)))
+    parent.take_message(b"noise")
     parent.log_summary()
 
     assert [line.partition(",")[0] for line in view.lines] == [
@@ -65,6 +65,6 @@ def test_a_line_of_an_agent_is_shown_safely(capsys: pytest.CaptureFixture[str]) 
     """Without a bar the agents write to stderr themselves; with one, the parent writes for them."""
     with watch(clock=HandClock(), group="g", priced=()) as parent:
         assert not parent.takes_errors
-        parent.wrote(b"line \x1b[31m \xff")
+        parent.show_line(b"line \x1b[31m \xff")
 
     assert capsys.readouterr().err == "line  [31m \ufffd\n"
