@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 TASKS, INBOX, LETTERS = (f"{GROUP}.{destination}" for destination in ("tasks", "inbox", "dlq"))
+_SLOW_REPLAY_S = 900.0  # a slow replay ends well within the world's patience
 _ROUTES = ("default", "default", SLOW, OTHER)
 
 
@@ -317,7 +318,9 @@ class Events:
         """
         world = self._world
         self._replay(cancelled=False)
-        self._replay(cancelled=False, rate=world.rng.uniform(0.03, 0.5))
+        slowest = (world.plan.tasks + world.plan.inbox) / _SLOW_REPLAY_S
+        rate = max(slowest, world.rng.uniform(0.03, 0.5))
+        self._replay(cancelled=False, rate=rate)
         if world.rng.random() < 0.5:
             return
         await world.clock.sleep(world.rng.uniform(0, 8))
