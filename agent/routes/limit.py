@@ -26,7 +26,7 @@ MIN_PAUSE_S = 0.25
 # BURST_CALLS times as many calls began. The number grows with the level, because tasks start in
 # groups.
 BURST, BURST_PART, BURST_CALLS = 6, 1 / 8, 1.6
-KEPT = 1024
+KEPT = 1024  # how many starts, and how many refusals, are remembered
 # Calls may start slightly faster than the level's rate, so that early answers leave no slot idle.
 PACE = 1.03
 BURST_S = 0.3  # longest usual time between two starts of tasks by the loop
@@ -34,10 +34,10 @@ BURST_S = 0.3  # longest usual time between two starts of tasks by the loop
 # nothing succeeds for the rest of that minute.
 MEMORY_S = 120
 LATELY_S = 15
-MIN_KNOWN = 3
-NEWS_S = 60.0
-CAUTION = 0.95
-UNKNOWN_GROWTH = 0.08
+MIN_KNOWN = 3  # with so few answers, the rate is not known
+NEWS_S = 60.0  # how long a pause that has ended may still keep the route closed
+CAUTION = 0.95  # the share of the calls that ran at the trial, with which calls continue
+UNKNOWN_GROWTH = 0.08  # the growth from a level below the known rate
 
 
 class _Mode(Enum):
@@ -59,8 +59,8 @@ class ConcurrencyLimit:
         self._paused_until_s = -inf
         self._pause_s = 0.0
         self._former = inf  # the level before the pause
-        self._ran = 0  # how many calls ran when the trial began
-        self._passed = _Passed()
+        self._running_at_trial = 0  # how many calls ran when the trial began
+        self._answers = _Answers()
         self._burst = _Burst()
         self._held_until_s: deque[float] = deque()
         self._tokens = 0.0
@@ -104,7 +104,7 @@ class ConcurrencyLimit:
     def note_began(self, now_s: float, running: int) -> None:
         """Record the start of a call while `running` other calls run, whenever those began."""
         if self._mode is _Mode.TRIAL:
-            self._ran = running
+            self._running_at_trial = running
             return
         if self._mode is _Mode.LIMITED:
             self._tokens = self.at_once(now_s) - 1
@@ -115,7 +115,7 @@ class ConcurrencyLimit:
 
     def note_answered(self, began_s: float, now_s: float) -> None:
         """Learn that a call was answered."""
-        self._passed.add(now_s)
+        self._answers.add(now_s)
         if began_s < self.from_s:
             return
         if self._mode is _Mode.TRIAL:
@@ -124,7 +124,7 @@ class ConcurrencyLimit:
         if self._mode is _Mode.RAMP:
             self._ramp()
         if self._level.note_answered(began_s, now_s, self._spared):
-            self._follow(now_s)
+            self._fit_mode(now_s)
 
     def note_refused(self, began_s: float, now_s: float, pause_s: float, running: int) -> None:
         """Record a refused call while `running` others run; it does not matter when those began.
@@ -143,7 +143,7 @@ class ConcurrencyLimit:
         if self._level.mostly_refused or self._burst.note_refused(began_s, self._level.calls):
             self.pause(now_s, pause_s)
         elif has_changed:
-            self._follow(now_s)
+            self._fit_mode(now_s)
 
     def restart(self, now_s: float) -> None:
         """Begin again with one call: the route has stopped, or takes calls again."""
@@ -162,27 +162,27 @@ class ConcurrencyLimit:
         if self._mode is not _Mode.TRIAL:
             self._former = inf if self._mode is _Mode.RAMP else self._level.calls
         self._mode = _Mode.TRIAL
-        self._ran = 0
+        self._running_at_trial = 0
         self.from_s = now_s
         self._pause_s = min(MAX_PAUSE_S, max(MIN_PAUSE_S, pause_s))
         self._paused_until_s = now_s + self._pause_s
 
     def _leave_pause(self, now_s: float) -> None:
         """Continue after a trial at the best known level; restart slowly if none is known."""
-        rate = self._passed.rate(now_s)
+        rate = self._answers.rate(now_s)
         if rate is None:
             self.restart(now_s)
             self._ramp()
         else:
             known = rate * self._times.usual_s
-            level = max(CAUTION * self._ran, min(known, self._former / 2))
+            level = max(CAUTION * self._running_at_trial, min(known, self._former / 2))
             self._limited(level, now_s, GROWTH if level >= known else UNKNOWN_GROWTH)
 
     def _limited(self, level: float, now_s: float, growth: float) -> None:
         self._mode = _Mode.LIMITED
         self._tokens, self._filled_at_s = 1.0, now_s
         self._set(level, now_s, growth)
-        self._follow(now_s)
+        self._fit_mode(now_s)
 
     def _set(self, level: float, now_s: float, growth: float) -> None:
         self._level.set(level, now_s, growth)
@@ -194,7 +194,7 @@ class ConcurrencyLimit:
         """Return the tolerated share of refused calls: during a ramp, calls double quickly."""
         return 2 * GROWTH if self._mode is _Mode.RAMP else 0.0
 
-    def _follow(self, now_s: float) -> None:
+    def _fit_mode(self, now_s: float) -> None:
         """Keep the level within its bounds, and switch to the mode that fits it.
 
         The level allows at least a call every five seconds, or one call at a time if answers take
@@ -249,7 +249,7 @@ class _Burst:
         self._refused_at_s.clear()
 
 
-class _Passed:
+class _Answers:
     """How many calls were answered in each second of the last two minutes."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ async def load(config: Config, options: argparse.Namespace, answer: CommandAnswe
         reader = make_reader(config, parts.clock)
         survey = await survey_topic(reader, topic, parts.ledger_id, options.disposition or ())
         _refuse_own(survey, topic, options)
-        subjects = len(survey.places) + len(survey.left)
+        subjects = len(survey.positions) + len(survey.left)
         answer.say(
             f"{topic}: {survey.letters} letters of {subjects} tasks or records",
             topic=topic,
@@ -41,8 +41,8 @@ async def load(config: Config, options: argparse.Namespace, answer: CommandAnswe
             records = "quarantined records; --disposition undecodable or rejected takes them"
             kind = "of other dispositions" if options.disposition else records
             answer.say(f"left: {len(survey.left)} {kind}")
-        question = f"load {len(survey.places)} into group {options.group}?"
-        if not options.dry_run and not (survey.places and await agreed(options, question)):
+        question = f"load {len(survey.positions)} into group {options.group}?"
+        if not options.dry_run and not (survey.positions and await agreed(options, question)):
             answer.say("nothing is loaded")
             return 0
         with nullcontext() if options.dry_run else bar(f"loading {topic}") as progress:
@@ -52,7 +52,9 @@ async def load(config: Config, options: argparse.Namespace, answer: CommandAnswe
                 relay=None if options.dry_run else make_relay(parts),
                 group=options.group,
                 max_attempts_of=config.max_attempts_of,
-                progress=lambda done: progress.show(done, len(survey.places)) if progress else None,
+                progress=lambda done: (
+                    progress.show(done, len(survey.positions)) if progress else None
+                ),
                 actor=actor(),
             )
             return _report_load(await loader.load(topic, survey), options, answer)

@@ -64,12 +64,12 @@ class LetterSubject(NamedTuple):
 class TopicSurvey:
     """What a topic holds.
 
-    `places`: the position of one dead letter of each task or record. `left`: tasks and records that
-    were not asked for. `letters`: the number of dead letters. `own`: the number of dead letters of
-    the given ledger.
+    - `positions`: the position of one dead letter of each task or record.
+    - `left`: tasks and records that were not asked for.
+    - `letters`: the number of dead letters. `own`: how many of them are of the given ledger.
     """
 
-    places: dict[LetterSubject, PageStart] = field(default_factory=dict)
+    positions: dict[LetterSubject, PageStart] = field(default_factory=dict)
     left: set[LetterSubject] = field(default_factory=set)
     letters: int = 0
     own: int = 0
@@ -97,37 +97,37 @@ async def survey_topic(
             for letter in page:
                 _note(survey, letter, ledger_id, dispositions)
     _drop_pointers(survey)
-    survey.left -= survey.places.keys()
+    survey.left -= survey.positions.keys()
     return survey
 
 
 def _note(
     survey: TopicSurvey, letter: Incoming, ledger_id: str, dispositions: Collection[str]
 ) -> None:
-    name, headers = name_of(letter), dict(letter.headers)
+    subject, headers = subject_of(letter), dict(letter.headers)
     survey.letters += 1
-    survey.own += name.ledger == ledger_id
+    survey.own += subject.ledger == ledger_id
     is_wanted = (
         (headers.get("docllm-disposition") or b"").decode("utf-8", "replace") in dispositions
         if dispositions
-        else name.kind != _RECORD
+        else subject.kind != _RECORD
     )
     if is_wanted:
-        survey.places.setdefault(name, (letter.partition, letter.offset))
+        survey.positions.setdefault(subject, (letter.partition, letter.offset))
     else:
-        survey.left.add(name)
+        survey.left.add(subject)
 
 
 def _drop_pointers(survey: TopicSurvey) -> None:
     """Forget dead letters that only point to a value that another letter of the task has."""
-    if pointers := [name for name in survey.places if not name.content]:
-        with_value = {name[:4] for name in survey.places if name.content}
-        for name in pointers:
-            if name[:4] in with_value:
-                del survey.places[name]
+    if pointers := [subject for subject in survey.positions if not subject.content]:
+        with_value = {subject[:4] for subject in survey.positions if subject.content}
+        for subject in pointers:
+            if subject[:4] in with_value:
+                del survey.positions[subject]
 
 
-def name_of(letter: Incoming) -> LetterSubject:
+def subject_of(letter: Incoming) -> LetterSubject:
     """Return what a dead letter is about; a record without docllm's headers stands for itself."""
     headers = dict(letter.headers)
     ledger, batch = (
@@ -181,7 +181,7 @@ class FromTopic:
                 letters = [
                     letter
                     for letter in page
-                    if survey.places.get(name_of(letter)) == (letter.partition, letter.offset)
+                    if survey.positions.get(subject_of(letter)) == (letter.partition, letter.offset)
                 ]
                 for chunk in self._chunks(letters):
                     await self._load(chunk, loaded)
@@ -193,9 +193,8 @@ class FromTopic:
 
         This happens before the load, so a load that is killed is audited too.
         """
-        detail = (
-            f"letters of {len(survey.places)} tasks or records in {topic}, into group {self._group}"
-        )
+        count = len(survey.positions)
+        detail = f"letters of {count} tasks or records in {topic}, into group {self._group}"
         audit.write(
             connection,
             group=self._group,
@@ -204,7 +203,7 @@ class FromTopic:
             kind=AuditKind.TOPIC,
             target=topic,
             detail=detail,
-            items=len(survey.places),
+            items=count,
         )
 
     def _chunks(self, letters: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
@@ -215,12 +214,12 @@ class FromTopic:
         by_batch: dict[tuple[str, store.Origin], list[tuple[Incoming, NewTask]]] = {}
         for letter in letters:
             try:
-                name, task = self._read(letter)
-                by_batch.setdefault((name, _origin(letter)), []).append((letter, task))
+                batch_name, task = self._read(letter)
+                by_batch.setdefault((batch_name, _origin(letter)), []).append((letter, task))
             except LineError as error:
                 loaded.refused.append(f"{_where(letter)}: {foreign_records.reason(error)}")
-        for (name, origin), of_batch in by_batch.items():
-            await self._accept(name, origin, of_batch, loaded)
+        for (batch_name, origin), of_batch in by_batch.items():
+            await self._accept(batch_name, origin, of_batch, loaded)
 
     def _read(self, letter: Incoming) -> tuple[str, NewTask]:
         if not _is_whole(letter):
@@ -240,7 +239,7 @@ class FromTopic:
 
     async def _accept(
         self,
-        name: str,
+        batch_name: str,
         origin: store.Origin,
         of_batch: Sequence[tuple[Incoming, NewTask]],
         loaded: LoadedLetters,
@@ -248,42 +247,42 @@ class FromTopic:
         tasks = [task for _, task in of_batch]
         take = self._write if self._relay is not None else self._compare
         try:
-            accepted = await take(name, origin, tasks)
+            accepted = await take(batch_name, origin, tasks)
         except (ConfigError, UnsafeStateError) as error:
-            reason = _OTHER_GROUP.format(name) if isinstance(error, ConfigError) else error
+            reason = _OTHER_GROUP.format(batch_name) if isinstance(error, ConfigError) else error
             loaded.refused += [f"{_where(letter)}: {reason}" for letter, _ in of_batch]
             return
         loaded.new += len(accepted.new)
         loaded.known += len(accepted.known)
         loaded.refused += [
-            f"{_where(of_batch[position][0])}: {foreign_records.clash(name)}"
+            f"{_where(of_batch[position][0])}: {foreign_records.clash(batch_name)}"
             for position in accepted.clashing
         ]
         await self._send(accepted.orders)
 
     async def _write(
-        self, name: str, origin: store.Origin, tasks: Sequence[NewTask]
+        self, batch_name: str, origin: store.Origin, tasks: Sequence[NewTask]
     ) -> store.Accepted:
-        into = await self._transactions.write(store.open_batch, name, self._group, origin)
+        into = await self._transactions.write(store.open_batch, batch_name, self._group, origin)
         first_id = await self._transactions.write(store.take_ids, len(tasks))
         return await self._transactions.write(store.accept, into, tasks, first_id)
 
     async def _compare(
-        self, name: str, origin: store.Origin, tasks: Sequence[NewTask]
+        self, batch_name: str, origin: store.Origin, tasks: Sequence[NewTask]
     ) -> store.Accepted:
         """Return what `_write` would return, without writing.
 
         Tasks that are not in the ledger yet and share an id are compared with each other.
         """
-        into = await self._transactions.write(store.own_batch, name, self._group, origin)
+        into = await self._transactions.write(store.own_batch, batch_name, self._group, origin)
         accepted = store.Accepted(dict.fromkeys(range(len(tasks)), 0), (), (), ())
         if into is not None:
             accepted = await self._transactions.write(store.matching, into, tasks)
         new, known, clashing = list[int](), [*accepted.known], [*accepted.clashing]
         for position in accepted.new:
             task = tasks[position]
-            is_first = (name, task.key) not in self._compared
-            is_same = self._compared.setdefault((name, task.key), task.digest) == task.digest
+            is_first = (batch_name, task.key) not in self._compared
+            is_same = self._compared.setdefault((batch_name, task.key), task.digest) == task.digest
             (new if is_first else known if is_same else clashing).append(position)
         return store.Accepted(dict.fromkeys(new, 0), tuple(known), tuple(clashing), ())
 
@@ -295,14 +294,14 @@ class FromTopic:
 
 def _origin(letter: Incoming) -> store.Origin:
     """Return the origin of a dead letter's batch; a quarantined record keeps its foreign one."""
-    return store.Origin.QUARANTINE if name_of(letter).kind == _RECORD else store.Origin.LETTERS
+    return store.Origin.QUARANTINE if subject_of(letter).kind == _RECORD else store.Origin.LETTERS
 
 
 def _where(letter: Incoming) -> str:
     """Return the task and the position of a dead letter, for a person."""
-    name = name_of(letter)
+    subject = subject_of(letter)
     subjects = {
-        "docllm-task": f"task {name.number} of batch {name.batch}",
-        _RECORD: f"quarantine {name.number}",
+        "docllm-task": f"task {subject.number} of batch {subject.batch}",
+        _RECORD: f"quarantine {subject.number}",
     }
-    return f"letter {letter.partition}/{letter.offset}, {subjects.get(name.kind, 'a record')}"
+    return f"letter {letter.partition}/{letter.offset}, {subjects.get(subject.kind, 'a record')}"

@@ -83,8 +83,8 @@ def redrive(
     standings = _standings(connection, group, letters, rows)
     fences = {
         letter.task_id: int(rows[letter.task_id].fence)
-        for letter, found in zip(letters, standings, strict=True)
-        if found.standing is Standing.DEAD
+        for letter, standing in zip(letters, standings, strict=True)
+        if standing.standing is Standing.DEAD
     }
     if fences:
         _store(connection, group, fences)
@@ -164,9 +164,9 @@ def _standing(row: Any, letter: ReturnedLetter, waiting: set[int]) -> Standing:
 
 def _store(connection: Connection, group: str, fences: Mapping[int, int]) -> None:
     """Store these tasks and their fences in an open run, or else in a new one."""
-    run_id = _joined(connection, group, fences)
+    run_id = _join_open_run(connection, group, fences)
     if run_id is None:
-        run_id = _begun(connection, group, len(fences))
+        run_id = _begin_run(connection, group, len(fences))
     items = [
         {"run_id": run_id, "kind": TASK, "item_id": task_id, "fence": fence}
         for task_id, fence in sorted(fences.items())
@@ -185,7 +185,7 @@ def _store(connection: Connection, group: str, fences: Mapping[int, int]) -> Non
     )
 
 
-def _joined(connection: Connection, group: str, ids: Collection[int]) -> int | None:
+def _join_open_run(connection: Connection, group: str, ids: Collection[int]) -> int | None:
     """Let these tasks join the newest open run for letters; return its id, None if none fits.
 
     The run's row stays locked, so it cannot end before its new items are there.
@@ -223,7 +223,7 @@ def _any_item(connection: Connection, run_id: int, ids: Collection[int]) -> bool
     return connection.execute(query.limit(1)).first() is not None
 
 
-def _begun(connection: Connection, group: str, total: int) -> int:
+def _begin_run(connection: Connection, group: str, total: int) -> int:
     """Store a new run, as it is before it is applied; return its id."""
     row = {
         "group_name": group,

@@ -81,13 +81,15 @@ def status_text(
     table, left_out = _table(status.batches, width, encoding)
     room = f" (no room for {', '.join(left_out)}; --json has them)" if left_out else ""
     title = Text(f"group {shown(status.group)}{room}", "bold")
-    reasons, ends, below = (
+    reasons, batch_notes, group_notes = (
         [Text(shown(commands(line)), style) for line, style in lines]
-        for lines in (_reasons(status), _ends(status), _below(status))
+        for lines in (_reasons(status), _batch_notes(status), _group_notes(status))
     )
     agents = list(_agent_lines(status.agents, width))
-    more = [_more(hidden)] if hidden else []
-    return Text("\n").join([title, *reasons, *table, *more, *ends, *agents, *below])
+    hidden_line = [_hidden_line(hidden)] if hidden else []
+    return Text("\n").join(
+        [title, *reasons, *table, *hidden_line, *batch_notes, *agents, *group_notes]
+    )
 
 
 def _reasons(status: GroupStatus) -> Iterator[tuple[str, str]]:
@@ -158,7 +160,7 @@ def _rows(text: Text, width: int) -> int:
     return sum(max(1, -(-line.cell_len // width)) for line in text.split("\n"))
 
 
-def _more(hidden: int) -> Text:
+def _hidden_line(hidden: int) -> Text:
     batches = "1 more batch has" if hidden == 1 else f"{hidden:,} more batches have"
     return Text(f"{batches} no room here; status --once shows all", "dim")
 
@@ -203,7 +205,7 @@ def _time_left(eta_s: float | None) -> str:
     return "-" if eta_s is None else duration(eta_s)
 
 
-def _ends(status: GroupStatus) -> Iterator[tuple[str, str]]:
+def _batch_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
     """Yield which errors ended tasks, or delay them lately, and which loads have not ended."""
     for batch in status.batches:
         for name, count in sorted(batch.failures.items()):
@@ -299,8 +301,8 @@ def _work(agent: AgentStatus) -> Iterator[str]:
 # ---- everything else
 
 
-def _below(status: GroupStatus) -> Iterator[tuple[str, str]]:
-    """Yield the lines below the agents."""
+def _group_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
+    """Yield what concerns the whole group, for the lines below the agents."""
     for line in agent_status.outliers(status.agents):
         yield line, "yellow"
     yield from _releases(status.releases)

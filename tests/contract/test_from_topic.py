@@ -188,7 +188,7 @@ async def test_quarantined_records_are_left_unless_they_are_asked_for(
     survey = await surveyed(held)
     first = await loaded(ledger_db, held, dry=True)
 
-    assert (len(survey.places), [name.kind for name in survey.left], survey.letters) == (
+    assert (len(survey.positions), [name.kind for name in survey.left], survey.letters) == (
         1,
         ["docllm-quarantine"],
         2,
@@ -210,7 +210,7 @@ async def test_a_disposition_takes_its_letters_alone(ledger_db: LedgerDatabase) 
 
     survey = await surveyed(held, "exhausted", REJECTED)
 
-    assert (len(survey.places), len(survey.left)) == (2, 1)
+    assert (len(survey.positions), len(survey.left)) == (2, 1)
     assert (await loaded(ledger_db, held, "exhausted", REJECTED)).new == 2
     assert sorted(batches(ledger_db)) == ["b", "c"]
 
@@ -241,7 +241,12 @@ async def test_several_letters_of_a_task_are_one(ledger_db: LedgerDatabase) -> N
 
     summary = await loaded(ledger_db, held)
 
-    assert (len((await surveyed(held)).places), summary.new, summary.known, batches(ledger_db)) == (
+    assert (
+        len((await surveyed(held)).positions),
+        summary.new,
+        summary.known,
+        batches(ledger_db),
+    ) == (
         2,
         1,
         0,
