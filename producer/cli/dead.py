@@ -14,9 +14,11 @@ from producer.cli.selection_options import read_selection, record_number, severa
 from producer.ledger.dead_letters import history
 from producer.ledger.dead_letters.error_groups import ErrorGroup, listed
 from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.retention.put_away import put_away
 from producer.screen import dead_letters
 from producer.screen.answer import fail
 from producer.screen.output import note, say, say_json, say_styled
+from producer.text.printable import shown
 from schemas.ledger.database import Connection
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
@@ -29,13 +31,16 @@ GROUPS_SHOWN = 40
 async def list_groups(config: Config, options: argparse.Namespace) -> int:
     """List the selected dead letters in groups of one error."""
 
-    def work(connection: Connection) -> tuple[Selection, list[ErrorGroup]]:
+    def work(connection: Connection) -> tuple[Selection, list[ErrorGroup], str]:
         selection = read_selection(connection, options)
         examples = None if options.json else GROUPS_SHOWN
-        return selection, listed(connection, options.group, selection, examples)
+        groups = listed(connection, options.group, selection, examples)
+        is_empty = not groups and selection.batch is not None
+        words = put_away(connection, str(selection.batch)) if is_empty else ""
+        return selection, groups, words
 
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
-        selection, groups = await parts.transactions.read(work)
+        selection, groups, words = await parts.transactions.read(work)
     if options.json:
         say_json(dead_letters.groups_json(options.group, groups))
     elif not groups:
@@ -43,6 +48,8 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
             f"no dead letters in group {options.group}"
             + (f" with {selection}" if selection.narrows else "")
         )
+        if words:
+            note(shown(words))
     else:
         say_styled(Text("\n").join(dead_letters.groups_text(groups[:GROUPS_SHOWN], width())))
         if len(groups) > GROUPS_SHOWN:
@@ -54,8 +61,9 @@ async def show(config: Config, options: argparse.Namespace) -> int:
     """Show one task or record in any state; return 1 if the id is unknown or ambiguous."""
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         subject = await parts.transactions.read(_read_subject, options)
+        words = await parts.transactions.read(put_away, options.batch or "")
     if isinstance(subject, list):
-        return _complain_not_one(subject, options)
+        return _complain_not_one(subject, options, words)
     if isinstance(subject, history.Story):
         trace_id = trace_of(parts.ledger_id, subject.number).hex()
         link, is_traced = config.otel.link(trace_id), config.otel.endpoint is not None
@@ -88,12 +96,13 @@ def _read_subject(
     return history.story(connection, options.group, names[0], options.id) or names
 
 
-def _complain_not_one(names: list[str], options: argparse.Namespace) -> int:
+def _complain_not_one(names: list[str], options: argparse.Namespace, words: str) -> int:
     if not names:
         where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
         advice = (
             f"no task {options.id!r} in {where}; see: "
             f"python -m producer dead list --group {options.group}"
+            + (f"; {words}" if words else "")
         )
         fail(options, with_config(advice, options.config), id=options.id, batches=names)
         return 1

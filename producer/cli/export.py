@@ -15,6 +15,7 @@ from producer.ledger import store
 from producer.ledger.results import export as exports
 from producer.ledger.results.result_lines import ExportedTask, LineOf, docllm_line, openai_line
 from producer.ledger.retention import archives
+from producer.ledger.retention.put_away import require_rows
 from producer.screen.output import note
 from producer.text.output_file import standard_output, whole_file
 from producer.text.printable import escaped, shown
@@ -41,7 +42,7 @@ async def export(config: Config, options: argparse.Namespace) -> int:
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         names = await chosen_batches(parts, options)
         if options.batch is not None:
-            await parts.transactions.read(archives.require_rows, *names)
+            await parts.transactions.read(require_rows, options.batch)
         counts: dict[int, Counter[Status]] = {}
         with _output(output) as file:
             read = parts.transactions.database.auto

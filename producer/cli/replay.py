@@ -14,6 +14,7 @@ from producer.input.estimate import Estimate
 from producer.ledger.dead_letters import history, reopen, replay_runs
 from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.dead_letters.selection import RECORD
+from producer.ledger.retention.put_away import put_away
 from producer.ledger.store import Batch
 from producer.limits import CAP
 from producer.replay import plan as replay_plan
@@ -173,14 +174,26 @@ async def _why_nothing(
                 replayed_at=written(record.replayed_at),
             )
         return 0 if record is not None else _unknown(options, answer)
-    if selection.key is None:
-        return 0
+    names = [] if selection.batch is None else [selection.batch]
     key = selection.key
+    if key is None:
+        await _tell_put_away(parts, answer, names)
+        return 0
     states = await parts.transactions.read(history.states, group, key, selection.batch)
     answer.put(states=[{"batch": name, "state": status.name.lower()} for name, status in states])
     for batch_name, status in states:
         answer.say(f"task {key} of batch {batch_name} is {status.name.lower()}")
+    await _tell_put_away(parts, answer, names or [batch_name for batch_name, _ in states])
     return 0 if states else _unknown(options, answer)
+
+
+async def _tell_put_away(
+    parts: LedgerParts | Parts, answer: CommandAnswer, names: list[str]
+) -> None:
+    """Say of each of these batches that is archived or purged, that it takes no replay."""
+    for name in names:
+        if words := await parts.transactions.read(put_away, name):
+            answer.warn(f"{words}; to try its tasks again, load their lines under another name")
 
 
 def _unknown(options: argparse.Namespace, answer: CommandAnswer) -> int:

@@ -219,7 +219,8 @@ def _batch_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
             yield half_loaded_message(batch.name), "yellow"
         if batch.archived is not None:
             where = f" at {batch.archived.uri}" if batch.archived.uri else ""
-            yield f"archived{where}, {batch.archived.at}  ({batch.name})", ""
+            purged = f", purged {batch.archived.purged_at}" if batch.archived.purged_at else ""
+            yield f"archived{where}, {batch.archived.at}{purged}  ({batch.name})", ""
         if batch.follow_ups:
             ordered = "were" if batch.follow_ups > 1 else "was"
             tasks = counted(batch.follow_ups, "task")
@@ -315,8 +316,14 @@ def _group_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
         wait = "waits" if status.orders == 1 else "wait"
         yield f"{counted(status.orders, 'publish order')} {wait}", ""
     if not status.batches:
-        advice = f"load one: python -m producer load FILE --group {status.group}"
-        yield f"no batch yet; {advice}", ""
+        yield _without_batches(status), ""
+
+
+def _without_batches(status: GroupStatus) -> str:
+    if status.archived:
+        advice = f"see: python -m producer status --archived --group {status.group}"
+        return f"all batches are archived ({status.archived:,}); {advice}"
+    return f"no batch yet; load one: python -m producer load FILE --group {status.group}"
 
 
 def _releases(releases: Sequence[ReleaseStatus]) -> Iterator[tuple[str, str]]:

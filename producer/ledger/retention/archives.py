@@ -247,16 +247,6 @@ def archived(connection: Connection, group: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def require_rows(connection: Connection, batch_id: int) -> None:
-    """Raise UnsafeStateError if the rows of a batch are purged; it says where its archive lies."""
-    row = connection.execute(select(batch).where(batch.c.id == batch_id)).one()
-    if row.purged_at is None:
-        return
-    found = newest(connection, [batch_id]).get(batch_id)
-    where = f"its results are in the archive {found.uri}" if found else "it has no archive"
-    raise UnsafeStateError(f"batch {row.name!r} was purged, so nothing can be exported; {where}")
-
-
 def newest(connection: Connection, batch_ids: Iterable[int]) -> dict[int, Archive]:
     """Return the newest verified archive of each of these batches that has one."""
     query = select(archive).where(

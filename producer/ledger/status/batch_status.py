@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, Select, func, select
 from producer.ledger import store
 from producer.ledger import tally as counts
 from producer.ledger.retention import archives
+from producer.text.times import written
 from schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from schemas.ledger.tables import batch, tally, task
 from schemas.task.failures import FOLLOW_UP, UNTRIED, ErrorClass, TallyOutcome
@@ -29,11 +30,12 @@ _FINAL = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
 
 @dataclass(frozen=True, slots=True)
 class ArchivedBatch:
-    """A batch's archive: its time, its URI (empty if unknown), and whether the rows are purged."""
+    """A batch's archive: its time, its URI (empty if unknown), and whether and when rows went."""
 
     at: str
     uri: str
     purged: bool
+    purged_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,9 @@ def read(
 def _archived(row: Row[Any], newest_archive: archives.Archive | None) -> ArchivedBatch | None:
     if row.archived_at is None:
         return None
-    at = f"{row.archived_at.isoformat(timespec='seconds')}Z"
-    return ArchivedBatch(
-        at, newest_archive.uri if newest_archive else "", row.purged_at is not None
-    )
+    purged_at = None if row.purged_at is None else written(row.purged_at)
+    uri = newest_archive.uri if newest_archive else ""
+    return ArchivedBatch(written(row.archived_at), uri, purged_at is not None, purged_at)
 
 
 def _running(

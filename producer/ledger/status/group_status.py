@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from producer.ledger import guards, hooks, outbox
 from producer.ledger.dead_letters import replay_runs
 from producer.ledger.dead_letters.replay_runs import ReplayRun
+from producer.ledger.retention import archives
 from producer.ledger.status import agent_status, batch_status, releases
 from producer.ledger.status.agent_status import AgentStatus
 from producer.ledger.status.batch_status import BatchStatus
@@ -35,6 +36,7 @@ class GroupStatus:
     guards: tuple[Guard, ...] = ()
     replays: tuple[ReplayRun, ...] = ()  # stored, and not ended
     releases: tuple[ReleaseStatus, ...] = ()  # of its agents, the newest work first
+    archived: int = 0  # how many batches are archived, if none is shown
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -100,6 +102,7 @@ def read(
         raised,
         replays,
         of_releases,
+        0 if batches else archives.archived(connection, group),
     )
 
 

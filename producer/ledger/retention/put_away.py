@@ -1,0 +1,46 @@
+"""Says in words that a batch is archived or purged, since when, and how to read it.
+
+Tested by tests/unit/producer/cli/test_replay_put_away.py.
+"""
+
+import shlex
+from pathlib import PurePosixPath
+
+from sqlalchemy import Connection, select
+
+from producer.ledger.retention.archives import Archive, newest
+from producer.text.times import written
+from schemas.errors import UnsafeStateError
+from schemas.ledger.tables import batch
+from schemas.task.allowed_uris import uri_parts
+
+
+def put_away(connection: Connection, name: str) -> str:
+    """Return in words what became of a batch; empty if it is not archived, or does not exist."""
+    row = connection.execute(select(batch).where(batch.c.name == name)).one_or_none()
+    if row is None or row.archived_at is None:
+        return ""
+    state = f"was archived at {written(row.archived_at)}"
+    if row.purged_at is not None:
+        state = f"was purged at {written(row.purged_at)}"
+    elif row.purging_at is not None:
+        state = f"has been purged in part since {written(row.purging_at)}"
+    found = newest(connection, [row.id]).get(row.id)
+    where = "it has no archive" if found is None else f"its archive is {_reading(found)}"
+    return f"batch {row.name!r} {state}; {where}"
+
+
+def require_rows(connection: Connection, name: str) -> None:
+    """Raise UnsafeStateError if the rows of a batch are purged; it says where its archive lies."""
+    purged = select(batch.c.purged_at).where(batch.c.name == name)
+    if connection.execute(purged).scalar() is not None:
+        raise UnsafeStateError(f"nothing can be exported: {put_away(connection, name)}")
+
+
+def _reading(found: Archive) -> str:
+    """Return the address of an archive, with the command that reads it if it is near."""
+    parts = uri_parts(found.uri)
+    if parts.scheme != "file" or found.format != "jsonl":
+        return found.uri
+    folder = shlex.quote(str(PurePosixPath("/", *parts.segments)))
+    return f"{found.uri}; to read it: zcat {folder}/part-*.jsonl.gz"
