@@ -3,6 +3,7 @@
 The module knows arguments, environment, signals, exit codes and output.
 """
 
+import atexit
 import os
 import shutil
 import signal
@@ -11,27 +12,38 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import orjson
 
+from tests.integration.fork_server import Fork, ForkServer, Start
 from tests.invariants.evidence import Call
 
 ROOT = Path(__file__).parents[2]
 POLL_S, MAX_POLL_S = 0.05, 1.0
 PATIENCE_S = 240.0
+FORKS = sys.platform == "linux" and not os.environ.get("DOCLLM_TEST_LONG")
 
 
 class Program:
-    """A running `python -m ...`, whose output goes to two files."""
+    """A running `python -m ...`, or a fork that runs the same; its output goes to two files."""
 
     def __init__(
         self, arguments: Sequence[str], *, folder: Path, environ: Mapping[str, str], name: str
     ) -> None:
         self.name = name
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
+        self._process = self._started(arguments, folder, environ)
+        self.pid = self._process.pid
+
+    def _started(
+        self, arguments: Sequence[str], folder: Path, environ: Mapping[str, str]
+    ) -> Fork | subprocess.Popen[bytes]:
+        if FORKS and (server := fork_server()).fits(environ):
+            return server.start(Start(arguments, folder, environ, self._out, self._err))
         dies_with_parent = (
             [shutil.which("setpriv") or "setpriv", "--pdeathsig", "KILL", "--"]
             if sys.platform == "linux"
@@ -39,7 +51,7 @@ class Program:
         )
         with self._out.open("wb") as out, self._err.open("wb") as err:
             command = [*dies_with_parent, sys.executable, "-m", *arguments]
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 command,
                 cwd=folder,
                 env=dict(environ),
@@ -48,7 +60,6 @@ class Program:
                 stderr=err,
                 start_new_session=True,  # the tests' own terminal is none of a program's
             )
-        self.pid = self._process.pid
 
     @property
     def out(self) -> str:
@@ -165,6 +176,14 @@ def environment(**more: str) -> dict[str, str]:
         name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
     }
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more}
+
+
+@cache
+def fork_server() -> ForkServer:
+    """Return this process's fork server, which ends with it."""
+    server = ForkServer(environment())
+    atexit.register(server.close)
+    return server
 
 
 def pause(delay_s: float) -> None:
