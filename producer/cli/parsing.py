@@ -138,3 +138,27 @@ def nearest(word: str, names: Sequence[str]) -> str:
     if matches:
         return f"; did you mean {matches[0]}?"
     return f"; known are: {', '.join(names)}" if names else ""
+
+
+class Subparsers:
+    """The commands of a parser, or the actions of a command; each takes the `shared` options."""
+
+    def __init__(self, parsers: "argparse._SubParsersAction[Parser]", shared: Parser) -> None:
+        self._parsers = parsers
+        self._shared = shared
+
+    def add(self, name: str, text: str, more: str = "", *, description: str = "") -> Parser:
+        """Return the parser of a new command.
+
+        `text` is its line in the list. Its description is that line and `more`, if none is given.
+        """
+        described = description or f"{text[0].upper()}{text[1:]}. {more}".strip()
+        return self._parsers.add_parser(
+            name, parents=[self._shared], help=text, description=described
+        )
+
+    def add_group(self, name: str, text: str, description: str) -> "Subparsers":
+        """Return the actions of a new command that does nothing by itself."""
+        group = self._parsers.add_parser(name, help=text, description=description)
+        actions = group.add_subparsers(required=True, metavar="ACTION")
+        return Subparsers(actions, self._shared)

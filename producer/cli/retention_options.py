@@ -4,13 +4,22 @@ Tested by tests/unit/producer/cli/test_parser.py.
 """
 
 from producer.cli.arguments import named, per_second, tenant_name
-from producer.cli.parsing import Imported, Parser
+from producer.cli.parsing import Imported, Subparsers
 
+_DEAD_TRIM = (
+    "Delete the beginning of the topic of dead letters, up to the first letter of each partition "
+    "that is neither archived nor replayed."
+)
 KEPT = ("results", "dead", "rows", "nothing")
 
 
-def add_purge(parser: Parser) -> None:
-    """Add the options of `purge`."""
+def add_purge(commands: Subparsers) -> None:
+    """Add `purge`."""
+    parser = commands.add(
+        "purge",
+        "delete what is kept of archived batches",
+        "In small steps beside running agents; the same command goes on after it was stopped.",
+    )
     add = parser.add_argument
     add("--batch", type=named, metavar="NAME", help="this batch")
     add(
@@ -38,8 +47,13 @@ def add_purge(parser: Parser) -> None:
     parser.set_defaults(run=Imported("producer.cli.purge:purge"))
 
 
-def add_erase(parser: Parser) -> None:
-    """Add the options of `erase`."""
+def add_erase(commands: Subparsers) -> None:
+    """Add `erase`."""
+    parser = commands.add(
+        "erase",
+        "erase what is stored of a tenant or an id",
+        "For requests by law. Counts stay; open tasks are cancelled.",
+    )
     add = parser.add_argument
     add("--tenant", type=tenant_name, metavar="NAME", help="all tasks of this tenant")
     add("--id", type=named, metavar="ID", help="the tasks of this id, and what they ordered")
@@ -50,8 +64,13 @@ def add_erase(parser: Parser) -> None:
     parser.set_defaults(run=Imported("producer.cli.erase:erase"))
 
 
-def add_dead_trim(parser: Parser) -> None:
-    """Add the options of `dead trim`."""
+def add_dead_trim(actions: Subparsers) -> None:
+    """Add `trim` to the actions of `dead`."""
+    parser = actions.add(
+        "trim",
+        "delete letters from their topic that were archived or replayed",
+        description=_DEAD_TRIM,
+    )
     parser.add_argument("--dry-run", action="store_true", help="show it, delete nothing")
     parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
     parser.add_argument("--json", action="store_true", help="for scripts")

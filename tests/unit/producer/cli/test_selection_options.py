@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from producer.cli import selection_options
-from producer.cli.parser import add_selection
+from producer.cli.dead_options import add_selection
 from producer.ledger.dead_letters.selection import Selection
 from tests.unit.producer.ledger.dead_letters.test_selection import NOW
 

@@ -1,0 +1,140 @@
+"""The arguments of `dead` and `replay`, which select dead letters.
+
+It imports no library and no command.
+
+Tested by tests/unit/producer/cli/test_parser.py.
+"""
+
+from producer.cli.arguments import MAX_NUMBER, named, per_second, up_to
+from producer.cli.parsing import Imported, Parser, Subparsers
+from producer.cli.retention_options import add_dead_trim
+from producer.ledger.dead_letters.selection import DISPOSITIONS
+from producer.limits import CAP
+from schemas.task.hooks import HookEvent
+
+_DEAD = "Show dead letters and quarantined records, and why their tasks died."
+_DEAD_LIST = (
+    "Show groups of one error and disposition: how many, since when, at what cost, and an example."
+)
+_DEAD_SHOW = (
+    "Show everything about one task or record: state, attempts with error, call id and cost, "
+    "dead letter, input."
+)
+_DEAD_HOOKS = (
+    "Show the hooks that failed too often, and why. With --retry, agents run them again; their "
+    "tasks stay as they are."
+)
+
+
+def add_dead(commands: Subparsers) -> None:
+    """Add `dead` and its actions."""
+    actions = commands.add_group("dead", "show dead letters, and why their tasks died", _DEAD)
+    _add_list(actions)
+    _add_show(actions)
+    _add_hooks(actions)
+    add_dead_trim(actions)
+
+
+def _add_list(actions: Subparsers) -> None:
+    listed = actions.add(
+        "list", "show groups of one error, the largest first", description=_DEAD_LIST
+    )
+    add_selection(listed)
+    listed.add_argument("--json", action="store_true", help="as JSON, for scripts, with all groups")
+    listed.set_defaults(run=Imported("producer.cli.dead:list_groups"))
+
+
+def _add_show(actions: Subparsers) -> None:
+    shown = actions.add("show", "show everything about one task or record", description=_DEAD_SHOW)
+    shown.add_argument(
+        "id", type=named, metavar="ID", help="a task's id, or quarantine:N for a record"
+    )
+    shown.add_argument(
+        "--batch", type=named, metavar="NAME", help="the batch, if several have the id"
+    )
+    shown.add_argument(
+        "--json", action="store_true", help="as JSON, for scripts, with the whole input"
+    )
+    shown.set_defaults(run=Imported("producer.cli.dead:show"))
+
+
+def _add_hooks(actions: Subparsers) -> None:
+    hooks = actions.add(
+        "hooks", "show hooks that were given up, or have them run again", description=_DEAD_HOOKS
+    )
+    hooks.add_argument("--type", type=named, metavar="TYPE", help="only those of this type")
+    hooks.add_argument(
+        "--event", choices=[str(event) for event in HookEvent], help="only those of on_EVENT"
+    )
+    hooks.add_argument("--retry", action="store_true", help="run them again, five times at most")
+    hooks.add_argument("--json", action="store_true", help="as JSON, for scripts")
+    hooks.set_defaults(run=Imported("producer.cli.dead_hooks:given_up"))
+
+
+def add_replay(commands: Subparsers) -> None:
+    """Add `replay`."""
+    parser = commands.add(
+        "replay",
+        "try dead letters again",
+        "Agents apply a stored replay, even after this command ended.",
+    )
+    add = parser.add_argument
+    add_selection(parser)
+    add("--all", action="store_true", help="every dead letter of the group")
+    add(
+        "--cancelled",
+        action="store_true",
+        help="cancelled tasks instead; opens their batches again",
+    )
+    add("--dry-run", action="store_true", help="show counts and cost, change nothing")
+    add("--rate", type=per_second, metavar="N/s", help="replay at most N tasks a second")
+    add(
+        "--cap",
+        type=up_to(MAX_NUMBER),
+        metavar="N",
+        help=f"skip tasks that were replayed N times ({CAP})",
+    )
+    add("--yes", action="store_true", help="do not ask; needed without a terminal")
+    add("--resume", action="store_true", help="only follow unfinished replays")
+    add("--list", action="store_true", help="show the latest replays and how far they are")
+    add(
+        "--from-topic",
+        type=named,
+        nargs="?",
+        const=True,
+        metavar="TOPIC",
+        help="load dead letters back from a topic (<group>.dlq), for a lost ledger",
+    )
+    add("--force", action="store_true", help="for --from-topic: also load letters of this ledger")
+    add("--json", action="store_true", help="as JSON, for scripts")
+    parser.set_defaults(run=Imported("producer.cli.replay:replay"))
+
+
+def add_selection(parser: Parser) -> None:
+    """Add the options that select dead letters."""
+    add = parser.add_argument
+    add(
+        "--disposition",
+        action="append",
+        choices=DISPOSITIONS,
+        metavar="D",
+        help=f"why it died: {', '.join(DISPOSITIONS)}; may be repeated",
+    )
+    add(
+        "--fingerprint",
+        type=named,
+        metavar="HEX",
+        help="the error, as `dead list` shows it; its first 6 digits suffice",
+    )
+    add("--batch", type=named, metavar="NAME", help="tasks of this batch")
+    add("--type", type=named, metavar="TYPE", help="tasks of this type")
+    add("--tenant", type=named, metavar="NAME", help="tasks of this tenant")
+    add(
+        "--since",
+        type=named,
+        metavar="TIME",
+        help="died since then: 2h, '3d ago', 2026-01-31, 2026-01-31T08:00Z",
+    )
+    add("--until", type=named, metavar="TIME", help="died before then")
+    add("--id", type=named, metavar="ID", help="the task of this id, or the record quarantine:N")
+    add("--limit", type=up_to(MAX_NUMBER), metavar="N", help="only the first N")

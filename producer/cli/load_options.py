@@ -1,0 +1,121 @@
+"""The arguments of `load`. It imports no library and no command.
+
+Tested by tests/unit/producer/cli/test_parser.py.
+"""
+
+from pathlib import Path
+
+from producer.cli.arguments import (
+    MAX_NUMBER,
+    output_uri,
+    route_names,
+    tenant_name,
+    type_name,
+    up_to,
+    written,
+)
+from producer.cli.parsing import Imported, Parser, Subparsers
+from producer.limits import MAX_REJECTS
+from schemas.task.lanes import DEFAULT_PRIORITY
+
+
+def add_load(commands: Subparsers) -> None:
+    """Add `load`."""
+    parser = commands.add(
+        "load",
+        "load tasks from a file, stdin or documents",
+        "Loading the same input again loads what is missing.",
+    )
+    add = parser.add_argument
+    add(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="task lines of docllm or of the OpenAI batch API; '-' for stdin",
+    )
+    add("--batch", metavar="NAME", help="name of the batch (the file's base name)")
+    _add_documents(parser)
+    add("--limit", type=up_to(MAX_NUMBER), metavar="N", help="load only the first N")
+    add(
+        "--max-backlog",
+        type=up_to(MAX_NUMBER),
+        metavar="N",
+        help="wait while N or more tasks of the group are unfinished",
+    )
+    add("--strict", action="store_true", help="load nothing if a line is bad")
+    _add_defaults(parser)
+    add(
+        "--max-rejects",
+        type=up_to(MAX_NUMBER, least=0),
+        default=MAX_REJECTS,
+        metavar="N",
+        help=f"stop when more than N lines are bad ({MAX_REJECTS:,}; 0: never)",
+    )
+    add("--dry-run", action="store_true", help="check and estimate, load nothing")
+    add("--json", action="store_true", help="as JSON, for scripts")
+    parser.set_defaults(run=Imported("producer.cli.load:load"))
+
+
+def _add_documents(parser: Parser) -> None:
+    """Add what makes tasks of documents."""
+    add = parser.add_argument
+    add(
+        "--documents",
+        metavar="DIR|URI",
+        help="one task per document of a folder, glob or s3:// URI",
+    )
+    add(
+        "--prompt",
+        type=written,
+        metavar="TEXT",
+        help="for --documents: the prompt; {document} is the text",
+    )
+    add("--model", type=written, help="for --documents: the model")
+    add(
+        "--type",
+        type=type_name,
+        help="for --documents: the type, such as map-reduce",
+    )
+    add("--schema", type=Path, metavar="FILE", help="for --documents: JSON Schema of the answer")
+    add(
+        "--by-uri",
+        action="store_true",
+        help="for --documents: let the agent read every document",
+    )
+
+
+def _add_defaults(parser: Parser) -> None:
+    """Add what tasks may be, and what they are where their lines say nothing."""
+    add = parser.add_argument
+    add(
+        "--allow-type",
+        action="append",
+        default=[],
+        type=type_name,
+        metavar="TYPE",
+        help="accept this type, which only your agents know; may be repeated",
+    )
+    add(
+        "--routes-allowed",
+        type=route_names,
+        metavar="A,B",
+        help="routes that tasks may take, unless their lines say so",
+    )
+    add(
+        "--tenant",
+        type=tenant_name,
+        metavar="NAME",
+        help="tenant of lines that name none (default)",
+    )
+    add(
+        "--priority",
+        type=up_to(9, least=0),
+        metavar="0-9",
+        help=f"priority of lines that name none ({DEFAULT_PRIORITY})",
+    )
+    add(
+        "--output-uri",
+        type=output_uri,
+        metavar="URI",
+        help="where results go, such as s3://BUCKET/FOLDER/",
+    )
