@@ -168,7 +168,7 @@ class Admission:
     def reserve_call(self, delivery: Delivery) -> bool:
         """Reserve the first call of a delivery within the limits of its account, tenant and type.
 
-        Return whether it may be claimed. `release_calls` gives back what was not used.
+        Return whether it may be claimed. Give back what was not used by `release_calls`.
         """
         if self._types.full(delivery):
             return False

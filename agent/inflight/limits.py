@@ -7,20 +7,24 @@ from dataclasses import dataclass
 class InFlightLimits:
     """The limits of one agent. A simulation makes them small, so that its runs reach them.
 
-    Partitions: span: offsets from the watermark to the newest record, at which the partition is
-    paused. A crash repeats these records. resume_span: offsets of a paused partition's span, below
-    which it is read again. finished_share: least share of finished records in a wide span at which
-    its blocking task is relieved. stuck_share: the same for a blocking task that waits for long:
-    other tasks came and went meanwhile.
+    Partitions:
+        span: offsets from the watermark to the newest record at which a partition is paused. A
+            crash repeats these records.
+        resume_span: offsets below which a paused partition is read again.
+        finished_share: share of finished records in a wide span from which on the task that blocks
+            the span is relieved.
+        stuck_share: the same for a blocking task that waits for long.
 
-    Deliveries in memory: bodies_bytes: bytes of bodies and rejected records, at which all topics
-    are paused. ready: number of waiting deliveries (for a question or a claim) at which a lane is
-    paused; it resumes at half that number. At least two for each slot. ready_normal: the same for
-    the normal lane. It is larger than 10,000, the number after which a tenant's tasks go to the
-    bulk lane, so that the agent reads as far as other tenants' tasks. shelved: deliveries of
-    shelved routes at which the lanes are paused, and unfinished ones at which the topic of a tier
-    is paused. rejected: rejected records above which all topics are paused. kept_answers: most
-    answers of fenced settlements that are kept for their tasks' next claim.
+    Deliveries in memory:
+        bodies_bytes: bytes of bodies and rejected records at which all topics are paused.
+        ready: deliveries that wait for a question or a claim at which a lane is paused, at least
+            two for each slot. Half of them resume it.
+        ready_normal: the same for the normal lane. It exceeds 10,000, the number after which a
+            tenant's tasks go to the bulk lane, so that other tenants' tasks are read.
+        shelved: deliveries of shelved routes at which the lanes are paused, and unfinished
+            deliveries at which the topic of a tier is paused.
+        rejected: rejected records above which all topics are paused.
+        kept_answers: most answers of fenced settlements that are kept for their tasks' next claim.
 
     Closed routes:
         shelve_after_s: time after which a full agent shelves a closed route.

@@ -143,7 +143,8 @@ def write(connection: Connection, changes: Iterable[TallyChange]) -> None:
 def counts(where: Where) -> Subquery:
     """Return the counts that meet the conditions, with the columns of `tally_sum`.
 
-    `entered` has the positive deltas only. `newest_at` is NULL in rows with a negative delta.
+    The column `entered` has the positive deltas only. Rows with a negative delta have NULL as
+    `newest_at`.
     """
     return _with_tail(tally_sum, _RAW_COUNTS, where)
 
