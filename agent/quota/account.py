@@ -173,12 +173,20 @@ class AccountBuckets:
         if day != self._day:
             self._day, self._used, self._base = day, 0, 0
         self._used = max(0, self._used - request.refund.requests)
-        # What agents were told is too high once others have given something back.
-        told_today = request.told_today if self._learns else None
-        # Running calls are granted calls, which only the agents' own records leave out.
-        for told, running in ((request.used_today, request.running), (told_today, 0)):
-            if told is not None and told.day == day and told.calls + running > self._used:
-                self._used, self._base = told.calls + running, told.calls
+        # When all agents return at once, each tells what its share granted. An agent that returns
+        # later tells what the agents' own records leave out, because the others told of the rest.
+        if self._learns:
+            # What agents were told is too high once others have given something back.
+            self._note_told(request.told_today)
+            self._used += request.uncounted
+        else:
+            # Running calls are granted calls, which only the agents' own records leave out.
+            self._used += request.unrecorded
+            self._note_told(request.used_today, max(request.running, request.unrecorded))
+
+    def _note_told(self, told: DayCount | None, more: int = 0) -> None:
+        if told is not None and told.day == self._day and told.calls + more > self._used:
+            self._used, self._base = told.calls + more, told.calls
 
     def _note_waiting(self, agent: str, waiting: tuple[WaitingCall, ...]) -> None:
         self._waiting_at_ms.pop(agent, None)

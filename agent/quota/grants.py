@@ -63,9 +63,10 @@ class QuotaRequest:
     now, `in_hand` the grants that it has not used, and `ends` is how many calls will probably end
     before the next request: their seats can be reused immediately. `refund`, `refused` (calls) and
     `retry_after_s` (the longest) are about the time since the last answered request. `remaining` is
-    the lowest share of a limit that the provider said is left. For a store that has lost its
-    memory, `used_today` counts ended calls of the whole group, and `told_today` is the count that
-    the store or the agent's share answered.
+    the lowest share of a limit that the provider said is left. `uncounted` is how many calls the
+    agent's share granted while the store was away, `unrecorded` those of them that `used_today` may
+    leave out. For a store that has lost its memory, `used_today` counts ended calls of the whole
+    group, and `told_today` is the count that the store answered last.
     """
 
     key: str
@@ -79,6 +80,8 @@ class QuotaRequest:
     refused: int = 0
     retry_after_s: float = 0.0
     remaining: float | None = None
+    uncounted: int = 0
+    unrecorded: int = 0
     used_today: DayCount | None = None
     told_today: DayCount | None = None
 

@@ -47,11 +47,15 @@ class AgentQuota:
         self.accepted_share = 1.0
         self.agents = 1
         self.binding = ""
-        self.used_today: DayCount | None = None
-        self._told_today: DayCount | None = None  # by the store or the share
+        self._used_today: DayCount | None = None
+        self._told_today: DayCount | None = None  # by the store
         self._waiting: dict[Hashable, tuple[WaitingCall, ...]] = {}
         self._grants: deque[_Grant] = deque()
         self._granted_by_share: deque[_Grant] = deque()  # recently
+        # Calls that the share granted and the store does not know of, and those of them that the
+        # group's records of the day may leave out. They are reported once the store has answered.
+        self._uncounted = self._unrecorded = 0
+        self._is_store_back = False
         self._seats, self._seats_until_s = 0, 0.0
         self._paused_until_s = 0.0
         self._requests = self._tokens_in = self._tokens_out = 0  # to be given back
@@ -171,7 +175,8 @@ class AgentQuota:
     @property
     def _is_busy(self) -> bool:
         owes = self._requests or self._tokens_in or self._tokens_out or self._refused
-        return bool(self._waiting or self._grants or self.running or owes)
+        busy = self._waiting or self._grants or self.running
+        return bool(busy or owes or (self._uncounted and self._is_store_back))
 
     def next_request(self, now_s: float) -> QuotaRequest:
         """Return the next request.
@@ -193,7 +198,9 @@ class AgentQuota:
             refused=self._refused,
             retry_after_s=self._retry_after_s,
             remaining=self._remaining,
-            used_today=self.used_today,
+            uncounted=self._uncounted if self._is_store_back else 0,
+            unrecorded=self._unrecorded if self._is_store_back else 0,
+            used_today=self._used_today,
             told_today=self._told_today,
         )
         # The store may lease the seats of calls that do not run now to others before this agent
@@ -201,6 +208,8 @@ class AgentQuota:
         self._seats = min(self._seats, self.running)
         self._requests = self._tokens_in = self._tokens_out = 0
         self._refused, self._retry_after_s, self._remaining = 0, 0.0, None
+        if self._is_store_back:
+            self._uncounted = self._unrecorded = 0
         self._ended, self._ended_last_request = 0, self._ended
         self._is_idle_known = not self._is_busy
         return request
@@ -217,8 +226,12 @@ class AgentQuota:
         """Apply the answer to a request that was first sent at `sent_at_s`.
 
         Recent grants of the share are reported to the store, which may have granted the same
-        amounts to other agents. Older grants are not: those amounts would have gone unused.
+        amounts to other agents. Older grants count for the day alone: what they took of the other
+        limits would have gone unused.
         """
+        if by_share and self.limits.rpd is not None:
+            self._add_uncounted(sum(answer.granted) - request.refund.requests)
+        self._is_store_back = not by_share
         for call, granted in zip(request.waiting, answer.granted, strict=True):
             if granted and self._has_rates:
                 self._grants.append(_Grant(sent_at_s + GRANT_LIVES_S, call.charge))
@@ -230,6 +243,7 @@ class AgentQuota:
             grant = self._granted_by_share.popleft()
             if grant.until_s > now_s:
                 self._give_back(grant.charge, requests=1, sign=-1)
+                self._add_uncounted(-1)
         self._seats, self._seats_until_s = answer.seats or 0, sent_at_s + SEATS_LIVE_S
         self._paused_until_s = now_s + answer.paused_s
         self.accepted_share, self.agents, self.binding = (
@@ -237,19 +251,18 @@ class AgentQuota:
             answer.agents,
             answer.binding,
         )
-        self._note_today(answer.today, request.told_today)
+        if not by_share:
+            self._told_today = answer.today
         self._give_back_old(now_s)
 
-    def _note_today(self, today: DayCount | None, reported: DayCount | None) -> None:
-        """Note the day's count. A count that the request did not report is kept if it is higher.
+    def note_used(self, today: DayCount) -> None:
+        """Note how many calls the group's own records show for the day: those that have ended."""
+        self._used_today = today
+        self._unrecorded = min(self._unrecorded, self.running)
 
-        A request that was open while the share was used does not report the share's count.
-        """
-        told = self._told_today
-        if today is None:
-            return
-        if told is None or told == reported or (today.day, today.calls) > (told.day, told.calls):
-            self._told_today = today
+    def _add_uncounted(self, calls: int) -> None:
+        self._uncounted = max(0, self._uncounted + calls)
+        self._unrecorded = max(0, self._unrecorded + calls)
 
     def _uncovered(self) -> Iterator[WaitingCall]:
         """Yield the waiting calls that no grant in hand covers, taking users in turn."""

@@ -30,7 +30,9 @@
 --       20 ends          calls that probably end before the next request
 --       21 told_day      of the next
 --       22 told          calls of that day by the last answer; -1 unknown
---       23 and so on     tokens_in, tokens_out of each waiting call
+--       23 uncounted     calls that the agent granted itself while Redis was away
+--       24 unrecorded    of them, those that 11 may leave out
+--       25 and so on     tokens_in, tokens_out of each waiting call
 --
 -- result 1 granted       how many of the waiting calls, from the first
 --        2 seats
@@ -52,7 +54,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local agent, sequence, running = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused, remaining = tonumber(ARGV[7]), tonumber(ARGV[9])
 local in_hand, ends = tonumber(ARGV[19]), tonumber(ARGV[20])
-local waiting = math.floor((#ARGV - 22) / 2)
+local waiting = math.floor((#ARGV - 24) / 2)
 
 local state = redis.call('HMGET', KEYS[1], 'at', 'clock', 'scale', 'cut', 'pause', 'day', 'used',
                          'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm', 'learn')
@@ -140,10 +142,19 @@ local function count_day()
   local today = math.floor(now / 86400000)
   if today ~= day then day, used = today, 0 end
   used = math.max(0, used - ARGV[4])
-  -- The agents' own records leave running calls out.
-  if tonumber(ARGV[10]) == day then used = math.max(used, tonumber(ARGV[11]) + running) end
-  -- What agents were told is too high once others have given something back.
-  if clock < learn and tonumber(ARGV[21]) == day then used = math.max(used, tonumber(ARGV[22])) end
+  -- When all agents return at once, each tells what it granted itself. An agent that returns later
+  -- tells what the agents' own records leave out, because the others told of the rest.
+  if clock < learn then
+    -- What agents were told is too high once others have given something back.
+    if tonumber(ARGV[21]) == day then used = math.max(used, tonumber(ARGV[22])) end
+    used = used + ARGV[23]
+  else
+    -- The agents' own records leave running calls out.
+    used = used + ARGV[24]
+    if tonumber(ARGV[10]) == day then
+      used = math.max(used, ARGV[11] + math.max(running, tonumber(ARGV[24])))
+    end
+  end
 end
 
 -- Returns seats, held and claim of this agent. `held` and `claim` are then those of the others.
@@ -184,7 +195,7 @@ local function grant(seats, waiting_agents)
   local first, usable = {}, seats - running - in_hand + ends
   for name, bucket in pairs(buckets) do first[name] = bucket end
   for call = 0, waiting - 1 do
-    local cost = charges(1, tonumber(ARGV[23 + 2 * call]), tonumber(ARGV[24 + 2 * call]))
+    local cost = charges(1, tonumber(ARGV[25 + 2 * call]), tonumber(ARGV[26 + 2 * call]))
     binding = stops(cost, first, waiting_agents, call == 0)
     if in_flight > 0 and call >= usable then binding = 'in_flight' end
     if binding ~= '' or pause > clock then return call end

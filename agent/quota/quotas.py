@@ -153,7 +153,7 @@ class Quotas:
         """Note how many calls the group's own records show for the account's day."""
         quota = self._quota(self._of_route(route))
         if quota is not None:
-            quota.used_today = today
+            quota.note_used(today)
 
     # ---- for the exchange with the grant store
 

@@ -54,6 +54,7 @@ def _arguments(request: QuotaRequest) -> Iterator[int | float]:
     yield KEEP_S
     yield from (request.in_hand, request.ends)
     yield from _day(request.told_today)
+    yield from (request.uncounted, request.unrecorded)
     for call in request.waiting:
         yield from (call.charge.tokens_in, call.charge.tokens_out)
 

@@ -92,11 +92,14 @@ class QuotaSync:
             self._failed(error)
             return
         self._redis.answered()
+        returns = self._uses_share
         self._failures, self._uses_share = 0, False
         for (quota, (request, sent_at_s)), answer in zip(sent, answers, strict=True):
             del self._open[quota]
             quota.apply_answer(request, answer, sent_at_s, self._clock.now_s())
         self._wake_if_room(quota for quota, _ in sent)
+        if returns:  # the answered requests are old; the next ones tell what the share granted
+            await self.sync(store)
 
     async def keep_to_share(self) -> None:
         """Exchange once with the share, if the share is in use."""

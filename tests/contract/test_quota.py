@@ -300,9 +300,10 @@ async def test_a_day_has_its_calls(meeting: Meeting) -> None:
     assert sum((await meeting.say("a", limits, 7)).granted) == 7
     assert sum((await meeting.say("a", limits, 7, refund=Refund(requests=2))).granted) == 5
     meeting.flush()
-    await meeting.say("b", limits, used_today=DayCount(day=today, calls=8))
+    recorded = DayCount(day=today, calls=8)
+    await meeting.say("b", limits, used_today=recorded)
     meeting.wait(1_000)
-    answer = await meeting.say("b", limits, 7)
+    answer = await meeting.say("b", limits, 7, used_today=recorded)
     assert (sum(answer.granted), answer.binding) == (2, "rpd")
 
     meeting.wait(DAY_MS)
@@ -360,6 +361,26 @@ async def test_a_day_survives_a_store_that_forgets_it(meeting: Meeting) -> None:
         "b", limits, 9, refund=Refund(requests=1), told_today=replace(told, calls=10)
     )
     assert sum(back.granted) == 1
+
+
+async def test_calls_of_the_shares_count_once(meeting: Meeting) -> None:
+    """When agents return together, each tells its own calls, and the records hold some of them.
+
+    An agent that returns later tells what the records leave out.
+    """
+    limits, today = QuotaLimits(rpd=100), START_MS // DAY_MS
+    await meeting.say("a", limits)
+    meeting.wait(1_000)
+    assert sum((await meeting.say("a", limits, 10)).granted) == 10
+    meeting.wait(10_000)
+    recorded = DayCount(day=today, calls=35)
+
+    for agent in ("a", "b"):
+        await meeting.say(agent, limits, uncounted=20, unrecorded=5, used_today=recorded)
+    meeting.wait(1_000)
+    answer = await meeting.say("c", limits, uncounted=30, unrecorded=7, used_today=recorded)
+
+    assert answer.today == DayCount(day=today, calls=10 + 2 * 20 + 7)
 
 
 async def test_a_store_that_forgot_begins_empty(meeting: Meeting) -> None:
@@ -454,6 +475,8 @@ def drawn(rng: random.Random, sequence: int) -> QuotaRequest:
         remaining=rng.choice([None, 0.2, 0.8]),
         used_today=_draw_day(rng),
         told_today=_draw_day(rng),
+        uncounted=draw(9),
+        unrecorded=draw(5),
     )
 
 

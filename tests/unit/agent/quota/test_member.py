@@ -204,18 +204,27 @@ def test_the_calls_of_the_day_are_told_back() -> None:
     assert exchange(one, 0, 0.5).told_today == today
 
 
-def test_an_older_request_does_not_hide_the_count_of_the_share() -> None:
-    """The store answers first what it was asked before the share granted calls."""
-    one, today = member(LIMITS, charge(100)), DayCount(day=20_000, calls=7)
-    of_share, of_store = replace(today, calls=9), replace(today, calls=8)
-    exchange(one, 0, 0.0, replace(ANSWER, today=today))
-    left_open = one.next_request(0.5)
-    exchange(one, 0, 1.0, replace(ANSWER, today=of_share))
+def test_what_the_share_granted_is_counted_for_the_day_once() -> None:
+    """Of these calls, the group's records leave out at most those that run.
 
-    one.apply_answer(left_open, replace(ANSWER, granted=(False,), today=of_store), 0.5, 1.5)
+    Of the first grants, one is not used.
+    """
+    one = member(QuotaLimits(rpd=100), *[charge(1)] * 9)
+    for now_s in (0.0, 10.0):
+        request = one.next_request(now_s)
+        granted = (True,) * 4 + (False,) * (len(request.waiting) - 4)
+        one.apply_answer(request, replace(ANSWER, granted=granted), now_s, now_s, by_share=True)
+        assert all(one.take(charge(1), now_s) for _ in range(4 if now_s else 3))
+        assert (request.uncounted, request.unrecorded) == (0, 0)
+    for _ in range(5):
+        one.note_ended(charge(1), charge(1))
+    one.note_used(DayCount(day=1, calls=5))
 
-    assert exchange(one, 0, 2.0, replace(ANSWER, today=of_store)).told_today == of_share
-    assert one.next_request(2.5).told_today == of_store
+    exchange(one, 0, 20.0)
+    request = exchange(one, 0, 20.5)
+
+    assert (request.uncounted, request.unrecorded) == (7, 2)
+    assert one.next_request(21.0).uncounted == 0
 
 
 def test_an_end_is_told_once() -> None:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.quota.grants import Charge, QuotaAnswer, QuotaRequest, WaitingCall
+from agent.quota.grants import Charge, DayCount, QuotaAnswer, QuotaRequest, WaitingCall
 from agent.quota.quotas import Quotas
 from agent.quota.share import ShareGrantStore
 from agent.quota.sync import QuotaSync
 from schemas.settings.quota import QuotaLimits
 from tests.contract.memory_quota import MemoryQuotaServer
-from tests.support.quota_fleet import STEP_S, CountingProvider, Fleet, MovedClock
+from tests.support.quota_fleet import ROUTE, STEP_S, CountingProvider, Fleet, MovedClock
 
 RPM = QuotaLimits(rpm=600)
 TPM = QuotaLimits(tpm=600_000)
@@ -150,6 +150,29 @@ def test_without_redis_agents_keep_to_their_shares(caplog: pytest.LogCaptureFixt
     assert some.provider.calls(100.0, 150.0) >= GOAL * 500
     assert some.provider.fullest_minute() <= BOUND * 600
     assert len([line for line in caplog.messages if "Redis" in line]) == 2 * 8
+
+
+def test_the_calls_of_a_day_hold_through_an_outage() -> None:
+    """Redis away for 20 s; all the time, agents read at different times which calls have ended."""
+    clock = MovedClock()
+    limits = QuotaLimits(rpm=600, rpd=500)
+    server = MemoryQuotaServer(clock.utc_s)
+    some = Fleet(
+        agents=8,
+        limits=limits,
+        store_of=lambda number: server.store(f"agent {number}"),
+        clock=clock,
+        call_s=10.0,
+    )
+    for second in range(1, 100):
+        server.away = 15 <= second < 35
+        some.drive(float(second))
+        ended = DayCount(day=1, calls=sum(agent.done for agent in some.agents))
+        for number, agent in enumerate(some.agents):
+            if second % 16 == 2 * number:
+                agent.quotas.note_used(ROUTE, ended)
+
+    assert len(some.provider.begun) == 500
 
 
 def test_a_store_that_forgets_costs_little() -> None:
