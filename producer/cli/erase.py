@@ -103,6 +103,9 @@ def _limits(erased: Erased, archives: list[str], group: str) -> Iterator[str]:
         "  records on topics: agents trim tasks that are done within minutes; dead letters: "
         f"python -m producer dead trim --group {group}"
     )
-    yield "  for two days: names of locks, reports of agents that have ended"
+    yield (
+        "  for a day after their last use: locks that its tasks named without the tenant or id; "
+        "for seconds: reports of agents that run"
+    )
     yield "  the audit and the list of replays, if a person named the tenant or id to a replay"
     yield "  backups and binary logs of the database, logs, the LLM's provider"

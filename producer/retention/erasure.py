@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from producer.ledger.batch_ids import id_range
-from producer.ledger.retention import erasures
+from producer.ledger.retention import erased_names, erasures
 from producer.ledger.retention.erasures import Erased, Subject
 from producer.retention.pages import Pages
 from schemas.ledger.transactions import Transactions
@@ -43,7 +43,8 @@ class Erasure:
     async def run(self, batches: Mapping[int, str], *, actor: str, tasks: int) -> Erased:
         """Erase the subject's data in these batches and in the quarantine; return what was there.
 
-        Tasks that run are waited for, a minute at most. Reasons of the batches' guards go too.
+        Tasks that run are waited for, a minute at most. Reasons of the batches' guards go too,
+        and names of locks and reports of ended agents that have the tenant or id.
         """
         write = self._transactions.write
         await write(erasures.audit, self._group, actor, self._subject, tasks)
@@ -60,6 +61,8 @@ class Erasure:
             await self._tasks(batches)  # what they ordered before they ended
         self._erased.running = sorted(set(self._erased.running))
         await write(erasures.erase_reasons, list(batches))
+        await write(erased_names.erase_locks, self._group, self._subject)
+        await write(erased_names.erase_reports, self._group, self._subject)
         return self._erased
 
     async def _tasks(self, batches: Mapping[int, str]) -> None:

@@ -15,6 +15,7 @@ from producer.ledger.status import group_sums
 from producer.relay import record_builder
 from producer.retention.erasure import CHECK_EVERY_S, WAIT_S, Erasure
 from schemas.ledger import tables
+from schemas.ledger.sql import utc_now
 from schemas.task.codec import POINTER
 from schemas.task.output_pointer import OutputPointer
 from schemas.task.states import Status
@@ -225,3 +226,35 @@ async def test_a_task_leads_to_those_that_still_run(ledger_db: LedgerDatabase) -
     ledger_db.settle(row, owner, SUCCEEDED)
 
     assert (await erased(ledger_db, Subject(key=MARK), HandClock())).tasks == 2
+
+
+@pytest.mark.parametrize("subject", [TENANT, Subject(key=MARK)], ids=["tenant", "id"])
+async def test_locks_and_reports_that_name_the_subject_go(
+    ledger_db: LedgerDatabase, subject: Subject
+) -> None:
+    """Those that a running attempt uses stay, and so do those of others."""
+    runs = load(ledger_db, "runs", "someone")
+    ledger_db.set(tables.task, runs, status=int(Status.PROCESSING), owner=7)
+    for name, task_id, owner in (
+        (f"by {MARK}", 0, 0),
+        (f"ended {MARK}", runs, 6),
+        (f"held {MARK}", runs, 7),
+        ("other%", 0, 0),
+    ):
+        row = {"group_name": GROUP, "name": name, "task_id": task_id, "owner": owner}
+        for table in (tables.resource_lock, tables.lock_wait):
+            if table is tables.resource_lock or "by" not in name:
+                ledger_db.run(lambda c, t=table, r=row: c.execute(insert(t).values(**r)))  # type: ignore[misc]
+    said = orjson.dumps({"oldest": f"task {MARK} of batch b"}).decode()
+    ended, runs_on = (ledger_db.agent().agent_id for _ in range(2))
+    for agent_id in (ended, runs_on):
+        ledger_db.set(tables.agent, agent_id, report=said, notice=MARK)
+    ledger_db.set(tables.agent, ended, stopped_at=utc_now())
+
+    await erased(ledger_db, subject, HandClock())
+
+    left = {row.name for row in ledger_db.rows(tables.resource_lock)}
+    assert left == {f"held {MARK}", "other%"}
+    assert {row.name for row in ledger_db.rows(tables.lock_wait)} == left
+    reports = {row.id: (row.report, row.notice) for row in ledger_db.rows(tables.agent)}
+    assert reports == {ended: (None, ""), runs_on: (said, MARK)}
