@@ -261,8 +261,8 @@ class Agent:
             return False
         for source in self._all_sources:
             await source.commit()
-            rest = await source.at_rest()
-            if not rest.joined or rest.lag:
+            at_rest = await source.at_rest()
+            if not at_rest.joined or at_rest.lag:
                 self._claimer.ask_about_all()
                 return False
         return not await self._group_work.open_tasks()

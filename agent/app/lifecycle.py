@@ -95,12 +95,12 @@ async def built(
             duties=_duties(parts, opened, progress, ids),
             rereading=_rereading(load, reread, rehearsal=rehearsal),
         )
-        made = agent(chosen)
+        built_agent = agent(chosen)
         _serve(parts, opened, instruments, closing, number)
         # An agent that cannot be built, as with a broken handler, must not look alive.
         await opened.heartbeat.register()
         opened.beating.start()
-        yield made, progress
+        yield built_agent, progress
 
 
 async def _known_topics(parts: Parts) -> TopicIds:
@@ -248,9 +248,9 @@ def _rehearsed(config: Config) -> Config:
 @asynccontextmanager
 async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
     """Build a reaper that runs no tasks."""
-    known = await parts.family.require()
-    locks, beats, child = agent_locks(parts), beat_database(parts), ChildExecutor()
-    heartbeat = make_heartbeat(parts, beats, str, locks, REAPER)
+    stored_ids = await parts.family.require()
+    locks, beat_db, child = agent_locks(parts), beat_database(parts), ChildExecutor()
+    heartbeat = make_heartbeat(parts, beat_db, str, locks, REAPER)
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)
     relay, retaining = make_relay(parts), ThreadExecutor("retention")
@@ -266,7 +266,7 @@ async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
         partitions=(),
     )
     beating.start()
-    ids = TopicIds(family=parts.family, clock=parts.clock, stored=known)
+    ids = TopicIds(family=parts.family, clock=parts.clock, stored=stored_ids)
     try:
         yield Reaper(
             duties=(
@@ -280,7 +280,7 @@ async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
     finally:
         child.close()
         retaining.close()
-        beats.close()
+        beat_db.close()
 
 
 def describe(parts: Parts) -> str:

@@ -111,10 +111,13 @@ class LiveSettings:
         most_s = self.claim_s - DEADLINE_MARGIN_S
         limits = {
             "llm.timeout_s": config.llm.timeout_s,
-            **{f"routes.{name}.timeout_s": each.timeout_s for name, each in config.routes.items()},
             **{
-                f"types.{name}.time_limit_s": each.time_limit_s
-                for name, each in config.types.items()
+                f"routes.{name}.timeout_s": settings.timeout_s
+                for name, settings in config.routes.items()
+            },
+            **{
+                f"types.{name}.time_limit_s": settings.time_limit_s
+                for name, settings in config.types.items()
             },
         }
         return [

@@ -295,7 +295,7 @@ class TopicFamily:
 
         It names the partitions that are there, because `apply` would add some otherwise.
         """
-        fewest = min(each.partitions for each in states.values())
+        fewest = min(state.partitions for state in states.values())
         return f"python -m producer topics apply --partitions {fewest} --group {self._topics.group}"
 
     async def lane_advice(self) -> list[str]:

@@ -88,13 +88,13 @@ class Parser(argparse.ArgumentParser):
                 yield word
 
     def _refuse_unknown(self, words: Iterable[str]) -> None:
-        known = self._option_string_actions
+        options = self._option_string_actions
         for word in words:
             name = word.partition("=")[0]
             if name in self.not_options:
                 self.error(f"unknown option {name}; {self.not_options[name]}")
-            if name not in known:
-                names = [each for each in known if each.startswith("--")]
+            if name not in options:
+                names = [option for option in options if option.startswith("--")]
                 self.error(f"unknown option {name}{nearest(name, names)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

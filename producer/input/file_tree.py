@@ -191,21 +191,22 @@ def matches_pattern(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     positions = _skip_empty_depths({0}, pattern)
     for part in parts:
         matched = {
-            place
-            for place in positions
-            if place < len(pattern) and _part_matches(part, pattern[place])
+            position
+            for position in positions
+            if position < len(pattern) and _part_matches(part, pattern[position])
         }
         positions = _skip_empty_depths(
-            {place if pattern[place] == _ANY_DEPTH else place + 1 for place in matched}, pattern
+            {position if pattern[position] == _ANY_DEPTH else position + 1 for position in matched},
+            pattern,
         )
     return len(pattern) in positions
 
 
 def _skip_empty_depths(positions: set[int], pattern: tuple[str, ...]) -> set[int]:
     """Return these positions, and those behind a `**` that stands for no folder."""
-    for place, part in enumerate(pattern):
-        if place in positions and part == _ANY_DEPTH:
-            positions.add(place + 1)
+    for position, part in enumerate(pattern):
+        if position in positions and part == _ANY_DEPTH:
+            positions.add(position + 1)
     return positions
 
 

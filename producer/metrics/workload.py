@@ -78,9 +78,9 @@ def workload(reading: Reading, *, slots: int, accounts: ProviderAccounts) -> Wor
     """
     status, sums = reading.snapshot.status, reading.snapshot.sums
     reports = [agent.report for agent in status.agents if agent.works and agent.report is not None]
-    facts = [each for report in reports for each in report.routes]
-    open_routes = {each.name for each in facts if not is_closed(each)}
-    routes = {each.name for each in facts}
+    facts = [route for report in reports for route in report.routes]
+    open_routes = {route.name for route in facts if not is_closed(route)}
+    routes = {route.name for route in facts}
     inbox = reading.backlogs.get("inbox")
     retrying = sum(batch.counts["retrying"] for batch in status.batches)
     succeeded = sum(count for key, count in sums.attempts.items() if key[1] == "succeeded")

@@ -66,11 +66,11 @@ def result(run: ReplayRun) -> str:
         run.counts.get(state, 0)
         for state in (ItemState.REPLAYED, ItemState.SKIPPED, ItemState.UNREAD)
     )
-    one = replayed == 1
+    is_one = replayed == 1
     if _only_records(run.request):
-        parts = ["1 is a task now" if one else f"{replayed} are tasks now"]
+        parts = ["1 is a task now" if is_one else f"{replayed} are tasks now"]
     else:
-        parts = ["1 waits again" if one else f"{replayed} wait again"]
+        parts = ["1 waits again" if is_one else f"{replayed} wait again"]
     if skipped:
         parts.append(f"{skipped} passed over: changed meanwhile, or their batch is cancelled")
     if unread:
@@ -105,9 +105,9 @@ def report_lines(report: ReplayReport, unread: Sequence[tuple[int, str]]) -> Ite
 
 def run_line(run: ReplayRun) -> str:
     """Return a run on one line: its time, its actor, its selection and its counts."""
-    who = f"replay {run.id}  {written(run.created_at)}  {shown(run.actor, 191)}"
+    head = f"replay {run.id}  {written(run.created_at)}  {shown(run.actor, 191)}"
     return (
-        f"{who}  {shown(str(run.request.selection))}: {result(run)} of {run.total}; {_state(run)}"
+        f"{head}  {shown(str(run.request.selection))}: {result(run)} of {run.total}; {_state(run)}"
     )
 
 

@@ -121,7 +121,9 @@ class JsonFormatter(logging.Formatter):
 
 def logs_json() -> bool:
     """Return whether the log of this process consists of JSON objects."""
-    return any(isinstance(each.formatter, JsonFormatter) for each in logging.getLogger().handlers)
+    return any(
+        isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers
+    )
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):

@@ -115,15 +115,15 @@ def encode_each(
     headers = encode(first)
     position = [name for name, _ in headers].index("docllm-task")
     for task_id, fence, tenant in tasks:
-        each = [
+        task_headers = [
             *headers[:position],
             ("docllm-task", b"%d" % task_id),
             ("docllm-fence", b"%d" % fence),
             *headers[position + 2 :],
         ]
         if tenant:
-            each.append((_TENANT_HEADER, text(tenant, _MAX_TENANT_BYTES)))
-        yield each
+            task_headers.append((_TENANT_HEADER, text(tenant, _MAX_TENANT_BYTES)))
+        yield task_headers
 
 
 def decode(headers: RawHeaders | None) -> Publication:

@@ -50,9 +50,9 @@ def decoded(body: bytes, data: bytes) -> Message:
         read = orjson.loads(body)
         kind, fields = read["kind"], read["fields"]
     except (orjson.JSONDecodeError, TypeError, KeyError):
-        raise MessageError("a message is not the JSON of one") from None
+        raise MessageError("a message is not valid JSON") from None
     if not isinstance(kind, str) or not isinstance(fields, dict):
-        raise MessageError("a message has another form")
+        raise MessageError("a message has no kind or no fields")
     return Message(kind, fields, data)
 
 

@@ -123,8 +123,8 @@ class HandlerProcess:
         try:
             async with asyncio.timeout(self._limits.time_s) as limit:
                 facts = {**_facts(context), "prompt": context.prompt, "schema": context.schema}
-                named = {"name": context.name, "tenant": context.task.tenant}
-                fields = {"run": run.number, **named, "facts": facts}
+                task_facts = {"name": context.name, "tenant": context.task.tenant}
+                fields = {"run": run.number, **task_facts, "facts": facts}
                 await self._send(Message("run", fields, context.line))
                 crash.reach("process.run_sent")
                 ended = await self._serve(run)
@@ -203,7 +203,7 @@ class HandlerProcess:
             number, wanted = int(fields["call"]), ContextCall(fields["wanted"])
             arguments = dict(fields["arguments"])
         except (KeyError, TypeError, ValueError):
-            raise ProcessDiedError("its process sent a call of another form") from None
+            raise ProcessDiedError("its process sent a call that is not valid") from None
         crash.reach("process.call_received")
         run.served.begin(wanted, arguments, partial(self._answer, run, number))
 
@@ -239,9 +239,9 @@ class HandlerProcess:
 
     async def _receive(self) -> Message:
         try:
-            body, data = sizes(await self._reader.readexactly(HEAD.size))
-            both = await self._reader.readexactly(body + data)
-            return decoded(both[:body], both[body:])
+            body_bytes, data_bytes = sizes(await self._reader.readexactly(HEAD.size))
+            parts = await self._reader.readexactly(body_bytes + data_bytes)
+            return decoded(parts[:body_bytes], parts[body_bytes:])
         except MessageError as error:
             raise ProcessDiedError(f"its process was ended: {error}") from None
         except (asyncio.IncompleteReadError, OSError):
@@ -292,7 +292,7 @@ def _result(ended: Message, run: _Run) -> Any:
             return kept
         error = kept if isinstance(kept, BaseException) else RemoteError(_fault(fields))
     except (KeyError, TypeError, ValueError):
-        error = ProcessDiedError("its process told in another form how it ended")
+        error = ProcessDiedError("its process sent no valid message about its end")
     raise error
 
 

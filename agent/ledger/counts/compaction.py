@@ -140,13 +140,13 @@ def compact(connection: Connection, limits: CompactionLimits) -> int:
 
 def _take_turn(connection: Connection) -> bool:
     """Return whether it is this transaction's turn; then no other compacts until it ends."""
-    mine = _MY_TURN.with_for_update(skip_locked=True)
-    if connection.execute(mine).scalar() is not None:
+    lock_turn = _MY_TURN.with_for_update(skip_locked=True)
+    if connection.execute(lock_turn).scalar() is not None:
         return True
     if connection.execute(_MY_TURN).scalar() is not None:
         return False  # another agent has locked it
     connection.execute(insert_new(connection, id_block), {"name": TURN, "next": 0})
-    return connection.execute(mine).scalar() is not None
+    return connection.execute(lock_turn).scalar() is not None
 
 
 def _add(connection: Connection, rows: Sequence[Row[Any]], limits: CompactionLimits) -> None:

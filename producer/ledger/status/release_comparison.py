@@ -89,15 +89,15 @@ def _comparison(
     for (_, began), of_place in shared.items():
         if release not in of_place:
             continue
-        mine = of_place[release]
+        own = of_place[release]
         total = sum(minute.attempts for minute in of_place.values())
         all_failed = sum(minute.failed for minute in of_place.values())
-        others = total - mine.attempts
-        attempts += mine.attempts
-        failed += mine.failed
-        by_others += mine.attempts * (all_failed - mine.failed) / others
-        excess[began] += mine.failed - mine.attempts * all_failed / total
-        parts = mine.attempts * others * all_failed * (total - all_failed)
+        others = total - own.attempts
+        attempts += own.attempts
+        failed += own.failed
+        by_others += own.attempts * (all_failed - own.failed) / others
+        excess[began] += own.failed - own.attempts * all_failed / total
+        parts = own.attempts * others * all_failed * (total - all_failed)
         variance += parts / (total * total * (total - 1))
     spread = sqrt(max(variance, sum(minute * minute for minute in excess.values())))
     return Comparison(

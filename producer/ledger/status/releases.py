@@ -81,10 +81,11 @@ class ReleaseStatus:
         """Return in words that it is worse than the other releases; empty if it is not."""
         if self.comparison is None or not self.is_worse:
             return ""
-        mine, others = self.comparison.failure_rate, self.comparison.others_rate
+        own_rate, others_rate = self.comparison.failure_rate, self.comparison.others_rate
         return (
-            f"release {self.name} fails more often than the others: {mine:.1%} against "
-            f"{others:.1%} of its attempts, on the same routes in the same minutes of the last hour"
+            f"release {self.name} fails more often than the others: {own_rate:.1%} against "
+            f"{others_rate:.1%} of its attempts, on the same routes in the same minutes of the "
+            "last hour"
         )
 
     def as_json(self) -> dict[str, Any]:
