@@ -88,12 +88,7 @@ def run_parser(*, add_help: bool = True) -> Parser:
         metavar="TEXT",
         help="its options, for example '--latency 1 --faults 429=0.05'",
     )
-    # Added by a supervisor: the agent's number.
-    parser.add_argument("--child", type=up_to(_MAX_PROCESSES), help=argparse.SUPPRESS)
-    # Added by a supervisor: the descriptor for status words.
-    parser.add_argument("--report", type=int, help=argparse.SUPPRESS)
-    # Added by a supervisor: the rehearsal LLM of all its agents.
-    parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)
+    _add_supervised(parser)
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     parser.add_argument(
         "--log-level",
@@ -105,6 +100,16 @@ def run_parser(*, add_help: bool = True) -> Parser:
         parser.add_version()
     parser.set_defaults(run=Imported("agent.cli.main:run"))
     return parser
+
+
+def _add_supervised(parser: Parser) -> None:
+    """Add what a supervisor tells its agents."""
+    # The agent's number.
+    parser.add_argument("--child", type=up_to(_MAX_PROCESSES), help=argparse.SUPPRESS)
+    # The descriptor for status words.
+    parser.add_argument("--report", type=int, help=argparse.SUPPRESS)
+    # The rehearsal LLM of all its agents.
+    parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)
 
 
 def resume_parser() -> Parser:
@@ -158,6 +163,21 @@ def rehearsal_parser() -> Parser:
         metavar="NAME=SHARE,...",
         help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,quota,huge,retry_after=2",
     )
+    _add_limits(parser)
+    parser.add_argument(
+        "--seed", type=int, default=1, help="with the same seed, the same call meets the same fault"
+    )
+    # It ends with the agent that started it.
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call"
+    )
+    parser.set_defaults(run=Imported("agent.rehearsal:run"))
+    return parser
+
+
+def _add_limits(parser: Parser) -> None:
+    """Add the limits that the rehearsal LLM enforces, as a provider does."""
     limit = up_to(_MAX_LIMIT)
     parser.add_argument("--rpm", type=limit, metavar="N", help="refuse more requests a minute")
     parser.add_argument("--tpm", type=limit, metavar="N", help="refuse more tokens a minute")
@@ -187,16 +207,6 @@ def rehearsal_parser() -> Parser:
         action="store_true",
         help="send no x-ratelimit headers and no Retry-After",
     )
-    parser.add_argument(
-        "--seed", type=int, default=1, help="with the same seed, the same call meets the same fault"
-    )
-    # It ends with the agent that started it.
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call"
-    )
-    parser.set_defaults(run=Imported("agent.rehearsal:run"))
-    return parser
 
 
 def _command(text: str) -> str:
