@@ -19,6 +19,7 @@ from producer.input.excluded_files import own_files
 from producer.input.known_routes import KnownRoutes
 from producer.input.known_sources import SOURCES_FROM, KnownSources
 from producer.input.known_types import KnownTypes
+from producer.input.line_checks import checked
 from producer.input.lines import InvalidLine, ValidLine
 from producer.input.missing_prompts import MissingPrompts
 from producer.input.rejects import Rejects, TooManyRejectsError
@@ -97,7 +98,7 @@ async def _load_all(
         )
         reported = await parts.transactions.read(reported_types.read, options.group)
         older = await _older(parts, options.group)
-        lines = _checked(config, options, reported, source, older)
+        lines = _checked_lines(config, options, reported, source, older)
         recorded = _recorded(lines, sums, loaded)
         summary = await _load(parts, options, source, recorded, report, sums.add_new)
     report.finish()
@@ -124,7 +125,7 @@ async def _check(
     try:
         await reading(source.spool)
         async with _ledger(config, options, source.batch) as facts:
-            lines = _checked(config, options, facts.types, source, facts.older)
+            lines = _checked_lines(config, options, facts.types, source, facts.older)
             is_new = sums.add_new if sums is not None else _nothing
             preflight = Preflight(
                 batch=source.batch, reading=reading, ask=facts.ask, reject=report.bad, is_new=is_new
@@ -134,7 +135,7 @@ async def _check(
         reading.close(wait=False)
 
 
-def _checked(
+def _checked_lines(
     config: Config,
     options: argparse.Namespace,
     reported: frozenset[str],
@@ -147,8 +148,8 @@ def _checked(
     prompts = MissingPrompts(config=config, allowed=options.allow_type)
     blank = BlankDocuments(config.roots(), own_files(config))
     sources = KnownSources(older.with_files_only)
-    known = sources.checked(routes.checked(prompts.checked(types.checked(source.lines()))))
-    return blank.checked(known)
+    checks = (types.check, prompts.check, routes.check, sources.check, blank.check)
+    return checked(source.lines(), checks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ because an agent on another machine may be able to read and check it.
 
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -26,14 +26,8 @@ class BlankDocuments:
     def __init__(self, roots: Iterable[Path], own: Collection[Path] = ()) -> None:
         self._roots, self._own = resolved(roots), resolved(own)
 
-    def checked(
-        self, lines: Iterable[ValidLine | InvalidLine]
-    ) -> Iterator[ValidLine | InvalidLine]:
-        """Yield the lines; a task with a blank document becomes a bad line."""
-        for line in lines:
-            yield self._checked(line) if isinstance(line, ValidLine) else line
-
-    def _checked(self, line: ValidLine) -> ValidLine | InvalidLine:
+    def check(self, line: ValidLine) -> ValidLine | InvalidLine:
+        """Return the line; a task with a blank document becomes a bad line."""
         uri = line.task.uri
         if uri is None or not is_file_uri(uri) or line.document:  # --documents reads its files
             return line

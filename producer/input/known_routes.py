@@ -4,7 +4,7 @@ Such a task would wait in every agent.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from producer.input.lines import InvalidLine, ValidLine
 from schemas.errors import ConfigError, UnsafeStateError
@@ -44,14 +44,8 @@ class KnownRoutes:
             if name not in self._names:
                 raise ConfigError(f"--routes-allowed: {name!r} is no route; {self._fix(name)}")
 
-    def checked(
-        self, lines: Iterable[ValidLine | InvalidLine]
-    ) -> Iterator[ValidLine | InvalidLine]:
-        """Yield the lines; a task that could take no route becomes a bad line."""
-        for line in lines:
-            yield self._checked(line) if isinstance(line, ValidLine) else line
-
-    def _checked(self, line: ValidLine) -> ValidLine | InvalidLine:
+    def check(self, line: ValidLine) -> ValidLine | InvalidLine:
+        """Return the line; a task that could take no route becomes a bad line."""
         task = line.task
         named = [("route", task.route or ""), *(("routes_allowed", name) for name in _of(task))]
         if self._older and (task.route is not None or task.routes_allowed is not None):

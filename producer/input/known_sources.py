@@ -3,7 +3,7 @@
 Such an agent would give up the task as no task line.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from producer.input.lines import InvalidLine, ValidLine
 from schemas.task.line_fields import is_file_uri
@@ -19,17 +19,11 @@ class KnownSources:
     def __init__(self, older: Sequence[str] = ()) -> None:
         self._older = ", ".join(older)
 
-    def checked(
-        self, lines: Iterable[ValidLine | InvalidLine]
-    ) -> Iterator[ValidLine | InvalidLine]:
-        """Yield the lines; a task that older agents would give up becomes a bad line."""
-        for line in lines:
-            yield self._checked(line) if self._older and isinstance(line, ValidLine) else line
-
-    def _checked(self, line: ValidLine) -> ValidLine | InvalidLine:
+    def check(self, line: ValidLine) -> ValidLine | InvalidLine:
+        """Return the line; a task that older agents would give up becomes a bad line."""
         task = line.task
         is_known = task.uri is None or (is_file_uri(task.uri) and task.etag is None)
-        if is_known:
+        if is_known or not self._older:
             return line
         field = "input.uri" if task.uri and not is_file_uri(task.uri) else "input.etag"
         text = None if line.document else line.value.decode()

@@ -4,7 +4,7 @@ A task of a type that nobody knows would wait in every agent. Most often, its ty
 """
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 
 from producer.input.lines import InvalidLine, ValidLine
 
@@ -28,18 +28,9 @@ class KnownTypes:
     ) -> None:
         self._known = {*configured, *reported, *allowed}
 
-    def checked(
-        self, lines: Iterable[ValidLine | InvalidLine]
-    ) -> Iterator[ValidLine | InvalidLine]:
-        """Yield the lines; a task of an unknown type becomes a bad line."""
-        for line in lines:
-            yield self._refused(line) if self._is_unknown(line) else line
-
-    def _is_unknown(self, line: ValidLine | InvalidLine) -> bool:
-        return isinstance(line, ValidLine) and line.task.type not in self._known
-
-    def _refused(self, line: ValidLine | InvalidLine) -> ValidLine | InvalidLine:
-        if isinstance(line, InvalidLine):
+    def check(self, line: ValidLine) -> ValidLine | InvalidLine:
+        """Return the line; a task of an unknown type becomes a bad line."""
+        if line.task.type in self._known:
             return line
         name = line.task.type
         fix = self._fix(name)

@@ -3,7 +3,7 @@
 Such a task would die at its first attempt.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 
 from producer.input.lines import InvalidLine, ValidLine
 from schemas.settings.config import Config
@@ -24,14 +24,8 @@ class MissingPrompts:
             if settings.handler is None and name not in allowed
         }
 
-    def checked(
-        self, lines: Iterable[ValidLine | InvalidLine]
-    ) -> Iterator[ValidLine | InvalidLine]:
-        """Yield the lines; a task without a prompt that fits becomes a bad line."""
-        for line in lines:
-            yield self._checked(line) if isinstance(line, ValidLine) else line
-
-    def _checked(self, line: ValidLine) -> ValidLine | InvalidLine:
+    def check(self, line: ValidLine) -> ValidLine | InvalidLine:
+        """Return the line; a task without a prompt that fits becomes a bad line."""
         task = line.task
         if task.body is not None or task.prompt is not None or task.type not in self._prompts:
             return line

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from producer.input.blank_documents import BlankDocuments
+from producer.input.line_checks import checked
 from producer.input.lines import InvalidLine, ValidLine, read_line
 
 
@@ -18,8 +19,8 @@ def line(uri: str) -> ValidLine | InvalidLine:
 def problem(root: Path, path: Path) -> str:
     """Return the error of a line that names this file, empty if it passes."""
     blank = BlankDocuments([root], own=[root / "docllm-data"])
-    (checked,) = blank.checked([line(path.as_uri())])
-    return "" if isinstance(checked, ValidLine) else str(checked)
+    (result,) = checked([line(path.as_uri())], [blank.check])
+    return "" if isinstance(result, ValidLine) else str(result)
 
 
 @pytest.mark.parametrize(

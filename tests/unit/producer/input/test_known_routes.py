@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from producer.input.known_routes import KnownRoutes
+from producer.input.line_checks import checked
 from producer.input.lines import InvalidLine, ValidLine, read_line
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.settings.config import Config, RouteConfig
@@ -20,13 +21,14 @@ CONFIG = Config(
 OLDER = ("host:21 of group g",)
 
 
-def checked(
+def check(
     allowed: tuple[str, ...] | None = None, older: tuple[str, ...] = (), **fields: object
 ) -> ValidLine | InvalidLine:
     """Return a line with these fields as the check leaves it."""
     line = read_line(3, orjson.dumps({"id": "a", "prompt": "p"} | fields))
     assert isinstance(line, ValidLine)
-    (result,) = KnownRoutes(config=CONFIG, allowed=allowed, older=older).checked([line])
+    routes = KnownRoutes(config=CONFIG, allowed=allowed, older=older)
+    (result,) = checked([line], [routes.check])
     return result
 
 
@@ -46,7 +48,7 @@ def test_a_task_that_may_take_a_route_is_loaded(
     allowed: tuple[str, ...] | None, fields: dict[str, object]
 ) -> None:
     """Its own route or one of its fallbacks is allowed."""
-    assert isinstance(checked(allowed, **fields), ValidLine)
+    assert isinstance(check(allowed, **fields), ValidLine)
 
 
 @pytest.mark.parametrize(
@@ -69,18 +71,11 @@ def test_a_task_that_may_take_no_route_is_a_bad_line(
     allowed: tuple[str, ...] | None, fields: dict[str, object], field: str, words: str
 ) -> None:
     """The error names line and field, and says what to do."""
-    line = checked(allowed, **fields)
+    line = check(allowed, **fields)
 
     assert isinstance(line, InvalidLine)
     assert (line.line, line.field) == (3, field)
     assert words in str(line)
-
-
-def test_a_bad_line_stays_as_it_is() -> None:
-    """A line that is no task has its error already."""
-    bad = InvalidLine(1, "id", "is missing", "add it", "{}")
-
-    assert list(KnownRoutes(config=CONFIG).checked([bad])) == [bad]
 
 
 def test_an_option_that_names_no_route_ends_the_load() -> None:
@@ -95,12 +90,12 @@ def test_an_option_that_names_no_route_ends_the_load() -> None:
 def test_no_line_with_routes_is_loaded_while_agents_run_that_know_none(field: str) -> None:
     """Such an agent would give the task up for an unknown field."""
     fields = {"route": "fast"} if field == "route" else {"routes_allowed": ["default"]}
-    bad = checked(older=OLDER, **fields)
+    bad = check(older=OLDER, **fields)
 
     assert isinstance(bad, InvalidLine)
     problem = f"{field} is unknown to agents of an older version that run (host:21 of group g)"
     assert (bad.field, bad.problem, bad.fix) == (field, problem, "stop or update these agents")
-    assert isinstance(checked(older=OLDER), ValidLine)
+    assert isinstance(check(older=OLDER), ValidLine)
 
 
 def test_no_batch_is_bounded_while_agents_run_that_know_no_bounds() -> None:

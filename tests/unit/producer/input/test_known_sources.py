@@ -19,8 +19,7 @@ def good(**fields: Any) -> ValidLine:
 
 
 def checked(line: ValidLine, *older: str) -> ValidLine | InvalidLine:
-    (found,) = KnownSources(older).checked([line])
-    return found
+    return KnownSources(older).check(line)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from producer.input.known_types import KnownTypes
+from producer.input.line_checks import checked
 from producer.input.lines import InvalidLine, ValidLine, read_line
 from schemas.settings.config import Config, TypeConfig
 
@@ -15,7 +16,8 @@ def line(number: int, **fields: object) -> ValidLine | InvalidLine:
 
 
 def refused(types: KnownTypes, *lines: ValidLine | InvalidLine) -> list[InvalidLine]:
-    return [checked for checked in types.checked(lines) if isinstance(checked, InvalidLine)]
+    results = checked(lines, [types.check])
+    return [result for result in results if isinstance(result, InvalidLine)]
 
 
 def test_a_misspelt_type_is_refused_with_its_line_and_the_nearest_one() -> None:
@@ -50,13 +52,6 @@ def test_built_in_configured_reported_and_allowed_types_pass() -> None:
     names = ["document", "openai", "invoice", "seen", "mine", "map-reduce"]
 
     assert refused(types, *(line(1, type=name) for name in names), line(2)) == []
-
-
-def test_bad_lines_stay_as_they_are() -> None:
-    """A line that is no task keeps its own error."""
-    bad = line(1, prompt=7)
-
-    assert refused(KnownTypes(configured=CONFIGURED), bad) == [bad]
 
 
 @pytest.mark.parametrize("name", ["Document", "documents", "openAI"])

@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from producer.input.line_checks import checked
 from producer.input.lines import InvalidLine, ValidLine, read_line
 from producer.input.missing_prompts import MissingPrompts
 from schemas.settings.config import Config, TypeConfig
@@ -23,8 +24,9 @@ INPUT = {"text": "A bill."}
 def check(allowed: tuple[str, ...] = (), **fields: Any) -> ValidLine | InvalidLine:
     line = read_line(3, orjson.dumps({"id": "a"} | fields))
     assert isinstance(line, ValidLine), line
-    (checked,) = MissingPrompts(config=CONFIG, allowed=allowed).checked([line])
-    return checked
+    prompts = MissingPrompts(config=CONFIG, allowed=allowed)
+    (result,) = checked([line], [prompts.check])
+    return result
 
 
 @pytest.mark.parametrize(
@@ -56,11 +58,11 @@ def check(allowed: tuple[str, ...] = (), **fields: Any) -> ValidLine | InvalidLi
 )
 def test_a_task_without_a_prompt_that_fits_is_refused(fields: dict[str, Any], text: str) -> None:
     """The error names line, field, type and fix; the line can be repaired among the rejects."""
-    checked = check(**fields)
+    line = check(**fields)
 
-    assert isinstance(checked, InvalidLine)
-    assert str(checked) == text
-    assert orjson.loads(checked.text or "")["type"] == fields["type"]
+    assert isinstance(line, InvalidLine)
+    assert str(line) == text
+    assert orjson.loads(line.text or "")["type"] == fields["type"]
 
 
 @pytest.mark.parametrize(
@@ -84,10 +86,3 @@ def test_a_task_with_a_prompt_or_a_handler_passes(fields: dict[str, Any]) -> Non
 def test_a_person_lets_a_type_through() -> None:
     """Only the agents may have its handler."""
     assert isinstance(check(("bare",), type="bare"), ValidLine)
-
-
-def test_bad_lines_stay() -> None:
-    """They are reported once, for their own reason."""
-    bad = read_line(1, b"{")
-
-    assert list(MissingPrompts(config=CONFIG).checked([bad])) == [bad]
