@@ -7,9 +7,13 @@ from pathlib import Path
 from threading import Lock
 
 import pytest
+from alembic.runtime.migration import MigrationContext
 
 from producer.app import open_database, opened
 from schemas.ledger import migrations
+from schemas.ledger.database import Database
+from schemas.ledger.migrations.upgrade import scripts
+from schemas.ledger.tables import metadata
 from schemas.settings.config import Config
 from schemas.settings.sources import load_config
 from tests.integration.buses import EmbeddedBus, KafkaBus
@@ -64,13 +68,21 @@ def group_on(kafka: Kafka, mariadb: MariaDB, redis: Redis, *, folder: Path) -> D
 def prepare(deployment: Deployment, *, partitions: str = PARTITIONS) -> None:
     """Make the tables and topics of an installation as `migrate` and `topics apply` do.
 
-    They are made in this process, because a program needs a second of CPU to start. An embedded
-    installation would make them itself, with four partitions.
+    They are made in this process, because a program needs CPU to start. An embedded installation
+    would make them itself, with four partitions.
     """
     config = load_config(flags={}, environ=deployment.environ, cwd=deployment.folder)
     with _MIGRATING, closing(open_database(config, timeout_s=None)) as database:
-        migrations.migrate(database)
+        _make_tables(database)
+        migrations.migrate(database)  # it gives the ledger its id
     asyncio.run(_apply_topics(config, deployment.group, int(partitions)))
+
+
+def _make_tables(database: Database) -> None:
+    """Make the newest tables at once, for less than half the CPU that all migrations take."""
+    with database.engine.begin() as connection:
+        metadata.create_all(connection)
+        MigrationContext.configure(connection).stamp(scripts(), "head")
 
 
 async def _apply_topics(config: Config, group: str, partitions: int) -> None:
