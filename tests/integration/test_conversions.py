@@ -13,7 +13,7 @@ from tests.support.made_documents import made_docx, made_pdf
 
 PROMPT = ("--prompt", "Answer: {document}")
 # Some bombs are converted until their time is over.
-EACH = 1 if os.environ.get("DOCLLM_TEST_LONG") else 4
+EACH = 1 if os.environ.get("DOCLLM_TEST_LONG") else 8
 
 
 def test_documents_of_every_kind_are_answered(embedded: Deployment) -> None:
