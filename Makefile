@@ -16,7 +16,7 @@ DOZEN := agent-kill agent-freeze-long agent-drain reaper-kill exporter-kill kafk
 	mariadb-freeze mariadb-link-tear redis-freeze llm-500 llm-hang garbage
 
 .DEFAULT_GOAL := help
-.PHONY: help install check format lint unit servers test net crash-points short-faults proof seeds faults demo demo-kafka docs site bench lock clean
+.PHONY: help install check format lint style types layers collected unit servers test suite net crash-points short-faults proof seeds faults demo demo-kafka docs site bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,11 +33,19 @@ format: $(READY) ## format the code, and repair what can be repaired by itself
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-lint: $(READY)
+lint: style types layers collected
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(READY)
 	$(BIN)/mypy
+
+layers: $(READY)
 	$(BIN)/lint-imports --no-logo
+
+collected: $(READY)
 	$(BIN)/pytest --collect-only -qqq > /dev/null || $(BIN)/pytest --collect-only -qq
 
 unit: $(READY) ## unit tests alone; no server is started
@@ -46,7 +54,9 @@ unit: $(READY) ## unit tests alone; no server is started
 servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
-test: lint site servers ## all tests on real Kafka, MariaDB, MySQL and Redis, which it installs; 300 new simulations
+test: lint site suite ## all tests on real Kafka, MariaDB, MySQL and Redis, which it installs; 300 new simulations
+
+suite: servers
 	$(PYTEST) -m "not proof and not again"
 
 net: servers ## every planted bug is caught; kills and outages of servers lose nothing
