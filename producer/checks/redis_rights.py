@@ -48,6 +48,7 @@ async def refused(client: Redis, group: str) -> str:
     """Return the commands that the user may not send, and the keys that it may not use.
 
     Empty when nothing is refused. They are tried on a key of their own, which is gone afterwards.
+    Raises the first other error with which Redis answers a command.
     """
     key = f"docllm:{group}:check:{secrets.token_hex(8)}"
     async with client.pipeline(transaction=False) as pipeline:
@@ -59,4 +60,7 @@ async def refused(client: Redis, group: str) -> str:
         for (name, *_), answer in zip(_COMMANDS, answers, strict=True)
         if isinstance(answer, NoPermissionError)
     ]
+    error = next((answer for answer in answers if isinstance(answer, Exception)), None)
+    if error and not names:
+        raise error
     return ", ".join(dict.fromkeys(names))

@@ -3,10 +3,58 @@
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    ClusterCrossSlotError,
+    ClusterDownError,
+    MovedError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from schemas.settings.config import Secret
+
+_ACCESS = (
+    "it does not accept the user and password of redis.url, or needs them; "
+    "write redis://USER:PASSWORD@HOST:PORT/0, special characters as %XX"
+)
+_CLUSTER = "it is a Redis Cluster, which docllm cannot use; set redis.url to a single server"
+# What some errors mean; the first that fits holds.
+_REASONS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
+    (
+        (TypeError, ValueError),
+        "redis.url has options that Redis clients do not know; check what follows '?'",
+    ),
+    (
+        AuthenticationError,
+        _ACCESS,
+    ),
+    (
+        OutOfMemoryError,
+        "its memory is full; raise its maxmemory, or set its maxmemory-policy to allkeys-lru",
+    ),
+    (ReadOnlyError, "it is a read-only replica; set redis.url to the primary"),
+    ((MovedError, ClusterDownError, ClusterCrossSlotError), _CLUSTER),
+    (TimeoutError, "no answer in time"),
+)
+# What to do, by words of a connection's error.
+_HINTS = {
+    "CERTIFICATE_VERIFY": "; for an authority of your own, add ?ssl_ca_certs=FILE to redis.url",
+    "WRONG_VERSION": "; if that port has no TLS, write redis:// in redis.url",
+    "No such file": "; check the files that redis.url names",
+    "Connection reset": "; if that port has TLS, write rediss:// in redis.url",
+    "Timeout connecting": "; if that port has no TLS, write redis:// in redis.url",
+}
+# What an answer means, by words of it.
+_ANSWERS = {
+    "DB index": "it has no database of the number in redis.url; write /0",
+    "cluster mode": _CLUSTER,
+    "MISCONF": "it cannot save its data (MISCONF); its log says why",
+}
+_OTHER_ANSWER = "it answers with an error that docllm does not know; run: python -m producer check"
 
 
 def redis_client(url: Secret, *, timeout_s: float) -> Redis:
@@ -24,15 +72,17 @@ def redis_client(url: Secret, *, timeout_s: float) -> Redis:
 
 
 def redis_reason(error: Exception) -> str:
-    """Return the text of an error that may be shown.
+    """Return the text of an error that may be shown, and what to do about it.
 
-    Errors of the connection may be shown as they are. Other errors of the client quote the address.
+    Errors of the connection may be shown as they are. Other errors of the client quote the address
+    or a command.
     """
-    if isinstance(error, TypeError | ValueError):
-        return (
-            "the address has options that Redis clients do not know; "
-            "check DOCLLM_REDIS_URL, above all what follows '?'"
-        )
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason
+    text = str(error)
     if isinstance(error, RedisConnectionError | RedisTimeoutError):
-        return str(error)
+        return text + "".join(hint for words, hint in _HINTS.items() if words in text)
+    if isinstance(error, ResponseError):
+        return next((reason for words, reason in _ANSWERS.items() if words in text), _OTHER_ANSWER)
     return type(error).__name__

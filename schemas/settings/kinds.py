@@ -221,8 +221,19 @@ def database_url(value: Any) -> Secret:
 
 def redis_url(value: Any) -> Secret:
     """Return the URL of a Redis server, with or without TLS."""
-    if not text(value).startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("write redis://HOST:6379/0, or rediss:// for TLS")
+    form = (
+        "write redis://USER:PASSWORD@HOST:6379/0, or rediss:// for TLS, "
+        "special characters of the password as %XX"
+    )
+    try:
+        url = urlsplit(text(value))
+        is_port = url.port is None or url.port > 0
+    except ValueError:  # the error's text may quote the address
+        raise ValueError(form) from None
+    is_server = url.scheme in {"redis", "rediss"} and not url.fragment
+    database = url.path.removeprefix("/")
+    if url.scheme != "unix" and not (is_server and is_port and (database or "0").isdecimal()):
+        raise ValueError(form)
     return Secret(text(value))
 
 

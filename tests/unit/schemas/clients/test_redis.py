@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from redis import exceptions
+from redis._parsers.base import BaseParser
 
 from schemas.clients.redis import redis_client, redis_reason
 from schemas.settings.config import Secret
@@ -16,11 +17,45 @@ def test_an_unknown_option_is_reported_without_the_address(end: str) -> None:
         asyncio.run(redis_client(Secret(f"redis://127.0.0.1:1/{end}"), timeout_s=1.0).ping())
 
     reason = redis_reason(raised.value)
-    assert "DOCLLM_REDIS_URL" in reason
+    assert "redis.url" in reason
     assert "hunter2" not in reason
 
 
 def test_only_errors_of_the_connection_are_quoted() -> None:
     """The text of another error may hold what was sent to Redis."""
     assert redis_reason(exceptions.ConnectionError("refused")) == "refused"
-    assert redis_reason(exceptions.ResponseError("unknown command AUTH hunter2")) == "ResponseError"
+    assert "hunter2" not in redis_reason(exceptions.ResponseError("unknown command AUTH hunter2"))
+    assert redis_reason(RuntimeError("redis://:hunter2@host")) == "RuntimeError"
+
+
+@pytest.mark.parametrize(
+    ("answer", "remedy"),
+    [
+        ("NOAUTH Authentication required.", "redis://USER:PASSWORD@"),
+        ("WRONGPASS invalid username-password pair or user is disabled.", "special characters"),
+        ("OOM command not allowed when used memory > 'maxmemory'.", "raise its maxmemory"),
+        ("READONLY You can't write against a read only replica.", "the primary"),
+        ("CLUSTERDOWN Hash slot not served", "a single server"),
+        ("MOVED 3999 127.0.0.1:6381", "a single server"),
+        ("ERR SELECT is not allowed in cluster mode", "a single server"),
+        ("ERR DB index is out of range", "write /0"),
+        ("MISCONF Redis is configured to save RDB snapshots", "its log"),
+    ],
+)
+def test_an_answer_of_redis_is_reported_with_its_remedy(answer: str, remedy: str) -> None:
+    """A person reads what to change, not the name of a class."""
+    assert remedy in redis_reason(BaseParser.parse_error(answer))
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("Error 1 connecting to h:1. [SSL: CERTIFICATE_VERIFY_FAILED] self-signed", "ssl_ca_certs"),
+        ("Error while reading from h:1 : (104, 'Connection reset by peer')", "write rediss://"),
+        ("Timeout connecting to server", "write redis://"),
+    ],
+)
+def test_an_error_of_the_connection_comes_with_its_remedy(text: str, remedy: str) -> None:
+    """With the wrong scheme, the connection's error does not speak of TLS."""
+    assert redis_reason(exceptions.ConnectionError(text)).startswith(text)
+    assert remedy in redis_reason(exceptions.ConnectionError(text))
