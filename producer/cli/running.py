@@ -5,6 +5,7 @@ Tested by tests/integration/test_cli.py and tests/unit/producer/cli/test_confirm
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ from producer.text.printable import (
     shown_traceback,
 )
 from schemas.errors import DocllmError
+from schemas.runtime import outage
 from schemas.runtime.next_command import with_config
 from schemas.runtime.starting import INTERRUPTED
 from schemas.settings.config import LogFormat
@@ -30,6 +32,7 @@ from schemas.settings.sources import current_folder, early_log_format, load_conf
 def run(options: argparse.Namespace) -> int:
     """Run the command that the options name; return its exit code."""
     log_to_stderr(ShownFormatter("%(message)s", options.config), "WARNING")
+    logging.getLogger(outage.__name__).setLevel(logging.INFO)  # also that a server answers again
     as_json = JsonFormatter({"group": getattr(options, "group", None)}, options.config)
     if early_log_format(os.environ) is LogFormat.JSON:
         reformat_log(as_json)

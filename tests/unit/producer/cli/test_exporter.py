@@ -1,17 +1,21 @@
 """`exporter` waits for its ledger, but not when waiting cannot help."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from producer.__main__ import main
 from producer.cli import exporter
 from producer.metrics.exporter import Exporter, GroupSource
 from producer.metrics.scale import ScaleLimits
 from schemas.errors import DeniedError, DocllmError, UnreachableError, UnsafeStateError
+from schemas.runtime import outage
 from schemas.settings.config import Config
 from tests.support.clock import HandClock
 
@@ -61,3 +65,14 @@ def test_it_ends_when_waiting_cannot_help(
     """A refused login, a missing right and another schema need a person."""
     with pytest.raises(type(failure)):
         read(monkeypatch, iter([failure]))
+
+
+def test_a_command_logs_that_a_server_answers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a log that names an outage would not say that it is over."""
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["replay", "--list"]) == 0
+
+    assert logging.getLogger(outage.__name__).isEnabledFor(logging.INFO)

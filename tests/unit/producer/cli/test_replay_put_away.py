@@ -18,6 +18,19 @@ ASKS = (
 )
 
 
+def test_an_export_names_the_archive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may have what a purge has deleted meanwhile."""
+    archived(folder)
+    assert run(folder, "purge", "--batch", "b", "--keep", "dead", "--yes") == 0
+    capsys.readouterr()
+
+    assert run(folder, "export", "--batch", "b") == 0
+
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 3
+    assert "batch 'b' was archived at 20" in said.err
+
+
 def archived(folder: Path) -> Path:
     to = folder / "the archives"
     to.mkdir()
