@@ -102,23 +102,28 @@ class ForkServer:
 
 
 class Fork:
-    """A program of a fork server, with the methods of Popen."""
+    """A program of a fork server, with the methods of Popen. Any thread may call them."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self.pid = pid
         self._server = server
+        self._lock = Lock()  # the server can give an exit code once
         self._code: int | None = None
 
     def poll(self) -> int | None:
         """Return its exit code, None while it runs."""
-        if self._code is None:
-            self._code = self._server.ask(self.pid)
-        return self._code
+        with self._lock:
+            if self._code is None:
+                self._code = self._server.ask(self.pid)
+            return self._code
 
     def wait(self, timeout: float | None = None) -> int:
         """Return its exit code. Raises TimeoutExpired if it still runs after `timeout` seconds."""
         while (code := self.poll()) is None:
-            process = os.pidfd_open(self.pid)
+            try:
+                process = os.pidfd_open(self.pid)
+            except ProcessLookupError:  # another thread has its exit code
+                continue
             try:
                 if not wait([process], timeout):
                     raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
