@@ -8,8 +8,9 @@ SEED ?= 1
 # Without bytecode each worker of a test run compiles all tests anew, for 15 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Many tests wait, so there are more workers than cores.
-PYTEST := $(BIN)/pytest -n 4 --dist worksteal
+# Many tests wait, so there are more workers than cores. Each has servers of its own, 1 GB in all.
+WORKERS ?= 6
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 CRASHES := tests/faults/test_crash_points.py
 FAULTS := $(BIN)/python -m tests.faults --seed $(SEED)
 DOZEN := agent-kill agent-freeze-long agent-drain reaper-kill exporter-kill kafka-kill kafka-link-hole \
@@ -72,8 +73,8 @@ proof: seeds ## everything long, once for each large change: more of each, and e
 	DOCLLM_TEST_LONG=1 $(MAKE) net
 	DOCLLM_TEST_LONG=1 $(PYTEST) -m again
 	DOCLLM_TEST_LONG=1 $(BIN)/pytest -q tests/integration/test_conversions.py
-	DOCLLM_TEST_CRASHES=5 $(MAKE) crash-points
-	$(MAKE) faults MINUTES=10
+	DOCLLM_TEST_LONG=1 DOCLLM_TEST_CRASHES=5 $(MAKE) crash-points
+	DOCLLM_TEST_LONG=1 $(MAKE) faults MINUTES=10
 
 seeds: $(READY) ## 2,000 new simulations
 	$(BIN)/python -m tests.simulation --new --seeds 2000 --processes 2
