@@ -51,7 +51,7 @@ class RedisScript:
                 answers = await self._answers(calls)
             return [call.read(answer) for call, answer in zip(calls, answers, strict=True)]
         except Exception as error:  # noqa: BLE001 - whatever fails, the agent goes on without Redis
-            reason = await self._refused(error) or redis_reason(error)
+            reason = await self._refused(error) or redis_reason(error, self._url)
             await self.close()  # a connection that did not answer may answer late
             raise self._away(reason) from None
 

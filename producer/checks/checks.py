@@ -203,10 +203,10 @@ class Checks:
         except NoPermissionError:
             refused = "INFO"
         except (TypeError, ValueError) as error:
-            raise ConfigError(redis_reason(error)) from None
+            raise ConfigError(redis_reason(error, url)) from None
         except Exception as error:  # noqa: BLE001 - agents run whatever Redis or its client does
             raise UnreachableError(
-                f"does not answer ({redis_reason(error)}); agents run without it; "
+                f"does not answer ({redis_reason(error, url)}); agents run without it; "
                 "check DOCLLM_REDIS_URL"
             ) from None
         if refused:

@@ -40,14 +40,20 @@ _REASONS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] 
     ((MovedError, ClusterDownError, ClusterCrossSlotError), _CLUSTER),
     (TimeoutError, "no answer in time"),
 )
-# What to do, by words of a connection's error.
-_HINTS = {
-    "CERTIFICATE_VERIFY": "; for an authority of your own, add ?ssl_ca_certs=FILE to redis.url",
-    "WRONG_VERSION": "; if that port has no TLS, write redis:// in redis.url",
-    "No such file": "; check the files that redis.url names",
-    "Connection reset": "; if that port has TLS, write rediss:// in redis.url",
-    "Timeout connecting": "; if that port has no TLS, write redis:// in redis.url",
-}
+# What to do, by the beginning of the address and words of a connection's error.
+_AUTHORITY = "; for an authority of your own, add ?ssl_ca_certs=FILE to redis.url"
+_NO_TLS = "; if that port has no TLS, write redis:// in redis.url"
+_HINTS = (
+    (
+        "rediss:",
+        "CERTIFICATE_VERIFY",
+        _AUTHORITY,
+    ),
+    ("rediss:", "WRONG_VERSION", _NO_TLS),
+    ("rediss:", "Timeout connecting", _NO_TLS),
+    ("redis:", "Connection reset", "; if that port has TLS, write rediss:// in redis.url"),
+    ("", "No such file", "; check the files that redis.url names"),
+)
 # What an answer means, by words of it.
 _ANSWERS = {
     "DB index": "it has no database of the number in redis.url; write /0",
@@ -71,8 +77,8 @@ def redis_client(url: Secret, *, timeout_s: float) -> Redis:
     )
 
 
-def redis_reason(error: Exception) -> str:
-    """Return the text of an error that may be shown, and what to do about it.
+def redis_reason(error: Exception, url: Secret) -> str:
+    """Return the text of an error of this address that may be shown, and what to do about it.
 
     Errors of the connection may be shown as they are. Other errors of the client quote the address
     or a command.
@@ -82,7 +88,12 @@ def redis_reason(error: Exception) -> str:
             return reason
     text = str(error)
     if isinstance(error, RedisConnectionError | RedisTimeoutError):
-        return text + "".join(hint for words, hint in _HINTS.items() if words in text)
+        hints = (
+            hint
+            for scheme, words, hint in _HINTS
+            if words in text and url.reveal().startswith(scheme)
+        )
+        return text + "".join(hints)
     if isinstance(error, ResponseError):
         return next((reason for words, reason in _ANSWERS.items() if words in text), _OTHER_ANSWER)
     return type(error).__name__

@@ -9,6 +9,8 @@ from redis._parsers.base import BaseParser
 from schemas.clients.redis import redis_client, redis_reason
 from schemas.settings.config import Secret
 
+URL = Secret("redis://127.0.0.1:1/0")
+
 
 @pytest.mark.parametrize("end", ["0?pasword=hunter2", "0?socket_timeout=hunter2"])
 def test_an_unknown_option_is_reported_without_the_address(end: str) -> None:
@@ -16,16 +18,17 @@ def test_an_unknown_option_is_reported_without_the_address(end: str) -> None:
     with pytest.raises((TypeError, ValueError)) as raised:
         asyncio.run(redis_client(Secret(f"redis://127.0.0.1:1/{end}"), timeout_s=1.0).ping())
 
-    reason = redis_reason(raised.value)
+    reason = redis_reason(raised.value, URL)
     assert "redis.url" in reason
     assert "hunter2" not in reason
 
 
 def test_only_errors_of_the_connection_are_quoted() -> None:
     """The text of another error may hold what was sent to Redis."""
-    assert redis_reason(exceptions.ConnectionError("refused")) == "refused"
-    assert "hunter2" not in redis_reason(exceptions.ResponseError("unknown command AUTH hunter2"))
-    assert redis_reason(RuntimeError("redis://:hunter2@host")) == "RuntimeError"
+    assert redis_reason(exceptions.ConnectionError("refused"), URL) == "refused"
+    answer = exceptions.ResponseError("unknown command AUTH hunter2")
+    assert "hunter2" not in redis_reason(answer, URL)
+    assert redis_reason(RuntimeError("redis://:hunter2@host"), URL) == "RuntimeError"
 
 
 @pytest.mark.parametrize(
@@ -44,18 +47,24 @@ def test_only_errors_of_the_connection_are_quoted() -> None:
 )
 def test_an_answer_of_redis_is_reported_with_its_remedy(answer: str, remedy: str) -> None:
     """A person reads what to change, not the name of a class."""
-    assert remedy in redis_reason(BaseParser.parse_error(answer))
+    assert remedy in redis_reason(BaseParser.parse_error(answer), URL)
 
 
 @pytest.mark.parametrize(
-    ("text", "remedy"),
+    ("text", "url", "remedy"),
     [
-        ("Error 1 connecting to h:1. [SSL: CERTIFICATE_VERIFY_FAILED] self-signed", "ssl_ca_certs"),
-        ("Error while reading from h:1 : (104, 'Connection reset by peer')", "write rediss://"),
-        ("Timeout connecting to server", "write redis://"),
+        ("h:1. [SSL: CERTIFICATE_VERIFY_FAILED] self-signed", "rediss://h:1/0", "ssl_ca_certs"),
+        ("Error while reading: (104, 'Connection reset by peer')", "redis://h:1/0", "rediss://"),
+        ("Timeout connecting to server", "rediss://h:1/0", "write redis://"),
     ],
 )
-def test_an_error_of_the_connection_comes_with_its_remedy(text: str, remedy: str) -> None:
+def test_an_error_of_the_connection_comes_with_its_remedy(text: str, url: str, remedy: str) -> None:
     """With the wrong scheme, the connection's error does not speak of TLS."""
-    assert redis_reason(exceptions.ConnectionError(text)).startswith(text)
-    assert remedy in redis_reason(exceptions.ConnectionError(text))
+    assert redis_reason(exceptions.ConnectionError(text), Secret(url)).startswith(text)
+    assert remedy in redis_reason(exceptions.ConnectionError(text), Secret(url))
+
+
+def test_an_address_of_the_right_scheme_is_not_doubted() -> None:
+    """Without TLS in the address, a slow connection is no sign of a wrong scheme."""
+    slow = exceptions.TimeoutError("Timeout connecting to server")
+    assert redis_reason(slow, URL) == str(slow)
