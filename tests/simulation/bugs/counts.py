@@ -12,7 +12,7 @@ from agent.outcome import Dead, Retry, Snooze, Succeeded
 from producer.ledger import tally
 from schemas.ledger import tables
 from tests.simulation.bugs.bug import Bug, patched, replaced
-from tests.simulation.bugs.stages import PURGED
+from tests.simulation.bugs.stages import PURGED, REPLAYS
 
 
 def _nothing_added(_connection: Any, _rows: Any, _limits: Any) -> None:
@@ -58,7 +58,7 @@ BUGS = {
         "P1", replaced(compaction, "compact", _nothing_deleted)
     ),
     "a replay stays in its group of failures": Bug(
-        "P1", replaced(compaction, "_failure", _no_replay_in_groups)
+        "P1", replaced(compaction, "_failure", _no_replay_in_groups), REPLAYS
     ),
     "a counter falls at a replay": Bug("P1", _entered_falls),
     "a replay is counted on another route": Bug("P1", _replay_without_route),

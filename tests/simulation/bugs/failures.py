@@ -27,6 +27,7 @@ from tests.simulation.bugs.stages import (
     ALL_REFUSED,
     CANCELLED,
     OUTAGES,
+    RATES,
     REDRIVES,
     UNKNOWN_TYPE,
     UNPAID,
@@ -86,7 +87,7 @@ async def _all_strangers(_self: Any, records: Any) -> Any:
 
 
 BUGS = {
-    "a rate limit counts": Bug("P5", lambda: _counted(ErrorClass.RATE)),
+    "a rate limit counts": Bug("P5", lambda: _counted(ErrorClass.RATE), RATES),
     "an unpaid bill counts": Bug("P5", lambda: _counted(ErrorClass.MONEY), UNPAID),
     "an outage counts": Bug("P5", _outage_counted, {**OUTAGES, "slots": 1}),
     "the breaker never stops a route": Bug(

@@ -16,7 +16,7 @@ from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import replay_run, task
 from schemas.task.states import Status
 from tests.simulation.bugs.bug import Bug, patched, replaced
-from tests.simulation.bugs.stages import FAMILIES, ZOMBIES
+from tests.simulation.bugs.stages import CONTESTED, FAMILIES, REPLAYS, ZOMBIES
 from tests.simulation.machine import GROUP
 
 
@@ -155,9 +155,11 @@ def _fenced_settles_order() -> AbstractContextManager[Any]:
 
 
 BUGS = {
-    "settle without owner": Bug("P2", replaced(settlements, "_accepted", _any_owner_settles)),
+    "settle without owner": Bug(
+        "P2", replaced(settlements, "_accepted", _any_owner_settles), ZOMBIES
+    ),
     "a reaped task is settled by anyone": Bug(
-        "P2", replaced(settlements, "_accepted", _reaped_settled_by_anyone), ZOMBIES
+        "P2", replaced(settlements, "_accepted", _reaped_settled_by_anyone), CONTESTED
     ),
     "claim takes the claimed": Bug(
         "P2", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 1, 2)), _FENCE))
@@ -175,16 +177,18 @@ BUGS = {
         "P6", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 2)), _FENCE))
     ),
     "a retry keeps losses": Bug(
-        "P2", replaced(settlements, "_RETRY", _retry(lease_losses=task.c.lease_losses))
+        "P2", replaced(settlements, "_RETRY", _retry(lease_losses=task.c.lease_losses)), ZOMBIES
     ),
     "a retry is due at once": Bug("P6", replaced(settlements, "_RETRY", _retry(due_at=utc_now()))),
     "retry keeps the fence": Bug("P3", _retry_keeps_fence),
     "replay keeps the fence": Bug("P8", _replay_keeps_fence),
-    "replay goes by id alone": Bug("P8", replaced(tasks, "_is_unchanged", _replay_by_id_alone)),
+    "replay goes by id alone": Bug(
+        "P8", replaced(tasks, "_is_unchanged", _replay_by_id_alone), REPLAYS
+    ),
     "agents leave replays to their commands": Bug(
         "P1", replaced(Replayer, "apply", _applied_by_commands_alone)
     ),
-    "a replay ends while items wait": Bug("P8", replaced(runs, "end", _ended_too_early)),
+    "a replay ends while items wait": Bug("P8", replaced(runs, "end", _ended_too_early), REPLAYS),
     "quarantined without a letter": Bug("P9", _quarantine_without_letter),
     "a fenced settle makes follow-ups": Bug("P1", _fenced_settles_order, FAMILIES),
 }

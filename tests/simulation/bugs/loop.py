@@ -21,7 +21,13 @@ from agent.outcome import Released, Snooze
 from agent.ports import ClaimAnswer, Verdict
 from producer.ledger import outbox
 from tests.simulation.bugs.bug import Bug, patched, replaced
-from tests.simulation.bugs.stages import CONTESTED, OUTAGES, REVOCATIONS
+from tests.simulation.bugs.stages import (
+    CONTESTED,
+    DEADLINES,
+    OUTAGES,
+    REVOCATIONS,
+    ZOMBIES,
+)
 
 
 def _skipped(answer: ClaimAnswer) -> Callable[[], AbstractContextManager[Any]]:
@@ -198,8 +204,8 @@ def _bad_record_raises() -> AbstractContextManager[Any]:
 BUGS = {
     "held is skipped": Bug("P3", _skipped(ClaimAnswer.HELD)),
     "early is skipped": Bug("P3", _skipped(ClaimAnswer.EARLY)),
-    "fenced lets the offset pass": Bug("P3", _fenced_passes),
-    "snooze lets the offset pass": Bug("P3", _passes(Snooze)),
+    "fenced lets the offset pass": Bug("P3", _fenced_passes, ZOMBIES),
+    "snooze lets the offset pass": Bug("P3", _passes(Snooze), CONTESTED),
     "release lets the offset pass": Bug("P3", _passes(Released), OUTAGES),
     "the offset moves before the settle": Bug("P3", _settled_before_the_ledger),
     "the highest finished is committed": Bug(
@@ -214,7 +220,7 @@ BUGS = {
     "a record of a newer fence is taken for a copy": Bug("P3", _copies_of_any_fence),
     "new token when a claim is tried again": Bug("P7", _new_token),
     "a revoked claim is forgotten": Bug("P7", _revoked_claim_forgotten, REVOCATIONS),
-    "an expired task is called": Bug("P4", _expired_called),
+    "an expired task is called": Bug("P4", _expired_called, DEADLINES),
     "an answer is thrown away": Bug("P4", _answer_given_back),
     "a fenced answer is forgotten": Bug(
         "P4",

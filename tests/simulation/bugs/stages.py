@@ -106,6 +106,19 @@ LATE_SENDERS: Stage = {
         + [(3.0 * turn + 34, "replay") for turn in range(28)]
     ),
 }
+# People replay while agents that refuse every task stand still now and then.
+REPLAYS: Stage = {
+    **LATE_SENDERS,
+    "horizon_s": 60.0,
+    "events": sorted(
+        [(3.0 * turn + 1, "freeze") for turn in range(8)]
+        + [(3.0 * turn + 10, "replay") for turn in range(14)]
+    ),
+}
+# The provider's rate limit refuses many calls.
+RATES: Stage = {"chances": {"llm_429": 0.4}, "kinds": {"t": 1}}
+# Half of the tasks have a deadline.
+DEADLINES: Stage = {"kinds": {"t": 1, "deadline": 1}}
 # All tasks want one lock.
 LOCKED: Stage = {**_BUSY, "kinds": {"locks": 1}, "models": ("",), "chances": {}, "events": []}
 LOCKED_ZOMBIES: Stage = {**ZOMBIES, "kinds": {"locks": 1}, "models": ("",), "chances": {}}
