@@ -59,6 +59,7 @@ class Sums:
     def warnings(self) -> Iterator[str]:
         """Yield what is likely to go wrong with the tasks."""
         yield from filter(None, (str(self.past), str(self.long), str(self.prompts)))
+        yield from self.time.too_large()
         if (outside := self.outside).count:
             tasks = (
                 f"{counted(outside.count, 'task')} with a document by URI outside the folders that "

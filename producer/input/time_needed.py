@@ -1,9 +1,13 @@
 """Estimates the least time that a load takes, from the limits of its accounts.
 
-Answer tokens are not included, so the time is a lower bound.
+Answer tokens are not included, so the time is a lower bound. Also finds tasks that alone are larger
+than a minute's tokens: a provider may refuse them whenever they are sent.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
+from operator import itemgetter
 from typing import Any
 
 from producer.input.lines import ValidLine
@@ -12,10 +16,13 @@ from schemas.settings.account import account, quota_key, quotas
 from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from schemas.settings.routing import configured_route
 from schemas.task.line import TaskLine
+from schemas.task.task_types import MAP_REDUCE
+from schemas.task.wording import counted
 
 _PERIOD_S = {"rpm": 60.0, "rpd": 86_400.0, "tpm": 60.0, "itpm": 60.0}
 _REMEMBERED = 1000
 _WORTH_SAYING_S = 60.0
+_NAME_CHARS = 80
 
 
 @dataclass(slots=True)
@@ -25,6 +32,9 @@ class _Load:
     route: str
     calls: int = 0
     size_bytes: int = 0
+    too_large: int = 0  # tasks
+    largest_tokens: int = 0
+    largest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +63,10 @@ class TimeNeeded:
         route, key = self._account_of(line.task)
         if key in self._limits:
             load = self._loads.setdefault(key, _Load(route))
+            size_bytes = len(line.value) + (line.task.size or 0)
             load.calls += 1
-            load.size_bytes += len(line.value) + (line.task.size or 0)
+            load.size_bytes += size_bytes
+            self._check_size(load, key, line, size_bytes // BYTES_PER_TOKEN)
 
     def as_json(self) -> dict[str, Any]:
         """Return the form for `--json`; the seconds are None where no limit is set."""
@@ -73,6 +85,32 @@ class TimeNeeded:
             f"at least {duration(bound.seconds)}, because of {bound.name} = {bound.limit:,} "
             f"of route {bound.route}"
         )
+
+    def too_large(self) -> Iterator[str]:
+        """Yield a warning for each account with tasks that are larger than a minute's tokens."""
+        for key, load in self._loads.items():
+            if load.too_large:
+                name, limit = self._tokens_a_minute(key)
+                yield (
+                    f"{counted(load.too_large, 'task')} probably larger than a minute's tokens, "
+                    f"{name} = {limit:,} of route {load.route}, such as "
+                    f"{load.largest[:_NAME_CHARS]!r} (about {load.largest_tokens:,} tokens); the "
+                    f"provider may refuse them again and again: correct {name} in the settings, or "
+                    "load them as type map-reduce, which splits them"
+                )
+
+    def _check_size(self, load: _Load, key: str, line: ValidLine, tokens: int) -> None:
+        if line.task.type == MAP_REDUCE or tokens <= self._tokens_a_minute(key)[1]:
+            return  # agents split tasks of that type
+        load.too_large += 1
+        if tokens > load.largest_tokens:
+            load.largest_tokens, load.largest = tokens, line.document or line.key
+
+    def _tokens_a_minute(self, key: str) -> tuple[str, float]:
+        """Return the lowest limit of prompt tokens a minute: its name, and the number."""
+        given = self._limits[key].given
+        limits = [(name, given[name]) for name in ("tpm", "itpm") if name in given]
+        return min(limits, key=itemgetter(1), default=("", inf))
 
     def _binding(self) -> _TimeBound | None:
         """Return the limit that takes longest."""

@@ -54,3 +54,19 @@ def test_each_account_is_counted_for_itself() -> None:
     assert str(time) == "at least 0:20:00, because of rpm = 1 of route large"
     assert time.as_json() == {"least_s": 1200.0, "limited_by": {"route": "large", "limit": "rpm"}}
     assert needed(config()).as_json() == {"least_s": None, "limited_by": None}
+
+
+def test_tasks_larger_than_a_minutes_tokens_are_named() -> None:
+    """A provider refuses such a task whenever it is sent; `map-reduce` splits it."""
+    loads = (
+        lines(3),
+        lines(1, id="long", prompt="x" * 2000),
+        lines(1, id="whole", type="map-reduce"),
+    )
+
+    (warning,) = needed(config(tpm=900, itpm=200), *loads).too_large()
+
+    assert warning.startswith("4 tasks probably larger than a minute's tokens, itpm = 200 of route")
+    assert "'long' (about 50" in warning
+    assert list(needed(config(tpm=900), *loads).too_large()) == []
+    assert list(needed(config(rpm=1, otpm=1), *loads).too_large()) == []
