@@ -1,7 +1,9 @@
 """The commands of people, each as the real command does it.
 
-They cancel, replay, open guards, resume routes, apply topics, archive and purge.
+They cancel, replay, open guards, resume routes, apply topics, archive, adopt and purge.
 """
+
+from sqlalchemy import delete, update
 
 from agent.ledger import route_resumes
 from producer.app import Parts, make_relay
@@ -14,8 +16,12 @@ from producer.ledger.retention.purgeable import Keep
 from producer.replay import runs
 from producer.replay.applier import make_applier
 from producer.replay.runner import Replay
+from producer.retention.adopter import Adopter
 from producer.retention.archiver import ArchiveLimits, Archiver
+from producer.retention.manifest import MAX_BYTES, NAME, Manifest
 from producer.retention.purge import purge
+from schemas.ledger import tables
+from schemas.ledger.database import Connection
 from schemas.runtime import crash
 from schemas.runtime.executors import InlineExecutor
 from tests.simulation.machine import BATCH, GROUP, Machine
@@ -100,6 +106,33 @@ async def archive_batch(machine: Machine) -> None:
         limits=ArchiveLimits(tasks=5),
     )
     await archiver.archive(batch, ACTOR)
+
+
+async def forget_archive(machine: Machine) -> None:
+    """Restore the ledger's backup from the moment before the batch was archived."""
+
+    def forget(connection: Connection) -> None:
+        connection.execute(delete(tables.archive))
+        of_batch = update(tables.batch).where(tables.batch.c.name == BATCH)
+        connection.execute(of_batch.values(archived_at=None))
+
+    parts = await machine.parts()
+    await parts.transactions.write(forget)
+
+
+async def adopt_archive(machine: Machine) -> None:
+    """Do what `producer archive --adopt` does."""
+    parts = await machine.parts()
+    (uri,) = {
+        f"{ARCHIVES}{name.removesuffix(NAME)}"
+        for name in await machine.outputs.sizes(ARCHIVES)
+        if name.endswith(f"/{NAME}")
+    }
+    manifest = Manifest.of_stored(await machine.outputs.get(f"{uri}{NAME}", limit=MAX_BYTES))
+    adopter = Adopter(
+        transactions=parts.transactions, executor=InlineExecutor(), store=machine.outputs
+    )
+    await adopter.adopt(GROUP, uri, manifest, ACTOR)
 
 
 async def purge_batch(machine: Machine) -> None:

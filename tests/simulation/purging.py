@@ -36,12 +36,16 @@ _POINTS = {
 
 
 class Purging:
-    """What a run does with its batch at its end. `done` says whether the batch was purged."""
+    """What a run does with its batch at its end.
+
+    In half of the runs, the archive is adopted by a ledger that was restored from before it.
+    `done` says whether the batch was purged.
+    """
 
     def __init__(
         self, world: "World", do: Callable[[str, Coroutine[Any, Any, None]], Program]
     ) -> None:
-        self.done = False
+        self.done = self.adopted = False
         self._world = world
         self._do = do
         self._before = witness.evidence(world)
@@ -55,6 +59,11 @@ class Purging:
         world = self._world
         self._batch_id = world.store.rows("SELECT id FROM batch WHERE name=?", BATCH)[0][0]
         await self._command("archive", people.archive_batch)
+        if world.rng.random() < 0.5:
+            self._copy()
+            await self._command("restore", people.forget_archive)
+            await self._command("adopt", people.adopt_archive)
+            self.adopted = True
         self._archived = world.store.turn()
         self._do("replay", people.replay_all(world.machine))
         self._do("reopen", people.replay_all(world.machine, cancelled=True))
@@ -96,7 +105,7 @@ class Purging:
     ) -> None:
         """Give a command, kill it at a point in half of the runs, and give it again."""
         world = self._world
-        if world.rng.random() < 0.5:
+        if name in _POINTS and world.rng.random() < 0.5:
             world.armed.append([world.rng.choice(_POINTS[name]), 1])
         began_s = world.loop.time()
         while world.loop.time() - began_s < _GUARD_S:

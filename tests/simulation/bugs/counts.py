@@ -10,6 +10,7 @@ from agent.ledger.claims import claims
 from agent.ledger.counts import compaction, release_counts
 from agent.outcome import Dead, Retry, Snooze, Succeeded
 from producer.ledger import tally
+from producer.ledger.retention import adoptions
 from schemas.ledger import tables
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import PURGED, REPLAYS
@@ -70,5 +71,8 @@ BUGS = {
     ),
     "a late record of a purged batch is foreign": Bug(
         "P4", replaced(claims, "archived", lambda _connection, _names: set()), PURGED
+    ),
+    "an adopted batch is replayed": Bug(
+        "P4", replaced(adoptions, "_end", lambda _connection, _batch_id: None), PURGED
     ),
 }
