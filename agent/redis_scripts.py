@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from producer.checks.redis_rights import refused
+from producer.checks.redis_rights import refused_commands
 from schemas.clients.redis import redis_client, redis_reason
 from schemas.settings.config import Secret
 
@@ -81,6 +81,6 @@ class RedisScript:
             return ""
         with suppress(Exception):
             async with asyncio.timeout(TIMEOUT_S):
-                if names := await refused(self._client, self._group):
+                if names := await refused_commands(self._client, self._group):
                     return f"it refuses {names} to its user; run: python -m producer check"
         return ""

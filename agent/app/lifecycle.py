@@ -36,7 +36,7 @@ from agent.reporting.metrics import AgentMetrics
 from agent.reporting.progress import Progress
 from agent.reporting.telemetry import Counts
 from agent.routes.sharing.sync import BoardSync
-from agent.wiring.agent import agent
+from agent.wiring.agent import wired_agent
 from agent.wiring.chosen import Chosen, Instruments
 from agent.wiring.live_settings import Rereading
 from agent.wiring.retention import retention_rounds
@@ -95,7 +95,7 @@ async def built(
             duties=_duties(parts, opened, progress, ids),
             rereading=_rereading(load, reread, rehearsal=rehearsal),
         )
-        built_agent = agent(chosen)
+        built_agent = wired_agent(chosen)
         _serve(parts, opened, instruments, closing, number)
         # An agent that cannot be built, as with a broken handler, must not look alive.
         await opened.heartbeat.register()

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from producer.cli.arguments import group, up_to, written
+from producer.cli.arguments import group, up_to, utf8_text
 from producer.cli.parsing import Imported, Parser, not_a_command
 from schemas.runtime.next_command import as_called
 
@@ -122,7 +122,7 @@ def resume_parser() -> Parser:
     )
     parser.add_argument(
         "route",
-        type=written,
+        type=utf8_text,
         metavar="ROUTE",
         help="name of the route, as the log and status show it",
     )
@@ -172,7 +172,7 @@ def rehearsal_parser() -> Parser:
     parser.add_argument(
         "--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call"
     )
-    parser.set_defaults(run=Imported("agent.rehearsal:run"))
+    parser.set_defaults(run=Imported("agent.rehearsal:serve"))
     return parser
 
 

@@ -55,7 +55,7 @@ def _is_isatap(address: IPv6Address) -> bool:
     return middle & ~_UNIQUE_BIT == _ISATAP
 
 
-def parsed(text: str) -> IPAddress | None:
+def address_of(text: str) -> IPAddress | None:
     """Parse an address; return None for any other text and for an address with a zone."""
     try:
         address = ip_address(text)
@@ -67,7 +67,7 @@ def parsed(text: str) -> IPAddress | None:
 
 def is_open(text: str, private: Sequence[Network]) -> bool:
     """Return whether documents may come from an address: a public one, or one in `private`."""
-    address = parsed(text)
+    address = address_of(text)
     if address is None:
         return False
     return is_public(address) or any(address in network for network in private)

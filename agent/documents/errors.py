@@ -26,6 +26,6 @@ def unreadable(text: str) -> DocumentError:
     return DocumentError(ErrorClass.DOCUMENT_UNREADABLE, text)
 
 
-def shown(uri: str) -> str:
+def shown_uri(uri: str) -> str:
     """Return a URI as errors show it: without its query and its user, which may hold secrets."""
     return _USER.sub("", uri.partition("?")[0])

@@ -17,9 +17,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from agent.documents.errors import changed, refused, unreadable
-from agent.documents.ports import MAX_DOCUMENT_BYTES, Expected
+from agent.documents.ports import Expected
 from producer.input.excluded_files import resolved, root_of
 from schemas.codes import Code
+from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.runtime.executors import Executor
 from schemas.task.untrusted import contained
 

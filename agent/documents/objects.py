@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from agent.documents.errors import changed, refused, shown, unreadable
-from agent.documents.ports import MAX_DOCUMENT_BYTES, Expected
+from agent.documents.errors import changed, refused, shown_uri, unreadable
+from agent.documents.ports import Expected
 from schemas.codes import Code
+from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.objects.store import ObjectStores
 from schemas.task.allowed_uris import allowed
@@ -43,8 +44,8 @@ class ObjectSource:
         if not allowed(uri, self._allow):
             self._log_allow()
             raise refused(
-                f"{shown(uri)} is not below an allowed prefix; set DOCLLM_DOCUMENT_ALLOW to the "
-                "prefix that may be read"
+                f"{shown_uri(uri)} is not below an allowed prefix; set DOCLLM_DOCUMENT_ALLOW to "
+                "the prefix that may be read"
             )
         try:
             async with self._slots:

@@ -6,8 +6,6 @@ Tested by tests/unit/agent/documents/test_reader.py.
 from dataclasses import dataclass
 from typing import Protocol
 
-MAX_DOCUMENT_BYTES = 32 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class Expected:

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from agent.documents import work
-from agent.documents.errors import changed, refused, shown, unreadable
+from agent.documents.errors import changed, refused, shown_uri, unreadable
 from agent.documents.host_shares import HostShares
 from agent.documents.in_flight import BytesInFlight
-from agent.documents.ports import MAX_DOCUMENT_BYTES, Conversion, DocumentSource, Expected
+from agent.documents.ports import Conversion, DocumentSource, Expected
 from agent.handlers.documents import DocumentError, require_content
+from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.runtime.executors import Executor
 from schemas.task.untrusted import describe_error, is_panic
 
@@ -54,11 +55,12 @@ class Documents:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             raise unreadable(
-                f"{shown(uri)} cannot be read, because its reader fails: {describe_error(error)}"
+                f"{shown_uri(uri)} cannot be read, because its reader fails: "
+                f"{describe_error(error)}"
             ) from error
 
     async def _text(self, uri: str, expected: Expected) -> str:
-        source, name = self._source(uri), shown(uri)
+        source, name = self._source(uri), shown_uri(uri)
         size = _USUAL_BYTES if expected.size is None else expected.size
         if size > MAX_DOCUMENT_BYTES:  # else its line could stop all other documents meanwhile
             raise refused(
@@ -77,7 +79,7 @@ class Documents:
         source = self._sources.get(scheme.lower()) if colon else None
         if source is None:
             raise refused(
-                f"{shown(uri)} is not a URI of a document; "
+                f"{shown_uri(uri)} is not a URI of a document; "
                 "write file:///, https://, s3://, gs:// or az://"
             )
         return source

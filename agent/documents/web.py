@@ -26,12 +26,13 @@ from pyreqwest.http import Url
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
-from agent.documents.address import Network, Resolve, is_open, parsed, resolve
-from agent.documents.errors import changed, refused, shown, unreadable
+from agent.documents.address import Network, Resolve, address_of, is_open, resolve
+from agent.documents.errors import changed, refused, shown_uri, unreadable
 from agent.documents.pinned import PinnedClients, PinnedHost
-from agent.documents.ports import MAX_DOCUMENT_BYTES, Expected
+from agent.documents.ports import Expected
 from schemas.clients.http import why
 from schemas.codes import Code
+from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.runtime.executors import Executor
 from schemas.task.allowed_uris import allowed
 
@@ -86,7 +87,7 @@ class WebSource:
 
     async def fetch(self, uri: str, expected: Expected) -> bytes:
         """Return the bytes of a document, decompressed. Raises DocumentError."""
-        name, limits = shown(uri), self._limits
+        name, limits = shown_uri(uri), self._limits
         url = self._checked(uri, name)
         async with self._slots:
             try:
@@ -109,7 +110,7 @@ class WebSource:
                 joined = str(url.join(target))
             except ValueError:
                 raise refused(f"{name} is redirected to something that is not an address") from None
-            place = f"{name}, redirected to {shown(joined)},"
+            place = f"{name}, redirected to {shown_uri(joined)},"
             url = self._checked(joined, place)
         raise refused(f"{name} is redirected more than {self._limits.redirects} times")
 
@@ -159,7 +160,7 @@ class WebSource:
     async def _addresses(self, host: str, port: int, name: str) -> list[str]:
         """Return the host's addresses; refuse the host if any of them is not allowed."""
         try:
-            addresses = [host] if parsed(host) else list(await self._resolve(host, port))
+            addresses = [host] if address_of(host) else list(await self._resolve(host, port))
         except (OSError, UnicodeError):
             raise unreadable(f"{name} cannot be fetched: its host is not found") from None
         closed = next((text for text in addresses if not is_open(text, self._private)), None)

@@ -15,7 +15,7 @@ from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError
 from agent.handlers.judging import Judged, judged
 from agent.handlers.other_route import OtherRoute, body_for
 from agent.handlers.repair import correction
-from agent.handlers.request import packed, request_id
+from agent.handlers.request import body_bytes, request_id
 from agent.judge import JudgeFacts, outcome_of_failure, tiers_of
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import Call, CallFailed, Reply, RouteClient
@@ -93,7 +93,7 @@ class AttemptCalls:
         self, body: Mapping[str, Any], *, schema: dict[str, Any] | None, verbatim: bool
     ) -> Answer:
         """Make a chat completion and return its answer; see `Context.complete`."""
-        sent, model, most = packed(body), str(body.get("model", "")), most_out(body)
+        sent, model, most = body_bytes(body), str(body.get("model", "")), most_out(body)
         del body  # another copy of the text would wait for the answer
         target = self._target
         if target.client is not self._first:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from agent.handlers.call_permits import CallPermits, FreePermits
-from agent.handlers.request import packed
+from agent.handlers.request import body_bytes
 from agent.ports import RouteClient
 from schemas.clients.structured_output import response_format
 from schemas.settings.config import Structured
@@ -36,4 +36,4 @@ def body_for(client: RouteClient, body: bytes, schema: dict[str, Any] | None) ->
     if any(form.items() <= fields.items() for form in forms if form):
         fields.pop("response_format")
         fields |= response_format(schema, client.structured)
-    return packed(({"model": client.model} if client.model else {}) | fields)
+    return body_bytes(({"model": client.model} if client.model else {}) | fields)

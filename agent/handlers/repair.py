@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from agent.handlers.request import packed
+from agent.handlers.request import body_bytes
 from agent.outcome import Dead, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
 from schemas.task.message_text import text_of
@@ -37,7 +37,7 @@ def correction(
     if len(wanted) <= _MAX_CHARS:
         request += _SCHEMA.format(schema=wanted)
     more = [{"role": "assistant", "content": answer}, {"role": "user", "content": request}]
-    return packed(fields | {"messages": [*messages, *more]})
+    return body_bytes(fields | {"messages": [*messages, *more]})
 
 
 def _content(reply: Reply | CallFailed) -> str | None:

@@ -58,7 +58,7 @@ def _message(task: TaskLine, document: str | None) -> dict[str, str]:
     return {"role": "user", "content": prompt.replace(PLACEHOLDER, document)}
 
 
-def packed(body: Mapping[str, Any]) -> bytes:
+def body_bytes(body: Mapping[str, Any]) -> bytes:
     """Return a body as JSON, copied into a smaller buffer.
 
     orjson returns a bytes object that is over-allocated up to eight times; a copy has no spare

@@ -12,7 +12,7 @@ from agent.ports import Clock
 from schemas.codes import Code
 from schemas.errors import ConfigError
 from schemas.runtime.executors import Executor
-from schemas.settings.changes import changed
+from schemas.settings.changes import changed_settings
 from schemas.settings.config import Config
 from schemas.task.untrusted import describe_error
 
@@ -118,7 +118,9 @@ class SettingsReader:
             log.exception("changed settings cannot be used", extra={"code": Code.INTERNAL_ERROR})
             self._refuse(describe_error(error))
         else:
-            log.info("the changed settings are in use: %s", _listed(changed(self._used, fresh)))
+            log.info(
+                "the changed settings are in use: %s", _listed(changed_settings(self._used, fresh))
+            )
             self._used = fresh
             self._refused("")
 

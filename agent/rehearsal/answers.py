@@ -22,7 +22,7 @@ _CHARS_PER_TOKEN = 4
 _INSTRUCTION = re.compile(r"\A[^\n:]{1,80}:\s")
 
 
-def text_of(messages: list[Any]) -> str:
+def prompt_of(messages: list[Any]) -> str:
     """Return the text of the last message, whose content is a text or a list of parts."""
     content = messages[-1].get("content") if isinstance(messages[-1], dict) else None
     if isinstance(content, list):

@@ -24,7 +24,7 @@ _RANGE = re.compile(r"([0-9]*\.?[0-9]+)(?:-([0-9]*\.?[0-9]+))?")
 _BACKLOG = 4096
 
 
-def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
+def serve(options: argparse.Namespace, _argv: Sequence[str]) -> int:
     """Serve until SIGTERM or SIGINT; print the base URL first. Return the exit code."""
     try:
         dialed, latency_s = faults.parse(options.faults), _latency(options.latency)

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from agent.rehearsal import faults
-from agent.rehearsal.answers import example, summary, text_of, tokens
+from agent.rehearsal.answers import example, prompt_of, summary, tokens
 from agent.rehearsal.faults import Faults
 from agent.rehearsal.provider_limits import OverLimit, ProviderLimits, RehearsedCall
 from agent.rehearsal.record import CallRecord
@@ -154,7 +154,7 @@ class Service:
             text = "You exceeded your current quota, please check your plan and billing."
             return _PreparedReply(_TOO_MANY, _error(_TOO_MANY, "insufficient_quota", text))
         try:
-            text = text_of(body["messages"])
+            text = prompt_of(body["messages"])
         except (LookupError, TypeError):
             return _bad_request("the body is not a chat completion request")
         content = "x" * _HUGE_CHARS if fault == "huge" else summary(text)

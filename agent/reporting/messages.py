@@ -43,6 +43,6 @@ def from_line(line: bytes) -> ProgressMessage | None:
         return None
 
 
-def example(error_class: str, task: str, batch: str, error: str) -> DeadExample:
+def dead_example(error_class: str, task: str, batch: str, error: str) -> DeadExample:
     """Return an example for a person."""
     return DeadExample(error_class, one_line(f"task {task} of batch {batch}: {error}"))

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from agent.reporting.group_run import GroupRun
 from agent.reporting.latest_report import LatestReport
-from agent.reporting.messages import DeadExample, Note, example, to_line
+from agent.reporting.messages import DeadExample, Note, dead_example, to_line
 from agent.reporting.reasons import why_still
 from agent.reporting.telemetry import Counts, death_lines
 from agent.reporting.views import View, view_of
@@ -133,7 +133,7 @@ class Progress:
             ):
                 dead = group.example
                 if dead.id and dead.batch:
-                    text = example(dead.error_class, dead.id, dead.batch, dead.error)
+                    text = dead_example(dead.error_class, dead.id, dead.batch, dead.error)
                     examples.setdefault(dead.error_class, text)
         return examples
 

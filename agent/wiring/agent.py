@@ -42,7 +42,7 @@ from producer.relay.relay import Relay
 from schemas.ledger.transactions import Transactions
 
 
-def agent(chosen: Chosen) -> Agent:
+def wired_agent(chosen: Chosen) -> Agent:
     """Build an agent: its parts, then the duties that run beside them."""
     built = _built(chosen)
     common, executing, dispatching = built.common, built.executing, built.dispatching

@@ -31,7 +31,7 @@ APPEAR_S = 30.0  # how long brokers may take to show a topic that was just made
 OVERTAKEN_S = 3.0  # how long they may take to show what another program changed
 CHECK_EVERY_S = 0.2
 # The settings that every topic must have. A retention limit would delete waiting work.
-SETTINGS = {
+TOPIC_SETTINGS = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
@@ -47,7 +47,7 @@ _READ_BY_ALL = {LETTER_COMPRESSION, "uncompressed"}
 
 def settings_of(topic: str) -> dict[str, str]:
     """Return the settings that `TopicAdmin.create` and `configure` give a topic."""
-    return SETTINGS | ({COMPRESSION: LETTER_COMPRESSION} if _has_letters(topic) else {})
+    return TOPIC_SETTINGS | ({COMPRESSION: LETTER_COMPRESSION} if _has_letters(topic) else {})
 
 
 def _has_letters(topic: str) -> bool:
@@ -316,12 +316,12 @@ class TopicFamily:
         missing = [
             (name, setting)
             for name, state in states
-            for setting in SETTINGS
+            for setting in TOPIC_SETTINGS
             if setting not in state.settings
         ]
         return [
             f"topic {name}: {setting} cannot be read from the broker; it must be "
-            f"{SETTINGS[setting]}"
+            f"{TOPIC_SETTINGS[setting]}"
             for name, setting in missing
         ]
 
@@ -352,7 +352,7 @@ def _unmade(topics: Topics, stored: StoredIds) -> list[str]:
 
 
 def _settings_differ(state: TopicState) -> bool:
-    return any(state.settings.get(name, value) != value for name, value in SETTINGS.items())
+    return any(state.settings.get(name, value) != value for name, value in TOPIC_SETTINGS.items())
 
 
 def _codec_of_few(name: str, state: TopicState) -> str | None:
@@ -370,7 +370,7 @@ def _difference(name: str, state: TopicState | None, stored: StoredIds) -> list[
             f"topic {name} was created again: its id is {state.topic_id}, "
             f"the ledger knows {stored.topic_ids.get(name)}"
         )
-    for setting, value in SETTINGS.items():
+    for setting, value in TOPIC_SETTINGS.items():
         if state.settings.get(setting, value) != value:
             lines.append(f"topic {name}: {setting} is {state.settings[setting]}, must be {value}")
     return lines

@@ -199,7 +199,7 @@ class Checks:
             async with redis_client(url, timeout_s=REDIS_TIMEOUT_S) as client:
                 server = await client.info("server")
                 version = server.get("redis_version", "that it does not tell")
-                refused = await redis_rights.refused(client, self._group)
+                refused = await redis_rights.refused_commands(client, self._group)
         except NoPermissionError:
             refused = "INFO"
         except (TypeError, ValueError) as error:

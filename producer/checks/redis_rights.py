@@ -44,7 +44,7 @@ _COMMANDS = (
 NAMES = frozenset(str(command[0]) for command in _COMMANDS)
 
 
-async def refused(client: Redis, group: str) -> str:
+async def refused_commands(client: Redis, group: str) -> str:
     """Return the commands that the user may not send, and the keys that it may not use.
 
     Empty when nothing is refused. They are tried on a key of their own, which is gone afterwards.

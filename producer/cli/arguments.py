@@ -36,7 +36,7 @@ def up_to(most: int, least: int = 1) -> Callable[[str], int]:
     return count
 
 
-def written(text: str) -> str:
+def utf8_text(text: str) -> str:
     """Return the text; refuse text that is not UTF-8, because no ledger can hold it."""
     try:
         text.encode()
@@ -51,7 +51,7 @@ def named(text: str) -> str:
         raise argparse.ArgumentTypeError(
             "the value is empty; write a value, or leave the option out"
         )
-    return written(text)
+    return utf8_text(text)
 
 
 def type_name(text: str) -> str:

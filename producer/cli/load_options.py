@@ -12,7 +12,7 @@ from producer.cli.arguments import (
     tenant_name,
     type_name,
     up_to,
-    written,
+    utf8_text,
 )
 from producer.cli.parsing import Imported, Parser, Subparsers
 from producer.limits import MAX_REJECTS
@@ -66,11 +66,11 @@ def _add_documents(parser: Parser) -> None:
     )
     add(
         "--prompt",
-        type=written,
+        type=utf8_text,
         metavar="TEXT",
         help="for --documents: the prompt; {document} is the text",
     )
-    add("--model", type=written, help="for --documents: the model")
+    add("--model", type=utf8_text, help="for --documents: the model")
     add(
         "--type",
         type=type_name,

@@ -12,11 +12,11 @@ from urllib.parse import unquote, urlsplit
 
 from producer.input.excluded_files import resolved, root_of
 from producer.input.lines import InvalidLine, ValidLine
+from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.task.document_text import DocumentText, NoTextError, blank_problem
 from schemas.task.line_fields import is_file_uri
 
 _PART_BYTES = 64 << 10
-_MAX_BYTES = 32 << 20  # an agent reads no more
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -51,7 +51,7 @@ class BlankDocuments:
             return ""
         try:
             status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DOCUMENT_BYTES:
                 return ""
             return _problem_of(handle)
         except (OSError, NoTextError):

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from producer.input.excluded_files import is_hidden
-from schemas.documents.encoding import text_of
+from schemas.documents.encoding import decoded_text
 from schemas.documents.kind import Kind, kind_of
+from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.task.document_text import DocumentText, NoTextError, blank_problem
 
-MAX_TEXT_BYTES = 256 << 10
-MAX_DOCUMENT_BYTES = 32 << 20  # an agent reads no more
+MAX_INLINE_BYTES = 256 << 10
 _PART_BYTES = 1 << 20
 
 
@@ -41,7 +41,7 @@ def source_of(path: Path, limit: int) -> dict[str, Any]:
     if is_hidden([path.resolve().name]):
         fix = "rename it"
         if kind is Kind.TEXT:
-            fix += f"; without --by-uri up to {MAX_TEXT_BYTES} bytes go into the task"
+            fix += f"; without --by-uri up to {MAX_INLINE_BYTES} bytes go into the task"
         raise UnusableError("is hidden, and agents read no hidden file", fix)
     digest = hashlib.sha256(raw).hexdigest()
     return {"uri": path.resolve().as_uri(), "size": len(raw), "sha256": digest}
@@ -66,7 +66,7 @@ def _blank_problem(raw: bytes, kind: Kind) -> str:
     Raises NoTextError.
     """
     if kind is Kind.UNICODE:
-        return blank_problem(text_of(raw))
+        return blank_problem(decoded_text(raw))
     if kind is not Kind.TEXT:
         return ""
     reader, problem = DocumentText(), blank_problem("")

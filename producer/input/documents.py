@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from producer.input.document_source import MAX_TEXT_BYTES, UnusableError, source_of
-from producer.input.file_tree import FileEntry, FileTree, shown
+from producer.input.document_source import MAX_INLINE_BYTES, UnusableError, source_of
+from producer.input.file_tree import FileEntry, FileTree, shown_name
 from producer.input.lines import InvalidLine, ValidLine, read_line
 from schemas.errors import ConfigError
 from schemas.task.line import LineError, parse
@@ -50,7 +50,7 @@ def read_documents(
             f"no document matches {source}; write a folder or a quoted pattern, "
             "for example 'docs/**/*.txt'"
         )
-    limit = -1 if by_uri else MAX_TEXT_BYTES
+    limit = -1 if by_uri else MAX_INLINE_BYTES
     return (
         _read(number, entry, question, limit)
         for number, entry in enumerate(chain([first_entry], entries), 1)
@@ -115,7 +115,7 @@ def _task(
         return _bad(number, entry, entry.problem, entry.fix)
     try:
         line = read_line(number, task_line(entry.id, question, source_of(entry.path, limit)))
-        return named(line, shown(entry.id))
+        return with_document(line, shown_name(entry.id))
     except OSError as error:
         return _bad(
             number,
@@ -128,10 +128,10 @@ def _task(
 
 
 def _bad(number: int, entry: FileEntry, problem: str, fix: str) -> InvalidLine:
-    return InvalidLine(number, "", problem, fix, None, shown(entry.id))
+    return InvalidLine(number, "", problem, fix, None, shown_name(entry.id))
 
 
-def named(line: ValidLine | InvalidLine, name: str) -> ValidLine | InvalidLine:
+def with_document(line: ValidLine | InvalidLine, name: str) -> ValidLine | InvalidLine:
     """Return the line with the name of its document, whose errors nobody repairs in the line."""
     if isinstance(line, ValidLine):
         return replace(line, document=name)

@@ -131,7 +131,7 @@ class FileTree:
         except OSError as error:
             problem = f"is a link that cannot be followed: {error.strerror}"
             return FileEntry(name, path, problem, _MEND_LINK)
-        if shown(name) != name:
+        if shown_name(name) != name:
             problem, fix = "has a name that is not UTF-8", "rename it"
         elif item.is_symlink() and is_own(path.resolve(), self.leave_out):
             problem, fix = "is a link to a file of docllm's own", "remove the link"
@@ -148,7 +148,7 @@ class FileTree:
         return FileEntry(name, path, problem, fix)
 
 
-def shown(name: str) -> str:
+def shown_name(name: str) -> str:
     """Return a file's name as text; bytes that are not UTF-8 become replacement characters."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 

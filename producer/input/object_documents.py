@@ -9,11 +9,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
-from producer.input.document_source import MAX_DOCUMENT_BYTES
-from producer.input.documents import named, question_of, task_line
+from producer.input.documents import question_of, task_line, with_document
 from producer.input.excluded_files import is_hidden
 from producer.input.file_tree import matches_pattern
 from producer.input.lines import InvalidLine, ValidLine, read_line
+from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.errors import ConfigError, DocllmError, UnreachableError
 from schemas.objects.address import ObjectAddress, is_object_uri
 from schemas.objects.errors import ObjectError, ObjectFault
@@ -125,7 +125,7 @@ def _read(number: int, entry: ObjectEntry, question: dict[str, Any]) -> ValidLin
     source: dict[str, Any] = {"uri": entry.uri, "size": entry.size}
     if entry.etag is not None:
         source["etag"] = entry.etag
-    return named(read_line(number, task_line(entry.name, question, source)), entry.name)
+    return with_document(read_line(number, task_line(entry.name, question, source)), entry.name)
 
 
 def is_readable(uri: str) -> bool:

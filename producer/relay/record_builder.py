@@ -23,8 +23,8 @@ from schemas.ledger.sql import seconds_until
 from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_attempt, task_input
 from schemas.task.envelope import (
     BATCH_HEADER,
+    ENVELOPE_VERSION,
     UNREADABLE,
-    VERSION,
     Outgoing,
     Publication,
     encode,
@@ -309,7 +309,7 @@ def _quarantined_letter(row: Any, topics: Topics, ledger: str) -> Outgoing:
     values = {**row._mapping}  # noqa: SLF001 - SQLAlchemy's name for a row as a mapping
     values["error_class"] = error_class(row.disposition)
     docllm_headers = {
-        "docllm-v": VERSION,
+        "docllm-v": ENVELOPE_VERSION,
         "docllm-ledger": ledger,
         "docllm-group": topics.group,
         "docllm-quarantine": row.id,

@@ -17,8 +17,8 @@ from schemas.task.trace import (
     SpanId,
     attempt_span,
     is_sampled,
-    parsed,
     publication_span,
+    span_of,
     trace_headers,
     trace_of,
 )
@@ -61,7 +61,7 @@ class PublicationTraces:
         headers = [(TRACEPARENT, span.traceparent.encode())]
         if last_owner:
             headers.append((TRACE_AFTER, attempt_span(task_id, last_owner).hex().encode()))
-        if link := parsed(foreign):
+        if link := span_of(foreign):
             headers.append((TRACE_LINK, link.traceparent.encode()))
         return headers
 

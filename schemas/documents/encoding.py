@@ -37,7 +37,7 @@ _WIDER = {
 }
 
 
-def text_of(raw: bytes) -> str:
+def decoded_text(raw: bytes) -> str:
     """Return the text of bytes that are text in some encoding. Raises NoTextError."""
     encoding = bom_encoding(raw) or ("utf-8" if is_utf8(raw) else _detected(raw))
     try:
@@ -57,7 +57,7 @@ def page_text(raw: bytes) -> str:
     declared = _declared(raw)
     if bom_encoding(raw) is None and declared is not None:
         return raw.decode(declared, "replace")
-    return text_of(raw)
+    return decoded_text(raw)
 
 
 def _declared(raw: bytes) -> str | None:

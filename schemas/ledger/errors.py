@@ -23,8 +23,8 @@ LOST = frozenset({2006, 2013, 2014, 2026, 2055, 1053, 1158, 1159, 1160, 1161, 19
 # The server accepted no connection: it is not running, all connections are in use, a limit of this
 # host or user is reached, a cluster node is not ready, a proxy has no server, or a password is
 # being changed.
-UNREACHABLE = 2003
-TURNED_AWAY = frozenset({2002, UNREACHABLE, 1040, 1045, 1047, 1129, 1203, 1226, 1698, 9001})
+CANNOT_CONNECT = 2003
+TURNED_AWAY = frozenset({2002, CANNOT_CONNECT, 1040, 1045, 1047, 1129, 1203, 1226, 1698, 9001})
 # The user is known but lacks the right: to a table, a column, the server, a routine, the database.
 DENIED = frozenset({1142, 1143, 1227, 1370, 1044})
 # The server became read-only by a failover; another connection finds the new primary.

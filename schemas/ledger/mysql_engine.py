@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Engine, create_engine, event
 
 from schemas.errors import ConfigError
-from schemas.ledger.errors import UNREACHABLE
+from schemas.ledger.errors import CANNOT_CONNECT
 
 # The server ends a statement after this share of the client's timeout. Otherwise the old statement
 # would still run while the client already retries it.
@@ -130,7 +130,7 @@ def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any)
         )
     except OSError as error:
         raise dialect.loaded_dbapi.OperationalError(
-            UNREACHABLE, f"{error}; check the files named by the ssl_ options"
+            CANNOT_CONNECT, f"{error}; check the files named by the ssl_ options"
         ) from None
     except UnicodeError:  # the error's text quotes the password
         raise ConfigError(

@@ -32,7 +32,7 @@ _NAMES = {
 _NAMED = ("routes", "types", "prices", "tenants")
 
 
-def changed(old: Config, new: Config) -> list[str]:
+def changed_settings(old: Config, new: Config) -> list[str]:
     """Return the names of the settings that differ; of a new or a missing section, its name."""
     return [
         name
@@ -50,7 +50,9 @@ def fixed_changes(old: Config, new: Config) -> list[str]:
     A route that is missing is one of them: the agent may hold tasks that go to it.
     """
     removed = [f"routes.{name}" for name in sorted(old.routes.keys() - new.routes.keys())]
-    return removed + [name for name in changed(old, new) if name.partition(".")[0] not in LIVE]
+    return removed + [
+        name for name in changed_settings(old, new) if name.partition(".")[0] not in LIVE
+    ]
 
 
 def longest_timeout_s(config: Config) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from schemas.task.trace import NO_TRACE_HEADERS, TRACEPARENT, TraceHeaders, trace_headers
 
-VERSION = "1"
+ENVELOPE_VERSION = "1"
 MAX_TASK_BYTES = 3 << 20
 MAX_KEY_BYTES = 191
 
@@ -91,7 +91,7 @@ def text(value: str, limit: int) -> bytes:
 def encode(publication: Publication) -> list[tuple[str, bytes]]:
     """Return the headers of a publication as text; leave out empty ones."""
     headers = [
-        ("docllm-v", VERSION.encode()),
+        ("docllm-v", ENVELOPE_VERSION.encode()),
         ("docllm-ledger", publication.ledger.encode()),
         ("docllm-group", publication.group.encode()),
         # Not normalized: batch names that differ in the number of blanks are different batches.
@@ -133,8 +133,8 @@ def decode(headers: RawHeaders | None) -> Publication:
     """
     own = _own_headers(headers or ())
     version = _required(own, "docllm-v")
-    if version != VERSION.encode():
-        raise NotOursError(f"docllm-v is {version[:20]!r}, this version reads {VERSION}")
+    if version != ENVELOPE_VERSION.encode():
+        raise NotOursError(f"docllm-v is {version[:20]!r}, this version reads {ENVELOPE_VERSION}")
     return Publication(
         ledger=_word(own, "docllm-ledger", 32),
         group=_word(own, "docllm-group", 100),

@@ -67,7 +67,7 @@ def is_sampled(trace: bytes, ratio: float) -> bool:
     return int.from_bytes(trace, "big") & _LOW_64_BITS < round(ratio * (1 << 64))
 
 
-def parsed(traceparent: str) -> SpanId | None:
+def span_of(traceparent: str) -> SpanId | None:
     """Return the span that a `traceparent` names; None if it names none.
 
     Anybody may have written it.
@@ -110,8 +110,8 @@ def trace_headers(headers: Sequence[tuple[str, bytes | None]]) -> TraceHeaders:
         return NO_TRACE_HEADERS
     after = texts.get(TRACE_AFTER, "")
     return TraceHeaders(
-        publication=parsed(texts.get(TRACEPARENT, "")),
-        link=parsed(texts.get(TRACE_LINK, "")),
+        publication=span_of(texts.get(TRACEPARENT, "")),
+        link=span_of(texts.get(TRACE_LINK, "")),
         after=bytes.fromhex(after) if _SPAN.fullmatch(after) else None,
     )
 

@@ -9,7 +9,7 @@ from producer.ledger import outbox, quarantine
 from producer.ports import Order
 from producer.relay import record_builder
 from schemas.ledger import tables
-from schemas.task.envelope import MAX_TASK_BYTES, VERSION, Outgoing, RawHeaders, decode
+from schemas.task.envelope import ENVELOPE_VERSION, MAX_TASK_BYTES, Outgoing, RawHeaders, decode
 from schemas.task.rejected_record import RejectedRecord
 from schemas.task.states import Status
 from schemas.task.topics import Topics
@@ -222,7 +222,7 @@ def test_a_quarantined_record_has_a_letter(ledger_db: LedgerDatabase) -> None:
         b"undecodable",
         b"no headers of ours",
     )
-    assert headers["docllm-v"] == VERSION.encode()
+    assert headers["docllm-v"] == ENVELOPE_VERSION.encode()
     assert (
         headers["docllm-fingerprint"]
         == ledger_db.rows(tables.quarantine)[0].fingerprint.hex().encode()

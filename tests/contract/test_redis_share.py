@@ -22,7 +22,7 @@ from agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, S
 from agent.routes.sharing.redis_board import KEEP_S, RedisBoard
 from agent.routes.sharing.sync import BoardSync
 from producer.checks.checks import Checks, outcome
-from producer.checks.redis_rights import ENOUGH, NAMES, refused
+from producer.checks.redis_rights import ENOUGH, NAMES, refused_commands
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import AgentConfig, Secret
 from schemas.settings.sources import load_config
@@ -86,7 +86,7 @@ async def test_the_documented_rights_are_enough(user: Callable[[str], str], serv
     await share.close()
 
     async with AsyncRedis.from_url(url) as client:
-        assert await refused(client, "group") == ""
+        assert await refused_commands(client, "group") == ""
     with redis.Redis.from_url(server.url) as admin:
         assert list(admin.scan_iter("docllm:group:check:*")) == []
 

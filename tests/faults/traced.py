@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from agent.lease import OWNER_BITS
 from schemas.task.failures import UNTRIED, AttemptOutcome
-from schemas.task.trace import attempt_span, parsed, trace_of
+from schemas.task.trace import attempt_span, span_of, trace_of
 from tests.faults.lives import Life
 from tests.integration.programs import Program
 from tests.servers.collector import Collector
@@ -75,7 +75,7 @@ def violations(traced: Traced, agents: Mapping[int, Life]) -> Iterator[str]:
                 f"{attempt.settled_s:.1f}, is missing in trace {trace}"
             )
     for task_id, traceparent in traced.records:
-        named = parsed(traceparent)
+        named = span_of(traceparent)
         if named is None or named.trace != trace_of(traced.ledger, task_id):
             yield f"TRACES a record of task {task_id} names {traceparent or 'no span'}"
 

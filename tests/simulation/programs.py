@@ -18,7 +18,7 @@ from agent.reporting.latest_report import LatestReport
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from agent.routes.clients import RouteClients
-from agent.wiring.agent import agent
+from agent.wiring.agent import wired_agent
 from agent.wiring.chosen import Chosen, Handles, Instruments, Providers, Registration, Workers
 from producer.app import Parts
 from producer.input.lines import InvalidLine, ValidLine
@@ -183,7 +183,7 @@ class AgentProgram(Program):
         self.sources = list(handles.values())
         self.lane_sources = [handles[name] for name in DESTINATIONS]
         inbox = handles.pop("inbox")
-        made = agent(
+        made = wired_agent(
             Chosen(
                 parts=parts,
                 limits=machine.limits,

@@ -5,7 +5,7 @@ Its reports may be late, lost, or wrong about undelivered records.
 
 from collections.abc import Sequence
 
-from producer.bus.topic_family import SETTINGS
+from producer.bus.topic_family import TOPIC_SETTINGS
 from producer.ports import Refusal
 from schemas.runtime.clock import Clock
 from schemas.task.envelope import Outgoing
@@ -14,7 +14,7 @@ from tests.simulation.eventloop import PROCESS
 from tests.simulation.weather import Weather
 
 _DELIVERY_S = 20.0
-_MAX_BYTES = int(SETTINGS["max.message.bytes"])
+_MAX_BYTES = int(TOPIC_SETTINGS["max.message.bytes"])
 _UNPUBLISHABLE = b"unpublishable"  # the topic refuses the dead letter of such a task
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from agent.documents.conversion.by_content import ByContent
 from agent.documents.conversion.converters import Converters
 from agent.documents.files import FileSource
-from agent.documents.ports import MAX_DOCUMENT_BYTES
 from agent.documents.reader import Documents
+from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.runtime.executors import InlineExecutor
 
 

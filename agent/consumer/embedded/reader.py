@@ -16,7 +16,7 @@ from agent.ports import AtRest, Event, Recreated
 from producer.bus.embedded import log
 from producer.bus.embedded.file import BusFile
 from producer.bus.embedded.group import Member
-from producer.bus.embedded.topics import describe
+from producer.bus.embedded.topics import states_of
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
@@ -159,7 +159,7 @@ class EmbeddedReader:
         """Compare the topics' ids with the known ids; return whether the subscription changed."""
         before = dict(self._subscribed)
         topics, known_ids = made(self._topics, self._topic_ids), self._topic_ids.current()
-        states = describe(self._file, topics)
+        states = states_of(self._file, topics)
         for topic in topics:
             topic_id = states[topic].topic_id if topic in states else None
             is_known = topic_id is not None and known_ids.get(topic) == topic_id

@@ -11,7 +11,7 @@ from agent.documents import work
 from agent.documents.conversion.kept_texts import KeptTexts
 from agent.documents.conversion.process import ConversionDiedError
 from agent.documents.errors import refused, unreadable
-from schemas.documents.encoding import text_of
+from schemas.documents.encoding import decoded_text
 from schemas.documents.kind import Kind, kind_of
 from schemas.runtime.executors import Executor
 from schemas.task.document_text import NoTextError
@@ -61,4 +61,4 @@ def _looked_at(raw: bytes) -> tuple[Kind, str | None]:
     kind = kind_of(raw)
     if kind is Kind.TEXT:
         return kind, raw.decode("utf-8-sig")
-    return kind, text_of(raw) if kind is Kind.UNICODE else None
+    return kind, decoded_text(raw) if kind is Kind.UNICODE else None

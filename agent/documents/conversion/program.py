@@ -79,9 +79,9 @@ def _converter(kind: Kind) -> Callable[[bytes], str]:
         from agent.documents.conversion.html import text_of_html  # noqa: PLC0415
 
         return text_of_html
-    from schemas.documents.encoding import text_of  # noqa: PLC0415
+    from schemas.documents.encoding import decoded_text  # noqa: PLC0415
 
-    return text_of
+    return decoded_text
 
 
 def _limit(memory_mb: int) -> None:

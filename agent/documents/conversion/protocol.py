@@ -7,9 +7,10 @@ import struct
 from enum import Enum
 
 from schemas.documents.kind import Kind
+from schemas.documents.limits import MAX_DOCUMENT_BYTES
 
 HEAD = struct.Struct(">cQ")
-MAX_TEXT_BYTES = 32 << 20  # in UTF-8; a document that is plain text has the same limit
+MAX_TEXT_BYTES = MAX_DOCUMENT_BYTES  # in UTF-8, as of a document that is plain text
 # What the agent says: a document of a kind follows.
 LETTERS = {Kind.PDF: b"p", Kind.DOCX: b"d", Kind.HTML: b"h", Kind.OTHER_TEXT: b"o"}
 KINDS = {letter: kind for kind, letter in LETTERS.items()}

@@ -19,7 +19,7 @@ from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError
 from agent.handlers.decisions import SoftLimitError
 from agent.handlers.documents import DocumentError
 from agent.handlers.follow_ups import FollowUpError
-from agent.handlers.processes.messages import HEAD, Message, decoded, encoded, sizes
+from agent.handlers.processes.messages import MESSAGE_HEAD, Message, decoded, encoded, sizes
 from agent.handlers.resource_locks import LockError
 from agent.outcome import VALUE, Dead, Failure, Spent, Succeeded
 from schemas.task.failures import ErrorClass
@@ -123,7 +123,7 @@ class AgentLink:
         os._exit(0)  # the agent has closed the link, or is gone
 
     def _receive(self) -> Message | None:
-        head = self._exactly(HEAD.size)
+        head = self._exactly(MESSAGE_HEAD.size)
         if head is None:
             return None
         body, data = sizes(head)

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-HEAD = struct.Struct(">II")
+MESSAGE_HEAD = struct.Struct(">II")
 MAX_BYTES = 256 << 20  # of one message: in JSON, a document of 32 MiB may take six times as much
 
 
@@ -34,12 +34,12 @@ def encoded(message: Message) -> bytes:
     """
     body = orjson.dumps({"kind": message.kind, "fields": dict(message.fields)})
     _require_size(len(body), len(message.data))
-    return HEAD.pack(len(body), len(message.data)) + body + message.data
+    return MESSAGE_HEAD.pack(len(body), len(message.data)) + body + message.data
 
 
 def sizes(head: bytes) -> tuple[int, int]:
     """Return the sizes of the two parts that follow a head. Raises MessageError."""
-    body, data = HEAD.unpack(head)
+    body, data = MESSAGE_HEAD.unpack(head)
     _require_size(body, data)
     return body, data
 

@@ -20,7 +20,7 @@ from agent.handlers.documents import DocumentError
 from agent.handlers.faults import Fault, RemoteError
 from agent.handlers.processes.link import FORWARDED
 from agent.handlers.processes.messages import (
-    HEAD,
+    MESSAGE_HEAD,
     Message,
     MessageError,
     decoded,
@@ -239,7 +239,7 @@ class HandlerProcess:
 
     async def _receive(self) -> Message:
         try:
-            body_bytes, data_bytes = sizes(await self._reader.readexactly(HEAD.size))
+            body_bytes, data_bytes = sizes(await self._reader.readexactly(MESSAGE_HEAD.size))
             parts = await self._reader.readexactly(body_bytes + data_bytes)
             return decoded(parts[:body_bytes], parts[body_bytes:])
         except MessageError as error:

@@ -28,7 +28,7 @@ class EmbeddedTopicAdmin:
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
         """Return the state of each given topic that exists."""
-        return await self._bus.run(lambda file: bus_topics.describe(file, topics))
+        return await self._bus.run(lambda file: bus_topics.states_of(file, topics))
 
     async def create(
         self,

@@ -23,7 +23,7 @@ def cluster_id(file: BusFile) -> str:
     return str(file.one("SELECT id FROM cluster")[0])
 
 
-def describe(file: BusFile, topics: Sequence[str]) -> dict[str, TopicState]:
+def states_of(file: BusFile, topics: Sequence[str]) -> dict[str, TopicState]:
     """Return the state of each given topic that exists."""
     rows = file.all("SELECT name, topic_id, partitions, settings FROM topic")
     return {

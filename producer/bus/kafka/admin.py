@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported wi
 from producer.bus.kafka.admin_client import RenewedAdmin
 from producer.bus.kafka.errors import LED_ELSEWHERE, UNREACHABLE
 from producer.bus.kafka.peek import Peek
-from producer.bus.topic_family import COMPRESSION, SETTINGS, settings_of
+from producer.bus.topic_family import COMPRESSION, TOPIC_SETTINGS, settings_of
 from producer.ports import Backlog, TopicState
 from schemas.clients.kafka import admin_settings, outage_of, refused_setting, refusing, unreachable
 from schemas.errors import UnreachableError, UnsafeStateError
@@ -111,9 +111,9 @@ class KafkaTopicAdmin:
         try:
             await self._create(topic, partitions, replication_factor, settings)
         except UnsafeStateError:
-            if settings == SETTINGS:
+            if settings == TOPIC_SETTINGS:
                 raise
-            await self._create(topic, partitions, replication_factor, SETTINGS)
+            await self._create(topic, partitions, replication_factor, TOPIC_SETTINGS)
         await self._wait_until_served(topic, partitions)
 
     async def _create(
@@ -339,6 +339,6 @@ def _revealed_settings(answer: Mapping[str, ConfigEntry]) -> dict[str, str]:
     """
     return {
         key: str(answer[key].value)
-        for key in (*SETTINGS, COMPRESSION)
+        for key in (*TOPIC_SETTINGS, COMPRESSION)
         if key in answer and answer[key].value is not None
     }

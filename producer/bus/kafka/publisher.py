@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from producer.bus.kafka.sender import Sender, refused
+from producer.bus.kafka.sender import Sender, not_sent
 from producer.ports import Refusal
 from schemas.clients.kafka import outage_of
 from schemas.codes import Code
@@ -130,7 +130,7 @@ class KafkaPublisher:
     def _send(self, parcels: list[Parcel]) -> None:
         now_s = self._clock.now_s()
         for parcel in parcels:
-            parcel.answer = refused(
+            parcel.answer = not_sent(
                 parcel.records, "not sent, because the brokers did not answer the records before it"
             )
         fresh = [parcel for parcel in parcels if now_s - parcel.asked_at_s < WAIT_S]
@@ -139,7 +139,7 @@ class KafkaPublisher:
             refusals = self._sender.send(records)
         except Exception as error:  # every caller gets an answer, and the thread goes on
             log.exception("the producer failed", extra={"code": Code.INTERNAL_ERROR})
-            refusals = refused(records, f"the producer failed: {error}")
+            refusals = not_sent(records, f"the producer failed: {error}")
         answers = iter(refusals)
         for parcel in fresh:
             parcel.answer = list(itertools.islice(answers, len(parcel.records)))

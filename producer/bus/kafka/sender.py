@@ -90,7 +90,7 @@ class Sender:
             refusals = [self._produce(record, end_s) for record in records]
             self._flush(end_s)
         except ENDED as error:
-            return refused(records, self._note_fatal(error))
+            return not_sent(records, self._note_fatal(error))
         if not self._failures:
             self._troubles.clear()
             if records:
@@ -201,6 +201,6 @@ class Sender:
             log.warning("%s; docllm continues by itself", error.str())
 
 
-def refused(records: Iterable[Outgoing], reason: str) -> list[Refusal | None]:
+def not_sent(records: Iterable[Outgoing], reason: str) -> list[Refusal | None]:
     """Return one refusal for each of the records, none of which was sent."""
     return [Refusal(reason, permanent=False) for _ in records]

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Row, Select, bindparam, select
 
-from producer.ledger.dead_letters.selection import Selection, from_json
+from producer.ledger.dead_letters.selection import Selection, selection_of
 from producer.ledger.outbox import QUARANTINE
 from producer.limits import CAP
 from schemas.ledger.sql import utc_after
@@ -157,7 +157,7 @@ def any_agent(connection: Connection, group: str) -> bool:
 def _run(row: Row[Any]) -> ReplayRun:
     request = orjson.loads(row.selection)
     read = ReplayRequest(
-        from_json(request["select"]), request["cap"], request["rate"], request["nonce"]
+        selection_of(request["select"]), request["cap"], request["rate"], request["nonce"]
     )
     counts = {
         ItemState.REPLAYED: row.replayed,

@@ -131,7 +131,7 @@ def _is_fingerprint(digits: str) -> bool:
     return _MIN_DIGITS <= len(digits) <= _MAX_DIGITS and _HEX.issuperset(digits)
 
 
-def from_json(values: dict[str, Any]) -> Selection:
+def selection_of(values: dict[str, Any]) -> Selection:
     """Return the selection that `as_json` described; filters of other versions are ignored."""
     names = {field.name for field in fields(Selection)}
     filters = {name: value for name, value in values.items() if name in names}

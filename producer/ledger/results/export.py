@@ -21,7 +21,7 @@ from producer.ledger.results.result_lines import (
     LineOf,
     Result,
     expired,
-    unreadable,
+    with_unreadable_output,
 )
 from schemas.codes import Code
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
@@ -86,7 +86,7 @@ def _written(ended: ExportedTask, line_of: LineOf) -> bytes | None:
             one_line(describe_error(error)),
             extra={"code": Code.RESULT_UNREADABLE},
         )
-        return line_of(unreadable(ended, error))
+        return line_of(with_unreadable_output(ended, error))
 
 
 def unfinished(counts: Counter[Status]) -> int:

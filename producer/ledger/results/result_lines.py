@@ -198,7 +198,7 @@ def _refusal(letter: Letter) -> dict[str, Any] | None:
     }
 
 
-def unreadable(task: ExportedTask, error: Exception) -> ExportedTask:
+def with_unreadable_output(task: ExportedTask, error: Exception) -> ExportedTask:
     """Return a task whose stored end cannot be read, with the reason in the place of its result."""
     reason = one_line(
         f"what the ledger has stored of this task cannot be read: {describe_error(error)}"

@@ -9,7 +9,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported wi
 
 from producer.bus.embedded import topics
 from producer.bus.embedded.file import BusFile
-from producer.bus.topic_family import SETTINGS
+from producer.bus.topic_family import TOPIC_SETTINGS
 from schemas.task.states import Status
 from tests.faults.installation import Installation
 from tests.integration.buses import KafkaBus
@@ -87,7 +87,7 @@ def _change_settings(installation: Installation) -> None:
         changed.result(30)
         return
     file = BusFile(installation.deployment.folder / "docllm-data" / "bus.sqlite")
-    topics.configure(file, topic, SETTINGS | {"retention.ms": "1000000"})
+    topics.configure(file, topic, TOPIC_SETTINGS | {"retention.ms": "1000000"})
     file.close()
 
 

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 import pytest
 import uvloop
 
-from agent.documents.address import is_open, is_public, parsed, resolve
+from agent.documents.address import address_of, is_open, is_public, resolve
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "93.184.216.34", "2606:4700::1", "2001:4860:4860::8888"]
 # Each holds or stands for an address that is not public, or belongs to no host of the internet.
@@ -43,7 +43,7 @@ def test_another_address_is_closed(text: str) -> None:
 )
 def test_what_is_no_whole_address_is_closed(text: str) -> None:
     """An address with a zone is one of this machine's links; short forms are no addresses."""
-    assert parsed(text) is None
+    assert address_of(text) is None
     assert not is_open(text, [ip_network("0.0.0.0/0"), ip_network("::/0")])
 
 

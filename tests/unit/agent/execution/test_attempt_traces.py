@@ -12,7 +12,7 @@ from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
 from agent.ports import CallFailed, Reply, Row, Settlement, Verdict
 from schemas.task.envelope import Publication
 from schemas.task.failures import ErrorClass
-from schemas.task.trace import SpanId, TraceHeaders, attempt_span, parsed, trace_of
+from schemas.task.trace import SpanId, TraceHeaders, attempt_span, span_of, trace_of
 from tests.support.clock import HandClock
 from tests.support.spans import KeptSpans
 
@@ -141,7 +141,7 @@ def test_an_end_that_does_not_count_is_no_failure(outcome: Outcome) -> None:
 
 def test_an_attempt_names_the_one_before_and_a_foreign_producer() -> None:
     """So a person goes from one to the other."""
-    foreign = parsed("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    foreign = span_of("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     after = attempt_span(7, 4)
     setting = Setting(headers=TraceHeaders(SENT, foreign, after))
     setting.settle(Dead(FAILURE, SPENT))

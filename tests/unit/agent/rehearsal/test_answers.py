@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from agent.rehearsal.answers import example, summary, text_of
+from agent.rehearsal.answers import example, prompt_of, summary
 from tests.unit.agent.rehearsal.test_service import SCHEMA
 
 
@@ -72,4 +72,4 @@ def test_a_whole_number_may_be_written_as_a_fraction() -> None:
 )
 def test_the_text_of_messages(messages: list[Any], text: str) -> None:
     """The last message counts, as text or as parts."""
-    assert text_of(messages) == text
+    assert prompt_of(messages) == text

@@ -2,7 +2,14 @@
 
 import pytest
 
-from agent.reporting.messages import DeadExample, Note, ProgressMessage, example, from_line, to_line
+from agent.reporting.messages import (
+    DeadExample,
+    Note,
+    ProgressMessage,
+    dead_example,
+    from_line,
+    to_line,
+)
 from producer.ledger.status.progress import Totals
 from schemas.codes import Code
 
@@ -31,4 +38,4 @@ def test_other_lines_are_ignored(line: bytes) -> None:
 
 def test_an_example_is_one_safe_line() -> None:
     """A provider's text may hold line ends and controls."""
-    assert example("SERVER", "a", "b", "500\n\x1b[31m").text == "task a of batch b: 500 [31m"
+    assert dead_example("SERVER", "a", "b", "500\n\x1b[31m").text == "task a of batch b: 500 [31m"

@@ -169,7 +169,7 @@ def test_nothing_that_redis_does_ends_the_check(
         return ""
 
     monkeypatch.setattr(Redis, "info", info)
-    monkeypatch.setattr(checks.redis_rights, "refused", refused)
+    monkeypatch.setattr(checks.redis_rights, "refused_commands", refused)
 
     assert check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0")) == 0
     assert text in capsys.readouterr().out

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from producer.input.document_source import MAX_DOCUMENT_BYTES, MAX_TEXT_BYTES
+from producer.input.document_source import MAX_INLINE_BYTES
 from producer.input.documents import documents_batch, read_documents
 from producer.input.lines import InvalidLine, ValidLine
+from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.errors import ConfigError
 from tests.support.made_documents import made_docx, made_pdf, zipped
 
@@ -56,7 +57,7 @@ def test_a_small_document_travels_in_the_task(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("size", "by_uri", "inline"),
-    [(MAX_TEXT_BYTES, False, True), (MAX_TEXT_BYTES + 1, False, False), (1, True, False)],
+    [(MAX_INLINE_BYTES, False, True), (MAX_INLINE_BYTES + 1, False, False), (1, True, False)],
 )
 def test_a_large_document_stays_where_it_is(
     tmp_path: Path, size: int, *, by_uri: bool, inline: bool
@@ -90,7 +91,7 @@ def test_a_file_that_is_no_text_is_bad_and_stops_no_other(tmp_path: Path) -> Non
     """
     (tmp_path / "binary").write_bytes(b"a\0b")
     (tmp_path / "image.pdf").write_bytes(b"\x89PNG\r\n\x1a\n\0")
-    (tmp_path / "large").write_bytes(b"x" * MAX_TEXT_BYTES + b"\0")
+    (tmp_path / "large").write_bytes(b"x" * MAX_INLINE_BYTES + b"\0")
     (tmp_path / "marked").write_bytes(b"\xff\xfea")
     (tmp_path / "sheet.docx").write_bytes(zipped({"xl/workbook.xml": b"a"}))
     (tmp_path / "space").write_bytes(" \n".encode("utf-16"))
@@ -170,8 +171,8 @@ def test_a_document_without_content_is_bad(tmp_path: Path, *, by_uri: bool) -> N
     (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbf")
     (tmp_path / "blank.txt").write_text(" \u3000\r\n\t")
     (tmp_path / "empty.txt").write_bytes(b"")
-    (tmp_path / "large.txt").write_bytes(b" " * (MAX_TEXT_BYTES + 1))
-    (tmp_path / "late.txt").write_bytes(b"\n" * (MAX_TEXT_BYTES + 1) + b"x")
+    (tmp_path / "large.txt").write_bytes(b" " * (MAX_INLINE_BYTES + 1))
+    (tmp_path / "late.txt").write_bytes(b"\n" * (MAX_INLINE_BYTES + 1) + b"x")
 
     *bad, late = read(tmp_path, by_uri=by_uri)
 

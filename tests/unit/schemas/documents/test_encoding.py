@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from schemas.documents.encoding import page_text, text_of
+from schemas.documents.encoding import decoded_text, page_text
 from schemas.task.document_text import NoTextError
 
 TEXTS = {
@@ -30,18 +30,18 @@ def test_text_in_any_usual_encoding_is_decoded(encoding: str) -> None:
     """A text of one sentence, or of many megabytes, is read as it was written."""
     text = TEXTS[encoding]
 
-    assert text_of(text.encode(encoding)) == text
+    assert decoded_text(text.encode(encoding)) == text
     if not encoding.startswith("utf-"):
         long = f"{text}\n" * 10_000
-        assert text_of(long.encode(encoding)) == long
+        assert decoded_text(long.encode(encoding)) == long
 
 
 def test_text_that_breaks_its_byte_order_mark_is_refused() -> None:
     """A byte order mark is a promise; text that breaks it is not guessed."""
     with pytest.raises(NoTextError, match="UTF-16"):
-        text_of(b"\xff\xfea")
+        decoded_text(b"\xff\xfea")
     with pytest.raises(NoTextError, match="zero character"):
-        text_of("a\0b".encode("utf-16"))
+        decoded_text("a\0b".encode("utf-16"))
 
 
 def test_without_the_extra_the_error_says_how_to_install_it(
@@ -50,9 +50,9 @@ def test_without_the_extra_the_error_says_how_to_install_it(
     """UTF-8 and byte order marks need no library; another encoding names the extra."""
     monkeypatch.setitem(sys.modules, "charset_normalizer", None)
 
-    assert text_of("ü".encode("utf-16")) == "ü"
+    assert decoded_text("ü".encode("utf-16")) == "ü"
     with pytest.raises(NoTextError, match=r"pip install 'docllm\[documents\]'"):
-        text_of("Straße".encode("cp1252"))
+        decoded_text("Straße".encode("cp1252"))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 from pymysql.connections import Connection as PyMySQL
 
-from producer.bus.topic_family import SETTINGS
+from producer.bus.topic_family import TOPIC_SETTINGS
 from producer.ledger import quarantine
 from schemas.ledger import tables
 from schemas.ledger.bulk import STATEMENT_BYTES, insert_rows
@@ -17,7 +17,7 @@ def test_the_least_packet_holds_the_largest_statement() -> None:
 
     As a task's input it stands behind a page that was not full yet.
     """
-    largest = int(SETTINGS["max.message.bytes"])
+    largest = int(TOPIC_SETTINGS["max.message.bytes"])
     headers = bytes(quarantine.KEPT_HEADER_BYTES)
     before = {
         "task_id": 1,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.settings.changes import changed, fixed_changes, longest_timeout_s
+from schemas.settings.changes import changed_settings, fixed_changes, longest_timeout_s
 from schemas.settings.config import (
     AgentConfig,
     Config,
@@ -54,7 +54,7 @@ def test_what_an_agent_takes_over_is_named_by_its_setting(
     """The names are those that a person writes; none of these needs a restart."""
     expected = ["routes.fast.model", "routes.fast.timeout_s"] if names is None else names
 
-    assert changed(CONFIG, new) == expected
+    assert changed_settings(CONFIG, new) == expected
     assert fixed_changes(CONFIG, new) == []
 
 

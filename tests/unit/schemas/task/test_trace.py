@@ -13,8 +13,8 @@ from schemas.task.trace import (
     attempt_span,
     call_span,
     is_sampled,
-    parsed,
     publication_span,
+    span_of,
     trace_headers,
     trace_of,
 )
@@ -43,11 +43,11 @@ def test_different_things_have_different_ids() -> None:
 
 def test_a_traceparent_is_read_as_it_was_written() -> None:
     """That of W3C's own example, too."""
-    span = parsed(GOOD)
+    span = span_of(GOOD)
     assert span is not None
     assert (span.traceparent, span.sampled) == (GOOD, True)
     unsampled = SpanId(trace_of("a", 1), attempt_span(1, 1), sampled=False)
-    assert parsed(unsampled.traceparent) == unsampled
+    assert span_of(unsampled.traceparent) == unsampled
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_a_traceparent_is_read_as_it_was_written() -> None:
 )
 def test_what_is_no_traceparent_names_no_span(text: str) -> None:
     """The standard forbids each of them."""
-    assert parsed(text) is None
+    assert span_of(text) is None
 
 
 def test_a_later_version_may_say_more() -> None:
     """W3C wants its first four parts to be read."""
-    assert parsed(f"01{GOOD[2:]}-more") is not None
+    assert span_of(f"01{GOOD[2:]}-more") is not None
 
 
 @given(st.lists(st.tuples(st.sampled_from([TRACEPARENT, TRACE_LINK, TRACE_AFTER]), st.binary())))

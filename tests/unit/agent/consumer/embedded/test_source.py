@@ -16,7 +16,7 @@ from agent.ports import Assigned, AtRest, Event, Record, Revoked, SourceFailed
 from producer.bus.embedded import group, log, topics
 from producer.bus.embedded.file import BusFile
 from producer.bus.embedded.group import SESSION_S, Member
-from producer.bus.topic_family import SETTINGS
+from producer.bus.topic_family import TOPIC_SETTINGS
 from schemas.task.envelope import Outgoing
 from tests.support.clock import HandClock
 
@@ -29,9 +29,9 @@ class Hand:
     def __init__(self, path: Path, clock: HandClock) -> None:
         self.file = BusFile(path)
         self.clock = clock
-        if not topics.describe(self.file, ["t"]):
-            topics.create(self.file, "t", 1, SETTINGS)
-        known = {"t": topics.describe(self.file, ["t"])["t"].topic_id}
+        if not topics.states_of(self.file, ["t"]):
+            topics.create(self.file, "t", 1, TOPIC_SETTINGS)
+        known = {"t": topics.states_of(self.file, ["t"])["t"].topic_id}
         self.source = SteppedSource(
             bus_path=path,
             topics=["t"],
@@ -107,7 +107,7 @@ def test_the_first_pass_takes_the_partitions_of_a_dead_member(tmp_path: Path) ->
             hand.send(3)
             dead = Member(file=hand.file, group_id="g", clock=hand.clock)
             dead.make_pass(
-                frozenset(state.topic_id for state in topics.describe(hand.file, ["t"]).values()),
+                frozenset(state.topic_id for state in topics.states_of(hand.file, ["t"]).values()),
                 {},
             )
             dead.close()

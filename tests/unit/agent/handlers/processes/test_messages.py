@@ -4,7 +4,7 @@ import pytest
 
 from agent.handlers.processes import messages
 from agent.handlers.processes.messages import (
-    HEAD,
+    MESSAGE_HEAD,
     Message,
     MessageError,
     decoded,
@@ -18,8 +18,8 @@ def test_a_message_arrives_as_it_was_sent() -> None:
     sent = Message("call", {"call": 1, "text": "ä"}, b"\xff\x00")
 
     raw = encoded(sent)
-    body, data = sizes(raw[: HEAD.size])
-    rest = raw[HEAD.size :]
+    body, data = sizes(raw[: MESSAGE_HEAD.size])
+    rest = raw[MESSAGE_HEAD.size :]
 
     assert len(rest) == body + data
     assert decoded(rest[:body], rest[body:]) == sent
@@ -39,6 +39,6 @@ def test_a_message_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(messages, "MAX_BYTES", 1 << 20)
 
     with pytest.raises(MessageError, match="more than 1 MiB"):
-        sizes(HEAD.pack(1 << 20, 1))
+        sizes(MESSAGE_HEAD.pack(1 << 20, 1))
     with pytest.raises(MessageError):
         encoded(Message("value", {}, bytes(1 << 20)))

@@ -9,7 +9,7 @@ import pytest
 from producer.bus.embedded import log, topics
 from producer.bus.embedded.file import BusFile
 from producer.bus.embedded.group import BEAT_EVERY_S, SESSION_S, Member
-from producer.bus.topic_family import SETTINGS
+from producer.bus.topic_family import TOPIC_SETTINGS
 from schemas.task.envelope import Outgoing
 from tests.support.clock import HandClock
 
@@ -24,8 +24,8 @@ class EmbeddedBusHarness:
         self.clock = HandClock()
         self.file = BusFile(self.path)
         self.files = [self.file]
-        topics.create(self.file, "t", 4, SETTINGS)
-        self.ids = frozenset({topics.describe(self.file, ["t"])["t"].topic_id})
+        topics.create(self.file, "t", 4, TOPIC_SETTINGS)
+        self.ids = frozenset({topics.states_of(self.file, ["t"])["t"].topic_id})
         log.append(self.file, [Outgoing("t", b"%d" % n, b"v", []) for n in range(400)], RNG)
 
     def member(self) -> Member:

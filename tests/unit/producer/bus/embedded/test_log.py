@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from producer.bus.embedded import log, topics
 from producer.bus.embedded.file import BusFile
-from producer.bus.topic_family import SETTINGS
+from producer.bus.topic_family import TOPIC_SETTINGS
 from schemas.task.envelope import Outgoing
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
@@ -25,7 +25,7 @@ def test_headers_come_back_as_they_were(headers: list[tuple[str, bytes | None]])
 def test_failed_append_leaves_nothing(tmp_path: Path) -> None:
     """A transaction of records is stored as a whole or not at all."""
     file = BusFile(tmp_path / "bus.sqlite")
-    topics.create(file, "t", 1, SETTINGS)
+    topics.create(file, "t", 1, TOPIC_SETTINGS)
     file.one("SELECT count(*) FROM record")
     with file.write() as db:
         db.execute(
@@ -47,7 +47,7 @@ def test_record_for_an_unknown_topic_is_refused_for_now(tmp_path: Path) -> None:
     The topic can still be made.
     """
     file = BusFile(tmp_path / "bus.sqlite")
-    topics.create(file, "t", 1, SETTINGS)
+    topics.create(file, "t", 1, TOPIC_SETTINGS)
 
     answers = log.append(
         file, [Outgoing("absent", b"k", b"v", []), Outgoing("t", b"k", b"v", [])], RNG
@@ -62,7 +62,7 @@ def test_record_for_an_unknown_topic_is_refused_for_now(tmp_path: Path) -> None:
 def test_nothing_is_read_across_a_gap(tmp_path: Path) -> None:
     """If the record at a position is deleted, a read returns nothing, so no record is skipped."""
     file = BusFile(tmp_path / "bus.sqlite")
-    topics.create(file, "t", 1, SETTINGS)
+    topics.create(file, "t", 1, TOPIC_SETTINGS)
     log.append(file, [Outgoing("t", b"k", b"%d" % n, []) for n in range(10)], RNG)
 
     topics.trim(file, {("t", 0): 4})
@@ -82,7 +82,7 @@ def test_nothing_is_read_across_a_gap(tmp_path: Path) -> None:
 def test_batch_is_bounded_by_bytes_but_never_empty(tmp_path: Path) -> None:
     """A batch ends with the record that passes its limit; a single large record is still read."""
     file = BusFile(tmp_path / "bus.sqlite")
-    topics.create(file, "t", 1, SETTINGS)
+    topics.create(file, "t", 1, TOPIC_SETTINGS)
     log.append(file, [Outgoing("t", b"k", bytes(1000), []) for _ in range(5)], RNG)
 
     assert len(log.read(file, 1, 0, records=10, size_bytes=1500)) == 2
@@ -96,7 +96,7 @@ def test_trim_stops_at_the_end(tmp_path: Path) -> None:
     A later trim to a lower offset does nothing.
     """
     file = BusFile(tmp_path / "bus.sqlite")
-    topics.create(file, "t", 1, SETTINGS)
+    topics.create(file, "t", 1, TOPIC_SETTINGS)
     log.append(file, [Outgoing("t", b"k", b"v", [])] * 5, RNG)
 
     topics.trim(file, {("t", 0): 99})
@@ -111,7 +111,7 @@ def test_trimmed_pages_are_used_again(tmp_path: Path) -> None:
     """A bus that is trimmed while it is filled does not grow."""
     path = tmp_path / "bus.sqlite"
     file = BusFile(path)
-    topics.create(file, "t", 1, SETTINGS)
+    topics.create(file, "t", 1, TOPIC_SETTINGS)
     pages = []
     for turn in range(1, 6):
         log.append(file, [Outgoing("t", b"k", bytes(2000), [])] * 400, RNG)

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from producer.bus.kafka.admin import LATEST, KafkaTopicAdmin, LedElsewhereError
 from producer.bus.kafka.errors import UNREACHABLE
-from producer.bus.topic_family import SETTINGS
+from producer.bus.topic_family import TOPIC_SETTINGS
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import KafkaConfig
@@ -147,7 +147,7 @@ def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPat
     Some services omit a setting, or send it without a value. Every command used to end with a
     traceback, or compare with None.
     """
-    entries = {name: SimpleNamespace(value=value) for name, value in SETTINGS.items()}
+    entries = {name: SimpleNamespace(value=value) for name, value in TOPIC_SETTINGS.items()}
     del entries["retention.ms"]
     entries["retention.bytes"].value = None
     topic = SimpleNamespace(topic_id="id", partitions=[0, 1])
@@ -167,7 +167,7 @@ def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPat
 
     assert descriptions.settings == {
         name: value
-        for name, value in SETTINGS.items()
+        for name, value in TOPIC_SETTINGS.items()
         if name not in {"retention.ms", "retention.bytes"}
     }
     assert (descriptions.topic_id, descriptions.partitions) == ("id", 2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.ledger.dead_letters.selection import Selection, from_json
+from producer.ledger.dead_letters.selection import Selection, selection_of
 from schemas.errors import ConfigError
 
 NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are UTC without a zone
@@ -97,7 +97,7 @@ def test_a_selection_without_words_has_no_empty_ones() -> None:
     """A selection stores no empty words: a fingerprint without digits is none."""
     with pytest.raises(ConfigError, match="first 6 hexadecimal digits"):
         Selection(fingerprint="")
-    assert from_json(Selection(tenant="").as_json()) == Selection(tenant="")
+    assert selection_of(Selection(tenant="").as_json()) == Selection(tenant="")
     assert Selection(tenant="").narrows
 
 
@@ -119,7 +119,7 @@ SELECTIONS = st.builds(
 @given(SELECTIONS)
 def test_a_selection_is_stored_and_read_back(chosen: Selection) -> None:
     """A selection survives storage, whatever the names, and can be shown on one line."""
-    assert from_json(orjson.loads(orjson.dumps(chosen.as_json()))) == chosen
+    assert selection_of(orjson.loads(orjson.dumps(chosen.as_json()))) == chosen
     assert str(chosen)
 
 
