@@ -91,9 +91,10 @@ class TimeNeeded:
         for key, load in self._loads.items():
             if load.too_large:
                 name, limit = self._tokens_a_minute(key)
+                verb = "is" if load.too_large == 1 else "are"
                 yield (
-                    f"{counted(load.too_large, 'task')} probably larger than a minute's tokens, "
-                    f"{name} = {limit:,} of route {load.route}, such as "
+                    f"{counted(load.too_large, 'task')} {verb} probably larger than a minute's "
+                    f"tokens, {name} = {limit:,} of route {load.route}, such as "
                     f"{load.largest[:_NAME_CHARS]!r} (about {load.largest_tokens:,} tokens); the "
                     f"provider may refuse them again and again: correct {name} in the settings, or "
                     "load them as type map-reduce, which splits them"

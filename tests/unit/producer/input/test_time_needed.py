@@ -66,7 +66,9 @@ def test_tasks_larger_than_a_minutes_tokens_are_named() -> None:
 
     (warning,) = needed(config(tpm=900, itpm=200), *loads).too_large()
 
-    assert warning.startswith("4 tasks probably larger than a minute's tokens, itpm = 200 of route")
+    assert warning.startswith(
+        "4 tasks are probably larger than a minute's tokens, itpm = 200 of route"
+    )
     assert "'long' (about 50" in warning
     assert list(needed(config(tpm=900), *loads).too_large()) == []
     assert list(needed(config(rpm=1, otpm=1), *loads).too_large()) == []
