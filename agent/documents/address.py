@@ -82,8 +82,8 @@ async def resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(_text(info[4]) for info in infos))
 
 
-def _text(place: tuple[object, ...]) -> str:
-    """Return the address of a place, with its zone if it has one."""
-    host = str(place[0])
-    zone = place[3] if len(place) > 3 else 0  # noqa: PLR2004 - an IPv6 place has four parts
+def _text(socket_address: tuple[object, ...]) -> str:
+    """Return the text of a socket's address, with its zone if it has one."""
+    host = str(socket_address[0])
+    zone = socket_address[3] if len(socket_address) > 3 else 0  # noqa: PLR2004 - four parts in IPv6
     return f"{host}%{zone}" if zone and "%" not in host else host

@@ -40,19 +40,19 @@ class PinnedClients:
         self._executor = executor
         self._clients: OrderedDict[PinnedHost, Client] = OrderedDict()
 
-    async def client(self, place: PinnedHost) -> Client:
-        """Return the client of a place. Dropped clients end the requests that they have begun."""
-        client = self._clients.get(place)
+    async def client(self, pinned: PinnedHost) -> Client:
+        """Return the client of a host. Dropped clients end the requests that they have begun."""
+        client = self._clients.get(pinned)
         if client is None:
-            client = await self._executor(partial(_client, place))
-            self._clients[place] = client
-        self._clients.move_to_end(place)
+            client = await self._executor(partial(_client, pinned))
+            self._clients[pinned] = client
+        self._clients.move_to_end(pinned)
         if len(self._clients) > _MAX_CLIENTS:
             self._clients.popitem(last=False)
         return client
 
 
-def _client(place: PinnedHost) -> Client:
+def _client(pinned: PinnedHost) -> Client:
     builder = (
         ClientBuilder()
         .user_agent("docllm")
@@ -63,6 +63,6 @@ def _client(place: PinnedHost) -> Client:
         .connect_timeout(_CONNECT)
         .pool_idle_timeout(_IDLE)
     )
-    if place.host != place.address:
-        builder = builder.resolve(place.host, place.address, place.port)
+    if pinned.host != pinned.address:
+        builder = builder.resolve(pinned.host, pinned.address, pinned.port)
     return builder.build()

@@ -99,19 +99,19 @@ class WebSource:
                 raise unreadable(f"{name} cannot be fetched: {why(error)}") from None
 
     async def _fetch(self, url: Url, name: str, expected: Expected) -> bytes:
-        place = name
+        full_name = name
         for _ in range(self._limits.redirects + 1):
-            async with self._answer(url, place) as response:
+            async with self._answer(url, full_name) as response:
                 target = response.get_header("location")
                 if response.status not in _REDIRECTS or target is None:
-                    _require_document(response, place, expected)
-                    return await self._body(response, place, expected)
+                    _require_document(response, full_name, expected)
+                    return await self._body(response, full_name, expected)
             try:
                 joined = str(url.join(target))
             except ValueError:
                 raise refused(f"{name} is redirected to something that is not an address") from None
-            place = f"{name}, redirected to {shown_uri(joined)},"
-            url = self._checked(joined, place)
+            full_name = f"{name}, redirected to {shown_uri(joined)},"
+            url = self._checked(joined, full_name)
         raise refused(f"{name} is redirected more than {self._limits.redirects} times")
 
     def _checked(self, uri: str, name: str) -> Url:
@@ -135,15 +135,15 @@ class WebSource:
     async def _answer(self, url: Url, name: str) -> AsyncIterator[Response]:
         """Yield the answer from the first address of the host that can be connected to."""
         host, port = (url.host_str or "").strip("[]"), url.port_or_known_default or 443
-        places = [PinnedHost(host, port, text) for text in await self._addresses(host, port, name)]
+        hosts = [PinnedHost(host, port, text) for text in await self._addresses(host, port, name)]
         async with AsyncExitStack() as stack:
-            for place in places:
-                client = await self._clients.client(place)
+            for pinned in hosts:
+                client = await self._clients.client(pinned)
                 request = self._request(client, url)
                 try:
                     response = await stack.enter_async_context(request)
                 except (ConnectError, ConnectTimeoutError):
-                    if place is places[-1]:
+                    if pinned is hosts[-1]:
                         raise
                     continue
                 yield response

@@ -255,13 +255,13 @@ async def _run_few_at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[
     waiting = iter(enumerate(calls))
 
     async def work() -> None:
-        for place, call in waiting:
-            results[place] = await call()
+        for index, call in waiting:
+            results[index] = await call()
 
     async with asyncio.TaskGroup() as workers:
         for _ in range(min(CALLS_AT_ONCE, len(calls))):
             workers.create_task(work())
-    return [results[place] for place in range(len(calls))]
+    return [results[index] for index in range(len(calls))]
 
 
 def _groups(answers: Sequence[_PartAnswer], most_bytes: int) -> list[list[_PartAnswer]]:

@@ -38,23 +38,23 @@ def _ranges(raw: bytes, most: int, overlap: int) -> Iterator[tuple[int, int]]:
 def _last_border(raw: bytes, low: int, high: int) -> int:
     """Return the last position from `low` to `high` that follows a border; better kinds win."""
     for border in _BORDERS:
-        place = raw.rfind(border, low, high)
-        if place >= 0:
-            return place + len(border)
+        index = raw.rfind(border, low, high)
+        if index >= 0:
+            return index + len(border)
     return _character(raw, high)
 
 
 def _first_border(raw: bytes, low: int, high: int) -> int:
-    """Return the first place from `low` to `high` behind a border of the best kind there is."""
+    """Return the first index from `low` to `high` behind a border of the best kind there is."""
     for border in _BORDERS:
-        place = raw.find(border, low, high)
-        if place >= 0:
-            return place + len(border)
+        index = raw.find(border, low, high)
+        if index >= 0:
+            return index + len(border)
     return _character(raw, low)
 
 
-def _character(raw: bytes, place: int) -> int:
-    """Return the beginning of the character at a place."""
-    while place < len(raw) and raw[place] in _CONTINUATION:
-        place -= 1
-    return place
+def _character(raw: bytes, index: int) -> int:
+    """Return the index at which the character at `index` begins."""
+    while index < len(raw) and raw[index] in _CONTINUATION:
+        index -= 1
+    return index

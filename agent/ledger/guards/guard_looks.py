@@ -137,8 +137,8 @@ def join_look(connection: Connection, guard_id: int, task_id: int) -> bool:
     A task that joined before may run only with the fence with which it joined. Safe to run twice.
     """
     fence = connection.execute(select(task.c.fence).where(task.c.id == task_id)).scalar()
-    place = (guard_look.c.guard_id == guard_id, guard_look.c.task_id == task_id)
-    joined = connection.execute(select(guard_look.c.fence).where(*place)).scalar()
+    of_task = (guard_look.c.guard_id == guard_id, guard_look.c.task_id == task_id)
+    joined = connection.execute(select(guard_look.c.fence).where(*of_task)).scalar()
     if fence is None or joined is not None:
         return joined is not None and joined == fence
     return bool(_join(connection, guard_id, {task_id: fence}))

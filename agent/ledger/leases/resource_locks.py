@@ -156,37 +156,37 @@ def forget(connection: Connection) -> int:
 
 
 def _change(connection: Connection, group: str, name: str, change: LockChange) -> Held:
-    place = {"of_group": group, "of_name": name}
-    lock = _locked(connection, place)
+    lock_key = {"of_group": group, "of_name": name}
+    lock = _locked(connection, lock_key)
     held, asking = Claimant(lock.task_id, lock.owner), list(change.asking)
     fence = lock.fence
     for attempt in change.leaving:
         if attempt != held:
             values = {"of_task": attempt.task_id, "by_owner": attempt.owner}
-            connection.execute(_LEAVE, place | values)
+            connection.execute(_LEAVE, lock_key | values)
     holder = held if held not in change.leaving and _alive(connection, held) else NOBODY
     if holder == NOBODY:
         asks = (attempt for attempt in asking if _alive(connection, attempt))
-        holder = _next(connection, place) or next(asks, NOBODY)
+        holder = _next(connection, lock_key) or next(asks, NOBODY)
         if holder != NOBODY:
             fence = max(fence + 1, (lock.now - _EPOCH) // _MILLISECOND)
-            connection.execute(_SERVED, place | {"of_task": holder.task_id})
+            connection.execute(_SERVED, lock_key | {"of_task": holder.task_id})
         if holder != held:
             values = {"to_task": holder.task_id, "to_owner": holder.owner, "to_fence": fence}
-            connection.execute(_HOLD, place | values)
+            connection.execute(_HOLD, lock_key | values)
     waiting = [attempt for attempt in asking if attempt != holder]
     if waiting:
-        _wait(connection, place, waiting, lock.tickets)
+        _wait(connection, lock_key, waiting, lock.tickets)
     return Held(name, holder, fence, alive=holder != NOBODY)
 
 
-def _locked(connection: Connection, place: dict[str, Any]) -> Any:
+def _locked(connection: Connection, lock_key: dict[str, Any]) -> Any:
     """Lock the lock's row, which is made if it is missing."""
-    row = connection.execute(_LOCK, place).one_or_none()
+    row = connection.execute(_LOCK, lock_key).one_or_none()
     if row is None:
-        values = {"group_name": place["of_group"], "name": place["of_name"]}
+        values = {"group_name": lock_key["of_group"], "name": lock_key["of_name"]}
         connection.execute(insert_new(connection, resource_lock), values)
-        row = connection.execute(_LOCK, place).one()
+        row = connection.execute(_LOCK, lock_key).one()
     return row
 
 
@@ -198,30 +198,30 @@ def _alive(connection: Connection, held: Claimant) -> bool:
     return bool(owner == held.owner)
 
 
-def _next(connection: Connection, place: dict[str, Any]) -> Claimant | None:
-    row = connection.execute(_NEXT, place).one_or_none()
+def _next(connection: Connection, lock_key: dict[str, Any]) -> Claimant | None:
+    row = connection.execute(_NEXT, lock_key).one_or_none()
     return None if row is None else Claimant(row.task_id, row.owner)
 
 
 def _wait(
-    connection: Connection, place: dict[str, Any], waiting: Sequence[Claimant], tickets: int
+    connection: Connection, lock_key: dict[str, Any], waiting: Sequence[Claimant], tickets: int
 ) -> None:
     """Let attempts wait; a task that waited before keeps its place."""
     taken = tickets
     for attempt in waiting:
-        again = place | {"of_task": attempt.task_id, "by_owner": attempt.owner}
+        again = lock_key | {"of_task": attempt.task_id, "by_owner": attempt.owner}
         if connection.execute(_WAIT_AGAIN, again).rowcount == 0:
             taken += 1
             row = {
-                "group_name": place["of_group"],
-                "name": place["of_name"],
+                "group_name": lock_key["of_group"],
+                "name": lock_key["of_name"],
                 "task_id": attempt.task_id,
                 "ticket": taken,
                 "owner": attempt.owner,
             }
             connection.execute(insert_into(lock_wait), row)
     if taken > tickets:
-        connection.execute(_COUNT, place | {"to_tickets": taken})
+        connection.execute(_COUNT, lock_key | {"to_tickets": taken})
 
 
 def _ended(table: Table[Any]) -> ColumnElement[bool]:

@@ -41,18 +41,18 @@ class Trimmer:
         """Delete the finished records of a topic."""
         topic = self._topics.name(destination)
         finished = {
-            place: watermark
+            partition: watermark
             for partitions in self._partitions
-            for place, watermark in partitions.marked().items()
-            if place[0] == topic
+            for partition, watermark in partitions.marked().items()
+            if partition[0] == topic
         }
         if not finished:
             return
         backlog = await self._admin.backlog(self._topics.consumer_group(destination), [topic])
         await self._admin.trim(
             {
-                place: min(offset, backlog.committed.get(place, 0))
-                for place, offset in finished.items()
+                partition: min(offset, backlog.committed.get(partition, 0))
+                for partition, offset in finished.items()
             }
         )
         crash.reach("trim.trimmed")
