@@ -108,7 +108,7 @@ async def check(config: Config, options: argparse.Namespace) -> int:
 
     tests = Checks(config, options.group).all()
     if config.retention.archive is not None:
-        run = partial(retention_check.told, config, options.group)
+        run = partial(retention_check.description, config, options.group)
         tests.append(Check("retention", run, needed=False, after=("database", "schema")))
     worst, failed = 0, set[str]()
     with answering(options) as answer:

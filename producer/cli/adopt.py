@@ -33,8 +33,8 @@ async def adopt(config: Config, to: str, options: argparse.Namespace) -> int:
     try:
         async with opened_ledger(config, connections=2) as parts:
             folder = folder_name(name, parts.ledger_id)
-            found = await manifests(to, parts.ledger_id, options.group, lambda its: its == folder)
-            own = [(uri, manifest) for uri, manifest in found if manifest.batch == name]
+            stored = await manifests(to, parts.ledger_id, options.group, lambda its: its == folder)
+            own = [(uri, manifest) for uri, manifest in stored if manifest.batch == name]
             if not own:
                 raise ConfigError(
                     f"there is no archive of batch {name!r} of this ledger below {to}"

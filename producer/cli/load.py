@@ -85,6 +85,7 @@ async def _load_all(
     sums = Sums(config)
     checked, loaded = InputDigest(), InputDigest()
     if options.strict or options.dry_run:
+        # After a check with --strict the load itself sums, so the check must not.
         expected = await _check(
             config, options, source, report, sums if options.dry_run else None, checked
         )

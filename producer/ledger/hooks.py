@@ -22,7 +22,7 @@ from schemas.task.hooks import Hooked, HookEvent, HookState
 from schemas.task.wording import counted, one_line
 
 KNOWN_S = 86_400.0
-LOOK_AT = 1000  # hooks that a sentence counts
+MAX_COUNTED = 1000  # of a group with more hooks in a state, only so many are read and counted
 RETRY_PAGE = 500  # hooks that are ordered again in one transaction
 HookOrder = Mapping[str, Any]  # the columns of `hook` that an order gives
 _TEXT_CHARS = 2000
@@ -203,7 +203,7 @@ def _gave_up(group: str, kind: GivenUp) -> tuple[ColumnElement[bool], ...]:
 
 def of_task(connection: Connection, task_id: int) -> list[str]:
     """Return in words the hooks of a task that are not done, the oldest first."""
-    query = select(hook).where(hook.c.task_id == task_id).order_by(hook.c.id).limit(LOOK_AT)
+    query = select(hook).where(hook.c.task_id == task_id).order_by(hook.c.id).limit(MAX_COUNTED)
     return [_in_words(row) for row in connection.execute(query)]
 
 
@@ -226,11 +226,11 @@ def to_be_tried(connection: Connection, group: str) -> list[str]:
 def _left(
     connection: Connection, group: str, state: HookState
 ) -> dict[tuple[str, str], tuple[int, str]]:
-    """Return by kind how many hooks are in a state, and a failure; of many, the first LOOK_AT."""
+    """Return by kind how many hooks are in a state, and a failure, of MAX_COUNTED hooks at most."""
     query = (
         select(hook.c.type, hook.c.event, hook.c.failure)
         .where(hook.c.group_name == group, hook.c.state == int(state))
-        .limit(LOOK_AT)
+        .limit(MAX_COUNTED)
     )
     left: dict[tuple[str, str], tuple[int, str]] = {}
     for row in connection.execute(query):

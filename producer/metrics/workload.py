@@ -37,10 +37,10 @@ class ProviderAccounts:
         for fact in facts:
             of_route.setdefault(fact.name, []).append(fact)
         learned: dict[str, float | None] = {}
-        for route, found in of_route.items():
-            if all(map(is_closed, found)):
+        for route, route_facts in of_route.items():
+            if all(map(is_closed, route_facts)):
                 continue
-            key, calls = self._keys.get(route, route), learned_calls(found)
+            key, calls = self._keys.get(route, route), learned_calls(route_facts)
             others = learned.get(key, 0.0)
             learned[key] = None if calls is None or others is None else others + calls
         if not learned:

@@ -111,10 +111,10 @@ class Adopter:
             keys = sorted(tasks)
             for start in range(0, len(keys), adoptions.PAGE):
                 some = keys[start : start + adoptions.PAGE]
-                for found in await self._transactions.read(adoptions.of_keys, batch_id, some):
-                    _require_same(found, tasks[found.key], at)
-                    if ids[0] <= found.id <= ids[1]:
-                        has[found.id - ids[0]] = 1
+                for stored in await self._transactions.read(adoptions.of_keys, batch_id, some):
+                    _require_same(stored, tasks[stored.key], at)
+                    if ids[0] <= stored.id <= ids[1]:
+                        has[stored.id - ids[0]] = 1
         missing = await self._transactions.read(adoptions.missing, batch_id, ids, has)
         if missing is not None:
             raise ArchiveAlteredError(

@@ -26,14 +26,14 @@ async def manifests(
     its manifest. Raises ConfigError without the folder, and ObjectError.
     """
     folders = await asyncio.to_thread(lambda: list(_folders(to)))
-    found = [
+    archives = [
         (f"{to}{name}/", await _manifest(f"{to}{name}/{NAME}"))
         for name in folders
         if (stem := name.rpartition("-")[0]).endswith(f"-{ledger_id[:12]}") and wanted(stem)
     ]
     own = [
         (uri, manifest)
-        for uri, manifest in found
+        for uri, manifest in archives
         if manifest is not None and (manifest.ledger, manifest.group) == (ledger_id, group)
     ]
     return sorted(own, key=lambda pair: str(pair[1].created_at))
@@ -63,7 +63,7 @@ def _folders(to: str) -> Iterator[str]:
         return
     require_folder(to)
     path = Path("/", *uri_parts(to).segments)
-    yield from (found.parent.name for found in path.glob(f"*/{NAME}"))
+    yield from (manifest.parent.name for manifest in path.glob(f"*/{NAME}"))
 
 
 async def _manifest(uri: str) -> Manifest | None:

@@ -14,11 +14,11 @@ from schemas.errors import ConfigError, UnreachableError
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.settings.config import Config
 
-_NAMED = 5
+_MAX_NAMED = 5
 _PASSING = frozenset({ObjectFault.OUTAGE, ObjectFault.DENIED})
 
 
-async def told(config: Config, group: str) -> str:
+async def description(config: Config, group: str) -> str:
     """Return what agents archive and delete, and when.
 
     Raises ConfigError if the folder of archives cannot be used, and UnreachableError, which is no
@@ -31,8 +31,8 @@ async def told(config: Config, group: str) -> str:
         kind = UnreachableError if error.fault in _PASSING else ConfigError
         raise kind(str(error)) from None
     if back:
-        names = ", ".join(shown(name) for name in back[:_NAMED])
-        rest = f" and {len(back) - _NAMED} more" if len(back) > _NAMED else ""
+        names = ", ".join(shown(name) for name in back[:_MAX_NAMED])
+        rest = f" and {len(back) - _MAX_NAMED} more" if len(back) > _MAX_NAMED else ""
         raise UnreachableError(
             f"these batches have an archive at {to} and are not archived here, as after a backup "
             f"was restored: {names}{rest}; before agents run and pay for them again, run for each: "
@@ -63,8 +63,8 @@ async def _back(config: Config, group: str, to: str) -> list[str]:
         alive = await parts.transactions.read(archives.names, group, archived=False)
         put_away = {folder_name(name, parts.ledger_id) for name in archived}
         put_away -= {folder_name(name, parts.ledger_id) for name in alive}
-        found = await manifests(to, parts.ledger_id, group, lambda folder: folder not in put_away)
+        stored = await manifests(to, parts.ledger_id, group, lambda folder: folder not in put_away)
         # An `archive` that was killed after its manifest is no sign of a restored backup.
         begun = await parts.transactions.read(archives.known_uris, group)
-    back = (own.batch for uri, own in found if own.batch not in archived and uri not in begun)
+    back = (own.batch for uri, own in stored if own.batch not in archived and uri not in begun)
     return list(dict.fromkeys(back))

@@ -146,7 +146,7 @@ class Assignment:
 
     # ---- pausing
 
-    def shall_pause(self, keys: Collection[PartitionKey]) -> None:
+    def set_paused(self, keys: Collection[PartitionKey]) -> None:
         """Replace the set of partitions that must not be read."""
         self._unread = frozenset(keys)
 

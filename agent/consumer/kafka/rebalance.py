@@ -46,11 +46,11 @@ class Rebalance:
         self._watch = watch
         self._bridge = bridge
         self._clock = clock
-        self._unwell: set[str] = set()
+        self._unknown: set[str] = set()  # topics whose present incarnation is not known yet
         self._lowest: set[PartitionKey] = set()  # void, to be begun at the low watermark
         # Recreated topics: only a commit that names the incarnation counts.
         self._labelled: set[str] = set()
-        self._well_since_s: dict[str, float] = {}  # recreated topics, each until it is judged once
+        self._known_since_s: dict[str, float] = {}  # recreated topics, each until it is judged once
         self._next_at_s = 0.0
         self._outside_since_s = clock.now_s()
 
@@ -65,7 +65,7 @@ class Rebalance:
         if keys:
             self._watch.refresh()
             self._compare()
-            places = self._starts(consumer, [key for key in keys if self._is_well(key[0])])
+            places = self._starts(consumer, [key for key in keys if self._is_known(key[0])])
         placed = {start.key: start.position for start in places}
         try:
             consumer.incremental_assign(
@@ -100,7 +100,7 @@ class Rebalance:
 
     def pause(self, consumer: Consumer, keys: frozenset[PartitionKey]) -> None:
         """Replace the set of partitions that must not be read."""
-        self._assignment.shall_pause(keys)
+        self._assignment.set_paused(keys)
         self._pause(consumer)
 
     def _note_outside(self) -> None:
@@ -129,15 +129,15 @@ class Rebalance:
         now_s = self._clock.now_s()
         overdue_topics = [
             topic_name
-            for topic_name, since_s in self._well_since_s.items()
+            for topic_name, since_s in self._known_since_s.items()
             if now_s - since_s >= LEFT_OUT_S
         ]
         for topic in overdue_topics:
-            del self._well_since_s[topic]
+            del self._known_since_s[topic]
         return any(not self._assignment.keys(topic) for topic in overdue_topics)
 
-    def _is_well(self, topic: str) -> bool:
-        return topic not in self._unwell and self._watch.well(topic)
+    def _is_known(self, topic: str) -> bool:
+        return topic not in self._unknown and self._watch.is_known(topic)
 
     def _compare(self) -> None:
         ids = self._watch.ids
@@ -148,15 +148,15 @@ class Rebalance:
             partition.topic for partition in live if ids.get(partition.topic) != partition.topic_id
         }
         for topic in self._watch.topics:
-            well = self._watch.well(topic)
-            if topic not in self._unwell and (topic in changed or not well):
-                self._unwell.add(topic)
+            is_known = self._watch.is_known(topic)
+            if topic not in self._unknown and (topic in changed or not is_known):
+                self._unknown.add(topic)
                 self._labelled.add(topic)
                 self._revoked(self._assignment.void(self._assignment.keys(topic)))
                 self._bridge.give(Recreated(topic, known=False))
-            if topic in self._unwell and well:
-                self._unwell.discard(topic)
-                self._well_since_s[topic] = self._clock.now_s()
+            if topic in self._unknown and is_known:
+                self._unknown.discard(topic)
+                self._known_since_s[topic] = self._clock.now_s()
                 self._bridge.give(Recreated(topic, known=True))
 
     # ---- offsets
@@ -167,7 +167,7 @@ class Rebalance:
         self._lowest.add(key)
 
     def _begin_again(self, consumer: Consumer) -> None:
-        keys = [key for key in self._assignment.voided() if self._is_well(key[0])]
+        keys = [key for key in self._assignment.voided() if self._is_known(key[0])]
         if not keys:
             return
         self._next_at_s = self._clock.now_s() + AGAIN_S

@@ -54,7 +54,7 @@ class TopicWatch:
         """Return the topics to read."""
         return made(self._topics, self._topic_ids)
 
-    def well(self, topic: str) -> bool:
+    def is_known(self, topic: str) -> bool:
         """Return whether the topic exists and has its stored id, if one was stored."""
         actual = (self.ids or {}).get(topic)
         return actual is not None and self._topic_ids.current().get(topic, actual) == actual

@@ -180,16 +180,16 @@ def call_up_for_look(
         return [], position
     # The guard's row is locked now, and rows of `task` follow, against the order of row locks. But
     # `make_due` skips tasks that are locked, so this transaction never waits for a task.
-    found = search(connection, raised, position, routes_of)
-    if not found.fences and found.position == BEGINNING:
+    result = search(connection, raised, position, routes_of)
+    if not result.fences and result.position == BEGINNING:
         connection.execute(
             update(guard).where(guard.c.id == raised.id, guard.c.look_left > 0).values(look_left=0)
         )
-    chosen = _join(connection, raised.id, found.fences)
+    chosen = _join(connection, raised.id, result.fences)
     if not chosen:
-        return [], found.position
+        return [], result.position
     orders = make_due(connection, group, task.c.id.in_(chosen), task.c.status.in_(WAITING))
-    return orders, found.position
+    return orders, result.position
 
 
 # ---- the end of a look, and of the guard

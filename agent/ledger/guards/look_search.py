@@ -66,7 +66,7 @@ class SearchResult:
 
 
 def of_guard(subject: Guard) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that a task is the guard's."""
+    """Return the conditions on a task to belong to the guard: its batch, and its type."""
     return task.c.batch_id == subject.batch_id, task.c.type == subject.type
 
 

@@ -233,8 +233,8 @@ def _ended(table: Table[Any]) -> ColumnElement[bool]:
 def _delete(connection: Connection, table: Table[Any], is_old: ColumnElement[bool]) -> int:
     """Delete a page of rows that are old; those that were used meanwhile stay."""
     keys = list(table.primary_key)
-    found = connection.execute(select(*keys).where(is_old).limit(MAX_FORGET)).all()
-    if not found:
+    page = connection.execute(select(*keys).where(is_old).limit(MAX_FORGET)).all()
+    if not page:
         return 0
-    chosen = tuple_(*keys).in_([tuple(row) for row in found])
+    chosen = tuple_(*keys).in_([tuple(row) for row in page])
     return connection.execute(delete(table).where(chosen, is_old)).rowcount

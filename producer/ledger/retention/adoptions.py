@@ -51,8 +51,8 @@ class LedgerTask:
 
 def now(connection: Connection) -> datetime:
     """Return the database's time, in UTC without a zone."""
-    found: datetime = archives.as_time(connection.execute(select(utc_now())).scalar_one())
-    return found
+    time: datetime = archives.as_time(connection.execute(select(utc_now())).scalar_one())
+    return time
 
 
 def of_keys(connection: Connection, batch_id: int, keys: Sequence[bytes]) -> list[LedgerTask]:
@@ -149,10 +149,10 @@ def _end(connection: Connection, batch_id: int) -> None:
 
 def is_begun(connection: Connection, batch_id: int, uri: str) -> bool:
     """Return whether an adoption has marked the batch as archived there."""
-    found = archives.newest(connection, [batch_id]).get(batch_id)
+    newest = archives.newest(connection, [batch_id]).get(batch_id)
     purging_at = select(batch.c.purging_at).where(batch.c.id == batch_id)
     is_marked = connection.execute(purging_at).scalar() is not None
-    return found is not None and found.uri == uri and is_marked
+    return newest is not None and newest.uri == uri and is_marked
 
 
 def finish(connection: Connection, batch_id: int) -> None:
@@ -169,8 +169,8 @@ def end_page(connection: Connection, batch_id: int) -> int:
     is still alive finds its claim gone.
     """
     is_open = (task.c.batch_id == batch_id, task.c.status.in_(OPEN))
-    found = connection.execute(along_open(select(task.c.id).where(*is_open)).limit(PAGE))
-    ids = sorted(found.scalars())
+    query = along_open(select(task.c.id).where(*is_open)).limit(PAGE)
+    ids = sorted(connection.execute(query).scalars())
     columns = (task.c.id, task.c.batch_id, task.c.type, task.c.route, task.c.tenant)
     lock = select(*columns).where(task.c.id.in_(ids), task.c.status.in_(OPEN)).order_by(task.c.id)
     rows = connection.execute(lock.with_for_update()).all()

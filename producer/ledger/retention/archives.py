@@ -51,7 +51,7 @@ class Contents:
     dead: int
 
 
-def obstacle(connection: Connection, target: Batch) -> str:
+def refusal(connection: Connection, target: Batch) -> str:
     """Return why a batch cannot be archived or purged now; empty if it can.
 
     It must be final, and nothing that is still to be done may name it.
@@ -63,7 +63,7 @@ def obstacle(connection: Connection, target: Batch) -> str:
     if is_loading and row.cancelled_at is None:
         return "its load has not ended; if none is running, start the same load again"
     resume = f"python -m producer replay --resume --group {target.group}"
-    hindrances = (
+    refusals = (
         (open_task(target.id), "some of its tasks are not final; wait, or cancel the batch"),
         (
             raised_guard(target.id),
@@ -75,8 +75,8 @@ def obstacle(connection: Connection, target: Batch) -> str:
             f"a replay has not ended; run: {resume}",
         ),
     )
-    found = (reason for query, reason in hindrances if connection.execute(query).first())
-    return next(found, "")
+    reasons = (reason for query, reason in refusals if connection.execute(query).first())
+    return next(reasons, "")
 
 
 def open_task(batch_id: int) -> Any:
@@ -128,11 +128,11 @@ def begin(
     """
     _require_final(connection, target)
     changed_at = last_change(connection, target.id)
-    for found in _unfinished(connection, target.id, folder):
-        is_same = (found.format, found.revision, found.version) == (file_format, *made_by)
-        if is_same and changed_at <= found.created_at:
-            return _archive(found)
-        give_up(connection, found.id)
+    for begun in _unfinished(connection, target.id, folder):
+        is_same = (begun.format, begun.revision, begun.version) == (file_format, *made_by)
+        if is_same and changed_at <= begun.created_at:
+            return _archive(begun)
+        give_up(connection, begun.id)
     row = {"batch_id": target.id, "format": file_format, "revision": made_by[0]}
     added = connection.execute(insert(archive).values(row | {"version": made_by[1]}))
     (key,) = added.inserted_primary_key or (0,)
@@ -165,7 +165,7 @@ def finish(
     """
     locked = select(batch.c.archived_at).where(batch.c.id == target.id).with_for_update()
     archived_at = connection.execute(locked).scalar_one()
-    if _hindrance(connection, target) or last_change(connection, target.id) > made.created_at:
+    if _archive_refusal(connection, target) or last_change(connection, target.id) > made.created_at:
         give_up(connection, made.id)
         return False
     values = {name: getattr(contents, name) for name in Contents.__slots__}
@@ -216,12 +216,12 @@ def quiet(connection: Connection, group: str, *, age_s: float, mark: str) -> lis
     if mark != batch.c.archived_at.name:
         wanted += [batch.c.archived_at.is_not(None)]
     names = connection.execute(select(batch.c.name).where(*wanted).order_by(batch.c.id)).scalars()
-    found = [target for name in names.all() if (target := find_batch(connection, name))]
+    targets = [target for name in names.all() if (target := find_batch(connection, name))]
     return [
         target
-        for target in found
+        for target in targets
         if LONG_AGO_TIME < last_change(connection, target.id) < as_time(before)
-        and not obstacle(connection, target)
+        and not refusal(connection, target)
     ]
 
 
@@ -261,30 +261,30 @@ def covering(connection: Connection, batch_id: int) -> Archive | None:
 
     A program of an older version may have loaded or replayed tasks after the batch was archived.
     """
-    found = newest(connection, [batch_id]).get(batch_id)
-    if found is None or last_change(connection, batch_id) > found.created_at:
+    last = newest(connection, [batch_id]).get(batch_id)
+    if last is None or last_change(connection, batch_id) > last.created_at:
         return None
-    return found
+    return last
 
 
 def _require_final(connection: Connection, target: Batch) -> None:
-    if reason := _hindrance(connection, target):
+    if reason := _archive_refusal(connection, target):
         raise UnsafeStateError(f"batch {target.name!r} cannot be archived: {reason}")
 
 
-def _hindrance(connection: Connection, target: Batch) -> str:
+def _archive_refusal(connection: Connection, target: Batch) -> str:
     """Return why a batch cannot be archived now; empty if it can."""
     row = connection.execute(select(batch).where(batch.c.id == target.id)).one()
     if row.purging_at is not None:
         return "rows of it are purged"
     begun = audit.targets(connection, target.group, audit.PURGE)
     is_emptied = row.name in begun or row.inputs_purged_at is not None
-    if is_emptied and (found := covering(connection, target.id)):
+    if is_emptied and (whole := covering(connection, target.id)):
         return (
             "inputs of it are purged, so a new archive would lack them; keep the archive "
-            f"{found.uri}, or put it back if it is gone"
+            f"{whole.uri}, or put it back if it is gone"
         )
-    return obstacle(connection, target)
+    return refusal(connection, target)
 
 
 def _archive(row: Row[Any]) -> Archive:

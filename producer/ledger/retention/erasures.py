@@ -111,12 +111,12 @@ def ids_of_key(connection: Connection, subject: Subject, batch_ids: Sequence[int
     """
     key = (subject.key or "").encode()
     query = select(task.c.id).where(task.c.batch_id.in_(batch_ids), task.c.task_key == key)
-    found = level = set(connection.execute(query).scalars())
+    ids = level = set(connection.execute(query).scalars())
     while level:
         ordered = select(follow_up.c.task_id).where(follow_up.c.parent_id.in_(sorted(level)))
-        level = set(connection.execute(ordered).scalars()) - found
-        found = found | level
-    return sorted(found, reverse=True)
+        level = set(connection.execute(ordered).scalars()) - ids
+        ids = ids | level
+    return sorted(ids, reverse=True)
 
 
 def ids_of_tenant(

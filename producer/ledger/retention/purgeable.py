@@ -89,7 +89,7 @@ def unchanged_since(connection: Connection, group: str, before: datetime) -> lis
         batch.c.purged_at.is_(None),
         batch.c.created_at < before,
     )
-    return [found for found in candidates if found.changed_at < before]
+    return [target for target in candidates if target.changed_at < before]
 
 
 def refusals(

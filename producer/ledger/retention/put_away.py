@@ -25,8 +25,8 @@ def put_away(connection: Connection, name: str) -> str:
         state = f"was purged at {written(row.purged_at)}"
     elif row.purging_at is not None:
         state = f"has been purged in part since {written(row.purging_at)}"
-    found = newest(connection, [row.id]).get(row.id)
-    where = "it has no archive" if found is None else f"its archive is {_reading(found)}"
+    last = newest(connection, [row.id]).get(row.id)
+    where = "it has no archive" if last is None else f"its archive is {_reading(last)}"
     return f"batch {row.name!r} {state}; {where}"
 
 
@@ -37,10 +37,10 @@ def require_rows(connection: Connection, name: str) -> None:
         raise UnsafeStateError(f"nothing can be exported: {put_away(connection, name)}")
 
 
-def _reading(found: Archive) -> str:
+def _reading(archive: Archive) -> str:
     """Return the address of an archive, with the command that reads it if it is near."""
-    parts = uri_parts(found.uri)
-    if parts.scheme != "file" or found.format != "jsonl":
-        return found.uri
+    parts = uri_parts(archive.uri)
+    if parts.scheme != "file" or archive.format != "jsonl":
+        return archive.uri
     folder = shlex.quote(str(PurePosixPath("/", *parts.segments)))
-    return f"{found.uri}; to read it: zcat {folder}/part-*.jsonl.gz"
+    return f"{archive.uri}; to read it: zcat {folder}/part-*.jsonl.gz"

@@ -24,7 +24,7 @@ class Watch:
     def check(self) -> bool:
         return self.ids is not None
 
-    def well(self, topic: str) -> bool:
+    def is_known(self, topic: str) -> bool:
         return topic in (self.ids or {})
 
 
