@@ -27,7 +27,6 @@ from agent.reporting.health import Health
 from producer.cli.parser import parser
 from producer.metrics.exporter import Exporter
 from schemas.settings.sources import load_config
-from schemas.task.topics import Topics
 from tests.servers import kustomize
 from tests.servers.process import ServerMissingError
 from tests.support import autoscaler
@@ -242,7 +241,7 @@ def pages(name: str) -> set[str]:
     if name == "agent":
         return set(Health.pages(Mock(), Mock()))
     assert Exporter.pages.fget is not None
-    return set(Exporter.pages.fget(Mock(_topics=Topics(group="docllm"))))
+    return set(Exporter.pages.fget(Mock(_group="docllm")))
 
 
 @pytest.mark.parametrize("name", ["agent", "exporter"])
