@@ -94,7 +94,7 @@ def test_the_export_of_a_purged_batch_names_its_archive(embedded: Deployment) ->
     refused = embedded.run("producer", "export", "--batch", BATCH)
 
     assert (refused.code, refused.out) == (4, "")
-    assert f"its results are in the archive {said['uri']}" in refused.err
+    assert f"its archive is {said['uri']}; to read it: zcat" in refused.err
     embedded.producer("load", str(embedded.write_lines([task_line(0)], "other")))
     left_out = embedded.run("producer", "export", "--group", embedded.group).err
     assert "1 archived batch is left out" in left_out
