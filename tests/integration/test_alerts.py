@@ -59,12 +59,17 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
     receiver.close()
 
 
-def played(scenes: Sequence[Scene], watch: Watch, folder: Path) -> None:
-    """Play scenes at the same time; until all have ended, each raises its alerts and no other."""
+def played(
+    scenes: Sequence[Scene], watch: Watch, folder: Path, receiver: Receiver | None = None
+) -> None:
+    """Play scenes at the same time; until all have ended, each raises its alerts and no other.
+
+    With a receiver, no cause ends before its alert was told.
+    """
     groups = {scene: embedded_in(folder / scene.name, group=scene.name) for scene in scenes}
 
     def play(scene: Scene) -> None:
-        stage = Stage(groups[scene], watch.prometheus)
+        stage = Stage(groups[scene], watch.prometheus, receiver)
         stage.group.producer("status")  # makes the data folder
         stage.exporter()
         scene.play(stage)
@@ -93,8 +98,11 @@ def told(watch: Watch, scenes: Sequence[Scene]) -> None:
         for alert in scene.raises
         for burns in (True, False)
     }
-    until(lambda: wanted <= set(watch.receiver.messages), "each alert to be told", 60)
     messages = watch.receiver.messages
+    try:
+        until(lambda: wanted <= set(messages), "each alert to be told", 60)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; missing: {wanted - set(messages)}") from None
     assert all(receivers[message.alert] == message.receiver for message in messages)
 
 
@@ -111,7 +119,7 @@ def empty(prometheus: Prometheus, since_s: float) -> Iterator[str]:
 def test_each_page_begins_and_ends_with_its_cause(watch: Watch, tmp_path: Path) -> None:
     """Each cause is one page, which ends with it; a group that works raises nothing."""
     began_s = time.time()
-    played(PAGES, watch, tmp_path)
+    played(PAGES, watch, tmp_path, watch.receiver)
     told(watch, PAGES)
 
     assert set(empty(watch.prometheus, began_s)) <= EMPTY
