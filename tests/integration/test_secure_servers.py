@@ -215,12 +215,12 @@ def test_a_refusal_by_redis_is_reported_without_a_secret(embedded: Deployment, s
     """`check` names the wrong part of Redis' address, even an unknown option."""
     authority = site.redis.url.partition("ssl_ca_certs=")[2]
     refused = {
-        site.redis.url.replace(CANARY, WRONG): "invalid username-password pair",
+        site.redis.url.replace(CANARY, WRONG): "does not accept the user and password",
         site.redis.url.replace(
             authority, str(site.stranger.ca)
         ): "certificate verify failed: unable to get local issuer",
         site.redis.url.replace(str(HOST), WRONG_HOST): "Hostname mismatch",
-        f"{site.redis.url}&pasword={CANARY}": "above all what follows '?'",
+        f"{site.redis.url}&pasword={CANARY}": "check what follows '?'",
     }
 
     programs = [embedded.start("producer", "check", DOCLLM_REDIS_URL=wrong) for wrong in refused]
