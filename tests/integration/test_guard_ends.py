@@ -67,8 +67,10 @@ def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
             "the guard of batch wrong, type document, route strict is raised; its tasks "
             "wait: all 12 tasks" in agent.err
         )
-        next_look = "route strict: next look in"
-        embedded.until(lambda agent=agent: next_look in agent.err, "each agent's own line of it")
+    embedded.until(
+        lambda: all("route strict: next look in" in agent.err for agent in agents),
+        "each agent's own line of it",
+    )
 
     strict.dial()
     embedded.producer("load", str(wrong))
