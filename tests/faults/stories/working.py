@@ -158,7 +158,7 @@ def publishing(installation: Installation) -> None:
 
 def draining(installation: Installation) -> None:
     """After a cut-off drain, settled tasks stay settled and the others run again."""
-    installation.deployment.llm("--latency", "1")
+    installation.deployment.llm("--latency", "3")
     installation.deployment.load(TASKS)
 
     def drain(agent: Program) -> None:
