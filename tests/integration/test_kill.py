@@ -23,7 +23,7 @@ def test_twenty_kills_lose_nothing(deployment: Deployment) -> None:
     """Every task succeeds once; ledger and LLM server agree; offsets end at the log's end."""
     chance = seeded()
     deployment.llm("--latency", "0.7-1")
-    deployment.load(4000)
+    deployment.load(6000)
     agents = [_agent(deployment), _agent(deployment)]
 
     for _ in range(KILLS):
