@@ -108,7 +108,7 @@ class HookRunner:
         self._most = most
         self._running: dict[asyncio.Task[None], HookRun] = {}
         self._ended: list[tuple[int, HookEnd]] = []  # each with the agent that leased the hook
-        self._suspect: tuple[Lease, HookRun, float] | None = None
+        self._suspect: tuple[Lease, HookRun] | None = None
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._closed = False
@@ -166,8 +166,9 @@ class HookRunner:
         if not ids:
             return
         until_s = self._clock.now_s() + self._limit_s
+        # Twice the limit, because a hook that runs alone may first wait for the others.
         taken = await self._transactions.write(
-            hook_runs.take, ids[:room], lease.agent_id, self._limit_s + LEASE_MARGIN_S
+            hook_runs.take, ids[:room], lease.agent_id, 2 * self._limit_s + LEASE_MARGIN_S
         )
         crash.reach("hook.leased")
         self._start_all(lease, taken, until_s)
@@ -178,14 +179,14 @@ class HookRunner:
             if self._closed or (run.losses >= SUSPECT_LOSSES and self._suspect):
                 self._end(lease, HookEnd(run, HookFate.RELEASED, delay_s=RELEASE_S))
             elif run.losses >= SUSPECT_LOSSES:
-                self._suspect = lease, run, until_s
+                self._suspect = lease, run
             else:
                 self._start(lease, run, until_s)
         self._start_suspect()
 
     def _start_suspect(self) -> None:
-        if self._suspect and not self._running:
-            self._start(*self._suspect)
+        if self._suspect and not self._running and not self._closed:
+            self._start(*self._suspect, self._clock.now_s() + self._limit_s)
 
     def _start(self, lease: Lease, run: HookRun, until_s: float) -> None:
         lease.hooks += 1
@@ -341,7 +342,7 @@ class HookRunner:
         if left:
             await asyncio.wait(left, timeout=CANCEL_S)
         if self._suspect:
-            lease, run, _ = self._suspect
+            lease, run = self._suspect
             self._end(lease, HookEnd(run, HookFate.RELEASED))
         await self.write_ends()
 

@@ -1,6 +1,6 @@
 """Shows the state of a group to a person: why work waits, the batches, and the agents.
 
-Colour marks what the words say already. There is no logic here. Anybody may have chosen a batch's
+Colour marks what the words say already. It queries nothing. Anybody may have chosen a batch's
 name, and servers their errors, so nothing in them is markup, and none of their control characters
 reaches a terminal.
 """

@@ -250,6 +250,55 @@ def test_a_hurry_gives_a_running_hook_back(world: World) -> None:
     assert (row.state, row.tries, row.owner) == (HookState.WAITS, 0, 0)
 
 
+def test_a_drain_starts_no_hook_that_waits_to_run_alone(world: World) -> None:
+    """The hook beside which it waits is ended, and both are given back."""
+    begun = asyncio.Event()
+
+    async def hook(_context: Context, _outcome: HookOutcome) -> None:
+        begun.set()
+        await asyncio.get_running_loop().create_future()
+
+    for losses in (0, 3):
+        world.order(losses=losses)
+    runner = world.runner(hook)
+
+    async def work() -> None:
+        await runner.run_due()
+        await begun.wait()
+        await runner.drain(30.0, hurry=lambda: True)
+        await runner.run_due()
+        assert not runner._running
+
+    run(work())
+
+    assert [(row.state, row.owner) for row in world.ledger_db.rows(tables.hook)] == [
+        (HookState.WAITS, 0)
+    ] * 2
+
+
+def test_a_hook_that_waits_to_run_alone_has_its_whole_time(world: World) -> None:
+    """The time of the hooks before it is not its own."""
+
+    async def hook(_context: Context, outcome: HookOutcome) -> None:
+        if outcome.attempts == 1:
+            await asyncio.get_running_loop().create_future()
+        await asyncio.sleep(0.05)
+        world.ran.append(outcome)
+
+    for losses in (0, 3):
+        world.order(losses=losses, attempts=1 + losses)
+    runner = world.runner(hook, limit_s=0.5)
+
+    async def work() -> None:
+        await once(runner)
+        await once(runner)
+
+    run(work())
+
+    assert [outcome.attempts for outcome in world.ran] == [4]
+    assert world.left().failure == "it did not end in time"
+
+
 def test_an_agent_names_its_hooks(world: World) -> None:
     """So programs without its settings order them."""
     run(world.runner().store_kinds())

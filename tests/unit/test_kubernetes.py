@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
 # The oldest and the newest version that is supported by its makers.
 KUBERNETES = ("1.35", "1.37")
-SETTLE_S = 15
+SETTLE_S = 20
 PROGRAMS = ("agent", "exporter", "migrate", "topics")
 KEYS = {"DOCLLM_LLM_API_KEY", "OPENAI_API_KEY"}
 
