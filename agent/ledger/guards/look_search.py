@@ -90,9 +90,7 @@ def search(
     return SearchResult({}, position)
 
 
-def _page(
-    connection: Connection, raised: Guard, after: SearchPosition
-) -> list[Row[tuple[int, int, datetime]]]:
+def _page(connection: Connection, raised: Guard, after: SearchPosition) -> list[WaitingTask]:
     due_at = literal(after.due_at, UtcTime)
     later = or_(task.c.due_at > due_at, and_(task.c.due_at == due_at, task.c.id > after.task_id))
     query = select(task.c.id, task.c.fence, task.c.due_at).where(

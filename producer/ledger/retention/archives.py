@@ -6,7 +6,7 @@ nothing can be loaded into it or replayed in it, and a task of it that has no ro
 Tested by tests/contract/test_archiver.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -272,14 +272,21 @@ def _require_final(connection: Connection, target: Batch) -> None:
         raise UnsafeStateError(f"batch {target.name!r} cannot be archived: {reason}")
 
 
+def is_emptied(row: Row[Any], begun: Collection[str]) -> bool:
+    """Return whether a purge of this row of `batch` has begun, be it of inputs only.
+
+    `begun` are the names of the group's batches for which the audit has a purge.
+    """
+    return row.name in begun or (row.purging_at or row.inputs_purged_at) is not None
+
+
 def _archive_refusal(connection: Connection, target: Batch) -> str:
     """Return why a batch cannot be archived now; empty if it can."""
     row = connection.execute(select(batch).where(batch.c.id == target.id)).one()
     if row.purging_at is not None:
         return "rows of it are purged"
     begun = audit.targets(connection, target.group, audit.PURGE)
-    is_emptied = row.name in begun or row.inputs_purged_at is not None
-    if is_emptied and (whole := covering(connection, target.id)):
+    if is_emptied(row, begun) and (whole := covering(connection, target.id)):
         return (
             "inputs of it are purged, so a new archive would lack them; keep the archive "
             f"{whole.uri}, or put it back if it is gone"

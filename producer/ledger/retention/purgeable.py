@@ -127,7 +127,7 @@ def _read(
             archived_to="" if newest is None else newest.uri,
             archive_digest=None if newest is None else newest.digest,
             is_archived=newest is not None and newest.created_at >= changed_at,
-            is_emptied=row.name in begun or (row.purging_at or row.inputs_purged_at) is not None,
+            is_emptied=archives.is_emptied(row, begun),
             purged_at=row.purged_at,
         )
 
