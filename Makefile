@@ -110,4 +110,4 @@ lock: $(READY) ## resolve the dependencies again
 	@tools/lock
 
 clean: ## remove what can be made again, .venv and downloaded servers included
-	rm -rf .venv .venv-docs site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .venv-docs site .servers .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+CHECKOUT = Path(__file__).parents[2]
+# `.cache` belongs to the builder of the site, which empties it, perhaps while tests run.
+DOWNLOADS = CHECKOUT / ".servers"
+
 
 def cache() -> Path:
-    """Return the folder of downloads: DOCLLM_TEST_CACHE, or `.cache` in the checkout."""
-    return Path(
-        os.environ.get("DOCLLM_TEST_CACHE") or Path(__file__).parents[2] / ".cache"
-    ).resolve()
+    """Return the folder of downloads: DOCLLM_TEST_CACHE, or `.servers` in the checkout."""
+    return Path(os.environ.get("DOCLLM_TEST_CACHE") or DOWNLOADS).resolve()
 
 
 @contextmanager
