@@ -61,6 +61,7 @@ class Checks:
     def __init__(self, config: Config, group: str) -> None:
         self._config = config
         self._group = group
+        self._redis_works = False  # as the test of Redis found
 
     def all(self) -> list[Check]:
         """Return every test there is for this configuration."""
@@ -81,7 +82,7 @@ class Checks:
             if is_object_uri(prefix)
         ]
         if limits.has_limits(self._config):
-            tests.append(Check("limits", partial(limits.description, self._config), needed=False))
+            tests.append(Check("limits", self._limits, needed=False))
         return tests
 
     async def _database(self) -> str:
@@ -212,7 +213,11 @@ class Checks:
         if refused:
             grant = f"ACL SETUSER NAME {redis_rights.ENOUGH}"
             raise DeniedError(f"refuses {refused} to its user; agents run without it; run: {grant}")
+        self._redis_works = True
         return f"version {version}"
+
+    async def _limits(self) -> str:
+        return limits.description(self._config, redis_works=self._redis_works)
 
     async def _llm(self) -> str:
         require_llm(self._config)

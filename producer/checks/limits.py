@@ -13,18 +13,23 @@ def has_limits(config: Config) -> bool:
     return any(account(config, route).limits.given for route in configured_routes(config))
 
 
-async def description(config: Config) -> str:
-    """Return the limits of each route, and how agents share them."""
+def description(config: Config, *, redis_works: bool) -> str:
+    """Return the limits of each route, and how agents share them.
+
+    `redis_works`: the Redis of the settings answers, and refuses nothing.
+    """
     routes = [(name, account(config, name)) for name in configured_routes(config)]
     limited = [(name, llm.limits) for name, llm in routes if llm.limits.given]
     named = [f"{name}: {_limits(limits)}" for name, limits in limited]
     rest = f"; {len(named) - _NAMED} more routes" if len(named) > _NAMED else ""
-    shared = (
-        "all agents together keep them, by Redis"
-        if config.redis_url is not None
-        else "without Redis each agent keeps to its part of the partitions"
-    )
-    return f"{'; '.join(named[:_NAMED])}{rest}; {shared}"
+    return f"{'; '.join(named[:_NAMED])}{rest}; {_shared(config, redis_works=redis_works)}"
+
+
+def _shared(config: Config, *, redis_works: bool) -> str:
+    if redis_works:
+        return "all agents together keep them, by Redis"
+    without = "until Redis can be used" if config.redis_url is not None else "without Redis"
+    return f"{without} each agent keeps to its part of the partitions"
 
 
 def _limits(limits: QuotaLimits) -> str:

@@ -129,10 +129,13 @@ def test_redis_that_is_away_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An absent Redis never changes the exit code, because agents run without it."""
-    code = check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0"))
+    limited = LLM + "rpm = 60\n"
+    code = check(configured(tmp_path, limited, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0"))
 
+    out = capsys.readouterr().out
     assert code == 0
-    assert "WARNING redis: does not answer" in capsys.readouterr().out
+    assert "WARNING redis: does not answer" in out
+    assert "limits: default: rpm = 60; until Redis can be used each agent" in out
 
 
 @pytest.mark.usefixtures("asked")

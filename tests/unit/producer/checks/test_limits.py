@@ -1,7 +1,5 @@
 """What `check` says of the limits that are set."""
 
-import asyncio
-
 from producer.checks.limits import description, has_limits
 from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
 from schemas.settings.quota import ChargeRule, QuotaLimits
@@ -21,7 +19,7 @@ CONFIG = Config(
 def test_each_limit_is_named() -> None:
     """A route without limits is left out."""
     assert has_limits(CONFIG)
-    assert asyncio.run(description(CONFIG)) == (
+    assert description(CONFIG, redis_works=True) == (
         "large: tpm = 4,000,000, in_flight = 40, charge = max_kept; default: rpm = 5,000; "
         "all agents together keep them, by Redis"
     )
@@ -31,7 +29,14 @@ def test_without_redis_the_part_of_each_agent_is_told() -> None:
     """It is a smaller one, so a person may want Redis."""
     config = Config(llm=CONFIG.llm)
 
-    assert asyncio.run(description(config)).endswith(
+    assert description(config, redis_works=False).endswith(
         "without Redis each agent keeps to its part of the partitions"
     )
     assert not has_limits(Config())
+
+
+def test_a_redis_that_cannot_be_used_keeps_no_limit() -> None:
+    """The line must not promise what the line about Redis warns of."""
+    assert description(CONFIG, redis_works=False).endswith(
+        "until Redis can be used each agent keeps to its part of the partitions"
+    )
