@@ -109,10 +109,10 @@ class QuarantineQueue:
         """Write the queued records to the quarantine, then finish them."""
         while self._rejected:
             batch = self._page()
-            strangers = await self._letters.take([rejected for rejected, _ in batch])
-            orders = await self._ledger.quarantine(strangers) if strangers else []
+            foreign = await self._letters.without_letters([rejected for rejected, _ in batch])
+            orders = await self._ledger.quarantine(foreign) if foreign else []
             crash.reach("quarantine.kept")
-            for rejected in strangers:
+            for rejected in foreign:
                 log.warning(
                     "%s/%d/%d is quarantined: %s",
                     rejected.topic,
@@ -127,7 +127,7 @@ class QuarantineQueue:
                     self._table.remove(record)
                 else:
                     self.bytes -= _size(rejected)
-            self._counts.quarantined += len(strangers)
+            self._counts.quarantined += len(foreign)
             self._partitions.flush()
             self._publishing.send(orders)
 

@@ -42,7 +42,7 @@ class ReturnedLetters:
         self._logged = 0
         self._logged_since_s = float("-inf")
 
-    async def take(self, records: Sequence[RejectedRecord]) -> list[RejectedRecord]:
+    async def without_letters(self, records: Sequence[RejectedRecord]) -> list[RejectedRecord]:
         """Take the letters of tasks that the ledger has; return the other records."""
         letters = {
             position: letter
@@ -53,14 +53,14 @@ class ReturnedLetters:
             return list(records)
         standings = dict(zip(letters, await self._judge(list(letters.values())), strict=True))
         crash.reach("letters.judged")
-        strangers = []
+        foreign = []
         for position, record in enumerate(records):
             judged = standings.get(position)
-            if judged is None or judged.standing is Standing.STRANGER:
-                strangers.append(record)
+            if judged is None or judged.standing is Standing.FOREIGN:
+                foreign.append(record)
             elif text := self._text(judged):
                 self._log("a dead letter", judged, record.topic, text)
-        return strangers
+        return foreign
 
     async def take_lines(self, digests: Collection[bytes], topic: str) -> Collection[bytes]:
         """Take the letters that came back to `topic` without headers; return their digests."""
@@ -71,7 +71,7 @@ class ReturnedLetters:
         crash.reach("letters.lines_judged")
         taken = []
         for digest, letter in standings.items():
-            if letter.standing is not Standing.STRANGER:
+            if letter.standing is not Standing.FOREIGN:
                 taken.append(digest)
                 self._log("the line", letter, topic, self._text_of_line(letter))
         return taken

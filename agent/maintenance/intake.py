@@ -202,15 +202,15 @@ class Intake:
         letters = [letter_record(record) for record in records if is_letter(record.headers)]
         if not letters:
             return list(records)
-        strangers = {
-            (stranger.topic, stranger.partition, stranger.offset)
-            for stranger in await self._letters.take(letters)
+        foreign = {
+            (letter.topic, letter.partition, letter.offset)
+            for letter in await self._letters.without_letters(letters)
         }
         return [
             record
             for record in records
             if not is_letter(record.headers)
-            or (record.partition.topic, record.partition.number, record.offset) in strangers
+            or (record.partition.topic, record.partition.number, record.offset) in foreign
         ]
 
     async def _take_bare_letters(self, tasks_of: dict[str, list[InboxTask]]) -> None:
@@ -223,7 +223,7 @@ class Intake:
         if others := [(record, task) for record, task in tasks if task.digest not in taken]:
             tasks_of[name] = others
 
-    async def _read(self, record: Record) -> foreign_records.Line:
+    async def _read(self, record: Record) -> foreign_records.ReadLine:
         """Return the batch and the task of a record, or why it is no task line."""
         return await foreign_records.read_apart(
             record.key,
@@ -247,7 +247,7 @@ class Intake:
         self._publishing.send(accepted.orders)
         return [
             rejected_record(
-                tasks[position][0], foreign_records.clash(batch_name), Disposition.REJECTED
+                tasks[position][0], foreign_records.clash_text(batch_name), Disposition.REJECTED
             )
             for position in accepted.clashing
         ]

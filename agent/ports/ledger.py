@@ -171,7 +171,7 @@ class Ledger(Protocol):
 class Letters(Protocol):
     """The dead letters that other people's tools write back to the group's topics."""
 
-    async def take(self, records: Sequence[RejectedRecord]) -> list[RejectedRecord]:
+    async def without_letters(self, records: Sequence[RejectedRecord]) -> list[RejectedRecord]:
         """Take the dead letters of the ledger's tasks; return the other records.
 
         A letter that was taken is finished: its task is replayed, or left as it is.

@@ -21,7 +21,7 @@ from schemas.task.schema_cost import is_heavy_line
 from schemas.task.untrusted import contained, describe_error, sealed
 from schemas.task.wording import one_line
 
-Line = tuple[str, NewTask] | str  # a batch's name and its new task, or why the record is no task
+ReadLine = tuple[str, NewTask] | str  # a batch's name and its task, or why it is none
 TOO_SLOW = "its schema takes too long to check; make it smaller, or simplify its patterns"
 _NOT_UTF8 = "\ufffd"
 
@@ -35,20 +35,20 @@ async def read_apart(
     max_attempts_of: Callable[[str], int],
     apart: Executor,
     failed: Callable[[BaseException], object],
-) -> Line:
+) -> ReadLine:
     """Return what a record is; a line that takes long is read on `apart`. Raises nothing.
 
     `failed` is called with errors that the record may not have caused.
     """
     try:
-        body = line(value)
+        body = line_of(value)
         is_heavy = sealed(partial(is_heavy_line, body))
-        parsed = await apart(partial(sealed, partial(head, body))) if is_heavy else None
+        parsed = await apart(partial(sealed, partial(parsed_small, body))) if is_heavy else None
         with contained():
-            return read(key, value, headers, group, max_attempts_of, parsed)
+            return task_of(key, value, headers, group, max_attempts_of, parsed)
     except LineError as error:
         failed(error.__cause__ or error)
-        return reason(error)
+        return reason_text(error)
     except TimeoutError:
         return TOO_SLOW
     except Exception as error:  # noqa: BLE001 - it would fail in every program that reads it
@@ -56,7 +56,7 @@ async def read_apart(
         return one_line(f"cannot be read: {describe_error(error)}")
 
 
-def read(
+def task_of(
     key: bytes | None,
     value: bytes | None,
     headers: RawHeaders,
@@ -66,11 +66,11 @@ def read(
 ) -> tuple[str, NewTask]:
     """Return a record's batch name and its task. Raises LineError if the record is no task.
 
-    `parsed` is the record's line if `head` has read it before.
+    `parsed` is the record's line if `parsed_small` has parsed it before.
     """
     with reading(memory=True):
         name = _batch_name(headers, group)
-        body = line(value)
+        body = line_of(value)
         return name, new_task(
             parsed or _parsed(body),
             body,
@@ -80,13 +80,13 @@ def read(
         )
 
 
-def line(value: bytes | None) -> bytes:
+def line_of(value: bytes | None) -> bytes:
     """Return the record's value as a line: without byte order mark and line end, as in a file."""
     return (value or b"").removeprefix(BOM).removesuffix(b"\n").removesuffix(b"\r")
 
 
-def head(body: bytes) -> TaskLine:
-    """Return the part of a line's parse that `read` needs, without large parts.
+def parsed_small(body: bytes) -> TaskLine:
+    """Return the part of a line's parse that `task_of` needs, without large parts.
 
     It runs in a separate process, so the result must be small. Raises LineError.
     """
@@ -96,12 +96,12 @@ def head(body: bytes) -> TaskLine:
         )
 
 
-def reason(error: LineError) -> str:
+def reason_text(error: LineError) -> str:
     """Return why a record is no task, for a person."""
     return f"{error.field or 'line'} {error.error}; {error.fix}"
 
 
-def clash(batch_name: str) -> str:
+def clash_text(batch_name: str) -> str:
     """Return why a batch does not take a task whose id it has already."""
     return f"its id is in batch {batch_name!r} with other content"
 

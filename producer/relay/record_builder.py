@@ -70,7 +70,7 @@ _TRACED = (
 )
 
 
-def write(
+def records_of(
     connection: Connection,
     topics: Topics,
     order: Order,
@@ -81,14 +81,14 @@ def write(
 
     A record of the quarantine has no trace, since it belongs to no task.
     """
-    records = _written(connection, topics, order, utc_s)
+    records = _records(connection, topics, order, utc_s)
     if traces is not None:
         for item, headers in _trace_headers(connection, order, records, traces).items():
             records[item].headers.extend(headers)
     return records
 
 
-def _written(
+def _records(
     connection: Connection, topics: Topics, order: Order, utc_s: float
 ) -> dict[Item, Outgoing]:
     ledger = ledger_id(connection)

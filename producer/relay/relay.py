@@ -112,7 +112,7 @@ class Relay:
 
     async def _publish(self, order: Order) -> tuple[int, set[Item]]:
         records = await self._transactions.read(
-            record_builder.write, self._topics, order, self._clock.utc_s(), self._traces
+            record_builder.records_of, self._topics, order, self._clock.utc_s(), self._traces
         )
         refused = await self._deliver(records)
         if refused:

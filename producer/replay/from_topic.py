@@ -217,7 +217,7 @@ class FromTopic:
                 batch_name, task = self._read(letter)
                 by_batch.setdefault((batch_name, _origin(letter)), []).append((letter, task))
             except LineError as error:
-                loaded.refused.append(f"{_where(letter)}: {foreign_records.reason(error)}")
+                loaded.refused.append(f"{_where(letter)}: {foreign_records.reason_text(error)}")
         for (batch_name, origin), of_batch in by_batch.items():
             await self._accept(batch_name, origin, of_batch, loaded)
 
@@ -233,7 +233,7 @@ class FromTopic:
             for pair in letter.headers
             if pair[0] in {BATCH_HEADER, UNREADABLE} or not pair[0].startswith(_OWN_PREFIXES)
         ]
-        return foreign_records.read(
+        return foreign_records.task_of(
             letter.key, letter.value, headers, self._group, self._max_attempts_of
         )
 
@@ -255,7 +255,7 @@ class FromTopic:
         loaded.new += len(accepted.new)
         loaded.known += len(accepted.known)
         loaded.refused += [
-            f"{_where(of_batch[position][0])}: {foreign_records.clash(batch_name)}"
+            f"{_where(of_batch[position][0])}: {foreign_records.clash_text(batch_name)}"
             for position in accepted.clashing
         ]
         await self._send(accepted.orders)

@@ -11,7 +11,7 @@ from sqlalchemy import Row
 
 from producer.ledger.quarantine import KEPT_BYTES, headers_of
 from producer.loading import foreign_records
-from producer.loading.foreign_records import Line
+from producer.loading.foreign_records import ReadLine
 from schemas.runtime.executors import Executor
 from schemas.task.envelope import RawHeaders
 from schemas.task.line import LineError
@@ -37,20 +37,20 @@ class RecordReader:
         self._apart = apart
         self._failed = failed
 
-    async def read(self, rows: Sequence[Row[Any]]) -> dict[int, Line]:
+    async def read(self, rows: Sequence[Row[Any]]) -> dict[int, ReadLine]:
         """Return what each record is, by its number."""
-        lines: dict[int, Line] = {}
+        lines: dict[int, ReadLine] = {}
         for row in rows:
             lines[row.id] = await self._read(row)
             await asyncio.sleep(0)  # everything else gets its turn between two records
         return lines
 
-    async def _read(self, row: Row[Any]) -> Line:
+    async def _read(self, row: Row[Any]) -> ReadLine:
         try:
             value, headers = _value(row), _headers(row.headers)
         except LineError as error:
             self._failed(error.__cause__ or error)
-            return foreign_records.reason(error)
+            return foreign_records.reason_text(error)
         return await foreign_records.read_apart(
             row.record_key,
             value,

@@ -17,7 +17,7 @@ from producer.ledger.dead_letters.replay_runs import ItemState
 from producer.ledger.new_tasks import NewTask
 from producer.ledger.outbox import QUARANTINE
 from producer.loading import foreign_records
-from producer.loading.foreign_records import Line
+from producer.loading.foreign_records import ReadLine
 from producer.loading.new_task import with_defaults
 from producer.ports import Order
 from producer.replay import runs
@@ -40,7 +40,7 @@ def apply(
     connection: Connection,
     group: str,
     run_id: int,
-    lines: Mapping[int, Line],
+    lines: Mapping[int, ReadLine],
     first_id: int,
     *,
     joins: bool = False,
@@ -109,6 +109,6 @@ def _accept(
         reasons |= dict.fromkeys((number for number, _ in of_batch), str(error))
         return ()
     reasons |= dict.fromkeys(
-        (of_batch[position][0] for position in accepted.clashing), foreign_records.clash(name)
+        (of_batch[position][0] for position in accepted.clashing), foreign_records.clash_text(name)
     )
     return accepted.orders

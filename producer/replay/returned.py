@@ -39,7 +39,7 @@ RUN_ITEMS = 10_000  # the most tasks of a run that further letters join
 class Standing(Enum):
     """What a letter that was written back is to the ledger."""
 
-    STRANGER = "stranger"  # it names no task of the group, or one with another value
+    FOREIGN = "foreign"  # it names no task of the group, or one with another value
     PAST = "past"  # its task lives again, has ended otherwise, or waits for its replay
     DEAD = "dead"  # its task is dead of the death that the letter tells of
     CAPPED = "capped"  # the same, but it was replayed as often as is allowed
@@ -144,7 +144,7 @@ def _standings(
 
 def _standing_of(row: Any | None, letter: ReturnedLetter, waiting: set[int]) -> LetterStanding:
     if row is None or not _is_of(row, letter):
-        return LetterStanding(Standing.STRANGER)
+        return LetterStanding(Standing.FOREIGN)
     key = row.task_key.decode(errors="backslashreplace")
     return LetterStanding(_standing(row, letter, waiting), row.name, key)
 

@@ -30,7 +30,7 @@ class Shelf:
 def letters(ledger_db: LedgerDatabase, *items: outbox.Item) -> list[Incoming]:
     """Return the letters of these tasks or records as their topic has them."""
     orders = ledger_db.run(lambda c: outbox.place(c, GROUP, "dlq", items))
-    records = ledger_db.run(lambda c: record_builder.write(c, Topics(GROUP), orders[0], 0.0))
+    records = ledger_db.run(lambda c: record_builder.records_of(c, Topics(GROUP), orders[0], 0.0))
     ledger_db.run(lambda c: c.execute(delete(tables.outbox)))
     return [
         Incoming(0, place, record.key, record.value, record.headers)

@@ -39,7 +39,9 @@ def letters_of(ledger_db: LedgerDatabase, *headers: RawHeaders) -> list[Incoming
     orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, records))
     items = tuple(item for order in orders for item in order.items)
     order = Order(1, GROUP, "dlq", items)
-    records = ledger_db.run(lambda c: record_builder.write(c, Topics(GROUP), order, 0.0)).values()
+    records = ledger_db.run(
+        lambda c: record_builder.records_of(c, Topics(GROUP), order, 0.0)
+    ).values()
     ledger_db.empty()
     return [
         Incoming(0, place, record.key, record.value, record.headers)

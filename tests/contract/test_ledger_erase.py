@@ -126,7 +126,7 @@ async def test_a_letter_of_an_erased_task_is_not_sent(ledger_db: LedgerDatabase)
 
     await erased(ledger_db, Subject(key=MARK), HandClock())
 
-    assert ledger_db.run(lambda c: record_builder.write(c, Topics(GROUP), order, 0.0)) == {}
+    assert ledger_db.run(lambda c: record_builder.records_of(c, Topics(GROUP), order, 0.0)) == {}
 
 
 async def test_what_a_task_ordered_goes_with_it(ledger_db: LedgerDatabase) -> None:

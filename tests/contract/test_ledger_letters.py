@@ -32,7 +32,7 @@ def written(
     ledger_db: LedgerDatabase, destination: str, *items: outbox.Item
 ) -> dict[outbox.Item, Outgoing]:
     order = Order(1, GROUP, destination, items)
-    return ledger_db.run(lambda c: record_builder.write(c, TOPICS, order, 1_700_000_000.0))
+    return ledger_db.run(lambda c: record_builder.records_of(c, TOPICS, order, 1_700_000_000.0))
 
 
 def killed(
@@ -213,7 +213,7 @@ def test_a_quarantined_record_has_a_letter(ledger_db: LedgerDatabase) -> None:
     ]
     orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, records))
     small, large, empty = ledger_db.run(
-        lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)
+        lambda c: record_builder.records_of(c, TOPICS, orders[0], 0.0)
     ).values()
 
     assert (small.topic, small.key, small.value) == ("group.dlq", b"\xffkey", BYTES)
@@ -258,7 +258,9 @@ def test_a_quarantined_records_letter_says_its_batch(
     Nothing else that the record claims about itself is kept.
     """
     orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, [rejected(headers=headers)]))
-    (letter,) = ledger_db.run(lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)).values()
+    (letter,) = ledger_db.run(
+        lambda c: record_builder.records_of(c, TOPICS, orders[0], 0.0)
+    ).values()
 
     assert [
         pair

@@ -12,7 +12,7 @@ from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRun
 from producer.ledger.outbox import TASK, unpack
 from producer.ledger.store import Origin
 from producer.loading import foreign_records
-from producer.loading.foreign_records import Line
+from producer.loading.foreign_records import ReadLine
 from producer.replay import records
 from producer.replay import runs as stored_runs
 from producer.replay.record_reader import RecordReader
@@ -32,7 +32,7 @@ def line(key: str, prompt: str = "Say hello") -> bytes:
     return b'{"id":"%s","prompt":"%s"}' % (key.encode(), prompt.encode())
 
 
-def read(ledger_db: LedgerDatabase, run: ReplayRun, after: int, size: int) -> dict[int, Line]:
+def read(ledger_db: LedgerDatabase, run: ReplayRun, after: int, size: int) -> dict[int, ReadLine]:
     """Read the next records of a run."""
     reader = RecordReader(
         group=GROUP, max_attempts_of=lambda _: 5, apart=InlineExecutor(), failed=lambda _: None

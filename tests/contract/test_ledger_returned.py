@@ -36,7 +36,7 @@ def letters_of(ledger_db: LedgerDatabase, *ids: int, kind: int = TASK) -> list[O
     """Return the letters of these dead tasks or records, as the topic has them."""
     fences = [ledger_db.task(number).fence if kind == TASK else 0 for number in ids]
     order = Order(1, GROUP, "dlq", [(kind, *item) for item in zip(ids, fences, strict=True)])
-    written = ledger_db.run(lambda c: record_builder.write(c, Topics(GROUP), order, 0.0))
+    written = ledger_db.run(lambda c: record_builder.records_of(c, Topics(GROUP), order, 0.0))
     return [written[item] for item in order.items]
 
 
@@ -66,10 +66,10 @@ async def test_a_letter_that_comes_back_replays_its_task_once(ledger_db: LedgerD
     letters = came_back(letters_of(ledger_db, first, second))
     site = Site(ledger_db)
 
-    assert await box(ledger_db).take(letters * 2) == []
-    assert await box(ledger_db).take(letters) == []
+    assert await box(ledger_db).without_letters(letters * 2) == []
+    assert await box(ledger_db).without_letters(letters) == []
     await site.replayer().apply()
-    assert await box(ledger_db).take(letters) == []
+    assert await box(ledger_db).without_letters(letters) == []
     await site.replayer().apply()
 
     assert [ledger_db.status(number) for number in (first, second, other)] == [
@@ -97,7 +97,7 @@ async def test_letters_one_after_the_other_join_an_open_run(
     letterbox, site = box(ledger_db), Site(ledger_db)
 
     for letter in came_back(letters_of(ledger_db, *ids)):
-        assert await letterbox.take([letter]) == []
+        assert await letterbox.without_letters([letter]) == []
 
     runs = ledger_db.rows(tables.replay_run)
     assert [(run.actor, run.total) for run in runs] == [(returned.ACTOR, 4), (returned.ACTOR, 2)]
@@ -117,12 +117,12 @@ async def test_letters_one_after_the_other_join_an_open_run(
 async def test_a_task_that_died_again_joins_no_run_that_had_it(ledger_db: LedgerDatabase) -> None:
     """A run has a task once; if the task dies while its run is open, the next letter opens one."""
     first, second = dead(ledger_db, "a", "b")
-    await box(ledger_db).take(came_back(letters_of(ledger_db, first)))
+    await box(ledger_db).without_letters(came_back(letters_of(ledger_db, first)))
     (run,) = ledger_db.rows(tables.replay_run)
     ledger_db.run(lambda c: runs.finish(c, run.id, TASK, {ItemState.REPLAYED: [first]}))
     set_dead(ledger_db, first, fence=1)
 
-    await box(ledger_db).take(came_back(letters_of(ledger_db, first, second)))
+    await box(ledger_db).without_letters(came_back(letters_of(ledger_db, first, second)))
 
     assert [run.total for run in ledger_db.rows(tables.replay_run)] == [1, 2]
 
@@ -155,7 +155,7 @@ async def test_a_letter_of_an_earlier_death_replays_nothing(ledger_db: LedgerDat
     letters = came_back(letters_of(ledger_db, task_id))
     set_dead(ledger_db, task_id, fence=1)
 
-    assert await box(ledger_db).take(letters) == []
+    assert await box(ledger_db).without_letters(letters) == []
 
     assert ledger_db.count(tables.replay_run) == 0
 
@@ -167,7 +167,7 @@ async def test_a_task_that_is_not_dead_is_left_alone(ledger_db: LedgerDatabase) 
     ledger_db.set(tables.task, done, status=int(Status.SUCCEEDED))
     ledger_db.set(tables.task, waiting, status=int(Status.PENDING))
 
-    assert await box(ledger_db).take(letters) == []
+    assert await box(ledger_db).without_letters(letters) == []
 
     assert ledger_db.count(tables.replay_run) == 0
 
@@ -180,7 +180,7 @@ async def test_without_the_setting_the_log_has_the_command(
     letters = came_back(letters_of(ledger_db, task_id))
 
     with caplog.at_level(logging.WARNING, LOG):
-        assert await box(ledger_db, redrive=False).take(letters) == []
+        assert await box(ledger_db, redrive=False).without_letters(letters) == []
 
     assert ledger_db.status(task_id) is Status.DEAD
     assert ledger_db.count(tables.replay_run) == 0
@@ -200,7 +200,7 @@ async def test_a_task_that_reached_the_cap_stays_dead(
     ledger_db.cancel("closed")
 
     with caplog.at_level(logging.WARNING, LOG):
-        assert await box(ledger_db).take(letters) == []
+        assert await box(ledger_db).without_letters(letters) == []
 
     assert ledger_db.count(tables.replay_run) == 0
     first, second = caplog.messages
@@ -209,7 +209,7 @@ async def test_a_task_that_reached_the_cap_stays_dead(
     assert "its batch is cancelled" in second
 
 
-async def test_a_forged_letter_is_a_stranger(ledger_db: LedgerDatabase) -> None:
+async def test_a_forged_letter_is_foreign(ledger_db: LedgerDatabase) -> None:
     """A letter with another value, task, ledger or group is none of ours; so is a damaged one."""
     (task_id,) = dead(ledger_db, "a")
     (letter,) = came_back(letters_of(ledger_db, task_id))
@@ -219,7 +219,7 @@ async def test_a_forged_letter_is_a_stranger(ledger_db: LedgerDatabase) -> None:
             letter, headers=[(key, value if key == name else old) for key, old in letter.headers]
         )
 
-    strangers = [
+    foreign = [
         replace(letter, value=b"other"),
         changed("docllm-task", b"%d" % (task_id + 1)),
         changed("docllm-task", b"seven"),
@@ -228,7 +228,7 @@ async def test_a_forged_letter_is_a_stranger(ledger_db: LedgerDatabase) -> None:
         replace(letter, headers=[*letter.headers, *letter.headers]),
     ]
 
-    assert await box(ledger_db).take(strangers) == strangers
+    assert await box(ledger_db).without_letters(foreign) == foreign
 
     assert ledger_db.count(tables.replay_run) == 0
     assert ledger_db.status(task_id) is Status.DEAD
@@ -290,7 +290,7 @@ async def test_of_equal_lines_that_died_the_newest_counts(ledger_db: LedgerDatab
     assert [row.item_id for row in ledger_db.rows(tables.replay_item)] == newer
 
 
-async def test_a_line_of_another_groups_task_is_a_strangers(ledger_db: LedgerDatabase) -> None:
+async def test_a_line_of_another_groups_task_is_foreign(ledger_db: LedgerDatabase) -> None:
     """Groups know nothing of each other's lines."""
     (task_id,) = dead(ledger_db, "a")
     other = ReturnedLetters(
@@ -312,7 +312,7 @@ async def test_a_letter_without_its_value_replays_its_task(ledger_db: LedgerData
     (letter,) = letters_of(ledger_db, task_id)
     pointer = record_builder.pointer(letter)
 
-    assert await box(ledger_db).take(came_back([pointer])) == []
+    assert await box(ledger_db).without_letters(came_back([pointer])) == []
     await Site(ledger_db).replayer().apply()
 
     assert ledger_db.status(task_id) is Status.PENDING
@@ -328,11 +328,11 @@ async def test_only_a_few_letters_are_logged_in_a_minute(
     letterbox = box(ledger_db, redrive=False, clock=clock)
 
     with caplog.at_level(logging.WARNING, LOG):
-        await letterbox.take(letters)
-        await letterbox.take(letters)
+        await letterbox.without_letters(letters)
+        await letterbox.without_letters(letters)
         first = len(caplog.messages)
         await clock.sleep(LOGGED_S)
-        await letterbox.take(letters[:1])
+        await letterbox.without_letters(letters[:1])
 
     assert (first, len(caplog.messages)) == (4, 5)
     assert "not logged" in caplog.messages[3]

@@ -62,7 +62,7 @@ _whatever_became_of_it = replaced(record_builder, "_is_dead_of", lambda _row, _i
 
 
 def _letter_without_body() -> AbstractContextManager[Any]:
-    write = record_builder.write
+    write = record_builder.records_of
 
     def cut(*args: Any) -> Any:
         records = write(*args)

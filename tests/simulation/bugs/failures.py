@@ -82,7 +82,7 @@ _DIE = _DIE.values(
 )
 
 
-async def _all_strangers(_self: Any, records: Any) -> Any:
+async def _all_foreign(_self: Any, records: Any) -> Any:
     return list(records)
 
 
@@ -109,7 +109,7 @@ BUGS = {
     ),
     "a death does not count": Bug("P5", replaced(settlements, "_DIE", _DIE)),
     "a letter that comes back gets a second letter": Bug(
-        "P8", replaced(ReturnedLetters, "take", _all_strangers), REDRIVES
+        "P8", replaced(ReturnedLetters, "without_letters", _all_foreign), REDRIVES
     ),
     "a panic never counts": Bug("P4", _panics_free, ALL_PANIC),
     "a cancelled task is called": Bug("P4", _cancel_unheard, CANCELLED),

@@ -59,7 +59,7 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatch, l
         )
     }
     parts["clock"].now_s.return_value = 0.0
-    parts["letters"].take = AsyncMock(side_effect=list)
+    parts["letters"].without_letters = AsyncMock(side_effect=list)
     naming = MagicMock()
     naming.plan_of_route.return_value = RoutePlan("route")
     dispatch = core.dispatch(

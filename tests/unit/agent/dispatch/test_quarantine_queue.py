@@ -91,7 +91,7 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
     )
     aside = QuarantineQueue(
         ledger=ledger,
-        letters=AsyncMock(take=AsyncMock(side_effect=list)),
+        letters=AsyncMock(without_letters=AsyncMock(side_effect=list)),
         partitions=partitions,
         table=table,
         counts=MagicMock(),

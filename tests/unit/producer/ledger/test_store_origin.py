@@ -163,7 +163,7 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
     )
     run(database, lambda c: quarantine.keep(c, "g", [rejected]))
 
-    name, new = foreign_records.read(
+    name, new = foreign_records.task_of(
         b"k", LINE, [("docllm-batch", b"reports")], "g", lambda _type: 5
     )
     run(database, lambda c: records._accept(c, "g", name, [(1, new)], unread, 1))

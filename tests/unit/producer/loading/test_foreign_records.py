@@ -11,7 +11,7 @@ LINE = b'{"id":"a","prompt":"p"}'
 
 
 def read(value: bytes, headers: RawHeaders = ()) -> tuple[str, NewTask]:
-    return foreign_records.read(None, value, headers, "group", lambda _: 5)
+    return foreign_records.task_of(None, value, headers, "group", lambda _: 5)
 
 
 @pytest.mark.parametrize(

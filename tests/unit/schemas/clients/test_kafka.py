@@ -208,7 +208,7 @@ def test_unreadable_headers_are_marked_as_unreadable(wrong: Exception) -> None:
     with pytest.raises(NotOursError, match="not UTF-8"):
         decode(headers)
     with pytest.raises(LineError, match="headers"):
-        foreign_records.read(b"k", b'{"id":"a","prompt":"p"}', headers, "group", lambda _: 5)
+        foreign_records.task_of(b"k", b'{"id":"a","prompt":"p"}', headers, "group", lambda _: 5)
 
 
 def test_no_headers_of_the_client_mean_an_empty_list() -> None:
