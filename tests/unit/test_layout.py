@@ -85,12 +85,22 @@ def test_a_unit_test_stands_where_its_module_stands() -> None:
     assert strays == []
 
 
-def test_the_table_of_promises_names_tests_that_exist() -> None:
-    """A renamed test file is renamed in the table too."""
+def test_the_tables_name_tests_that_exist() -> None:
+    """A renamed test file is renamed in the tables of subjects and of promises too."""
     named = re.findall(r"`(\w+/[\w/]+\.py)`", README)
 
     assert len(named) > len(titles())
     assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
+
+
+def test_each_subject_names_small_tests() -> None:
+    """A reader who looks for a subject finds it in the order of the alphabet."""
+    table = README.partition("## Where each subject is tested")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if ".py`" in line]
+    subjects = [subject.casefold() for subject, *_ in rows]
+
+    assert subjects == sorted(set(subjects))
+    assert [row for row in rows if len(row) != 3 or not row[1]] == []
 
 
 def test_each_promise_names_its_tests() -> None:
