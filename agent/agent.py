@@ -13,10 +13,10 @@ from agent.execution.admission import Admission
 from agent.execution.publishing import Publishing
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
+from agent.hooks.runner import HookRunner
+from agent.intake.acceptance import Intake
 from agent.maintenance.duty import DutyRound
 from agent.maintenance.group_work import GroupWork
-from agent.maintenance.hook_runner import HookRunner
-from agent.maintenance.intake import Intake
 from agent.ports import Clock, Source
 from agent.process.failures import Failures
 from agent.reporting.messages import Note

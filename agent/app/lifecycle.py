@@ -28,7 +28,6 @@ from agent.ledger import queries
 from agent.maintenance.duty import DutyRound
 from agent.maintenance.monitoring.loop_watch import LoopWatch
 from agent.maintenance.rounds import repair_rounds
-from agent.maintenance.settings_reader import RereadRequest
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.reporting.health import Health
 from agent.reporting.latest_report import LatestReport
@@ -49,6 +48,7 @@ from schemas.ledger import migrations
 from schemas.runtime.executors import ThreadExecutor
 from schemas.settings.config import Config
 from schemas.settings.digest import settings_digest
+from schemas.settings.rereading import RereadRequest
 from schemas.settings.routing import configured_routes
 from schemas.task.agent_report import AgentReport
 from schemas.version import VERSION

@@ -20,7 +20,6 @@ from urllib.request import getproxies_environment
 
 from agent import app
 from agent.agent import Agent, StopRequest
-from agent.maintenance.settings_reader import RereadRequest
 from agent.process import child_process, drain_watchdog
 from agent.process.child_process import ParentPipe, Word
 from agent.process.clock_jump import wait_for_backward_jump
@@ -41,6 +40,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.runtime.next_command import with_config
 from schemas.runtime.starting import INTERRUPTED
 from schemas.settings.config import Config, LLMConfig, LogFormat
+from schemas.settings.rereading import RereadRequest
 from schemas.settings.sources import current_folder, early_log_format, load_config, require_llm
 from schemas.task.untrusted import is_interrupt
 

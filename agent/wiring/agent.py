@@ -20,12 +20,12 @@ from agent.handlers import Handlers
 from agent.handlers.deadline import claim_s
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.partitions import Partitions
+from agent.intake.acceptance import Intake
 from agent.judge import Tier, tiers_of
 from agent.ledger.leases.resource_locks import SqlLockTable
 from agent.ledger.returned_letters import ReturnedLetters
 from agent.ledger.sql_ledger import SqlLedger
 from agent.maintenance.group_work import GroupWork
-from agent.maintenance.intake import Intake
 from agent.ports import Ledger, Source
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from agent.execution.resource_locks import ResourceLocks
+from agent.hooks.runner import HookRunner
 from agent.inflight.partitions import Partitions
+from agent.intake.acceptance import Intake
 from agent.maintenance.duty import Duty, DutyRound, repeat
-from agent.maintenance.hook_runner import HookRunner
-from agent.maintenance.intake import Intake
 from agent.maintenance.monitoring.reporter import Reporter
 from agent.maintenance.rounds import repair_rounds
 from agent.maintenance.routes.guard_keeper import GuardKeeper

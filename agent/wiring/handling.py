@@ -10,11 +10,11 @@ from functools import partial
 from agent.handlers import Handler, Handlers, registry
 from agent.handlers.attempt import Tools
 from agent.handlers.deadline import usual_limit_s
-from agent.handlers.hooks import Hooks, load_hooks
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessLimits
 from agent.handlers.suspects import Suspects
 from agent.handlers.threads import HandlerThreads
+from agent.hooks.functions import Hooks, load_hooks
 from agent.judge import tiers_of
 from agent.wiring.chosen import Chosen
 from agent.wiring.core import Common

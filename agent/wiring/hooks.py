@@ -5,9 +5,10 @@ Tested by tests/integration/test_hooks.py.
 
 from agent.execution.quota_gate import QuotaGate
 from agent.handlers.call_permits import CallPermits
-from agent.handlers.hooks import Hooks
+from agent.hooks.bounds import HookPermits
+from agent.hooks.functions import Hooks
+from agent.hooks.runner import HookRunner
 from agent.ledger.hook_runs import HookRun
-from agent.maintenance.hook_runner import HookPermits, HookRunner
 from agent.quota.estimate import CallSize
 from agent.routes import Router, route_of
 from agent.wiring.core import Common

@@ -10,13 +10,12 @@ from urllib.request import getproxies_environment
 
 from agent.handlers import Handler, Handlers, Tools
 from agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
-from agent.handlers.hooks import Hook, Hooks
+from agent.hooks.functions import Hook, Hooks
+from agent.intake.acceptance import Intake
 from agent.maintenance.duty import DutyRound
-from agent.maintenance.intake import Intake
 from agent.maintenance.monitoring.reporter import Reporter
 from agent.maintenance.routes.guard_keeper import GuardKeeper
 from agent.maintenance.routes.route_call_up import RouteCallUp
-from agent.maintenance.settings_reader import RereadRequest, SettingsReader
 from agent.quota.configured import ConfiguredQuotas
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
@@ -27,6 +26,7 @@ from schemas.errors import ConfigError
 from schemas.runtime.executors import Executor
 from schemas.settings.changes import fixed_changes, longest_timeout_s
 from schemas.settings.config import Config, TypeConfig
+from schemas.settings.rereading import RereadRequest, SettingsReader
 from schemas.task.agent_report import AgentReport
 from schemas.task.hooks import HookKind
 

@@ -11,9 +11,9 @@ from sqlalchemy import insert
 
 from agent.handlers import Context
 from agent.handlers.call_permits import FreePermits
-from agent.handlers.hooks import Hook, HookOutcome, Hooks
+from agent.hooks.functions import Hook, HookOutcome, Hooks
+from agent.hooks.runner import HookRunner
 from agent.lease import Lease
-from agent.maintenance.hook_runner import HookRunner
 from agent.process.containment import new_event_loop
 from schemas.ledger import tables
 from schemas.objects.write_once import WriteOnceStore

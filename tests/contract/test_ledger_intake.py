@@ -8,8 +8,8 @@ import pytest
 
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
+from agent.intake.acceptance import Intake
 from agent.ledger.returned_letters import ReturnedLetters
-from agent.maintenance.intake import Intake
 from agent.ports import Assigned, Partition, Record
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agent.handlers import Context, TryAgainError
 from agent.handlers.chat import chat
-from agent.handlers.hooks import HookOutcome
+from agent.hooks.functions import HookOutcome
 from tests.simulation.machine import CHILDREN
 
 

@@ -12,7 +12,7 @@ from agent.execution.settler import Settler
 from agent.inflight.partitions import Partitions
 from agent.inflight.ready_queue import ReadyQueue
 from agent.inflight.table import InFlightTable
-from agent.maintenance.intake import Intake
+from agent.intake.acceptance import Intake
 from tests.simulation.bugs.bug import patched
 
 # A limit, the method that meets it, and whether the method's last call reached it.

@@ -19,10 +19,10 @@ from agent.inflight import decoder
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
+from agent.intake.acceptance import Intake
 from agent.judge import Effect, judge, signals
 from agent.judge import completion as completions
 from agent.llm.client import ChatClient
-from agent.maintenance.intake import Intake
 from agent.outcome import Dead, Retry, Succeeded
 from agent.ports import Call, CallFailed, Partition, Record, RejectedRecord, Reply
 from agent.process.containment import MemoryWatch

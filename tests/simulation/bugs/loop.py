@@ -13,10 +13,10 @@ from agent.execution.settler import Settled, Settler
 from agent.inflight import table, watermark
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
+from agent.intake.acceptance import Intake
 from agent.ledger import sql_ledger
 from agent.ledger.claims import claims
 from agent.ledger.recovery import reaping
-from agent.maintenance.intake import Intake
 from agent.outcome import Released, Snooze
 from agent.ports import ClaimAnswer, Verdict
 from producer.ledger import outbox

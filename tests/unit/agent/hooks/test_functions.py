@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from agent.handlers import Attempt, Context
-from agent.handlers.hooks import HookOutcome, HookReturn, Hooks, load_hooks
 from agent.handlers.threads import HandlerThreads
+from agent.hooks.functions import HookOutcome, HookReturn, Hooks, load_hooks
 from agent.ports import Reply
 from agent.process.containment import new_event_loop
 from schemas.errors import ConfigError

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from agent.handlers.attempt import Attempt
-from agent.handlers.call_permits import CallPermit, CallPermits
-from agent.handlers.hooks import HookOutcome, HookReturn, Hooks
-from agent.handlers.resource_locks import LockError
+from agent.handlers.call_permits import CallPermits
+from agent.hooks.bounds import NoLocks
+from agent.hooks.functions import HookOutcome, HookReturn, Hooks
 from agent.lease import Lease, Leases
 from agent.ledger import hook_runs
 from agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
@@ -43,35 +43,6 @@ CANCEL_S = 5.0
 SUSPECT_LOSSES = 2
 
 log = logging.getLogger(__name__)
-
-
-class HookPermits:
-    """The permits of a hook's calls. While the route is closed, no call is made."""
-
-    def __init__(self, *, call_permits: CallPermits, closed: Callable[[], bool]) -> None:
-        self._call_permits = call_permits
-        self._closed = closed
-
-    async def acquire(self, length: int, most_out: int | None, wait_s: float) -> CallPermit | None:
-        """Wait until a call may be made; None if it may not."""
-        return (
-            None if self._closed() else await self._call_permits.acquire(length, most_out, wait_s)
-        )
-
-
-class NoLocks:
-    """Refuses every lock: a hook has no claim under which it could hold a lock."""
-
-    def ask(self, name: str) -> None:
-        """Raise LockError."""
-        raise LockError(f"a hook cannot take the lock {name!r}; take it in the task's handler")
-
-    async def wait(self, _name: str, _wait_s: float) -> int | None:
-        """Return None."""
-        return None
-
-    def give_back(self, name: str) -> None:
-        """Do nothing."""
 
 
 class HookRunner:

@@ -8,7 +8,7 @@ import pytest
 
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
-from agent.maintenance.intake import Intake
+from agent.intake.acceptance import Intake
 from agent.ports import Assigned, Partition, Record, Recreated, Revoked, SourceFailed
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts

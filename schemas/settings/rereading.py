@@ -8,9 +8,9 @@ reported, and the previous settings stay in use.
 import logging
 from collections.abc import Callable
 
-from agent.ports import Clock
 from schemas.codes import Code
 from schemas.errors import ConfigError
+from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
 from schemas.settings.changes import changed_settings
 from schemas.settings.config import Config

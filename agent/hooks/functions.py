@@ -1,8 +1,6 @@
 """The hooks that types' settings name: functions that run after an attempt has ended.
 
 A hook gets the task's context and how the attempt ended. What it raises is its own failure.
-
-Tested by tests/unit/agent/handlers/test_hooks.py.
 """
 
 import asyncio

@@ -1,0 +1,38 @@
+"""What a hook may use of its agent: calls while its route is open, and no locks.
+
+Tested by tests/contract/test_ledger_hook_runner.py and tests/integration/test_hooks.py.
+"""
+
+from collections.abc import Callable
+
+from agent.handlers.call_permits import CallPermit, CallPermits
+from agent.handlers.resource_locks import LockError
+
+
+class HookPermits:
+    """The permits of a hook's calls. While the route is closed, no call is made."""
+
+    def __init__(self, *, call_permits: CallPermits, closed: Callable[[], bool]) -> None:
+        self._call_permits = call_permits
+        self._closed = closed
+
+    async def acquire(self, length: int, most_out: int | None, wait_s: float) -> CallPermit | None:
+        """Wait until a call may be made; None if it may not."""
+        return (
+            None if self._closed() else await self._call_permits.acquire(length, most_out, wait_s)
+        )
+
+
+class NoLocks:
+    """Refuses every lock: a hook has no claim under which it could hold a lock."""
+
+    def ask(self, name: str) -> None:
+        """Raise LockError."""
+        raise LockError(f"a hook cannot take the lock {name!r}; take it in the task's handler")
+
+    async def wait(self, _name: str, _wait_s: float) -> int | None:
+        """Return None."""
+        return None
+
+    def give_back(self, name: str) -> None:
+        """Do nothing."""
