@@ -23,7 +23,7 @@ from agent.reporting.messages import Note
 from agent.reporting.telemetry import Counts
 from schemas.errors import DocllmError, UnreachableError
 from schemas.runtime import crash
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 log = logging.getLogger(__name__)
 

@@ -42,7 +42,7 @@ from schemas.runtime.starting import INTERRUPTED
 from schemas.settings.config import Config, LLMConfig, LogFormat
 from schemas.settings.rereading import RereadRequest
 from schemas.settings.sources import current_folder, early_log_format, load_config, require_llm
-from schemas.task.untrusted import is_interrupt
+from schemas.text.untrusted import is_interrupt
 
 log = logging.getLogger("agent")  # the name that its log lines begin with
 

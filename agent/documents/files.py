@@ -22,7 +22,7 @@ from producer.input.excluded_files import resolved, root_of
 from schemas.codes import Code
 from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.runtime.executors import Executor
-from schemas.task.untrusted import contained
+from schemas.text.untrusted import contained
 
 log = logging.getLogger(__name__)
 

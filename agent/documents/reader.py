@@ -12,7 +12,7 @@ from agent.documents.ports import Conversion, DocumentSource, Expected
 from agent.handlers.documents import DocumentError, require_content
 from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.runtime.executors import Executor
-from schemas.task.untrusted import describe_error, is_panic
+from schemas.text.untrusted import describe_error, is_panic
 
 _BYTES_IN_FLIGHT = 4 * MAX_DOCUMENT_BYTES
 _USUAL_BYTES = MAX_DOCUMENT_BYTES // 2  # assumed for a document of unknown size

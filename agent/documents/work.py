@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from schemas.runtime.executors import Executor
-from schemas.task.untrusted import contained
+from schemas.text.untrusted import contained
 
 T = TypeVar("T")
 _FEW_BYTES = 64 << 10  # below this, hashing or decoding costs less than a thread switch

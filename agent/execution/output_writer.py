@@ -24,7 +24,7 @@ from schemas.task.allowed_uris import allowed
 from schemas.task.codec import POINTER
 from schemas.task.failures import ErrorClass
 from schemas.task.output_pointer import Output, output_of
-from schemas.task.wording import one_line
+from schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
 

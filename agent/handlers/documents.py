@@ -7,8 +7,8 @@ from typing import Protocol
 
 from agent.judge import one_line
 from agent.outcome import Failure
-from schemas.task.document_text import blank_problem
 from schemas.task.failures import ErrorClass
+from schemas.text.document_text import blank_problem
 
 
 class DocumentError(Exception):

@@ -8,8 +8,8 @@ from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.judge.rules import names_of
 from agent.process.containment import leaf_errors
 from agent.process.frames import frames_of_error, place_of, traceback_text
-from schemas.task.untrusted import describe_error, described
-from schemas.task.wording import one_line
+from schemas.text.untrusted import describe_error, described
+from schemas.text.wording import one_line
 
 _ABANDONED = "something that the handler waited for was cancelled"
 

@@ -18,8 +18,8 @@ from schemas.task.lanes import Lane, lane_for
 from schemas.task.line import DEFAULT_TENANT, LineError, TaskLine, parse
 from schemas.task.schema_cost import is_heavy_line
 from schemas.task.task_types import BUILT_IN
-from schemas.task.untrusted import contained, describe_error, sealed
-from schemas.task.wording import one_line
+from schemas.text.untrusted import contained, describe_error, sealed
+from schemas.text.wording import one_line
 
 MAX_DEPTH = 10
 MAX_FOLLOW_UPS = 1000

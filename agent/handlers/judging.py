@@ -9,8 +9,8 @@ from agent.ports import CallFailed, Reply
 from schemas.runtime.executors import Executor
 from schemas.task.failures import ErrorClass
 from schemas.task.schema_cost import is_heavy_for
-from schemas.task.untrusted import contained, describe_error, sealed
-from schemas.task.wording import one_line
+from schemas.text.untrusted import contained, describe_error, sealed
+from schemas.text.wording import one_line
 
 # A larger body is parsed in the child process: parsing it here would stop all threads, including
 # the heartbeat.

@@ -42,7 +42,7 @@ from schemas.task.codec import with_json
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.line import parse_again
 from schemas.task.task_types import MAP_REDUCE
-from schemas.task.untrusted import contained, described
+from schemas.text.untrusted import contained, described
 
 UNUSABLE_S = 60.0  # delay before an attempt is retried for which no process could be started
 _PACK_FROM_BYTES = 4 << 10

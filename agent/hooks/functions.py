@@ -25,7 +25,7 @@ from schemas.settings.config import TypeConfig
 from schemas.task.failures import ErrorClass
 from schemas.task.hooks import HookEvent, HookKind
 from schemas.task.line import parse_again
-from schemas.task.untrusted import contained, describe_error
+from schemas.text.untrusted import contained, describe_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from schemas.runtime.clock import Clock
 from schemas.task.answer import answer_value
 from schemas.task.hooks import Hooked, HookEvent, HookKind
 from schemas.task.output_pointer import OutputAlteredError
-from schemas.task.wording import counted, one_line
+from schemas.text.wording import counted, one_line
 
 CHECK_EVERY_S = 1.0
 FREE_EVERY_S = 5.0

@@ -17,8 +17,8 @@ from schemas.task.envelope import (
     is_letter,
 )
 from schemas.task.failures import Disposition
-from schemas.task.untrusted import contained, describe_error
-from schemas.task.wording import one_line
+from schemas.text.untrusted import contained, describe_error
+from schemas.text.wording import one_line
 
 
 class RecordDecoder:

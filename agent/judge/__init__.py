@@ -7,8 +7,8 @@ from agent.judge.classes import CLASSES, Action, ClassRule, Effect, effect_of
 from agent.judge.judge import JudgeFacts, judge, outcome_of_failure, unjudged
 from agent.judge.rules import action_of, names_of
 from agent.judge.tiers import SPREAD, Tier, tiers_of
-from schemas.task.fingerprint import fingerprint
-from schemas.task.wording import one_line
+from schemas.text.fingerprint import fingerprint
+from schemas.text.wording import one_line
 
 __all__ = [
     "CLASSES",

@@ -13,9 +13,9 @@ from agent.outcome import Failure
 from schemas.task.answer_schema import is_soon_explained
 from schemas.task.failures import ErrorClass
 from schemas.task.message_text import text_of
-from schemas.task.untrusted import contained, describe_error
 from schemas.task.validator import first_error, validator_of
-from schemas.task.wording import one_line
+from schemas.text.untrusted import contained, describe_error
+from schemas.text.wording import one_line
 
 _MAX_TOKENS = 2**31 - 1
 

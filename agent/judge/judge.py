@@ -22,8 +22,8 @@ from agent.outcome import (
 from agent.ports import CallFailed, Reply
 from schemas.settings.config import Price
 from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.untrusted import contained
-from schemas.task.wording import one_line
+from schemas.text.untrusted import contained
+from schemas.text.wording import one_line
 
 _SUCCESS = range(200, 300)
 _NOT_FOUND = 404

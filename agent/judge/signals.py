@@ -11,7 +11,7 @@ import orjson
 from agent.outcome import Failure
 from schemas.task.failures import ErrorClass
 from schemas.task.provider_error import provider_error_of
-from schemas.task.wording import TEXT_CHARS, one_line
+from schemas.text.wording import TEXT_CHARS, one_line
 
 _NESTED = ("error", "innererror", "inner_error", "details", "metadata")
 _CODES = ("code", "type", "status", "error_code")

@@ -20,7 +20,7 @@ from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.task.envelope import BATCH_HEADER, decode, is_letter
-from schemas.task.untrusted import contained
+from schemas.text.untrusted import contained
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from schemas.clients.llm_address import endpoint, lacks_version, query_secrets
 from schemas.settings.config import Secret
 from schemas.settings.headers import hidden, sent
 from schemas.task.failures import ErrorClass
-from schemas.task.untrusted import describe_error, is_panic
-from schemas.task.wording import TEXT_CHARS, masking
+from schemas.text.untrusted import describe_error, is_panic
+from schemas.text.wording import TEXT_CHARS, masking
 
 MAX_REPLY_BYTES = 16 << 20
 _ERROR_PAGE_BYTES = 64 << 10

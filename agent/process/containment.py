@@ -14,7 +14,7 @@ import uvloop
 from schemas.codes import Code
 from schemas.errors import DocllmError
 from schemas.runtime.clock import Clock
-from schemas.task.untrusted import ContainedError, describe_error, is_interrupt
+from schemas.text.untrusted import ContainedError, describe_error, is_interrupt
 
 AGAIN_WITHIN_S = 60.0
 

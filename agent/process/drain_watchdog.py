@@ -16,7 +16,7 @@ from typing import Any
 
 from schemas.codes import Code
 from schemas.errors import DocllmError
-from schemas.task.wording import one_line
+from schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
 

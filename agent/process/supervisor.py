@@ -25,7 +25,7 @@ from schemas.codes import Code
 from schemas.errors import ConfigError, DocllmError, InputError, UnsafeStateError
 from schemas.runtime.clock import Clock
 from schemas.runtime.starting import INTERRUPTED
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from producer.ledger.status.progress import Totals
 from producer.text.pace import PaceMeter, duration, left_text, rate_text
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 MODELS_NAMED = 3
 _ENDS = ("succeeded", "dead", "cancelled")

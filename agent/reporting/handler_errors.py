@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agent.outcome import Failure
 from producer.text.printable import FRAMES
 from schemas.codes import Code
-from schemas.task.fingerprint import fingerprint
+from schemas.text.fingerprint import fingerprint
 
 log = logging.getLogger(__name__)
 

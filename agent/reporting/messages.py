@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 import orjson
 
 from producer.ledger.status.progress import Totals
-from schemas.task.wording import one_line
+from schemas.text.wording import one_line
 
 
 @dataclass(frozen=True, slots=True)

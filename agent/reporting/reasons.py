@@ -9,7 +9,7 @@ from producer.ledger.status.progress import Waiting
 from producer.ledger.store import half_loaded_message
 from producer.text.agent_report import call_text, sentences
 from schemas.task.agent_report import AgentReport
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 NAMED = 3
 

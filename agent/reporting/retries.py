@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from agent.outcome import Failure
 from schemas.task.failures import ErrorClass
-from schemas.task.wording import counted, one_line
+from schemas.text.wording import counted, one_line
 
 AGAIN_S = 60.0  # between two lines about one class
 

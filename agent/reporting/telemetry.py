@@ -21,7 +21,7 @@ from agent.ports import Verdict
 from agent.reporting.handler_errors import HandlerErrors
 from agent.reporting.retries import Retries
 from producer.text.printable import JsonFormatter, ShownFormatter, log_to_stderr, reformat_log
-from schemas.task.wording import counted, one_line
+from schemas.text.wording import counted, one_line
 
 _NAMES = {
     Succeeded: "succeeded",

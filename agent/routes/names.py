@@ -21,7 +21,7 @@ from schemas.settings.known_models import UNKNOWN_TOKENS, known_tokens
 from schemas.settings.routing import configured_routes
 from schemas.task.line import DEFAULT_TENANT
 from schemas.task.task_types import DOCUMENT, MAP_REDUCE, OPENAI
-from schemas.task.untrusted import contained
+from schemas.text.untrusted import contained
 
 DEFAULT = DEFAULT_ROUTE
 _DIGEST_BYTES = 8

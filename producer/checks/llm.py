@@ -21,7 +21,7 @@ from schemas.clients.http import connected, why
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.settings.config import LLMConfig, Structured
 from schemas.settings.headers import hidden
-from schemas.task.wording import one_line
+from schemas.text.wording import one_line
 
 TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0

@@ -27,7 +27,7 @@ from schemas.outputs.stores import OutputStores
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import Executor, ThreadExecutor
 from schemas.settings.config import Config
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 
 async def archive(config: Config, options: argparse.Namespace) -> int:

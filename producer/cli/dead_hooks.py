@@ -15,7 +15,7 @@ from producer.text.printable import shown
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 from schemas.task.hooks import HookEvent
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 
 async def given_up(config: Config, options: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from producer.text.printable import shown
 from schemas.ledger.database import Connection
 from schemas.runtime import crash
 from schemas.settings.config import Config
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 
 async def trim(config: Config, options: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ from schemas.errors import ConfigError
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 OUTPUTS_SHOWN = 20
 

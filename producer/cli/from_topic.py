@@ -12,7 +12,7 @@ from producer.screen.live import bar
 from producer.screen.output import note
 from schemas.errors import ConfigError
 from schemas.settings.config import Config
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 REFUSED_SHOWN = 20
 

@@ -38,7 +38,7 @@ from schemas.runtime import collector, crash
 from schemas.runtime.executors import ThreadExecutor
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 # The endings of files of task lines.
 _OF_LINES = frozenset({".jsonl", ".ndjson", ".json"})

@@ -6,7 +6,7 @@ from producer.screen.live import Bar
 from producer.screen.output import note
 from producer.text.pace import PaceMeter, left_text, rate_text
 from schemas.runtime.clock import Clock
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 LINE_S = 30.0
 

@@ -22,7 +22,7 @@ from producer.text.printable import shown
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import Config
 from schemas.task.line_fields import is_file_uri
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 SHOWN = 20
 _NAMED = 3

@@ -13,7 +13,7 @@ from schemas.objects.store import ObjectStores
 from schemas.outputs.stores import OutputStores
 from schemas.runtime.executors import ThreadExecutor
 from schemas.task.output_pointer import OutputPointer
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 _AT_ONCE = 16
 _SHOWN = 20

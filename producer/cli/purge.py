@@ -27,7 +27,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
 from schemas.settings.config import Config
 from schemas.task.states import Status
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 _GOES = {
     Keep.RESULTS: "the inputs of tasks that are not dead",

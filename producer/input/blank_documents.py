@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 from producer.input.excluded_files import resolved, root_of
 from producer.input.lines import InvalidLine, ValidLine
 from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.task.document_text import DocumentText, NoTextError, blank_problem
 from schemas.task.line_fields import is_file_uri
+from schemas.text.document_text import DocumentText, NoTextError, blank_problem
 
 _PART_BYTES = 64 << 10
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -11,7 +11,7 @@ from producer.input.excluded_files import is_hidden
 from schemas.documents.encoding import decoded_text
 from schemas.documents.kind import Kind, kind_of
 from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.task.document_text import DocumentText, NoTextError, blank_problem
+from schemas.text.document_text import DocumentText, NoTextError, blank_problem
 
 MAX_INLINE_BYTES = 256 << 10
 _PART_BYTES = 1 << 20

@@ -14,7 +14,7 @@ from schemas.settings.known_models import known_tokens
 from schemas.settings.routing import configured_route
 from schemas.task.line import TaskLine
 from schemas.task.task_types import MAP_REDUCE
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 _NAMED = 3
 _NAME_CHARS = 80

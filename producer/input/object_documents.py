@@ -18,7 +18,7 @@ from schemas.errors import ConfigError, DocllmError, UnreachableError
 from schemas.objects.address import ObjectAddress, is_object_uri
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.objects.store import ObjectEntry, ObjectStores
-from schemas.task.document_text import blank_problem
+from schemas.text.document_text import blank_problem
 
 _WILD = "*?["
 _BUCKET_END = 3  # parts of a URI before its key

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from producer.input.lines import ValidLine
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 
 class PastDeadlines:

@@ -12,7 +12,7 @@ from producer.input.estimate import model_of
 from producer.input.lines import ValidLine
 from schemas.settings.config import BYTES_PER_TOKEN, Config
 from schemas.task.line import PLACEHOLDER
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 LARGE = 100  # tasks with one prompt
 CACHED_TOKENS = 1024  # providers cache no beginning that is shorter

@@ -20,7 +20,7 @@ from producer.text.output_file import whole_file
 from producer.text.private_files import FILE_MODE
 from schemas.errors import ConfigError, InputError
 from schemas.task.envelope import MAX_TASK_BYTES
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 MAX_REJECTS_BYTES = 1 << 30  # a packed input of some megabytes could otherwise fill the disk
 _MAX_NAME = 240  # bytes; a file system takes 255, and the draft has a slightly longer name

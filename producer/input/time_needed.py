@@ -17,7 +17,7 @@ from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from schemas.settings.routing import configured_route
 from schemas.task.line import TaskLine
 from schemas.task.task_types import MAP_REDUCE
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 _PERIOD_S = {"rpm": 60.0, "rpd": 86_400.0, "tpm": 60.0, "itpm": 60.0}
 _REMEMBERED = 1000

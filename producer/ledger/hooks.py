@@ -19,7 +19,7 @@ from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import insert_new, utc_after, utc_now
 from schemas.ledger.tables import batch, hook, hook_type
 from schemas.task.hooks import Hooked, HookEvent, HookState
-from schemas.task.wording import counted, one_line
+from schemas.text.wording import counted, one_line
 
 KNOWN_S = 86_400.0
 MAX_COUNTED = 1000  # of a group with more hooks in a state, only so many are read and counted

@@ -19,11 +19,11 @@ from schemas.ledger.sql import insert_new
 from schemas.ledger.tables import quarantine
 from schemas.task.envelope import BATCH_HEADER, MAX_TASK_BYTES, Outgoing, RawHeaders
 from schemas.task.failures import Disposition
-from schemas.task.fingerprint import fingerprint
 from schemas.task.line_json import reading
 from schemas.task.rejected_record import RejectedRecord
-from schemas.task.untrusted import contained, describe_error
-from schemas.task.wording import one_line
+from schemas.text.fingerprint import fingerprint
+from schemas.text.untrusted import contained, describe_error
+from schemas.text.wording import one_line
 
 KEPT_BYTES = MAX_TASK_BYTES  # the largest value that is stored whole; no task is larger
 BEGINNING_BYTES = 64 << 10  # stored of a larger value, and of a key

@@ -18,8 +18,8 @@ from schemas.task.envelope import BATCH_HEADER, UNREADABLE, RawHeaders
 from schemas.task.line import BOM, LineError, TaskLine, parse
 from schemas.task.line_json import reading
 from schemas.task.schema_cost import is_heavy_line
-from schemas.task.untrusted import contained, describe_error, sealed
-from schemas.task.wording import one_line
+from schemas.text.untrusted import contained, describe_error, sealed
+from schemas.text.wording import one_line
 
 ReadLine = tuple[str, NewTask] | str  # a batch's name and its task, or why it is none
 TOO_SLOW = "its schema takes too long to check; make it smaller, or simplify its patterns"

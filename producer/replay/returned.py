@@ -30,7 +30,7 @@ from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import batch, dead_line, replay_item, replay_run, task
 from schemas.task.envelope import digest
 from schemas.task.states import Status
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 ACTOR = "dead letters written back"  # who ordered the runs
 RUN_ITEMS = 10_000  # the most tasks of a run that further letters join

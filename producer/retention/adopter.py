@@ -29,7 +29,7 @@ from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime.executors import Executor
 from schemas.task.answer import readable
 from schemas.task.states import Status
-from schemas.task.untrusted import contained, describe_error
+from schemas.text.untrusted import contained, describe_error
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from schemas.objects.write_once import WriteOnceStore, put_once, safe_name
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
 from schemas.task.states import Status
-from schemas.task.untrusted import contained, describe_error
+from schemas.text.untrusted import contained, describe_error
 from schemas.version import VERSION
 
 

@@ -31,7 +31,7 @@ from producer.text.times import written
 from schemas.task.failures import UNTRIED
 from schemas.task.line import DEFAULT_TENANT
 from schemas.task.line_json import LineError
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 # Characters shown of each.
 FINGERPRINT_SHOWN = 8

@@ -25,7 +25,7 @@ from producer.text.printable import shown
 from producer.text.sparkline import sparkline
 from producer.text.urgency import Urgency
 from schemas.task.agent_report import AgentReport
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 SLOW_S = 10.0  # age of the oldest call from which its task is named
 MIN_NAME = 9  # eight letters and the mark that some are missing

@@ -11,7 +11,7 @@ from producer.replay.runner import ReplayReport
 from producer.screen.dead_letters import groups_lines, money
 from producer.text.printable import shown
 from producer.text.times import written
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 UNREAD_SHOWN = 20
 

@@ -9,7 +9,7 @@ from producer.text.urgency import Urgency, urgency_of
 from schemas.codes import Code
 from schemas.task.agent_report import AgentReport, BlockReport, CallReport, Reason, SuspectReport
 from schemas.task.failures import ErrorClass
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 BLOCKED_S = 5.0  # a main loop that was silent for longer is called blocked
 SENTENCE_CHARS = 500

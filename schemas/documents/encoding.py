@@ -5,7 +5,7 @@ import re
 
 from schemas.documents.extra import needed
 from schemas.documents.kind import bom_encoding, is_utf8
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 
 # The encodings that are told apart, the most usual first: it wins between equals.
 _ENCODINGS = (

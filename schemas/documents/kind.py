@@ -4,7 +4,7 @@ import codecs
 import re
 from enum import Enum
 
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 
 _PDF = b"%PDF-"
 _PDF_SEARCHED = 1024  # PDF readers allow other bytes before the PDF header

@@ -14,7 +14,7 @@ from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
 from schemas.settings.changes import changed_settings
 from schemas.settings.config import Config
-from schemas.task.untrusted import describe_error
+from schemas.text.untrusted import describe_error
 
 log = logging.getLogger(__name__)
 

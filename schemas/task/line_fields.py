@@ -20,12 +20,12 @@ from schemas.task.answer_schema import (
     repeated_id,
     too_much,
 )
-from schemas.task.document_text import blank_problem
 from schemas.task.envelope import MAX_KEY_BYTES
 from schemas.task.line_json import LineError
 from schemas.task.patterns import excess_of_patterns
 from schemas.task.task_types import is_name
 from schemas.task.validator import validator_of
+from schemas.text.document_text import blank_problem
 
 MAX_MODEL_CHARS = 191
 MAX_ROUTE_CHARS = 64

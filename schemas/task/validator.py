@@ -7,7 +7,7 @@ import orjson
 
 from schemas.runtime.digest_cache import DigestCache
 from schemas.task.patterns import compiled_kb, excess_of_patterns, patterns_in, pieces
-from schemas.task.untrusted import contained, describe_error
+from schemas.text.untrusted import contained, describe_error
 
 # The limit for all patterns of a schema together. If a pattern has look-arounds or backreferences,
 # the library compiles each of its pieces by itself.

@@ -14,8 +14,8 @@ from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.status import group_status
 from schemas.ledger import tables
 from schemas.ledger.sql import LONG_AGO_TIME
-from schemas.task.fingerprint import fingerprint
 from schemas.task.states import Status
+from schemas.text.fingerprint import fingerprint
 from tests.contract.ledger_dead import EXPIRED, OTHER, dead, killed, replayed, set_aside
 from tests.contract.ledger_parts import (
     BATCH,

@@ -33,8 +33,8 @@ from schemas.runtime import crash
 from schemas.settings.quota import QuotaLimits
 from schemas.task.envelope import Outgoing
 from schemas.task.line import LineError, TaskLine, parse, parse_again
-from schemas.task.untrusted import describe_error
 from schemas.task.validator import validator_of
+from schemas.text.untrusted import describe_error
 from tests.invariants.happened import Outage
 from tests.invariants.promises import violations
 from tests.simulation import people, reached, tasks, watch, witness

@@ -14,7 +14,7 @@ from agent.documents.errors import refused, unreadable
 from schemas.documents.encoding import decoded_text
 from schemas.documents.kind import Kind, kind_of
 from schemas.runtime.executors import Executor
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 
 
 class TextMaker(Protocol):

@@ -6,7 +6,7 @@ import zipfile
 import mammoth
 
 from agent.documents.conversion.html import text_of_source
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 
 _MAX_FILES = 10_000
 _MAX_XML_BYTES = 64 << 20  # unpacked; images and other media are never unpacked

@@ -7,7 +7,7 @@ import pypdfium2
 import pypdfium2.raw
 from pypdf import PageObject, PdfReader
 
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 
 _BETWEEN_PAGES = "\n\n"
 _HYPHEN = "\ufffe"  # PDFium's sign for a hyphen at the end of a line

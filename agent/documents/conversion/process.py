@@ -17,7 +17,7 @@ from agent.documents.conversion.protocol import HEAD, LETTERS, MAX_TEXT_BYTES, M
 from agent.process import child_process
 from schemas.documents.kind import Kind
 from schemas.runtime.executors import Executor
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 
 _PROGRAM = (*child_process.INTERPRETER, "agent.documents.conversion.program")
 _START_S = 60.0

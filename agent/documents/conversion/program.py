@@ -16,7 +16,7 @@ from agent.documents.conversion.protocol import HEAD, KINDS, MAX_TEXT_BYTES, Mes
 from agent.process import child_process
 from schemas.documents.extra import needed
 from schemas.documents.kind import Kind
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 
 _PART_BYTES = 1 << 20
 

@@ -34,8 +34,8 @@ from agent.process import child_process
 from producer.text.printable import FRAMES
 from schemas.runtime import crash
 from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.untrusted import described
-from schemas.task.wording import one_line
+from schemas.text.untrusted import described
+from schemas.text.wording import one_line
 
 log_of_handlers = logging.getLogger("handler")
 

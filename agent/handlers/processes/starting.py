@@ -18,7 +18,7 @@ from schemas.codes import Code
 from schemas.errors import ConfigError
 from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
-from schemas.task.wording import one_line
+from schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
 

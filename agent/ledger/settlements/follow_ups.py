@@ -28,7 +28,7 @@ from schemas.ledger.tables import batch, task
 from schemas.ledger.tables import follow_up as child_row
 from schemas.task.envelope import digest
 from schemas.task.failures import ErrorClass
-from schemas.task.wording import one_line
+from schemas.text.wording import one_line
 
 PAGE = 500  # keys in one statement
 

@@ -29,8 +29,8 @@ from producer.ledger import hooks, tally
 from producer.ledger.tally import TallyChange, TallyKey
 from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
 from schemas.task.hooks import Hooked, HookEvent
-from schemas.task.packed_text import packed
 from schemas.task.states import Status
+from schemas.text.packed_text import packed
 
 _NAME_CHARS = 191
 _TEXT_CHARS = 2000

@@ -14,7 +14,7 @@ from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes import Router
 from schemas.ledger.transactions import Transactions
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 log = logging.getLogger(__name__)
 

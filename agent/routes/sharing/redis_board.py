@@ -13,7 +13,7 @@ from agent.redis_scripts import RedisScript, ScriptCall
 from agent.routes.sharing.board import TURN_S, BoardAwayError, BoardState, RouteReport
 from producer.text.printable import shown
 from schemas.settings.config import Secret
-from schemas.task.wording import one_line
+from schemas.text.wording import one_line
 
 FRESH_S = 3.0  # older outcomes of other agents say nothing about the present
 KEEP_S = 3600

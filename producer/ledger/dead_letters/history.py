@@ -27,8 +27,8 @@ from schemas.ledger.tables import (
     task_result,
 )
 from schemas.task.codec import EXPIRED
-from schemas.task.packed_text import text_of_packed
 from schemas.task.states import Status
+from schemas.text.packed_text import text_of_packed
 
 _NO_HEADERS = b"[]"
 

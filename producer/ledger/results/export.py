@@ -28,8 +28,8 @@ from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_i
 from schemas.task.codec import EXPIRED
 from schemas.task.provider_error import provider_error_of_packed
 from schemas.task.states import OPEN, Status
-from schemas.task.untrusted import contained, describe_error
-from schemas.task.wording import one_line
+from schemas.text.untrusted import contained, describe_error
+from schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from producer.ledger.results.result_lines import ExportedTask, lost_output
 from schemas.task.codec import POINTER
 from schemas.task.output_pointer import OutputAlteredError, OutputPointer
-from schemas.task.untrusted import contained, describe_error
-from schemas.task.wording import one_line
+from schemas.text.untrusted import contained, describe_error
+from schemas.text.wording import one_line
 
 # The content of each object, or the error in its place.
 Fetch = Callable[[Sequence[OutputPointer]], Sequence[bytes | Exception]]

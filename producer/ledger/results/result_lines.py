@@ -16,8 +16,8 @@ from schemas.task.codec import is_value
 from schemas.task.failures import UNTRIED, ErrorClass
 from schemas.task.provider_error import ProviderError
 from schemas.task.states import Status
-from schemas.task.untrusted import describe_error
-from schemas.task.wording import one_line
+from schemas.text.untrusted import describe_error
+from schemas.text.wording import one_line
 
 # How an agent writes a provider's refusal: status, code if there is one, message.
 _REFUSAL = re.compile(

@@ -21,7 +21,7 @@ from schemas.ledger.tables import dead_letter, task, task_attempt, task_input, t
 from schemas.task.answer import answer_of, readable, stored_json
 from schemas.task.codec import EXPIRED, POINTER, plain
 from schemas.task.states import Status
-from schemas.task.untrusted import contained
+from schemas.text.untrusted import contained
 
 _JSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NAIVE_UTC
 

@@ -36,8 +36,8 @@ from schemas.task.codec import POINTER
 from schemas.task.failures import TallyOutcome
 from schemas.task.output_pointer import OutputPointer
 from schemas.task.states import OPEN
-from schemas.task.untrusted import contained
-from schemas.task.wording import counted
+from schemas.text.untrusted import contained
+from schemas.text.wording import counted
 
 ERASED = b"erased:"  # how the made-up id of an erased task begins
 REASON = "erased"  # stands for the reason of a guard

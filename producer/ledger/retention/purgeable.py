@@ -25,7 +25,7 @@ from schemas.ledger.tables import (
     task,
 )
 from schemas.task.states import FINAL, Status
-from schemas.task.wording import counted
+from schemas.text.wording import counted
 
 
 class Keep(StrEnum):

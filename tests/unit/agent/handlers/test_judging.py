@@ -16,7 +16,7 @@ from agent.handlers.judging import judged
 from agent.judge import judge
 from agent.outcome import Outcome, Retry, Succeeded
 from agent.ports import Reply
-from schemas.task.untrusted import ContainedError, sealed
+from schemas.text.untrusted import ContainedError, sealed
 from tests.support.handlers import CountingExecutor, completion, failure_of, handlers_harness
 from tests.support.hostile import FAILURES, PanicError, failing, names
 from tests.support.replies import FACTS

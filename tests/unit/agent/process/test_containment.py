@@ -17,7 +17,7 @@ from agent.process.containment import (
     new_event_loop,
 )
 from schemas.errors import DocllmError
-from schemas.task.untrusted import ContainedError
+from schemas.text.untrusted import ContainedError
 
 
 class HandClock:

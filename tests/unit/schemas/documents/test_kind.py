@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from schemas.documents.kind import Kind, kind_of
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 from tests.support.made_documents import made_docx, made_pdf, zipped
 
 

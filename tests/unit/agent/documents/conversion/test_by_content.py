@@ -11,7 +11,7 @@ from agent.documents.conversion.process import ConversionDiedError
 from agent.handlers import DocumentError
 from schemas.documents.kind import Kind
 from schemas.runtime.executors import InlineExecutor
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 from tests.support.made_documents import made_pdf
 
 

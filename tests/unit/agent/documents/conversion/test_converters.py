@@ -12,7 +12,7 @@ from agent.documents.conversion.converters import Converters
 from agent.documents.conversion.process import ConversionDiedError, ConversionLimits
 from schemas.documents.kind import Kind
 from schemas.runtime.executors import InlineExecutor
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 from tests.support.made_documents import made_docx, made_pdf
 
 PAGE = b"<!doctype html><p>page"

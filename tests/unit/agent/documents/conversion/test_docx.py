@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from agent.documents.conversion.docx import text_of_docx
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 from tests.support.made_documents import (
     linked,
     linked_image,

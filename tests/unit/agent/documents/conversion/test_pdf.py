@@ -5,7 +5,7 @@ from pypdf import PdfReader, PdfWriter
 
 from agent.documents.conversion import pdf
 from agent.documents.conversion.pdf import text_of_pdf
-from schemas.task.document_text import NoTextError
+from schemas.text.document_text import NoTextError
 from tests.support.made_documents import made_pdf
 
 

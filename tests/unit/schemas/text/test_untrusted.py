@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from schemas.task.untrusted import ContainedError, contained, described
+from schemas.text.untrusted import ContainedError, contained, described
 
 
 class PanicError(BaseException):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.judge import fingerprint, one_line
-from schemas.task.wording import masking
+from schemas.text.wording import masking
 
 
 @pytest.mark.parametrize(
