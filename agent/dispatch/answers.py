@@ -48,7 +48,9 @@ class AnswerActions:
             # newer records.
             self._table.queue_for_claim(
                 delivery,
-                was_waiting=delivery.value is None or bool(row.lease_losses) or bool(row.attempt),
+                was_waiting=delivery.value is None
+                or bool(row.lease_losses)
+                or bool(row.counted_before),
             )
         elif answer is ClaimAnswer.HELD and row is not None:
             self._table.delay_while_held(delivery, row.owner >> OWNER_BITS, now_s)

@@ -162,30 +162,31 @@ class Claimer:
         async with self._claiming:
             lease, began_s = self._leases.current, self._clock.now_s()
             claim = Claim(lease.next_owner(), lease, began_s, purpose)
-            # Counted first: the lease must not look idle while a claim is in progress.
-            lease.running += 1
-            with self._admission.reserved(batch):
-                answers = await self._ledger.claim(
-                    [delivery.claimable() for delivery in batch],
-                    claim.owner,
-                    self._claim_s,
-                    with_suspects=purpose is Purpose.RUN_SUSPECT,
-                )
-                crash.reach("claim.claimed")
-                claimed = (
-                    delivery
-                    for delivery in batch
-                    if answers[delivery.task_id][0] is ClaimAnswer.CLAIMED
-                )
-                rerouted = await self._bodies.fetch(claimed, moving=purpose is Purpose.MOVE)
-            for delivery in batch:
-                answer, row = answers[delivery.task_id]
-                if answer is ClaimAnswer.CLAIMED and row is not None:
-                    self._start(delivery, row, claim, rerouted=delivery in rerouted)
-                else:
-                    self._answers.apply(delivery, answer, row)
-            lease.running -= 1
+            with lease.held():
+                await self._claim(batch, claim)
             self._finisher.advance()
+
+    async def _claim(self, batch: Sequence[Delivery], claim: Claim) -> None:
+        with self._admission.reserved(batch):
+            answers = await self._ledger.claim(
+                [delivery.claimable() for delivery in batch],
+                claim.owner,
+                self._claim_s,
+                with_suspects=claim.purpose is Purpose.RUN_SUSPECT,
+            )
+            crash.reach("claim.claimed")
+            claimed = (
+                delivery
+                for delivery in batch
+                if answers[delivery.task_id][0] is ClaimAnswer.CLAIMED
+            )
+            rerouted = await self._bodies.fetch(claimed, moving=claim.purpose is Purpose.MOVE)
+        for delivery in batch:
+            answer, row = answers[delivery.task_id]
+            if answer is ClaimAnswer.CLAIMED and row is not None:
+                self._start(delivery, row, claim, rerouted=delivery in rerouted)
+            else:
+                self._answers.apply(delivery, answer, row)
 
     def _start(self, delivery: Delivery, row: Row, claim: Claim, *, rerouted: bool) -> None:
         """Start, move or give back a claimed delivery.

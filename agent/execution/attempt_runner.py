@@ -63,7 +63,7 @@ class AttemptRunner:
             task_id=row.task_id,
             batch=row.batch,
             value=delivery.value,
-            attempt=row.attempt,
+            counted_before=row.counted_before,
             max_attempts=row.max_attempts,
             snoozes=delivery.snoozes,
             left_s=left_s,

@@ -5,6 +5,8 @@ A task runs under its claim's lease. Losing its partition does not end it.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeGuard
 
 from agent.execution.admission import (
@@ -109,16 +111,13 @@ class Slots:
         """
         outcome = _without_run(delivery)
         if _is_unwritten(outcome):
-            self._start(delivery, outcome)
-            return
-        if outcome is not None:
+            self._begin(delivery, partial(self._written, delivery, outcome))
+        elif outcome is not None:
             self._settle(delivery, outcome)
-            return
-        decision = self._admission.grant(delivery)
-        if isinstance(decision, NotAdmitted):
+        elif isinstance(decision := self._admission.grant(delivery), NotAdmitted):
             self.give_back(delivery)
         else:
-            self._start(delivery, decision)
+            self._begin(delivery, partial(self._admitted_attempt, delivery, decision))
 
     def move(self, delivery: Delivery) -> None:
         """Send a claimed delivery to the longest tier, because its route stays closed.
@@ -144,11 +143,11 @@ class Slots:
         """
         if self._running and timeout_s > 0:
             await asyncio.wait(self._running.values(), timeout=timeout_s)
-        left = list(self._running.values())
-        for task in left:
-            cancel(task)
-        if left:
-            await asyncio.wait(left, timeout=CANCEL_S)
+        unfinished = list(self._running.values())
+        for attempt in unfinished:
+            cancel(attempt)
+        if unfinished:
+            await asyncio.wait(unfinished, timeout=CANCEL_S)
         if self._running:
             log.warning(
                 "%d handlers go on though they were cancelled; "
@@ -157,23 +156,20 @@ class Slots:
                 extra={"code": Code.HANDLER_GOES_ON},
             )
 
-    def _start(self, delivery: Delivery, decision: Permit | WaitReason | Succeeded) -> None:
-        """Run a delivery in a slot.
-
-        `decision` is admission's, or the paid answer that is only to be written.
-        """
+    def _begin(self, delivery: Delivery, work: Callable[[], Awaitable[Outcome]]) -> None:
+        """Give a delivery a slot; `work` returns the outcome to settle."""
         delivery.state = DeliveryState.RUNNING
         self._admission.enter(delivery)
-        run = self._run(delivery, decision)
+        run = self._run_to_settle(delivery, work)
         self._running[delivery] = asyncio.get_running_loop().create_task(run)
 
-    async def _run(self, delivery: Delivery, decision: Permit | WaitReason | Succeeded) -> None:
+    async def _run_to_settle(
+        self, delivery: Delivery, work: Callable[[], Awaitable[Outcome]]
+    ) -> None:
         delivery.spent, attempt = Spent(), current_task()
         outcome: Outcome | None = None
         try:
-            outcome = await self._written(
-                delivery, await self._pass_guard_and_attempt(delivery, decision)
-            )
+            outcome = await work()
         except BaseException as error:
             if is_to_end(error, attempt):
                 raise
@@ -194,35 +190,44 @@ class Slots:
             self._settle(delivery, outcome or Released(delivery.spent))
             self._freed.set()
 
+    async def _admitted_attempt(self, delivery: Delivery, decision: Permit | WaitReason) -> Outcome:
+        """Run an attempt that may start, and write its answer; move a task that must wait."""
+        match decision:
+            case Permit():
+                outcome = await self._attempt(delivery, decision)
+            case Guard():
+                outcome = await self._guarded_attempt(delivery, decision)
+            case _:
+                await self._guards.wait_to_move()
+                return self._moved(delivery, decision)
+        return await self._written(delivery, outcome)
+
+    async def _guarded_attempt(self, delivery: Delivery, guard: Guard) -> Outcome:
+        """Run the attempt of a task that a guard stops if it may join the guard's look."""
+        stopped = await self._guards.admit_to_look_or_move(guard, delivery.task_id)
+        if stopped is not None:
+            return stopped
+        decision = self._admission.grant(delivery)
+        return (
+            await self._attempt(delivery, decision) if isinstance(decision, Permit) else Released()
+        )
+
+    def _moved(
+        self, delivery: Delivery, reason: TypeUnknown | TypeAsleep | RouteRefused
+    ) -> Outcome:
+        match reason:
+            case TypeUnknown():
+                return self._unknown_types.move(delivery)
+            case TypeAsleep(name):
+                return self._types.move_until_hours(name, delivery.task_id)
+            case RouteRefused(why):
+                return self._unknown_types.move_for_route(delivery, why)
+
     async def _written(self, delivery: Delivery, outcome: Outcome) -> Outcome:
         """Write an answer that belongs outside the ledger; return the outcome to settle."""
         if not _is_unwritten(outcome) or delivery.row is None:
             return outcome
         return await self._attempt_runner.write(delivery, delivery.row, outcome)
-
-    async def _pass_guard_and_attempt(
-        self, delivery: Delivery, decision: Permit | WaitReason | NotAdmitted | Succeeded
-    ) -> Outcome:
-        """Wait for the task's turn if it is stopped, then run the attempt if it may start."""
-        if isinstance(decision, Succeeded):
-            return decision
-        if isinstance(decision, TypeUnknown):
-            await self._guards.wait_to_move()
-            return self._unknown_types.move(delivery)
-        if isinstance(decision, TypeAsleep):
-            await self._guards.wait_to_move()
-            return self._types.move_until_hours(decision.name, delivery.task_id)
-        if isinstance(decision, RouteRefused):
-            await self._guards.wait_to_move()
-            return self._unknown_types.move_for_route(delivery, decision.reason)
-        if isinstance(decision, Guard):
-            stopped = await self._guards.admit_to_look_or_move(decision, delivery.task_id)
-            if stopped is not None:
-                return stopped
-            decision = self._admission.grant(delivery)
-        return (
-            await self._attempt(delivery, decision) if isinstance(decision, Permit) else Released()
-        )
 
     async def _attempt(self, delivery: Delivery, permit: Permit) -> Outcome:
         self._counts.attempts += 1

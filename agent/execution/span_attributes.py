@@ -43,7 +43,7 @@ def of_task(settlement: Settlement) -> dict[str, Attribute]:
         names.TENANT: inert(row.tenant),
         names.ROUTE: inert(settlement.route),
         names.FENCE: row.fence,
-        names.ATTEMPT: row.attempt,
+        names.ATTEMPT: row.counted_before,
     }
 
 

@@ -27,7 +27,7 @@ class Attempt:
     """A claimed task, as the attempt runner hands it over.
 
     - `value`: the record's bytes.
-    - `attempt`: how many attempts were counted before this one, of `max_attempts`.
+    - `counted_before`: how many attempts were counted before this one, of `max_attempts`.
     - `snoozes`: how often in a row the task was snoozed before.
     - `left_s`: the rest of the claim's time, which no call may exceed.
     - `route`: the route on which the attempt begins.
@@ -53,7 +53,7 @@ class Attempt:
     task_id: int
     batch: str
     value: bytes
-    attempt: int
+    counted_before: int
     max_attempts: int
     snoozes: int
     left_s: float

@@ -231,7 +231,7 @@ class AttemptCalls:
     def _next_call(self, target: _CallTarget, sent: bytes, traceparent: str) -> Call:
         self._begun += 1
         attempt = self._attempt
-        number = attempt.attempt + 1
+        number = attempt.counted_before + 1
         label = str(number) if self._begun == 1 else f"{number}.{self._begun}"
         name = request_id(batch=attempt.batch, key=self._task.key, attempt=label)
         timeout_s = target.client.timeout_s
@@ -252,7 +252,7 @@ class AttemptCalls:
             model=model,
             request_id=request_id,
             duration_ms=self._time.elapsed_ms,
-            attempt=self._attempt.attempt,
+            counted_before=self._attempt.counted_before,
             max_attempts=self._attempt.max_attempts,
             snoozes=self._attempt.snoozes,
             refused_alone=self._target.refused_alone,

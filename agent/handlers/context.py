@@ -82,7 +82,7 @@ class Context:
         facts: dict[str, object] = {
             "batch": self._attempt.batch,
             "task": self.task.key,
-            "attempt": self._attempt.attempt + 1,
+            "attempt": self._attempt.counted_before + 1,
             "route": self._calls.route,
         }
         if trace_id := self._attempt.trace.trace_id:

@@ -228,7 +228,7 @@ class HookRunner:
             task_id=run.task_id,
             batch=run.batch,
             value=hook_input.value,
-            attempt=max(0, run.attempts - 1),
+            counted_before=max(0, run.attempts - 1),
             max_attempts=run.max_attempts,
             snoozes=0,
             left_s=until_s - self._clock.now_s(),

@@ -42,18 +42,18 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 class JudgeFacts:
     """The facts that the judge needs besides the answer.
 
-    `attempt` is how many attempts were counted before this one, of the `max_attempts` that the task
-    may have. `snoozes` is how often in a row the task was snoozed. `refused_alone` says that it met
-    AUTH before and that its route has answered other calls since. `min_retry_s` is the minimum wait
-    before a retry. `jitter` is from 0 to 1. `utc_s` is the time now, for a Retry-After that is a
-    date. `prices` are by model: by the provider's name for it, or else by the task's.
+    `counted_before` is how many attempts were counted before this one, of the `max_attempts` that
+    the task may have. `snoozes` is how often in a row the task was snoozed. `refused_alone` says
+    that it met AUTH before and that its route has answered other calls since. `min_retry_s` is the
+    minimum wait before a retry. `jitter` is from 0 to 1. `utc_s` is the time now, for a Retry-After
+    that is a date. `prices` are by model: by the provider's name for it, or else by the task's.
     `estimate_micro` is what the call costs at least if the provider does not say what it used.
     """
 
     model: str
     request_id: str
     duration_ms: int
-    attempt: int
+    counted_before: int
     max_attempts: int
     snoozes: int
     tiers: Sequence[Tier]
@@ -144,10 +144,10 @@ def outcome_of_failure(
             limits=failure.error_class == ErrorClass.RATE,
         )
         return Snooze(failure, spent, delay_s)
-    if facts.attempt + 1 >= facts.max_attempts:
+    if facts.counted_before + 1 >= facts.max_attempts:
         return Dead(failure, spent, Disposition.EXHAUSTED)
     wanted_s = max(facts.min_retry_s, waiting.asked_for(headers, facts.utc_s) or 0.0)
-    tier = choose(facts.tiers, attempt=facts.attempt, wanted_s=wanted_s)
+    tier = choose(facts.tiers, counted_before=facts.counted_before, wanted_s=wanted_s)
     delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=facts.jitter)
     return Retry(failure, spent, tier.name, delay_s)
 

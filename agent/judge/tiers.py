@@ -25,13 +25,13 @@ def tiers_of(names: Iterable[str]) -> tuple[Tier, ...]:
     return tuple(Tier(name, duration_s(name)) for name in names)
 
 
-def choose(tiers: Sequence[Tier], *, attempt: int, wanted_s: float) -> Tier:
-    """Return the tier after this many counted attempts.
+def choose(tiers: Sequence[Tier], *, counted_before: int, wanted_s: float) -> Tier:
+    """Return the tier of a retry; `counted_before` attempts were counted before the failed one.
 
     If `wanted_s` is longer than its delay, return the shortest tier that is long enough. The last
     tier serves all later attempts and all longer waits.
     """
-    step = tiers[min(attempt, len(tiers) - 1)]
+    step = tiers[min(counted_before, len(tiers) - 1)]
     longer = (tier for tier in tiers if tier.delay_s >= wanted_s)
     return step if wanted_s <= step.delay_s else next(longer, tiers[-1])
 

@@ -48,14 +48,18 @@ class ClaimAnswer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A task's row as the claim reads it back; `due_in_s` is by the database's clock."""
+    """A task's row as the claim reads it back.
+
+    `counted_before` is how many of its attempts have counted. `due_in_s` is by the database's
+    clock.
+    """
 
     task_id: int
     batch_id: int
     status: int
     owner: int
     fence: int
-    attempt: int
+    counted_before: int
     max_attempts: int
     lease_losses: int
     due_in_s: float

@@ -61,7 +61,7 @@ class Publication:
     batch: str
     task_id: int
     fence: int
-    attempt: int = 0
+    counted_before: int = 0
     due_ms: int = 0
     origin: str = ""
     error_class: str = ""
@@ -98,7 +98,7 @@ def encode(publication: Publication) -> list[tuple[str, bytes]]:
         (BATCH_HEADER, publication.batch.encode()),
         ("docllm-task", b"%d" % publication.task_id),
         ("docllm-fence", b"%d" % publication.fence),
-        ("docllm-attempt", b"%d" % publication.attempt),
+        ("docllm-attempt", b"%d" % publication.counted_before),
         ("docllm-due-ms", b"%d" % publication.due_ms),
         ("docllm-origin", text(publication.origin, 400)),
         ("docllm-error-class", text(publication.error_class, 64)),
@@ -141,7 +141,7 @@ def decode(headers: RawHeaders | None) -> Publication:
         batch=own.get(BATCH_HEADER, b"")[:255].decode("utf-8", "replace"),
         task_id=_number(own, "docllm-task"),
         fence=_number(own, "docllm-fence"),
-        attempt=_number(own, "docllm-attempt", 0),
+        counted_before=_number(own, "docllm-attempt", 0),
         due_ms=_number(own, "docllm-due-ms", 0),
         origin=own.get("docllm-origin", b"")[:400].decode("utf-8", "replace"),
         tenant=own.get(_TENANT_HEADER, b"")[:_MAX_TENANT_BYTES].decode("utf-8", "replace"),

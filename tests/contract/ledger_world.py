@@ -164,7 +164,7 @@ class World:
         running = [(agent, run) for agent in self.agents for run in agent.runs]
         if running:
             agent, run = self.random.choice(running)
-            retry = RETRY if run.row.attempt + 1 < MAX_ATTEMPTS else DEAD
+            retry = RETRY if run.row.counted_before + 1 < MAX_ATTEMPTS else DEAD
             outcome = self.random.choice(
                 [SUCCEEDED, retry, retry, RELEASED, RELEASED, AGAIN_AT_ONCE]
             )

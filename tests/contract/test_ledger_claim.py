@@ -33,7 +33,7 @@ def test_a_free_task_is_claimed(ledger_db: LedgerDatabase) -> None:
 
     assert answer is ClaimAnswer.CLAIMED
     assert row is not None
-    assert (row.owner, row.fence, row.attempt, row.task_key, row.batch) == (
+    assert (row.owner, row.fence, row.counted_before, row.task_key, row.batch) == (
         owner,
         0,
         0,

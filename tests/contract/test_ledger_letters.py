@@ -68,7 +68,7 @@ def test_a_task_travels_as_it_was_loaded(ledger_db: LedgerDatabase) -> None:
     assert (record.topic, record.key, record.value) == ("group.tasks", "kéy".encode(), BYTES)
     letter = decode(record.headers)
     assert (letter.ledger, letter.group, letter.batch) == (ledger_db.ledger_id, GROUP, BATCH)
-    assert (letter.task_id, letter.fence, letter.attempt) == (task_id, 0, 0)
+    assert (letter.task_id, letter.fence, letter.counted_before) == (task_id, 0, 0)
     assert abs(letter.due_ms - 1_700_000_000_000) < 2000
 
 
@@ -82,7 +82,7 @@ def test_a_retry_says_when_it_is_due(ledger_db: LedgerDatabase) -> None:
 
     letter = decode(record.headers)
     assert record.topic == "group.retry.30s"
-    assert (letter.fence, letter.attempt) == (1, 1)
+    assert (letter.fence, letter.counted_before) == (1, 1)
     assert letter.due_ms == pytest.approx(1_700_000_031_000, abs=15_000)
 
 

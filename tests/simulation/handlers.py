@@ -69,7 +69,7 @@ async def panics(context: Context) -> object:
     answer = await chat(context)
     if not HOST.get().good():
         worst = _WORST[
-            (zlib.crc32(context.task.key.encode()) + context._attempt.attempt) % len(_WORST)
+            (zlib.crc32(context.task.key.encode()) + context._attempt.counted_before) % len(_WORST)
         ]
         raise worst()
     return answer
@@ -85,7 +85,7 @@ async def kills(context: Context) -> object:
 
 async def waits(context: Context) -> object:
     """Ask for time once."""
-    if context._attempt.attempt == 0:
+    if context._attempt.counted_before == 0:
         raise TryAgainError("not yet", after_s=7.0)
     return await chat(context)
 
@@ -120,7 +120,7 @@ async def family(context: Context) -> object:
 
 async def hooked(context: Context) -> object:
     """Fail at first in some tasks, so that all hooks run."""
-    if context._attempt.attempt == 0 and zlib.crc32(context.task.key.encode()) % 3 == 0:
+    if context._attempt.counted_before == 0 and zlib.crc32(context.task.key.encode()) % 3 == 0:
         raise TryAgainError("not yet")
     return await chat(context)
 

@@ -87,7 +87,7 @@ class HandlersHarness:
             "task_id": 7,
             "batch": "b",
             "value": orjson.dumps(TASK),
-            "attempt": 0,
+            "counted_before": 0,
             "max_attempts": 5,
             "snoozes": 0,
             "left_s": 60.0,

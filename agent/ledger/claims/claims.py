@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, select, true, update
+from sqlalchemy import Row as SqlRow
 
 from agent.ledger.claims.claim_answers import answer
 from agent.ports import SUSPECT_LOSSES, Claimable, ClaimAnswer, ClaimAnswers, Row
@@ -40,7 +41,7 @@ _CLAIM = (
         claimed_at=utc_now(),
     )
 )
-_READ = select(  # the columns are in the order of Row
+_READ = select(
     task.c.id,
     task.c.batch_id,
     task.c.status,
@@ -53,7 +54,7 @@ _READ = select(  # the columns are in the order of Row
     (task.c.expires_at < utc_now()).label("expired"),
     task.c.type,
     task.c.task_key,
-    batch.c.name,
+    batch.c.name.label("batch_name"),
     batch.c.cancelled_at.is_not(None).label("cancelled"),
     task.c.tenant,
     batch.c.options,
@@ -168,17 +169,16 @@ def _fence(record: Claimable) -> int:
 
 def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -> ClaimAnswers:
     ids = sorted(record.publication.task_id for record in records)
-    rows = {columns[0]: columns for columns in connection.execute(_READ, {"ids": ids})}
+    rows = {columns.id: columns for columns in connection.execute(_READ, {"ids": ids})}
     answers: ClaimAnswers = {}
     missing = []
     for record in records:
-        values = rows.get(record.publication.task_id)
-        if values is None:
+        columns = rows.get(record.publication.task_id)
+        if columns is None:
             missing.append(record)
             continue
-        *columns, digest = values
         row = _row(columns)
-        answers[row.task_id] = (answer(record, row, digest, owner=owner), row)
+        answers[row.task_id] = (answer(record, row, columns.digest, owner=owner), row)
     if missing:
         archived_names = archived(connection, (record.publication.batch for record in missing))
         for record in missing:
@@ -204,21 +204,26 @@ def _release_conflicts(connection: Connection, answers: ClaimAnswers, owner: int
         release(connection, owner, conflicting)
 
 
-def _row(columns: Sequence[Any]) -> Row:
-    """Build a row from the columns of `_READ` without the digest."""
-    *numbers, due_in_s, expired, kind, task_key, batch_name = columns[:-5]
-    cancelled, tenant, options, lane, depth = columns[-5:]
+def _row(columns: SqlRow[Any]) -> Row:
+    """Return the row that `_READ` has read."""
     return Row(
-        *numbers,
-        float(due_in_s),
-        bool(expired),
-        kind,
-        bytes(task_key),
-        batch_name,
-        bool(cancelled),
-        tenant,
-        batch_options.routes_allowed(options),
-        known_lane(lane),
-        depth,
-        batch_options.output_uri(options),
-    )  # type: ignore[call-arg]
+        task_id=columns.id,
+        batch_id=columns.batch_id,
+        status=columns.status,
+        owner=columns.owner,
+        fence=columns.fence,
+        counted_before=columns.attempt,
+        max_attempts=columns.max_attempts,
+        lease_losses=columns.lease_losses,
+        due_in_s=float(columns.due_in_s),
+        expired=bool(columns.expired),
+        type=columns.type,
+        task_key=bytes(columns.task_key),
+        batch=columns.batch_name,
+        cancelled=bool(columns.cancelled),
+        tenant=columns.tenant,
+        routes_allowed=batch_options.routes_allowed(columns.options),
+        lane=known_lane(columns.lane),
+        depth=columns.depth,
+        output_uri=batch_options.output_uri(columns.options),
+    )

@@ -76,7 +76,7 @@ class LostClaim(NamedTuple):
     task_id: int
     owner: int
     fence: int
-    attempt: int
+    counted_before: int
     type: str
     claimed_utc_s: float
 

@@ -84,7 +84,7 @@ def attempt(
     return {
         "task_id": settlement.row.task_id,
         "owner": settlement.owner,
-        "attempt": settlement.row.attempt,
+        "attempt": settlement.row.counted_before,
         "fence": settlement.row.fence,
         "outcome": ATTEMPT_OUTCOMES[type(outcome)],
         "error_class": failure.error_class[:64],
@@ -194,7 +194,7 @@ def _hook_order(
         "batch_id": row.batch_id,
         "type": row.type,
         "route": settlement.route,
-        "attempts": row.attempt + (not isinstance(outcome, Cancelled)),
+        "attempts": row.counted_before + (not isinstance(outcome, Cancelled)),
     }
     if not isinstance(outcome, Retry | Dead):
         return hooks.order(group, event, of_row, status=status)

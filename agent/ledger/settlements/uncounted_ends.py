@@ -97,6 +97,6 @@ def _as_attempt(settlement: Settlement, longest: Tier) -> Settlement:
         FREE_ENDS,
         extra={"code": Code.ATTEMPTS_FAIL},
     )
-    if settlement.row.attempt + 1 >= settlement.row.max_attempts:
+    if settlement.row.counted_before + 1 >= settlement.row.max_attempts:
         return replace(settlement, outcome=Dead(failure, spent, Disposition.EXHAUSTED))
     return replace(settlement, outcome=Retry(failure, spent, longest.name, longest.delay_s))

@@ -48,7 +48,7 @@ class LostTraces:
                         names.TASK_ID: claim.task_id,
                         names.TYPE: inert(claim.type),
                         names.FENCE: claim.fence,
-                        names.ATTEMPT: claim.attempt,
+                        names.ATTEMPT: claim.counted_before,
                         names.OUTCOME: "lost",
                     },
                     error=ErrorClass.WORKER_LOST,

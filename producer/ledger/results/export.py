@@ -215,7 +215,7 @@ def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> Export
         task_id=row.id,
         key=row.task_key.decode(errors="backslashreplace"),
         status=status,
-        attempt=row.attempt,
+        counted_attempts=row.attempt,
         input=row.body or b"",  # a purge may have deleted it
         tokens_in=tokens_in + (row.result_tokens_in or 0),
         tokens_out=tokens_out + (row.result_tokens_out or 0),

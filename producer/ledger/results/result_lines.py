@@ -83,7 +83,7 @@ class ExportedTask:
     task_id: int
     key: str
     status: Status
-    attempt: int
+    counted_attempts: int
     input: bytes
     tokens_in: int
     tokens_out: int
@@ -129,7 +129,7 @@ def docllm_line(task: ExportedTask) -> bytes | None:
             "result": result and answer_of(task.input, result.codec, result.body),
             "error": letter and {"code": letter.error_class, "message": letter.error_text},
             "attempts": attempts_of(
-                task.attempt, task.status, letter.error_class if letter else ""
+                task.counted_attempts, task.status, letter.error_class if letter else ""
             ),
             "model": result and result.model,
             "route": _route(task),

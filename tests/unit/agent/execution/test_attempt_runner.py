@@ -57,7 +57,7 @@ def claimed(**changes: Any) -> Delivery:
         status=1,
         owner=9,
         fence=2,
-        attempt=2,
+        counted_before=2,
         max_attempts=4,
         lease_losses=0,
         due_in_s=0.0,
@@ -103,7 +103,7 @@ def test_an_attempt_has_the_budget_of_its_row() -> None:
     outcome, (attempt,) = worked(claimed())
 
     assert outcome is GOOD
-    assert (attempt.attempt, attempt.max_attempts, attempt.snoozes) == (2, 4, 3)
+    assert (attempt.counted_before, attempt.max_attempts, attempt.snoozes) == (2, 4, 3)
     assert (attempt.task_id, attempt.batch, attempt.value) == (7, "b", b"{}")
     assert (attempt.route, attempt.limit_s, attempt.refused_alone) == ("default", 2.5, True)
 

@@ -22,8 +22,8 @@ FAILED = CallFailed(ErrorClass.NETWORK, "x")
 SUCCESS = Succeeded(b"the whole answer", 0, SPENT)
 SENT = SpanId(trace_of("ledger", 7), b"sentsent", sampled=False)
 ROW = Row(
-    task_id=7, batch_id=1, status=2, owner=5, fence=3, attempt=1, max_attempts=5, lease_losses=0,
-    due_in_s=0.0, expired=False, type="document", task_key=b"k\x1b[31m", batch="b",
+    task_id=7, batch_id=1, status=2, owner=5, fence=3, counted_before=1, max_attempts=5,
+    lease_losses=0, due_in_s=0.0, expired=False, type="document", task_key=b"k\x1b[31m", batch="b",
 )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def row(task_id: int, batch_id: int = 7, task_type: str = "document") -> Row:
         status=1,
         owner=1,
         fence=0,
-        attempt=0,
+        counted_before=0,
         max_attempts=5,
         lease_losses=0,
         due_in_s=0.0,

@@ -22,7 +22,7 @@ def test_a_handler_may_ask_for_another_attempt() -> None:
     """A requested attempt counts, waits in the smallest tier that fits, and exhausts the budget."""
     tried = handlers_harness(document=raising(TryAgainError("the archive is closed", after_s=120)))
 
-    again, last = tried.run(), tried.run(attempt=4)
+    again, last = tried.run(), tried.run(counted_before=4)
 
     assert isinstance(again, Retry)
     assert (again.failure, again.tier, again.delay_s) == (

@@ -64,7 +64,7 @@ class TwoRoutes:
             task_id=7,
             batch="b",
             value=orjson.dumps(task),
-            attempt=0,
+            counted_before=0,
             max_attempts=5,
             snoozes=0,
             left_s=60.0,

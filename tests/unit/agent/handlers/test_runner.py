@@ -142,7 +142,7 @@ def test_the_rows_budget_is_the_only_one() -> None:
     """A bad answer is retried while the row has attempts left, and exhausted with the last."""
     tried = handlers_harness(Reply(200, {}, b"{"))
 
-    ended = [tried.run(attempt=attempt, max_attempts=3) for attempt in range(3)]
+    ended = [tried.run(counted_before=attempt, max_attempts=3) for attempt in range(3)]
 
     assert [type(outcome) for outcome in ended] == [Retry, Retry, Dead]
     assert [outcome.tier for outcome in ended[:2] if isinstance(outcome, Retry)] == ["30s", "5m"]
@@ -181,7 +181,7 @@ def test_a_handlers_value_is_the_result() -> None:
         return {"both": first.text + second.text}
 
     tried = handlers_harness(document=twice)
-    outcome = tried.run(attempt=1)
+    outcome = tried.run(counted_before=1)
 
     assert isinstance(outcome, Succeeded)
     assert (outcome.body, outcome.codec) == (b'{"both":"Fine.Fine."}', VALUE)
@@ -240,7 +240,7 @@ def test_a_handlers_error_becomes_an_outcome(error: Exception) -> None:
         raise error
 
     tried = handlers_harness(document=fail)
-    ended = [tried.run(attempt=attempt) for attempt in (0, 4)]
+    ended = [tried.run(counted_before=attempt) for attempt in (0, 4)]
 
     assert [type(outcome) for outcome in ended] == [Retry, Dead]
     assert failure_of(ended[0]).error_class == "HANDLER"
@@ -324,7 +324,7 @@ def test_any_error_of_a_handler_is_its_counted_failure(error: BaseException, mes
         raise error
 
     tried = handlers_harness(document=fail)
-    ended = [tried.run(attempt=attempt) for attempt in (0, 4)]
+    ended = [tried.run(counted_before=attempt) for attempt in (0, 4)]
 
     assert [type(outcome) for outcome in ended] == [Retry, Dead]
     assert failure_of(ended[0]) == Failure("HANDLER", message.strip())
@@ -397,7 +397,7 @@ def test_the_log_says_where_errors_were_raised_together(caplog: pytest.LogCaptur
     async def fail(context: Context) -> None:
         raise ExceptionGroup("pages failed", [ValueError("page 1"), ValueError("page 2")])
 
-    outcome = handlers_harness(document=fail).run(attempt=4)
+    outcome = handlers_harness(document=fail).run(counted_before=4)
 
     place = f"tests/unit/agent/handlers/test_runner.py:{fail.__code__.co_firstlineno + 1}"
     assert f"failed at {place}: ValueError: page 1" in caplog.text

@@ -166,7 +166,7 @@ def test_a_type_waits_in_its_own_tiers() -> None:
     types = {"document": TypeConfig(tiers=("5m", "1h"))}
     tried = handlers_harness(types=types, document=fail)
 
-    outcomes = [tried.run(TASK, attempt=attempt) for attempt in range(3)]
+    outcomes = [tried.run(TASK, counted_before=attempt) for attempt in range(3)]
 
     assert [outcome.tier for outcome in outcomes if isinstance(outcome, Retry)] == [
         "5m",

@@ -74,7 +74,7 @@ def run(hook: Any, *replies: Reply, value: bytes = orjson.dumps(TASK), **more: A
         "task_id": 7,
         "batch": "b",
         "value": value,
-        "attempt": 0,
+        "counted_before": 0,
         "max_attempts": 5,
         "snoozes": 0,
         "left_s": 30.0,

@@ -12,16 +12,16 @@ from tests.support.replies import DEAD, FACTS, RETRIED, SNOOZED, became
 
 CASES: dict[str, tuple[dict[str, Any], str | None]] = {
     "first attempt": ({}, None),
-    "second attempt": ({"attempt": 1}, None),
-    "attempt beyond the tiers": ({"attempt": 3}, None),
-    "last attempt": ({"attempt": 4}, None),
+    "second attempt": ({"counted_before": 1}, None),
+    "attempt beyond the tiers": ({"counted_before": 3}, None),
+    "last attempt": ({"counted_before": 4}, None),
     "one attempt in all": ({"max_attempts": 1}, None),
-    "more attempts than are allowed": ({"attempt": 9}, None),
+    "more attempts than are allowed": ({"counted_before": 9}, None),
     "asked for less than the tier": ({}, "20"),
     "asked for more than the tier": ({}, "60"),
     "asked for more than any tier": ({}, "7200"),
     "asked for more than a day": ({}, "9999999"),
-    "asked for on the last attempt": ({"attempt": 4}, "60"),
+    "asked for on the last attempt": ({"counted_before": 4}, "60"),
 }
 # The outcome of a class of each action, case by case, and the seconds that it waits, with a jitter
 # of one half.
@@ -119,7 +119,7 @@ def test_a_class_that_the_judge_does_not_make_tells_nothing_of_the_route() -> No
 )
 def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
     """A thousand snoozes on the last attempt give up no task: the fault is not the task's."""
-    outcome = judge(CallFailed(name, "x"), replace(FACTS, attempt=4, snoozes=1000))
+    outcome = judge(CallFailed(name, "x"), replace(FACTS, counted_before=4, snoozes=1000))
 
     assert isinstance(outcome, Snooze)
     assert 1 <= outcome.delay_s <= 60
@@ -136,7 +136,9 @@ def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
     """
     alone = replace(FACTS, refused_alone=True)
     ended = [
-        became(outcome_of_failure(Failure(name, "x"), Spent(), replace(alone, attempt=attempt)))[:2]
+        became(
+            outcome_of_failure(Failure(name, "x"), Spent(), replace(alone, counted_before=attempt))
+        )[:2]
         for attempt in (0, 1, 4)
     ]
 
@@ -166,7 +168,7 @@ def test_a_type_may_wait_longer() -> None:
 def test_bad_output_is_tried_again_while_attempts_are_left() -> None:
     """Bad output climbs the tiers while attempts are left, and is exhausted with the budget."""
     ended = [
-        became(judge(Reply(200, {}, b"{"), replace(FACTS, attempt=attempt)))[:2]
+        became(judge(Reply(200, {}, b"{"), replace(FACTS, counted_before=attempt)))[:2]
         for attempt in range(5)
     ]
 

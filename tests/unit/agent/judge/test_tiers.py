@@ -19,7 +19,7 @@ def test_tiers_are_named_by_their_delay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "wanted_s", "name"),
+    ("counted_before", "wanted_s", "name"),
     [
         (0, 0, "30s"),
         (1, 0, "5m"),
@@ -37,12 +37,12 @@ def test_tiers_are_named_by_their_delay() -> None:
         (2, 86_400, "1h"),
     ],
 )
-def test_the_tier_of_an_attempt(attempt: int, wanted_s: float, name: str) -> None:
+def test_the_tier_of_an_attempt(counted_before: int, wanted_s: float, name: str) -> None:
     """Each attempt goes to the next tier, or to the smallest that is long enough.
 
     The last tier takes the rest.
     """
-    assert choose(TIERS, attempt=attempt, wanted_s=wanted_s).name == name
+    assert choose(TIERS, counted_before=counted_before, wanted_s=wanted_s).name == name
 
 
 def test_one_tier_serves_all() -> None:
@@ -50,8 +50,8 @@ def test_one_tier_serves_all() -> None:
     (only,) = tiers_of(["10s"])
 
     assert {
-        choose([only], attempt=attempt, wanted_s=wanted_s)
-        for attempt in range(5)
+        choose([only], counted_before=counted_before, wanted_s=wanted_s)
+        for counted_before in range(5)
         for wanted_s in (0, 5, 5000)
     } == {only}
 
@@ -76,15 +76,19 @@ def test_the_delay_of_a_retry(wanted_s: float, jitter: float, delay_s: float) ->
 
 @given(
     lengths=st.sets(st.integers(1, 100_000), min_size=1, max_size=6).map(sorted),
-    attempt=st.integers(0, 100),
+    counted_before=st.integers(0, 100),
     wanted_s=st.floats(0, 86_400),
     jitter=st.floats(0, 1),
 )
 def test_a_retry_is_never_early(
-    lengths: list[int], attempt: int, wanted_s: float, jitter: float
+    lengths: list[int], counted_before: int, wanted_s: float, jitter: float
 ) -> None:
     """A task waits at least as long as wanted and as its tier, and at most a fifth longer."""
-    tier = choose(tiers_of(f"{length}s" for length in lengths), attempt=attempt, wanted_s=wanted_s)
+    tier = choose(
+        tiers_of(f"{length}s" for length in lengths),
+        counted_before=counted_before,
+        wanted_s=wanted_s,
+    )
 
     delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=jitter)
 

@@ -47,7 +47,7 @@ def test_written_headers_are_read_back() -> None:
         7,
         3,
     )
-    assert (publication.attempt, publication.due_ms, publication.origin) == (
+    assert (publication.counted_before, publication.due_ms, publication.origin) == (
         2,
         1_700_000_000_000,
         "group.tasks/3/17",
