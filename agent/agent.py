@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, Protocol
 
@@ -19,6 +19,8 @@ from agent.maintenance.duty import DutyRound
 from agent.maintenance.group_work import GroupWork
 from agent.ports import Clock, Source
 from agent.process.failures import Failures
+from agent.process.stop_request import StopRequest
+from agent.process.time_limit import ends_within
 from agent.reporting.messages import Note
 from agent.reporting.telemetry import Counts
 from schemas.errors import DocllmError, UnreachableError
@@ -29,7 +31,9 @@ log = logging.getLogger(__name__)
 
 CHECK_DONE_EVERY_S = 1.0
 CANCEL_EVERY_S = 1.0
-PUBLISH_S, LAST_SETTLE_S = 5.0, 10.0
+# The time of each step of a drain beside `drain_timeout_s`. Leaving takes at most LEAVE_S of the
+# sources, and cancelled attempts at most CANCEL_S of the slots.
+SETTLE_S, HOOKS_S, PUBLISH_S, STOP_S = 8.0, 4.0, 4.0, 4.0
 
 
 async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
@@ -46,29 +50,6 @@ async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
         left = [task for task in left if not task.done()]
     # The caller asks the tasks themselves for their results.
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class StopRequest:
-    """Holds the requests to stop: the first signal starts a drain, the second one hurries it.
-
-    `leaving` is called once, when the drain has begun.
-    """
-
-    def __init__(self, leaving: Callable[[], object] | None = None) -> None:
-        self.asked = asyncio.Event()
-        self.hurry = asyncio.Event()
-        self._leaving = leaving
-
-    def signal(self) -> None:
-        """Handle one signal."""
-        (self.hurry if self.asked.is_set() else self.asked).set()
-        self.leave()
-
-    def leave(self) -> None:
-        """Note that the drain has begun, whatever caused it."""
-        leaving, self._leaving = self._leaving, None
-        if leaving is not None:
-            leaving()
 
 
 class Membership(Protocol):
@@ -205,24 +186,26 @@ class Agent:
         await self._leave_group()
         crash.reach("drain.group_left")
         await self._drain_slots(stop, timeout_s)
+        async with ends_within(SETTLE_S, self._unsettled):
+            await self._claimer.wait_for_claim()
+            await self._settler.wait_until_idle()
+        crash.reach("drain.settled")
         hooks_s = max(0.0, until_s - self._clock.now_s()) if self._hooks.kinds else 0.0
-        try:
-            async with asyncio.timeout(LAST_SETTLE_S + hooks_s):
-                await self._claimer.wait_for_claim()
-                await self._settler.wait_until_idle()
-                crash.reach("drain.settled")
-                await self._hooks.drain(hooks_s, hurry=stop.hurry.is_set)
-                await self._publishing.flush(PUBLISH_S)
-                crash.reach("drain.published")
-                await self._membership.leave()
-        except TimeoutError:
-            left = self._settler.unsettled
-            effect = (
-                f"{left} outcomes are not settled; their tasks run again"
-                if left
-                else "the ledger still lists this agent as running"
-            )
-            raise UnreachableError(f"the database does not answer: {effect}") from None
+        async with ends_within(hooks_s + HOOKS_S, self._hooks_unwritten):
+            await self._hooks.drain(hooks_s, hurry=stop.hurry.is_set)
+        await self._publishing.flush(PUBLISH_S)
+        crash.reach("drain.published")
+        async with ends_within(STOP_S, lambda: _silent("it still lists this agent as running")):
+            await self._membership.leave()
+
+    def _unsettled(self) -> str:
+        if left := self._settler.without_verdict:
+            return _silent(f"it has not settled {counted(left, 'outcome')}; these tasks run again")
+        return _silent("a claim has no answer; its tasks run later")
+
+    def _hooks_unwritten(self) -> str:
+        ended = counted(self._hooks.unwritten, "hook")
+        return _silent(f"it has not stored the ends of {ended}; these run again")
 
     async def _leave_group(self) -> None:
         """Leave the group, however the run ends.
@@ -268,6 +251,10 @@ class Agent:
         return not await self._group_work.open_tasks()
 
 
+def _silent(effect: str) -> str:
+    return f"the database does not answer: {effect}"
+
+
 class Reaper:
     """An agent that takes no tasks: it declares agents lost, resets tasks, relays and sweeps."""
 
@@ -287,12 +274,7 @@ class Reaper:
         ended, _ = await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
         stop.leave()
         await end(tasks)
-        try:
-            async with asyncio.timeout(LAST_SETTLE_S):
-                await self._membership.leave()
-        except TimeoutError:
-            raise UnreachableError(
-                "the database does not answer; it still lists this reaper as running"
-            ) from None
+        async with ends_within(STOP_S, lambda: _silent("it still lists this reaper as running")):
+            await self._membership.leave()
         for task in ended:
             task.result()

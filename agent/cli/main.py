@@ -19,12 +19,13 @@ from typing import Any, NoReturn
 from urllib.request import getproxies_environment
 
 from agent import app
-from agent.agent import Agent, StopRequest
+from agent.agent import Agent
 from agent.process import child_process, drain_watchdog
 from agent.process.child_process import ParentPipe, Word
 from agent.process.clock_jump import wait_for_backward_jump
 from agent.process.containment import new_event_loop
 from agent.process.signals import rereads, stops
+from agent.process.stop_request import StopRequest
 from agent.process.supervisor import Supervisor
 from agent.rehearsal.child import rehearsal_child
 from agent.reporting import group_watch

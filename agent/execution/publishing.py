@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from agent.ports import Order
+from schemas.codes import Code
+from schemas.text.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -15,6 +17,10 @@ class OrderSender(Protocol):
 
     async def send(self, orders: Sequence[Order]) -> None:
         """Publish orders that this process has just written; failed items stay with the relay."""
+        ...
+
+    def waiting(self) -> int:
+        """Return how many records the bus has not confirmed."""
         ...
 
 
@@ -33,9 +39,23 @@ class Publishing:
             task.add_done_callback(self._done)
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until the orders in progress are sent, for at most `timeout_s`."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout_s)
+        """Wait until the orders in progress are sent, for at most `timeout_s`.
+
+        Orders that are not sent by then stay in the ledger; the log says what did not answer.
+        """
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
+        if late:
+            waiting = self._relay.waiting()
+            log.warning(
+                "%s within %.0f s; an agent's relay sends these records again",
+                f"the bus did not confirm {counted(waiting, 'record')}"
+                if waiting
+                else "the database did not answer for the records that were sent",
+                timeout_s,
+                extra={"code": Code.ORDERS_STUCK},
+            )
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -55,6 +55,7 @@ class Settler:
         self._clock = clock
         self._publishing = publishing
         self._waiting: deque[tuple[Delivery, Settlement]] = deque()
+        self._writing = 0  # outcomes of the page that is being written
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -75,6 +76,11 @@ class Settler:
     def unsettled(self) -> int:
         """Return how many outcomes wait for the next page."""
         return len(self._waiting)
+
+    @property
+    def without_verdict(self) -> int:
+        """Return how many outcomes wait for the next page or are being written."""
+        return len(self._waiting) + self._writing
 
     async def wait_until_idle(self) -> None:
         """Return once every outcome has its verdict."""
@@ -107,7 +113,9 @@ class Settler:
         page: Sequence[tuple[Delivery, Settlement]],
         finish: Callable[[Sequence[Settled]], None],
     ) -> None:
+        self._writing = len(page)
         verdicts, orders = await self._ledger.settle([settlement for _, settlement in page])
+        self._writing = 0
         crash.reach("settle.committed")
         if any(_points(settlement.outcome) for _, settlement in page):
             crash.reach("output.settled")

@@ -38,7 +38,7 @@ RENEW_EVERY_S = 3600.0
 MAX_RUNNING = 16  # hooks that run at once in one agent
 LEASE_MARGIN_S = 60.0
 RELEASE_S = 5.0  # delay before a released hook is due again
-CANCEL_S = 5.0
+CANCEL_S = 2.0
 # Number of lost agents from which on a hook runs alone, without other hooks.
 SUSPECT_LOSSES = 2
 
@@ -99,6 +99,11 @@ class HookRunner:
     def kinds(self) -> frozenset[HookKind]:
         """Return the types and events that have a hook here."""
         return self._hooks.kinds
+
+    @property
+    def unwritten(self) -> int:
+        """Return how many hooks run, or have run and their ends are not stored."""
+        return len(self._running) + len(self._ended)
 
     @property
     def _hooked(self) -> Hooked:
@@ -312,6 +317,13 @@ class HookRunner:
             cancel(task)
         if left:
             await asyncio.wait(left, timeout=CANCEL_S)
+        for run in self._running.values():
+            log.warning(
+                "hook on_%s of task %d goes on though it was cancelled; an agent runs it again",
+                run.event,
+                run.task_id,
+                extra={"code": Code.HANDLER_GOES_ON},
+            )
         if self._suspect:
             lease, run = self._suspect
             self._end(lease, HookEnd(run, HookFate.RELEASED))

@@ -62,6 +62,10 @@ class Relay:
             if order.destination not in self._failing:
                 await self.publish(order)
 
+    def waiting(self) -> int:
+        """Return how many records the bus has not confirmed."""
+        return self._publisher.waiting()
+
     async def relay_once(self) -> int:
         """Publish orders that outlived their grace; return how many records were delivered.
 

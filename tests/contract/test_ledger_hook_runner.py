@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from sqlalchemy import insert
 
 from agent.handlers import Context
 from agent.handlers.call_permits import FreePermits
+from agent.hooks import runner as hook_runner
 from agent.hooks.functions import Hook, HookOutcome, Hooks
 from agent.hooks.runner import HookRunner
 from agent.lease import Lease
@@ -248,6 +250,37 @@ def test_a_hurry_gives_a_running_hook_back(world: World) -> None:
 
     row = world.left()
     assert (row.state, row.tries, row.owner) == (HookState.WAITS, 0, 0)
+
+
+def test_a_hook_that_ignores_its_cancel_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The drain goes on without it."""
+    monkeypatch.setattr(hook_runner, "CANCEL_S", 0.01)
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def hook(_context: Context, _outcome: HookOutcome) -> None:
+        begun.set()
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+
+    world.order()
+    runner = world.runner(hook)
+
+    async def work() -> None:
+        await runner.run_due()
+        await begun.wait()
+        await runner.drain(30.0, hurry=lambda: True)
+        assert runner.unwritten == 1
+        over.set()
+        await once(runner)
+
+    run(work())
+
+    assert [text for text in caplog.messages if "cancelled" in text] == [
+        "hook on_success of task 1 goes on though it was cancelled; an agent runs it again"
+    ]
 
 
 def test_a_drain_starts_no_hook_that_waits_to_run_alone(world: World) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agent.agent import StopRequest
 from agent.consumer.known_topics import TopicIds
 from agent.documents.conversion.converters import Converters
 from agent.handlers.processes.pool import HandlerProcesses
 from agent.ledger.sql_ledger import Executors
 from agent.membership.heartbeat import Heartbeat
+from agent.process.stop_request import StopRequest
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.telemetry import Counts
 from agent.routes import Router

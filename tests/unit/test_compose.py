@@ -20,6 +20,7 @@ from schemas.settings.config import AgentConfig
 from schemas.settings.sources import load_config
 from schemas.task.envelope import MAX_TASK_BYTES
 from tests.servers import kafka
+from tests.support.leaving import LEAVING_S
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.kafka.yml"
@@ -82,10 +83,10 @@ def test_database_keeps_the_largest_reply(services: dict[str, Any]) -> None:
 
 
 def test_agents_have_time_to_drain(services: dict[str, Any]) -> None:
-    """Docker kills an agent only after its drain and ten seconds more."""
+    """Docker kills an agent only after its drain and all the steps of leaving."""
     grace_s = float(services["agents"]["stop_grace_period"].removesuffix("s"))
 
-    assert grace_s >= AgentConfig().drain_timeout_s + 10
+    assert grace_s >= AgentConfig().drain_timeout_s + LEAVING_S
 
 
 def test_agents_wait_for_schema_and_topics(services: dict[str, Any]) -> None:

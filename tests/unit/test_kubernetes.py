@@ -30,12 +30,12 @@ from schemas.settings.sources import load_config
 from tests.servers import kustomize
 from tests.servers.process import ServerMissingError
 from tests.support import autoscaler
+from tests.support.leaving import LEAVING_S
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
 # The oldest and the newest version that is supported by its makers.
 KUBERNETES = ("1.35", "1.37")
-SETTLE_S = 20
 PROGRAMS = ("agent", "exporter", "migrate", "topics")
 KEYS = {"DOCLLM_LLM_API_KEY", "OPENAI_API_KEY"}
 
@@ -223,9 +223,10 @@ def test_secrets_are_applied_by_hand_and_keys_go_to_the_agents_alone() -> None:
 
 
 def test_agents_have_time_to_drain() -> None:
-    """Kubernetes kills an agent only after its drain and the time to settle."""
+    """Kubernetes kills an agent only after its drain and the time to leave."""
     drain_s = tomllib.loads(settings())["agent"]["drain_timeout_s"]
-    assert pods()["agent"]["terminationGracePeriodSeconds"] >= drain_s + SETTLE_S
+    assert pods()["agent"]["terminationGracePeriodSeconds"] > drain_s + LEAVING_S
+    assert f"plus {LEAVING_S:.0f} s." in (ROOT / "docs/how-to/kubernetes.md").read_text()
 
 
 def test_agents_leave_some_at_a_time() -> None:

@@ -2,15 +2,16 @@
 
 import asyncio
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
 
 from agent import agent as lifecycle
-from agent.agent import Agent, Reaper, StopRequest
+from agent.agent import Agent, Reaper
 from agent.maintenance.group_work import GroupWork
 from agent.process.failures import Failures
+from agent.process.stop_request import StopRequest
 from schemas.errors import UnreachableError
 
 
@@ -44,7 +45,7 @@ def test_a_cancel_that_a_library_lost_is_repeated(monkeypatch: pytest.MonkeyPatc
     assert (asyncio.run(run()), lost) == ([True, False], ["the first"])
 
 
-async def for_ever(*_: object) -> None:
+async def for_ever(*_: object, **_named: object) -> None:
     await asyncio.Event().wait()
 
 
@@ -88,6 +89,7 @@ def idle_agent() -> Agent:
         part.configure_mock(
             running=0,
             unsettled=0,
+            without_verdict=0,
             wait_until_idle=nothing,
             drain=nothing,
             flush=nothing,
@@ -118,19 +120,6 @@ def test_an_agent_that_is_done_has_limited_time_to_leave() -> None:
     )
 
     assert messages == ["leaving"]
-
-
-def test_the_time_to_leave_begins_with_the_first_signal() -> None:
-    """The time to leave begins with the first signal; later ones do not extend it."""
-    messages: list[str] = []
-    stop = StopRequest(lambda: messages.append("leaving"))
-
-    for _ in range(3):
-        stop.signal()
-    stop.leave()
-
-    assert messages == ["leaving"]
-    assert stop.hurry.is_set()
 
 
 def test_draining_is_said_only_if_somebody_asked_for_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -183,9 +172,9 @@ def test_the_reason_of_a_failure_is_logged_though_nothing_can_be_settled(
 
     It is what a person has to know, and often the reason why nothing can be settled.
     """
-    monkeypatch.setattr(lifecycle, "LAST_SETTLE_S", 0.01)
+    monkeypatch.setattr(lifecycle, "SETTLE_S", 0.01)
     agent = idle_agent()
-    agent._settler = MagicMock(run=for_ever, wait_until_idle=for_ever, unsettled=1)
+    agent._settler = MagicMock(run=for_ever, wait_until_idle=for_ever, without_verdict=1)
 
     async def broken() -> None:
         raise RuntimeError("a bug")
@@ -196,9 +185,41 @@ def test_the_reason_of_a_failure_is_logged_though_nothing_can_be_settled(
         asyncio.run(agent.run(StopRequest(lambda: None), until_done=False, drain_timeout_s=1))
 
 
+@pytest.mark.parametrize(
+    ("limit", "part", "stuck", "message"),
+    [
+        ("SETTLE_S", "_claimer", {"wait_for_claim": for_ever}, "a claim has no answer"),
+        (
+            "SETTLE_S",
+            "_settler",
+            {"wait_until_idle": for_ever, "without_verdict": 2},
+            "it has not settled 2 outcomes",
+        ),
+        (
+            "HOOKS_S",
+            "_hooks",
+            {"drain": for_ever, "unwritten": 3, "kinds": frozenset()},
+            "it has not stored the ends of 3 hooks",
+        ),
+        ("STOP_S", "_membership", {"leave": for_ever}, "it still lists this agent as running"),
+    ],
+    ids=("claim", "settle", "hooks", "lease"),
+)
+def test_each_step_of_a_drain_has_its_own_limit(
+    monkeypatch: pytest.MonkeyPatch, limit: str, part: str, stuck: dict[str, Any], message: str
+) -> None:
+    """The error says what was not done. The other steps have their usual limits."""
+    monkeypatch.setattr(lifecycle, limit, 0.01)
+    agent = idle_agent()
+    getattr(agent, part).configure_mock(**stuck)
+
+    with pytest.raises(UnreachableError, match=f"^the database does not answer: {message}"):
+        asyncio.run(asyncio.wait_for(agent._drain(StopRequest(), 1), 20))
+
+
 def test_a_reaper_has_limited_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reaper has limited time to leave: a stalled database does not keep it."""
-    monkeypatch.setattr(lifecycle, "LAST_SETTLE_S", 0.01)
+    monkeypatch.setattr(lifecycle, "STOP_S", 0.01)
     stop = StopRequest(lambda: None)
     stop.signal()
 

@@ -17,6 +17,7 @@ class FakeRelay:
     def __init__(self, error: Exception | None = None) -> None:
         self.go_on = asyncio.Event()
         self.sent: list[Order] = []
+        self.unconfirmed = 1
         self._error = error
 
     async def send(self, orders: Sequence[Order]) -> None:
@@ -24,6 +25,9 @@ class FakeRelay:
         if self._error is not None:
             raise self._error
         self.sent += orders
+
+    def waiting(self) -> int:
+        return self.unconfirmed
 
 
 def test_an_agent_waits_for_its_orders_for_a_limited_time() -> None:
@@ -41,6 +45,29 @@ def test_an_agent_waits_for_its_orders_for_a_limited_time() -> None:
         return before, relay.sent
 
     assert asyncio.run(run()) == ([], [ORDER])
+
+
+@pytest.mark.parametrize(
+    ("unconfirmed", "message"),
+    [(2, "the bus did not confirm 2 records"), (0, "the database did not answer")],
+)
+def test_the_log_names_what_keeps_orders(
+    caplog: pytest.LogCaptureFixture, unconfirmed: int, message: str
+) -> None:
+    """Sending needs the bus for the records, and the database to delete the order."""
+
+    async def run() -> None:
+        relay = FakeRelay()
+        relay.unconfirmed = unconfirmed
+        publishing = Publishing(relay)
+        publishing.send([ORDER])
+        await publishing.flush(0.0)
+        relay.go_on.set()
+        await publishing.flush(5.0)
+
+    asyncio.run(run())
+
+    assert [text[: len(message)] for text in caplog.messages] == [message]
 
 
 def test_orders_that_fail_are_left_to_the_relay(caplog: pytest.LogCaptureFixture) -> None:

@@ -38,14 +38,13 @@ class SettlerHarness:
         self.sleeps.append(delay_s)
 
     async def _settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
-        assert self.settler.unsettled + len(settlements) <= self.given
+        assert self.settler.unsettled + len(settlements) == self.settler.without_verdict
         self.groups.append([settlement.row.task_id for settlement in settlements])
         self.outcomes += [settlement.outcome for settlement in settlements]
         return [Verdict.SETTLED for _ in settlements], [ORDER]
 
     def run(self, *outcomes: Outcome) -> None:
         """Settle these outcomes, of the tasks 0, 1, ... in turn."""
-        self.given = len(outcomes)
         asyncio.run(self._run(outcomes))
 
     async def _run(self, outcomes: Sequence[Outcome]) -> None:
@@ -66,7 +65,7 @@ def test_outcomes_are_settled_in_groups_in_their_order() -> None:
     assert [(settled.delivery.task_id, settled.verdict) for settled in harness.settled] == [
         (task_id, Verdict.SETTLED) for task_id in range(3)
     ]
-    assert (harness.sleeps, harness.settler.unsettled) == ([GATHER_S] * 2, 0)
+    assert (harness.sleeps, harness.settler.without_verdict) == ([GATHER_S] * 2, 0)
 
 
 def test_the_orders_of_each_group_are_sent() -> None:
