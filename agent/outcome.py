@@ -6,10 +6,10 @@ The judge creates outcomes and the settler writes them; no other code decides ho
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.lanes import Lane
 from schemas.task.provider_error import ProviderError
+from schemas.task.record.lanes import Lane
+from schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 
 __all__ = [
     "AMOUNTS", "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead",

@@ -32,8 +32,8 @@ from producer.replay.runs import Cursor
 from schemas.ledger import migrations, tables
 from schemas.ledger.sql import LONG_AGO_TIME, utc_now
 from schemas.ledger.tables import task
-from schemas.task.envelope import Publication
 from schemas.task.guard import Guard, GuardCause
+from schemas.task.record.envelope import Publication
 from schemas.task.states import Status
 
 CLAIMED = 500

@@ -36,7 +36,7 @@ from schemas.runtime.executors import ThreadExecutor
 from schemas.runtime.outage import Outage
 from schemas.settings.config import Config
 from schemas.settings.sources import LEDGER_FILE, ledger_url
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.task.envelope import Outgoing, RawHeaders
+from schemas.task.record.envelope import Outgoing, RawHeaders
 
 
 @dataclass(frozen=True, slots=True)

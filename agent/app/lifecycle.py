@@ -43,6 +43,7 @@ from producer.app import Parts, make_relay
 from producer.ledger.status.agent_status import REAPER
 from producer.metrics.http_server import HttpServer
 from producer.replay.applier import make_applier
+from schemas.agent_report import AgentReport
 from schemas.codes import Code
 from schemas.ledger import migrations
 from schemas.runtime.executors import ThreadExecutor
@@ -50,7 +51,6 @@ from schemas.settings.config import Config
 from schemas.settings.digest import settings_digest
 from schemas.settings.rereading import RereadRequest
 from schemas.settings.routing import configured_routes
-from schemas.task.agent_report import AgentReport
 from schemas.version import VERSION
 
 log = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from schemas.objects.store import ObjectStores
 from schemas.outputs.stores import OutputStores
 from schemas.runtime.executors import InlineExecutor, ThreadExecutor
 from schemas.settings.sources import LEDGER_FILE, ledger_url
-from schemas.task.lanes import DESTINATIONS
+from schemas.task.record.lanes import DESTINATIONS
 from schemas.version import VERSION
 
 HEARTBEAT_TIMEOUT_S = 5

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from producer.bus.topic_family import StoredIds, TopicFamily
 from schemas.runtime.clock import Clock
-from schemas.task.lanes import is_added
+from schemas.task.record.lanes import is_added
 
 KNOWN_TOPICS_S = 3.0
 

@@ -6,7 +6,7 @@ from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 
 TIGHT_SHARE = 7 / 8  # of the memory for bodies; the rest is kept for lanes that use little
 

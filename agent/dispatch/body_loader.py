@@ -9,7 +9,7 @@ from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
 from agent.inflight.table import InFlightTable
 from agent.ports import Ledger
-from schemas.task.envelope import digest
+from schemas.task.record.envelope import digest
 
 
 class BodyLoader:

@@ -17,7 +17,7 @@ from agent.ports import ClaimAnswer, Ledger, Letters, Record, RejectedRecord
 from agent.reporting.telemetry import Counts
 from schemas.codes import Code
 from schemas.runtime import crash
-from schemas.task.envelope import record_bytes
+from schemas.task.record.envelope import record_bytes
 
 log = logging.getLogger(__name__)
 

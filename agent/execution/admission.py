@@ -21,8 +21,8 @@ from agent.lease import Leases
 from agent.outcome import Dead, Outcome, Retry, Snooze
 from agent.ports import Clock
 from agent.routes import Router, Ticket
+from schemas.agent_report import Reason, SuspectReport
 from schemas.settings.config import Trigger
-from schemas.task.agent_report import Reason, SuspectReport
 from schemas.task.guard import Guard
 
 

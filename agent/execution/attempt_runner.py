@@ -13,7 +13,7 @@ from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Spent, Succeeded
 from agent.ports import Clock, Row
 from schemas.task.failures import ErrorClass
-from schemas.task.line import DEFAULT_TENANT
+from schemas.task.line.parsing import DEFAULT_TENANT
 
 _SETTLE_S = 5.0  # the end of a claim that is left to settle an answer after its write
 

@@ -14,8 +14,8 @@ from agent.ports import Clock, Settlement, Verdict
 from producer.tracing import names
 from producer.tracing.publications import send_span
 from producer.tracing.spans import Span, SpanKind, Spans, inert, never_raising
-from schemas.task.envelope import Publication
-from schemas.task.trace import (
+from schemas.task.record.envelope import Publication
+from schemas.task.record.trace import (
     SpanId,
     attempt_span,
     is_sampled,

@@ -7,8 +7,8 @@ import logging
 
 from agent.inflight.delivery import Delivery
 from producer.text.agent_report import suspect_text
+from schemas.agent_report import SuspectReport
 from schemas.codes import Code
-from schemas.task.agent_report import SuspectReport
 
 log = logging.getLogger(__name__)
 

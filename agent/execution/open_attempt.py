@@ -9,7 +9,7 @@ from agent.handlers.traces import CallTrace
 from agent.ports import Clock, Reply
 from producer.tracing import names
 from producer.tracing.spans import Attribute, Span, SpanKind, inert, never_raising
-from schemas.task.trace import SpanId, TraceHeaders, call_span
+from schemas.task.record.trace import SpanId, TraceHeaders, call_span
 
 MAX_CALLS = 64  # calls of one attempt that are kept; a long document may need thousands
 

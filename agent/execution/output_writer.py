@@ -21,9 +21,9 @@ from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.objects.write_once import WriteOnceStore, put_once, safe_name
 from schemas.runtime import crash
 from schemas.task.allowed_uris import allowed
-from schemas.task.codec import POINTER
 from schemas.task.failures import ErrorClass
-from schemas.task.output_pointer import Output, output_of
+from schemas.task.result.codec import POINTER
+from schemas.task.result.output_pointer import Output, output_of
 from schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)

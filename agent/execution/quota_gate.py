@@ -17,9 +17,9 @@ from agent.quota.estimate import CallSize, Estimates, actual_charge
 from agent.quota.grants import Charge, WaitingCall
 from agent.quota.provider_headers import share_left
 from agent.quota.quotas import Quotas, Reservation
+from schemas.agent_report import Reason
 from schemas.codes import Code
 from schemas.settings.quota import NO_LIMITS
-from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 
 # How often a waiting call checks whether its permit has come.

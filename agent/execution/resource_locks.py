@@ -12,9 +12,9 @@ from typing import NamedTuple
 from agent.handlers.resource_locks import LockError
 from agent.ports import Clock
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange, LockTable
+from schemas.agent_report import Reason
 from schemas.codes import Code
 from schemas.runtime import crash
-from schemas.task.agent_report import Reason
 
 READ_EVERY_S = 0.25
 AGAIN_S = 1.0  # the pause after a failure

@@ -15,8 +15,8 @@ from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Succeeded
 from agent.ports import Clock, Ledger, Settlement, Verdict
 from schemas.runtime import crash
-from schemas.task.codec import POINTER
 from schemas.task.failures import ErrorClass
+from schemas.task.result.codec import POINTER
 
 # A page smaller than GATHER waits GATHER_S for more outcomes: a transaction with one outcome costs
 # as much as one with many. Slots are free during this wait.

@@ -33,8 +33,8 @@ from agent.ports import Clock
 from agent.process.containment import MemoryWatch, attempt_of, cancel, current_task, is_to_end
 from agent.process.frames import traceback_text
 from agent.reporting.telemetry import Counts
+from schemas.agent_report import BlockReport, CallReport
 from schemas.codes import Code
-from schemas.task.agent_report import BlockReport, CallReport
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.guard import Guard
 

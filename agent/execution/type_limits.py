@@ -11,10 +11,10 @@ from agent.inflight.delivery import Delivery
 from agent.judge import SPREAD, Tier
 from agent.outcome import Failure, Moved, Spent
 from agent.ports import Clock
+from schemas.agent_report import Reason
 from schemas.codes import Code
 from schemas.settings.config import TypeConfig
 from schemas.settings.schedule import opens_in_s
-from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 
 # The longest extra wait after the hours begin; tasks get different waits, so that they do not all

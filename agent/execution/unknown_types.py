@@ -14,8 +14,8 @@ from agent.judge import SPREAD, Tier
 from agent.judge.guard_rule import moved
 from agent.outcome import Failure, Moved, Spent
 from agent.ports import Clock
+from schemas.agent_report import Reason
 from schemas.codes import Code
-from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 
 REMEMBERED = 20  # names of unknown types; they come from tasks, so there may be any number

@@ -22,8 +22,8 @@ from agent.ports import Call, CallFailed, Reply, RouteClient
 from agent.quota.estimate import CallSize, most_out
 from schemas.runtime import crash
 from schemas.settings.config import TypeConfig
-from schemas.task.codec import with_json
-from schemas.task.line import TaskLine
+from schemas.task.line.parsing import TaskLine
+from schemas.task.result.codec import with_json
 
 _NAME_CHARS = 191
 _RETRY_EVERY_S = 1.0  # pause between two checks whether the route takes calls again

@@ -15,7 +15,7 @@ from agent.handlers.context import Context
 from agent.handlers.resource_locks import HeldLock
 from agent.handlers.task_log import TaskLog
 from schemas.settings.config import Structured
-from schemas.task.line import TaskLine
+from schemas.task.line.parsing import TaskLine
 
 BlockingHandler = Callable[["BlockingContext"], Any]
 

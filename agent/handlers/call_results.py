@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import orjson
 
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
-from schemas.task.message_text import text_of
+from schemas.task.result.message_text import text_of
 
 
 @dataclass(frozen=True, slots=True)

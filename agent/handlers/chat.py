@@ -12,7 +12,7 @@ from agent.handlers.context import Context
 from agent.handlers.request import chat_body
 from agent.outcome import Dead, Failure, Spent
 from schemas.task.failures import ErrorClass
-from schemas.task.line import PLACEHOLDER, TaskLine
+from schemas.task.line.parsing import PLACEHOLDER, TaskLine
 
 
 async def chat(context: Context) -> Answer | Dead:

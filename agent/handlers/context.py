@@ -22,7 +22,7 @@ from agent.outcome import Failure, FollowUp, Outcome, Spent
 from agent.ports import SUSPECT_LOSSES
 from schemas.settings.config import NO_SETTINGS, Structured
 from schemas.settings.known_models import known_tokens
-from schemas.task.line import TaskLine
+from schemas.task.line.parsing import TaskLine
 
 
 class Context:

@@ -14,9 +14,9 @@ import orjson
 
 from agent.outcome import FollowUp
 from schemas.runtime.executors import Executor
-from schemas.task.lanes import Lane, lane_for
-from schemas.task.line import DEFAULT_TENANT, LineError, TaskLine, parse
-from schemas.task.schema_cost import is_heavy_line
+from schemas.task.line.parsing import DEFAULT_TENANT, LineError, TaskLine, parse
+from schemas.task.line.schema_cost import is_heavy_line
+from schemas.task.record.lanes import Lane, lane_for
 from schemas.task.task_types import BUILT_IN
 from schemas.text.untrusted import contained, describe_error, sealed
 from schemas.text.wording import one_line

@@ -8,7 +8,7 @@ from agent.outcome import Dead, Failure, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
 from schemas.runtime.executors import Executor
 from schemas.task.failures import ErrorClass
-from schemas.task.schema_cost import is_heavy_for
+from schemas.task.line.schema_cost import is_heavy_for
 from schemas.text.untrusted import contained, describe_error, sealed
 from schemas.text.wording import one_line
 

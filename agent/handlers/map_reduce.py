@@ -26,7 +26,7 @@ from agent.outcome import Dead, Failure, Retry, Snooze
 from agent.quota.estimate import most_out
 from schemas.settings.known_models import UNKNOWN_TOKENS
 from schemas.task.failures import ErrorClass
-from schemas.task.line import PLACEHOLDER, TaskLine
+from schemas.task.line.parsing import PLACEHOLDER, TaskLine
 
 CALLS_AT_ONCE = 4  # calls that one task makes at the same time
 OVERLAP_TOKENS = 200

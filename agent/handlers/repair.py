@@ -7,7 +7,7 @@ import orjson
 from agent.handlers.request import body_bytes
 from agent.outcome import Dead, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
-from schemas.task.message_text import text_of
+from schemas.task.result.message_text import text_of
 
 _MAX_CHARS = 100_000  # a longer answer or schema is not sent back
 _REQUEST = "This answer cannot be used: {complaint}. Answer again, with the corrected JSON alone."

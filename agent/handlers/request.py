@@ -11,7 +11,7 @@ from agent.handlers.documents import DocumentError
 from schemas.clients.structured_output import response_format
 from schemas.settings.config import Structured
 from schemas.task.failures import ErrorClass
-from schemas.task.line import MAX_PROMPT_CHARS, PLACEHOLDER, TaskLine, prompt_chars
+from schemas.task.line.parsing import MAX_PROMPT_CHARS, PLACEHOLDER, TaskLine, prompt_chars
 
 _ID_CHARS = 512
 _DIGEST_BYTES = 16

@@ -38,9 +38,9 @@ from agent.outcome import (
     Succeeded,
 )
 from agent.process.containment import current_task, enter_handler, is_to_end
-from schemas.task.codec import with_json
 from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.line import parse_again
+from schemas.task.line.parsing import parse_again
+from schemas.task.result.codec import with_json
 from schemas.task.task_types import MAP_REDUCE
 from schemas.text.untrusted import contained, described
 

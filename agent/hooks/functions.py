@@ -24,7 +24,7 @@ from schemas.errors import ConfigError
 from schemas.settings.config import TypeConfig
 from schemas.task.failures import ErrorClass
 from schemas.task.hooks import HookEvent, HookKind
-from schemas.task.line import parse_again
+from schemas.task.line.parsing import parse_again
 from schemas.text.untrusted import contained, describe_error
 
 

@@ -27,9 +27,9 @@ from schemas.objects.errors import ObjectError
 from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
-from schemas.task.answer import answer_value
 from schemas.task.hooks import Hooked, HookEvent, HookKind
-from schemas.task.output_pointer import OutputAlteredError
+from schemas.task.result.answer import answer_value
+from schemas.task.result.output_pointer import OutputAlteredError
 from schemas.text.wording import counted, one_line
 
 CHECK_EVERY_S = 1.0

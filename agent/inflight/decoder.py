@@ -7,7 +7,8 @@ from agent.inflight.delivery import Delivery
 from agent.ports import Record, RejectedRecord
 from agent.routes import RouteNames
 from agent.routes.names import Preview, preview
-from schemas.task.envelope import (
+from schemas.task.failures import Disposition
+from schemas.task.record.envelope import (
     BATCH_HEADER,
     MAX_KEY_BYTES,
     MAX_TASK_BYTES,
@@ -16,7 +17,6 @@ from schemas.task.envelope import (
     digest,
     is_letter,
 )
-from schemas.task.failures import Disposition
 from schemas.text.untrusted import contained, describe_error
 from schemas.text.wording import one_line
 

@@ -9,9 +9,9 @@ from agent.outcome import Outcome, Spent
 from agent.ports import Claimable, Partition, Row
 from agent.quota.estimate import CallSize
 from agent.routes import RoutePlan
-from schemas.task.envelope import Publication
-from schemas.task.lanes import Lane
-from schemas.task.line import DEFAULT_TENANT
+from schemas.task.line.parsing import DEFAULT_TENANT
+from schemas.task.record.envelope import Publication
+from schemas.task.record.lanes import Lane
 
 _NO_PLAN = RoutePlan("")
 

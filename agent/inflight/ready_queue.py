@@ -10,7 +10,7 @@ from itertools import islice
 
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.turns import LaneTurns, May, TenantTurns, always
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 
 RoomByRoute = dict[str, int]
 

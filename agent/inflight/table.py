@@ -12,7 +12,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.ready_queue import ReadyQueue
 from agent.inflight.turns import APART, May, always
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 
 
 class InFlightTable:

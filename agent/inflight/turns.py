@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 
 from agent.inflight.delivery import Delivery, DeliveryState
-from schemas.task.lanes import TURNS, Lane
+from schemas.task.record.lanes import TURNS, Lane
 
 APART = "\n"  # separates tenant and type in the name of a queue of its own (see `TenantTurns`)
 MIN_WEIGHT = 0.01  # with a smaller weight, a tenant would wait thousands of rounds for a turn

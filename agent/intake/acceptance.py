@@ -42,8 +42,8 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
 from schemas.settings.config import Config
-from schemas.task.envelope import is_letter, record_bytes
 from schemas.task.failures import Disposition
+from schemas.task.record.envelope import is_letter, record_bytes
 
 log = logging.getLogger(__name__)
 

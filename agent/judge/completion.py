@@ -10,10 +10,10 @@ import orjson
 
 from agent.judge.signals import hidden_status, of_value
 from agent.outcome import Failure
-from schemas.task.answer_schema import is_soon_explained
+from schemas.task.answer_schema.bounds import is_soon_explained
+from schemas.task.answer_schema.validator import first_error, validator_of
 from schemas.task.failures import ErrorClass
-from schemas.task.message_text import text_of
-from schemas.task.validator import first_error, validator_of
+from schemas.task.result.message_text import text_of
 from schemas.text.untrusted import contained, describe_error
 from schemas.text.wording import one_line
 

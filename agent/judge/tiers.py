@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent.judge.waiting import clamped
-from schemas.task.topics import duration_s
+from schemas.task.record.topics import duration_s
 
 SPREAD = 0.2
 

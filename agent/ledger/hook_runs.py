@@ -30,11 +30,11 @@ from agent.outcome import Spent
 from producer.ledger import tally
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, batch, hook, task, task_attempt, task_input, task_result
-from schemas.task.answer import answer_value
-from schemas.task.codec import POINTER
 from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
 from schemas.task.hooks import HookEvent, HookKind, HookState
-from schemas.task.output_pointer import OutputPointer
+from schemas.task.result.answer import answer_value
+from schemas.task.result.codec import POINTER
+from schemas.task.result.output_pointer import OutputPointer
 from schemas.task.states import Status
 
 # The wait after each failure of a hook. One more failure gives the hook up.

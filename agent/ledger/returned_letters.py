@@ -19,7 +19,7 @@ from producer.text.printable import shown
 from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
-from schemas.task.envelope import BATCH_HEADER, decode, is_letter
+from schemas.task.record.envelope import BATCH_HEADER, decode, is_letter
 from schemas.text.untrusted import contained
 
 log = logging.getLogger(__name__)

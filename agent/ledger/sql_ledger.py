@@ -30,9 +30,9 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
-from schemas.task.codec import POINTER
 from schemas.task.failures import ErrorClass
 from schemas.task.hooks import Hooked
+from schemas.task.result.codec import POINTER
 
 log = logging.getLogger(__name__)
 

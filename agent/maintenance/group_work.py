@@ -16,7 +16,7 @@ from producer.relay.relay import Relay
 from schemas.codes import Code
 from schemas.errors import UnreachableError
 from schemas.ledger.transactions import Transactions
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 
 
 class GroupWork:

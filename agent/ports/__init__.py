@@ -31,7 +31,7 @@ from agent.ports.source import (
 )
 from producer.ports import Backlog, Order, Publisher, Refusal, TopicAdmin, TopicState
 from schemas.runtime.clock import Clock
-from schemas.task.rejected_record import RejectedRecord
+from schemas.task.record.rejected_record import RejectedRecord
 
 __all__ = [
     "ALONE_LOSSES",

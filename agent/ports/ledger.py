@@ -10,9 +10,9 @@ from typing import Protocol
 
 from agent.outcome import Outcome
 from producer.ports import Order
-from schemas.task.envelope import Publication
-from schemas.task.lanes import Lane
-from schemas.task.rejected_record import RejectedRecord
+from schemas.task.record.envelope import Publication
+from schemas.task.record.lanes import Lane
+from schemas.task.record.rejected_record import RejectedRecord
 
 # Number of lost agents at which a task becomes a crash suspect, and at which it runs alone, which
 # shows whether it is guilty.

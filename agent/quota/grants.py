@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.settings.quota import QuotaLimits
-from schemas.task.line import DEFAULT_TENANT
+from schemas.task.line.parsing import DEFAULT_TENANT
 
 MAX_WAITING = 64  # waiting calls in one request
 

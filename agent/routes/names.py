@@ -19,7 +19,7 @@ from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, MAX_ROUTE_CH
 from schemas.settings.fallback import chain
 from schemas.settings.known_models import UNKNOWN_TOKENS, known_tokens
 from schemas.settings.routing import configured_routes
-from schemas.task.line import DEFAULT_TENANT
+from schemas.task.line.parsing import DEFAULT_TENANT
 from schemas.task.task_types import DOCUMENT, MAP_REDUCE, OPENAI
 from schemas.text.untrusted import contained
 

@@ -23,9 +23,9 @@ from agent.routes.faulty_tasks import FaultyTasks
 from agent.routes.limit import ConcurrencyLimit
 from agent.routes.probe_schedule import ProbeSchedule
 from agent.routes.window import OutcomeWindow, run_for
+from schemas.agent_report import Reason, RouteFacts
 from schemas.codes import Code
 from schemas.settings.config import Trigger
-from schemas.task.agent_report import Reason, RouteFacts
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.route_state import RouteState
 

@@ -12,12 +12,12 @@ from agent.routes.names import DEFAULT, RouteNames
 from agent.routes.plan import RoutePlan
 from agent.routes.route import Route, Ticket
 from producer.text.urgency import urgency_of
+from schemas.agent_report import Reason, RouteFacts
 from schemas.clients.llm_address import public
 from schemas.codes import Code
 from schemas.settings.account import account
 from schemas.settings.changes import longest_timeout_s
 from schemas.settings.config import Config, Trigger
-from schemas.task.agent_report import Reason, RouteFacts
 from schemas.task.route_state import RouteState
 
 MAX_ROUTES = 1000

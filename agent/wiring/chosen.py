@@ -24,10 +24,10 @@ from agent.routes import Router
 from agent.routes.clients import RouteClients
 from agent.wiring.live_settings import Rereading
 from producer.app import Parts
+from schemas.agent_report import AgentReport
 from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime.executors import Executor
 from schemas.settings.config import TypeConfig
-from schemas.task.agent_report import AgentReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

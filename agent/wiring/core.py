@@ -42,7 +42,7 @@ from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,13 +21,13 @@ from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from agent.routes.clients import RouteClients, keys_in_clear
 from producer.app import Parts
+from schemas.agent_report import AgentReport
 from schemas.codes import Code
 from schemas.errors import ConfigError
 from schemas.runtime.executors import Executor
 from schemas.settings.changes import fixed_changes, longest_timeout_s
 from schemas.settings.config import Config, TypeConfig
 from schemas.settings.rereading import RereadRequest, SettingsReader
-from schemas.task.agent_report import AgentReport
 from schemas.task.hooks import HookKind
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from schemas.ledger.tables import group_info
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 
 # The first revision whose programs know lanes. Older ones are refused from the moment on when a
 # group of the ledger has its lanes.

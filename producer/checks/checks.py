@@ -28,7 +28,7 @@ from schemas.runtime.executors import ThreadExecutor
 from schemas.settings.account import account
 from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, Secret
 from schemas.settings.sources import LEDGER_FILE, require_llm
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 
 REDIS_TIMEOUT_S = 2.0
 APPLY = "python -m producer topics apply"

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from schemas.errors import ConfigError
 from schemas.runtime.address import Address
-from schemas.task import line_fields
 from schemas.task.allowed_uris import folder_uri
-from schemas.task.line_json import LineError
+from schemas.task.line import field_checks
+from schemas.task.line.strict_json import LineError
+from schemas.task.record.topics import Topics, duration_s
 from schemas.task.task_types import is_name
-from schemas.task.topics import Topics, duration_s
 
 MAX_NUMBER = 10**18 - 1  # the largest readable number that ledgers and libraries can count to
 MIN_A_SECOND = 1 / 3600
@@ -103,7 +103,7 @@ def route_names(text: str) -> tuple[str, ...]:
 def output_uri(text: str) -> str:
     """Return the URI of a folder for results; refuse another text."""
     try:
-        return line_fields.output_uri("--output-uri", text)
+        return field_checks.output_uri("--output-uri", text)
     except LineError as error:
         raise argparse.ArgumentTypeError(f"{text!r} {error.error}; {error.fix}") from None
 

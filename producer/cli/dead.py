@@ -22,7 +22,7 @@ from producer.text.printable import shown
 from schemas.ledger.database import Connection
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
-from schemas.task.trace import trace_of
+from schemas.task.record.trace import trace_of
 
 PIPED_WIDTH = 500
 GROUPS_SHOWN = 40

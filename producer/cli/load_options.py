@@ -16,7 +16,7 @@ from producer.cli.arguments import (
 )
 from producer.cli.parsing import Imported, Parser, Subparsers
 from producer.limits import MAX_REJECTS
-from schemas.task.lanes import DEFAULT_PRIORITY
+from schemas.task.record.lanes import DEFAULT_PRIORITY
 
 
 def add_load(commands: Subparsers) -> None:

@@ -21,7 +21,7 @@ from producer.screen.output import note
 from producer.text.printable import shown
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import Config
-from schemas.task.line_fields import is_file_uri
+from schemas.task.line.field_checks import is_file_uri
 from schemas.text.wording import counted
 
 SHOWN = 20

@@ -12,7 +12,7 @@ from schemas.objects.errors import ObjectError
 from schemas.objects.store import ObjectStores
 from schemas.outputs.stores import OutputStores
 from schemas.runtime.executors import ThreadExecutor
-from schemas.task.output_pointer import OutputPointer
+from schemas.task.result.output_pointer import OutputPointer
 from schemas.text.wording import counted
 
 _AT_ONCE = 16

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from producer.input.excluded_files import resolved, root_of
 from producer.input.lines import InvalidLine, ValidLine
 from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.task.line_fields import is_file_uri
+from schemas.task.line.field_checks import is_file_uri
 from schemas.text.document_text import DocumentText, NoTextError, blank_problem
 
 _PART_BYTES = 64 << 10

@@ -18,8 +18,8 @@ from producer.input.document_source import MAX_INLINE_BYTES, UnusableError, sour
 from producer.input.file_tree import FileEntry, FileTree, shown_name
 from producer.input.lines import InvalidLine, ValidLine, read_line
 from schemas.errors import ConfigError
-from schemas.task.line import LineError, parse
-from schemas.task.line_json import read_object, reading, refuse_rounded
+from schemas.task.line.parsing import LineError, parse
+from schemas.task.line.strict_json import read_object, reading, refuse_rounded
 
 
 def read_documents(

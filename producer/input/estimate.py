@@ -10,7 +10,7 @@ from producer.input.lines import ValidLine
 from schemas.settings.account import account
 from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from schemas.settings.routing import configured_route
-from schemas.task.line import TaskLine
+from schemas.task.line.parsing import TaskLine
 
 
 def model_of(config: Config, task: TaskLine) -> str:

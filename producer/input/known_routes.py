@@ -11,7 +11,7 @@ from schemas.errors import ConfigError, UnsafeStateError
 from schemas.settings.config import Config
 from schemas.settings.fallback import chain
 from schemas.settings.routing import configured_route, configured_routes
-from schemas.task.line import TaskLine
+from schemas.task.line.parsing import TaskLine
 
 _UNKNOWN = "is unknown to agents of an older version that run"
 _STOP = "stop or update these agents"

@@ -19,9 +19,9 @@ import orjson
 
 from producer.input.position import Position
 from schemas.errors import ConfigError
-from schemas.task.envelope import MAX_TASK_BYTES
-from schemas.task.line import BOM, LineError, TaskLine, parse, too_large
-from schemas.task.line_json import NOT_UTF8, reading
+from schemas.task.line.parsing import BOM, LineError, TaskLine, parse, too_large
+from schemas.task.line.strict_json import NOT_UTF8, reading
+from schemas.task.record.envelope import MAX_TASK_BYTES
 
 STDIN = "-"
 REJECTS_SUFFIX = ".rejects.jsonl"

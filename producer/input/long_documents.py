@@ -12,7 +12,7 @@ from schemas.settings.account import account
 from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from schemas.settings.known_models import known_tokens
 from schemas.settings.routing import configured_route
-from schemas.task.line import TaskLine
+from schemas.task.line.parsing import TaskLine
 from schemas.task.task_types import MAP_REDUCE
 from schemas.text.wording import counted
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from producer.input.lines import InvalidLine, ValidLine
 from schemas.settings.config import Config
-from schemas.task.line import PLACEHOLDER, TaskLine
+from schemas.task.line.parsing import PLACEHOLDER, TaskLine
 
 
 class MissingPrompts:

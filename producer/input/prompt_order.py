@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from producer.input.estimate import model_of
 from producer.input.lines import ValidLine
 from schemas.settings.config import BYTES_PER_TOKEN, Config
-from schemas.task.line import PLACEHOLDER
+from schemas.task.line.parsing import PLACEHOLDER
 from schemas.text.wording import counted
 
 LARGE = 100  # tasks with one prompt

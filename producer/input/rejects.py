@@ -19,7 +19,7 @@ from producer.limits import MAX_REJECTS
 from producer.text.output_file import whole_file
 from producer.text.private_files import FILE_MODE
 from schemas.errors import ConfigError, InputError
-from schemas.task.envelope import MAX_TASK_BYTES
+from schemas.task.record.envelope import MAX_TASK_BYTES
 from schemas.text.wording import counted
 
 MAX_REJECTS_BYTES = 1 << 30  # a packed input of some megabytes could otherwise fill the disk

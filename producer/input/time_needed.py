@@ -15,7 +15,7 @@ from producer.text.pace import duration
 from schemas.settings.account import account, quota_key, quotas
 from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from schemas.settings.routing import configured_route
-from schemas.task.line import TaskLine
+from schemas.task.line.parsing import TaskLine
 from schemas.task.task_types import MAP_REDUCE
 from schemas.text.wording import counted
 

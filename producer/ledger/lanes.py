@@ -7,8 +7,8 @@ import orjson
 from sqlalchemy import Connection, bindparam, select
 
 from schemas.ledger.tables import group_info
-from schemas.task.lanes import ADDED
-from schemas.task.topics import Topics
+from schemas.task.record.lanes import ADDED
+from schemas.task.record.topics import Topics
 
 _STORED = select(group_info.c.topic_ids).where(group_info.c.group_name == bindparam("of_group"))
 

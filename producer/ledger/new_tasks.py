@@ -19,7 +19,7 @@ from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.tables import task, task_input
 from schemas.task.failures import FOLLOW_UP, TallyOutcome
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 from schemas.task.states import Status
 
 

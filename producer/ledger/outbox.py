@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, s
 from producer.ports import Order
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import outbox, task
-from schemas.task.lanes import Lane, known_lane
+from schemas.task.record.lanes import Lane, known_lane
 from schemas.task.states import FINAL
 
 # The kinds of items, as they are stored.

@@ -17,10 +17,10 @@ from producer.ports import Order
 from schemas.ledger.migrations import ledger_id
 from schemas.ledger.sql import insert_new
 from schemas.ledger.tables import quarantine
-from schemas.task.envelope import BATCH_HEADER, MAX_TASK_BYTES, Outgoing, RawHeaders
 from schemas.task.failures import Disposition
-from schemas.task.line_json import reading
-from schemas.task.rejected_record import RejectedRecord
+from schemas.task.line.strict_json import reading
+from schemas.task.record.envelope import BATCH_HEADER, MAX_TASK_BYTES, Outgoing, RawHeaders
+from schemas.task.record.rejected_record import RejectedRecord
 from schemas.text.fingerprint import fingerprint
 from schemas.text.untrusted import contained, describe_error
 from schemas.text.wording import one_line

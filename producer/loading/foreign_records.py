@@ -14,10 +14,10 @@ from producer.ledger.store import direct_batch
 from producer.loading.new_task import new_task
 from schemas.runtime.executors import Executor
 from schemas.task.batch_name import RULE, is_batch_name
-from schemas.task.envelope import BATCH_HEADER, UNREADABLE, RawHeaders
-from schemas.task.line import BOM, LineError, TaskLine, parse
-from schemas.task.line_json import reading
-from schemas.task.schema_cost import is_heavy_line
+from schemas.task.line.parsing import BOM, LineError, TaskLine, parse
+from schemas.task.line.schema_cost import is_heavy_line
+from schemas.task.line.strict_json import reading
+from schemas.task.record.envelope import BATCH_HEADER, UNREADABLE, RawHeaders
 from schemas.text.untrusted import contained, describe_error, sealed
 from schemas.text.wording import one_line
 

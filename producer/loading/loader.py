@@ -27,8 +27,8 @@ from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
-from schemas.task.envelope import Outgoing
-from schemas.task.topics import Topics
+from schemas.task.record.envelope import Outgoing
+from schemas.task.record.topics import Topics
 
 # Lines in one transaction. SQLite has one writer, for which the agents wait too.
 CHUNK = 1000

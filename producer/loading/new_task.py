@@ -6,9 +6,9 @@ from datetime import UTC
 
 from producer.ledger.batch_options import TaskDefaults
 from producer.ledger.new_tasks import NewTask
-from schemas.task.envelope import digest
-from schemas.task.lanes import lane_for
-from schemas.task.line import TaskLine
+from schemas.task.line.parsing import TaskLine
+from schemas.task.record.envelope import digest
+from schemas.task.record.lanes import lane_for
 
 _NO_DEFAULTS = TaskDefaults()
 

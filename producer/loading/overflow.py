@@ -12,7 +12,7 @@ from producer.ledger import tally
 from producer.ledger.new_tasks import NewTask
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 
 FRESH_S = 5.0  # how long the ledger's counts of tenants' tasks are used
 

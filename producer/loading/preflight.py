@@ -15,7 +15,7 @@ from producer.loading.loader import CHUNK, Summary, chunks
 from producer.loading.new_task import new_task
 from schemas.errors import ConfigError
 from schemas.runtime.executors import Executor
-from schemas.task.envelope import digest
+from schemas.task.record.envelope import digest
 
 # Returns what the ledger would answer for the tasks; of new tasks it returns only their positions.
 Ask = Callable[[Sequence[NewTask]], Awaitable[Accepted]]

@@ -13,7 +13,7 @@ from producer.ledger.status.agent_status import AgentState, AgentStatus
 from producer.ledger.status.group_sums import OTHER
 from producer.metrics.family import Labels, gauge
 from producer.metrics.route_labels import RouteLabels
-from schemas.task.agent_report import RouteFacts
+from schemas.agent_report import RouteFacts
 from schemas.task.failures import ErrorClass
 from schemas.task.route_state import RouteState
 

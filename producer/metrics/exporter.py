@@ -29,8 +29,8 @@ from schemas.ledger.database import DatabaseError
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
 from schemas.settings.config import Config
-from schemas.task.lanes import MAIN
-from schemas.task.topics import Topics
+from schemas.task.record.lanes import MAIN
+from schemas.task.record.topics import Topics
 from schemas.version import VERSION
 
 log = logging.getLogger(__name__)

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from producer.metrics.families import Reading
 from producer.metrics.scale import ProviderAccount, Workload
 from producer.text.urgency import Urgency
+from schemas.agent_report import AgentReport, RouteFacts
 from schemas.settings.account import account, quota_key
 from schemas.settings.config import Config
 from schemas.settings.quota import NO_LIMITS, QuotaLimits
 from schemas.settings.routing import configured_routes
-from schemas.task.agent_report import AgentReport, RouteFacts
 from schemas.task.route_state import RouteState
 
 # Reasons for which tasks wait although slots are free. More agents would wait too.

@@ -21,7 +21,9 @@ from producer.tracing.publications import Headers, PublicationTraces
 from schemas.ledger.migrations import ledger_id
 from schemas.ledger.sql import seconds_until
 from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_attempt, task_input
-from schemas.task.envelope import (
+from schemas.task.line.parsing import DEFAULT_TENANT
+from schemas.task.line.strict_json import LineError
+from schemas.task.record.envelope import (
     BATCH_HEADER,
     ENVELOPE_VERSION,
     UNREADABLE,
@@ -31,12 +33,10 @@ from schemas.task.envelope import (
     encode_each,
     text,
 )
-from schemas.task.lanes import lane_at
-from schemas.task.line import DEFAULT_TENANT
-from schemas.task.line_json import LineError
+from schemas.task.record.lanes import lane_at
+from schemas.task.record.topics import Topics
+from schemas.task.record.trace import TRACEPARENT
 from schemas.task.states import FINAL, Status
-from schemas.task.topics import Topics
-from schemas.task.trace import TRACEPARENT
 
 _EXCEPTION_PREFIX = "docllm."
 _REASON: tuple[Column[Any], ...] = (

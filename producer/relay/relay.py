@@ -21,8 +21,8 @@ from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
-from schemas.task.envelope import Outgoing
-from schemas.task.topics import Topics
+from schemas.task.record.envelope import Outgoing
+from schemas.task.record.topics import Topics
 
 log = logging.getLogger(__name__)
 

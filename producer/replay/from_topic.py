@@ -26,8 +26,8 @@ from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
-from schemas.task.envelope import BATCH_HEADER, UNREADABLE, digest
-from schemas.task.line import LineError
+from schemas.task.line.parsing import LineError
+from schemas.task.record.envelope import BATCH_HEADER, UNREADABLE, digest
 
 PageStart = tuple[int, int]  # partition, offset
 

@@ -13,8 +13,8 @@ from producer.ledger.quarantine import KEPT_BYTES, headers_of
 from producer.loading import foreign_records
 from producer.loading.foreign_records import ReadLine
 from schemas.runtime.executors import Executor
-from schemas.task.envelope import RawHeaders
-from schemas.task.line import LineError
+from schemas.task.line.parsing import LineError
+from schemas.task.record.envelope import RawHeaders
 
 
 class RecordReader:

@@ -28,7 +28,7 @@ from producer.limits import CAP
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import batch, dead_line, replay_item, replay_run, task
-from schemas.task.envelope import digest
+from schemas.task.record.envelope import digest
 from schemas.task.states import Status
 from schemas.text.wording import counted
 

@@ -27,7 +27,7 @@ from producer.text.printable import shown
 from schemas.ledger.transactions import Transactions
 from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime.executors import Executor
-from schemas.task.answer import readable
+from schemas.task.result.answer import readable
 from schemas.task.states import Status
 from schemas.text.untrusted import contained, describe_error
 

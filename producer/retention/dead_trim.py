@@ -14,7 +14,7 @@ from producer.ledger.dead_letters import spent_letters
 from producer.ledger.dead_letters.spent_letters import TopicLetter
 from producer.ports import Incoming, TopicReader
 from schemas.ledger.transactions import Transactions
-from schemas.task.envelope import NotOursError, decode
+from schemas.task.record.envelope import NotOursError, decode
 
 RECORD_HEADER = "docllm-quarantine"
 _MAX_DIGITS = 18

@@ -29,8 +29,8 @@ from producer.text.columns import Column, fitted
 from producer.text.printable import shown
 from producer.text.times import written
 from schemas.task.failures import UNTRIED
-from schemas.task.line import DEFAULT_TENANT
-from schemas.task.line_json import LineError
+from schemas.task.line.parsing import DEFAULT_TENANT
+from schemas.task.line.strict_json import LineError
 from schemas.text.wording import counted
 
 # Characters shown of each.

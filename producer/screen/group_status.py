@@ -24,7 +24,7 @@ from producer.text.pace import duration
 from producer.text.printable import shown
 from producer.text.sparkline import sparkline
 from producer.text.urgency import Urgency
-from schemas.task.agent_report import AgentReport
+from schemas.agent_report import AgentReport
 from schemas.text.wording import counted
 
 SLOW_S = 10.0  # age of the oldest call from which its task is named

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from producer.text.pace import duration
 from producer.text.urgency import Urgency, urgency_of
+from schemas.agent_report import AgentReport, BlockReport, CallReport, Reason, SuspectReport
 from schemas.codes import Code
-from schemas.task.agent_report import AgentReport, BlockReport, CallReport, Reason, SuspectReport
 from schemas.task.failures import ErrorClass
 from schemas.text.wording import counted
 

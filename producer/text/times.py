@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from schemas.errors import ConfigError
-from schemas.task.topics import duration_s
+from schemas.task.record.topics import duration_s
 
 _AGO = " ago"
 

@@ -26,7 +26,7 @@ from producer.tracing import names
 from producer.tracing.spans import Span, SpanKind
 from schemas.codes import Code
 from schemas.settings.config import OtelConfig
-from schemas.task.trace import SpanId
+from schemas.task.record.trace import SpanId
 from schemas.version import VERSION
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from producer.ports import Publisher, Refusal
 from producer.tracing import names
 from producer.tracing.spans import Span, SpanKind, Spans, never_raising
 from schemas.runtime.clock import Clock
-from schemas.task.envelope import TASK_HEADER, Outgoing
-from schemas.task.trace import (
+from schemas.task.record.envelope import TASK_HEADER, Outgoing
+from schemas.task.record.trace import (
     TRACE_AFTER,
     TRACE_LINK,
     TRACEPARENT,

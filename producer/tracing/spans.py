@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Protocol
 
 from schemas.codes import Code
-from schemas.task.trace import SpanId
+from schemas.task.record.trace import SpanId
 
 log = logging.getLogger(__name__)
 

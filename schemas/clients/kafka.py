@@ -12,7 +12,7 @@ from schemas.errors import ConfigError, UnreachableError
 from schemas.runtime.clock import Clock
 from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
-from schemas.task.envelope import UNREADABLE, RawHeaders
+from schemas.task.record.envelope import UNREADABLE, RawHeaders
 
 Settings = dict[str, str | int | bool]
 

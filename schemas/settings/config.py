@@ -14,8 +14,8 @@ from schemas.errors import ConfigError
 from schemas.runtime.address import Address
 from schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
 from schemas.task.hooks import Hooked, HookEvent
+from schemas.task.record.topics import DEFAULT_TIERS
 from schemas.task.task_types import BUILT_IN
-from schemas.task.topics import DEFAULT_TIERS
 from schemas.version import VERSION
 
 DEFAULT_ROUTE = "default"

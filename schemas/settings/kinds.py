@@ -20,7 +20,7 @@ from schemas.settings import server_options
 from schemas.settings.config import TRACE_ID, Secret
 from schemas.task.allowed_uris import FORM as URI_PREFIX_FORM
 from schemas.task.allowed_uris import folder_uri, require_prefix
-from schemas.task.topics import duration_s
+from schemas.task.record.topics import duration_s
 
 CheckValue = Callable[[Any], Any]
 

@@ -1,4 +1,4 @@
-"""A task and how it travels: states, lines, envelopes, topic names, schemas of answers.
+"""A task: its states and other words here; its line, record, result and schema in a room each.
 
 Everything is pure: no server, no clock, no configuration.
 """

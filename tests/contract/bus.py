@@ -23,7 +23,7 @@ from agent.ports import (
 )
 from producer.bus.murmur2 import partition_of
 from producer.ports import Publisher, TopicAdmin
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.contract.parts import Parts
 
 PATIENCE_S = 60.0

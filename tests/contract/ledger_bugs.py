@@ -22,7 +22,7 @@ from producer.relay import record_builder
 from producer.relay.relay import Relay
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after, utc_now
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from schemas.task.states import TRANSITIONS, WAITING, Status
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from agent.inflight.watermark import OffsetTracker
 from producer.ports import Refusal
-from schemas.task.envelope import Outgoing, decode
+from schemas.task.record.envelope import Outgoing, decode
 from schemas.task.states import FINAL, Status
 from tests.contract.ledger_parts import GROUP, LedgerDatabase
 

@@ -17,7 +17,7 @@ from producer.replay import runs, tasks
 from producer.replay.runs import Cursor, Page
 from schemas.ledger import tables
 from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.rejected_record import RejectedRecord
+from schemas.task.record.rejected_record import RejectedRecord
 from tests.contract.ledger_parts import DEAD, GROUP, SPENT, LedgerDatabase
 
 OTHER = Dead(Failure(ErrorClass.TOO_LONG, "9000 tokens are too many"), SPENT, Disposition.PERMANENT)

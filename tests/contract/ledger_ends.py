@@ -29,9 +29,9 @@ from agent.ports import Claimable, Row, Settlement
 from producer.ledger import cancel, outbox
 from producer.ledger.new_tasks import NewTask
 from schemas.ledger import tables
-from schemas.task.envelope import Publication
 from schemas.task.failures import UNTRIED, Disposition, ErrorClass
-from schemas.task.lanes import Lane, lane_at
+from schemas.task.record.envelope import Publication
+from schemas.task.record.lanes import Lane, lane_at
 from schemas.task.states import WAITING, Status
 from tests.contract.ledger_dead import applied, delivered, request, stored
 from tests.contract.ledger_parts import GROUP, ORIGIN, LedgerDatabase, with_lanes

@@ -36,10 +36,10 @@ from schemas.ledger.database import Connection, Database
 from schemas.ledger.sql import utc_after
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
-from schemas.task.envelope import Publication, digest
 from schemas.task.failures import ErrorClass
+from schemas.task.record.envelope import Publication, digest
+from schemas.task.record.topics import Topics
 from schemas.task.states import Status
-from schemas.task.topics import Topics
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

@@ -13,8 +13,8 @@ from producer.replay.record_reader import RecordReader
 from producer.replay.runner import Replay
 from producer.replay.runs import Page
 from schemas.ledger import tables
-from schemas.task.envelope import Outgoing
-from schemas.task.topics import Topics
+from schemas.task.record.envelope import Outgoing
+from schemas.task.record.topics import Topics
 from tests.contract.ledger_parts import GROUP, LedgerDatabase
 
 Result = TypeVar("Result")

@@ -24,8 +24,8 @@ from producer.relay.relay import Relay
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
 from schemas.runtime.clock import SystemClock
+from schemas.task.record.topics import Topics
 from schemas.task.states import WAITING, Status
-from schemas.task.topics import Topics
 from tests.contract.ledger_bus import LETTERS, READ, TIER, BrokenError, Bus, View
 from tests.contract.ledger_parts import (
     BATCH,

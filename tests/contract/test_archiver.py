@@ -26,7 +26,7 @@ from schemas.ledger.sql import utc_now
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.allowed_uris import folder_uri
-from schemas.task.codec import COMPLETION, POINTER
+from schemas.task.result.codec import COMPLETION, POINTER
 from tests.contract.ledger_parts import BATCH, GROUP, SUCCEEDED, TOO_LONG, LedgerDatabase, new_task
 
 FOLDER = "s3://bucket/archive/"

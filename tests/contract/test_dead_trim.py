@@ -10,7 +10,7 @@ from producer.relay import record_builder
 from producer.retention.dead_trim import TrimPlan, plan_trim
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_now
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 from tests.contract.ledger_dead import dead, replayed, set_aside
 from tests.contract.ledger_parts import BATCH, GROUP, LedgerDatabase
 from tests.contract.test_ledger_purge import archived, purged

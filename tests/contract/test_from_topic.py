@@ -9,9 +9,9 @@ from producer.relay.relay import Relay
 from producer.replay import from_topic
 from producer.replay.from_topic import FromTopic, LoadedLetters, TopicSurvey
 from schemas.ledger import tables
-from schemas.task.envelope import Publication, RawHeaders, encode
-from schemas.task.rejected_record import RejectedRecord
-from schemas.task.topics import Topics
+from schemas.task.record.envelope import Publication, RawHeaders, encode
+from schemas.task.record.rejected_record import RejectedRecord
+from schemas.task.record.topics import Topics
 from tests.contract.ledger_parts import GROUP, LedgerDatabase
 from tests.contract.ledger_replays import FakeClock, FakePublisher
 

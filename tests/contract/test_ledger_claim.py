@@ -11,7 +11,7 @@ from producer.ledger import batch_options
 from producer.ledger.batch_options import TaskDefaults
 from schemas.ledger.sql import LONG_AGO
 from schemas.ledger.tables import batch, outbox, task
-from schemas.task.envelope import digest
+from schemas.task.record.envelope import digest
 from schemas.task.states import Status
 from tests.contract.ledger_parts import (
     BATCH,

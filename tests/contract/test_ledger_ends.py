@@ -14,7 +14,7 @@ from agent.ports import Settlement
 from producer.ledger import outbox, tally
 from producer.ledger.tally import TallyChange
 from schemas.ledger import tables
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 from tests.contract.ledger_ends import Lives, faults
 from tests.contract.ledger_parts import LedgerDatabase, only_sqlite
 

@@ -16,10 +16,10 @@ from producer.relay import record_builder
 from producer.retention.erasure import CHECK_EVERY_S, WAIT_S, Erasure
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_now
-from schemas.task.codec import POINTER
-from schemas.task.output_pointer import OutputPointer
+from schemas.task.record.topics import Topics
+from schemas.task.result.codec import POINTER
+from schemas.task.result.output_pointer import OutputPointer
 from schemas.task.states import Status
-from schemas.task.topics import Topics
 from tests.contract.ledger_dead import dead, killed, set_aside
 from tests.contract.ledger_parts import (
     BATCH,

@@ -21,9 +21,9 @@ from producer.ledger.results.result_lines import docllm_line
 from producer.ledger.status import batch_status, progress
 from producer.screen.dead_letters import story_json, story_lines
 from schemas.ledger import tables
-from schemas.task.envelope import digest
 from schemas.task.failures import FOLLOW_UP, ErrorClass
-from schemas.task.lanes import Lane
+from schemas.task.record.envelope import digest
+from schemas.task.record.lanes import Lane
 from schemas.task.states import Status
 from tests.contract.ledger_parts import (
     BATCH,

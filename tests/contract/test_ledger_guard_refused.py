@@ -10,7 +10,7 @@ import pytest
 from agent.outcome import Dead, Failure, FollowUp
 from producer.ledger import store
 from schemas.ledger import tables
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, deaths, end, ended, exhausted, raised, refused
 from tests.contract.ledger_looks import (

@@ -13,11 +13,11 @@ from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S
 from agent.ledger.leases import leases
 from agent.membership.heartbeat import AGAIN_S, DEADLOCK_TRIES, Heartbeat
 from agent.membership.locks import AgentLocks
+from schemas.agent_report import AgentReport, to_json
 from schemas.ledger import tables
 from schemas.ledger.database import Connection, Database
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
-from schemas.task.agent_report import AgentReport, to_json
 from tests.contract.ledger_parts import GROUP, LedgerDatabase, only_sqlite
 
 pytestmark = only_sqlite

@@ -21,8 +21,8 @@ from schemas.ledger.migrations import ledger_id
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import Config, InboxConfig
-from schemas.task.envelope import BATCH_HEADER
-from schemas.task.lanes import Lane
+from schemas.task.record.envelope import BATCH_HEADER
+from schemas.task.record.lanes import Lane
 from tests.contract.ledger_parts import GROUP, LedgerDatabase, with_lanes
 
 INBOX = Partition(f"{GROUP}.inbox", "id", 0, 1)

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from producer.bus.topic_family import LANES_FROM
 from producer.ledger import lanes, outbox, tally
 from schemas.ledger import migrations, tables
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 from tests.contract.ledger_parts import (
     GROUP,
     RETRY,

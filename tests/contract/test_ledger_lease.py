@@ -12,8 +12,8 @@ from sqlalchemy import insert
 
 from agent.lease import OWNER_BITS, Lease
 from agent.ledger.leases import leases
+from schemas.agent_report import AgentReport, RouteFacts, to_json
 from schemas.ledger import tables
-from schemas.task.agent_report import AgentReport, RouteFacts, to_json
 from tests.contract.ledger_parts import GROUP, RELEASED, LedgerDatabase
 
 

@@ -9,10 +9,16 @@ from producer.ledger import outbox, quarantine
 from producer.ports import Order
 from producer.relay import record_builder
 from schemas.ledger import tables
-from schemas.task.envelope import ENVELOPE_VERSION, MAX_TASK_BYTES, Outgoing, RawHeaders, decode
-from schemas.task.rejected_record import RejectedRecord
+from schemas.task.record.envelope import (
+    ENVELOPE_VERSION,
+    MAX_TASK_BYTES,
+    Outgoing,
+    RawHeaders,
+    decode,
+)
+from schemas.task.record.rejected_record import RejectedRecord
+from schemas.task.record.topics import Topics
 from schemas.task.states import Status
-from schemas.task.topics import Topics
 from tests.contract.ledger_parts import (
     BATCH,
     DEAD,

@@ -13,8 +13,8 @@ from schemas.errors import UnsafeStateError
 from schemas.ledger import migrations, tables
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
-from schemas.task.codec import COMPLETION, POINTER
-from schemas.task.output_pointer import output_of
+from schemas.task.result.codec import COMPLETION, POINTER
+from schemas.task.result.output_pointer import output_of
 from tests.contract.ledger_parts import GROUP, LONGEST, SPENT, LedgerDatabase, settlement
 
 STORED = (

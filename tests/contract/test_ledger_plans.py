@@ -39,7 +39,7 @@ from schemas.ledger.tables import (
     task,
 )
 from schemas.task.hooks import HookEvent, HookState
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 from schemas.task.states import OPEN, WAITING, Status
 from tests.contract.ledger_parts import GROUP, KINDS, driven
 

@@ -9,8 +9,8 @@ import pytest
 from producer.ledger import outbox, quarantine
 from producer.ledger.outbox import unpack
 from schemas.ledger import tables
-from schemas.task.envelope import MAX_TASK_BYTES, Outgoing
-from schemas.task.rejected_record import RejectedRecord
+from schemas.task.record.envelope import MAX_TASK_BYTES, Outgoing
+from schemas.task.record.rejected_record import RejectedRecord
 from tests.contract.ledger_parts import GROUP, LedgerDatabase
 
 

@@ -13,9 +13,9 @@ from producer.relay.relay import CROWDED, SLICE, Relay
 from producer.tracing.publications import PublicationTraces
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
-from schemas.task.envelope import Outgoing, decode
-from schemas.task.topics import Topics
-from schemas.task.trace import attempt_span, trace_of
+from schemas.task.record.envelope import Outgoing, decode
+from schemas.task.record.topics import Topics
+from schemas.task.record.trace import attempt_span, trace_of
 from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SUCCEEDED, TOO_LONG, LedgerDatabase
 from tests.support.spans import KeptSpans
 

@@ -19,8 +19,8 @@ from producer.replay.record_reader import RecordReader
 from producer.replay.runs import Page
 from schemas.ledger import tables
 from schemas.runtime.executors import InlineExecutor
-from schemas.task.envelope import MAX_TASK_BYTES
-from schemas.task.line import LineError
+from schemas.task.line.parsing import LineError
+from schemas.task.record.envelope import MAX_TASK_BYTES
 from schemas.task.states import Status
 from tests.contract.ledger_dead import counts, delivered, request, set_aside, stored
 from tests.contract.ledger_parts import GROUP, LedgerDatabase

@@ -17,9 +17,9 @@ from producer.replay.runs import Cursor
 from schemas.errors import ConfigError
 from schemas.ledger import tables
 from schemas.runtime import crash
-from schemas.task.schema_cost import LIGHT_US
+from schemas.task.line.schema_cost import LIGHT_US
+from schemas.task.record.topics import Topics
 from schemas.task.states import Status
-from schemas.task.topics import Topics
 from tests.contract.ledger_dead import dead, delivered, killed, request, set_aside
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, LedgerDatabase
 from tests.contract.ledger_replays import Site

@@ -21,9 +21,9 @@ from producer.replay import returned, runs
 from producer.replay.returned import ReturnedLetter
 from schemas.ledger import tables
 from schemas.ledger.migrations import ledger_id
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
+from schemas.task.record.topics import Topics
 from schemas.task.states import Status
-from schemas.task.topics import Topics
 from tests.contract.ledger_dead import dead, killed, set_aside, set_dead
 from tests.contract.ledger_parts import BATCH, GROUP, LedgerDatabase
 from tests.contract.ledger_replays import FakeClock, Site

@@ -16,9 +16,9 @@ from producer.ledger import cancel, outbox
 from producer.ledger.status import agent_status, batch_status, group_status, reported_types
 from producer.ledger.status.batch_status import BatchStatus
 from producer.ledger.status.group_status import GroupStatus
+from schemas.agent_report import AgentReport, Reason, SuspectReport, to_json
 from schemas.codes import Code
 from schemas.ledger import tables
-from schemas.task.agent_report import AgentReport, Reason, SuspectReport, to_json
 from schemas.task.states import Status
 from tests.contract.ledger_parts import (
     BATCH,

@@ -7,7 +7,7 @@ import pytest
 from agent.ledger.recovery import sweeping
 from producer.ledger import outbox
 from schemas.ledger import tables
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 from schemas.task.states import Status
 from tests.contract.ledger_parts import GROUP, RETRY, SUCCEEDED, LedgerDatabase
 

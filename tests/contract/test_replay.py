@@ -17,7 +17,7 @@ from producer.replay.applier import ReplayCursor, share
 from producer.replay.runner import CHECK_EVERY_S, STILL_S
 from producer.replay.runs import Cursor
 from schemas.ledger import tables
-from schemas.task.envelope import decode
+from schemas.task.record.envelope import decode
 from schemas.task.states import Status
 from tests.contract.ledger_dead import dead, delivered, killed, request, set_aside
 from tests.contract.ledger_parts import DEAD, GROUP, LedgerDatabase

@@ -23,7 +23,7 @@ from producer.ports import Incoming, Publisher, TopicAdmin, TopicReader
 from schemas.errors import ConfigError, UnreachableError
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import KafkaConfig
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.servers.process import free_port
 
 PARTITIONS = 3

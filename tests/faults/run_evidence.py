@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import select, text
 
 from schemas.ledger import tables
-from schemas.task.lanes import DESTINATIONS
-from schemas.task.trace import TRACEPARENT
+from schemas.task.record.lanes import DESTINATIONS
+from schemas.task.record.trace import TRACEPARENT
 from tests.faults import exported, history, lives, rows, traced
 from tests.faults.claims import ROUTE, Claims
 from tests.faults.exported import Exported, Samples, Series

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from agent.lease import OWNER_BITS
 from schemas.task.failures import UNTRIED, AttemptOutcome
-from schemas.task.trace import attempt_span, span_of, trace_of
+from schemas.task.record.trace import attempt_span, span_of, trace_of
 from tests.faults.lives import Life
 from tests.integration.programs import Program
 from tests.servers.collector import Collector

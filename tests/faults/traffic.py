@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import orjson
 from confluent_kafka import KafkaException
 
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.faults.site import CAPPED, Site, quiet
 from tests.integration.deployment import task_line
 from tests.integration.ledgers import spelled

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.integration.deployment import Deployment, task_line
 from tests.integration.programs import Program, pause, until
 from tests.servers.alertmanager import Message, Receiver

@@ -27,7 +27,7 @@ from producer.bus.embedded import log, topics
 from producer.bus.embedded.file import BusFile
 from producer.bus.embedded.publisher import EmbeddedPublisher
 from producer.ports import Refusal
-from schemas.task.envelope import Outgoing, RawHeaders
+from schemas.task.record.envelope import Outgoing, RawHeaders
 from tests.integration.programs import until
 from tests.invariants.evidence import Death, Letter, Position
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError
 from agent.ledger.recovery.reaping import LOSS_LIMIT
 from schemas.runtime.clock import SystemClock
 from schemas.settings.sources import load_config
-from schemas.task.topics import Topics, duration_s
+from schemas.task.record.topics import Topics, duration_s
 from tests.integration.buses import Bus
 from tests.integration.ledgers import LedgerView, spelled
 from tests.integration.programs import PATIENCE_S, Done, Program, RehearsalLLM, environment, until

@@ -18,7 +18,7 @@ from producer.ledger.outbox import pack
 from schemas.ledger import tables
 from schemas.ledger.migrations.upgrade import scripts
 from schemas.ledger.sql import NEVER_TIME, utc_now
-from schemas.task.envelope import digest
+from schemas.task.record.envelope import digest
 from schemas.task.states import Status
 
 FIRST = "0001"

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import orjson
 
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment, seeded, task_line

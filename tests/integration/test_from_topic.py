@@ -6,7 +6,7 @@ import shutil
 import orjson
 import pytest
 
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from schemas.task.states import Status
 from tests.integration.deployment import BATCH, Deployment, task_line
 from tests.integration.ledgers import LedgerView

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import orjson
 
-from schemas.task.envelope import Outgoing, Publication, encode
+from schemas.task.record.envelope import Outgoing, Publication, encode
 from tests.integration import checker
 from tests.integration.deployment import Deployment, task_line
 

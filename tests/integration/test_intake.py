@@ -7,7 +7,7 @@ import orjson
 from confluent_kafka import Producer
 
 from producer.ports import Backlog
-from schemas.task.envelope import Outgoing, Publication, encode
+from schemas.task.record.envelope import Outgoing, Publication, encode
 from tests.contract import kafka_parts
 from tests.integration import checker, raw_producer
 from tests.integration.buses import KafkaBus

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.integration import documents
 from tests.integration.deployment import Deployment
 from tests.integration.programs import Done

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from producer.bus.kafka.publisher import KafkaPublisher
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import KafkaConfig
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.contract import kafka_parts
 from tests.contract.bus import Bus, texts
 from tests.servers import Kafka

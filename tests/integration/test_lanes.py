@@ -6,7 +6,7 @@ from statistics import median
 
 import orjson
 
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.integration.deployment import Deployment, task_line
 from tests.integration.installations import repeated_on_embedded
 from tests.integration.programs import RehearsalLLM, most_at_once

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from schemas.ledger.tables import task_result
-from schemas.task.codec import POINTER
+from schemas.task.result.codec import POINTER
 from tests.integration.deployment import Deployment, task_line
 from tests.servers import ObjectStore
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import orjson
 
-from schemas.task.envelope import BATCH_HEADER, Outgoing, is_letter
+from schemas.task.record.envelope import BATCH_HEADER, Outgoing, is_letter
 from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment, task_line

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from schemas.runtime.crash import VARIABLE
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import BATCH, Deployment, seeded, task_line

@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from schemas.ledger import migrations
-from schemas.task.envelope import Outgoing
-from schemas.task.trace import trace_of
+from schemas.task.record.envelope import Outgoing
+from schemas.task.record.trace import trace_of
 from tests.integration.deployment import Deployment, task_line
 from tests.integration.installations import repeated_on_embedded
 from tests.servers.collector import Collector, SeenSpan, collecting

@@ -12,7 +12,7 @@ from itertools import count
 
 from producer.bus.embedded.balance import AssignablePartition, balance
 from producer.bus.murmur2 import partition_of
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.simulation.eventloop import Process
 
 Cursor = tuple[str, int]

@@ -24,7 +24,7 @@ from schemas.settings.config import (
     TypeConfig,
 )
 from schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 from tests.invariants.happened import LockUse
 from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource

@@ -26,12 +26,12 @@ from producer.ledger import store
 from producer.ledger.batch_options import TaskDefaults
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.loader import Loader
+from schemas.agent_report import AgentReport
 from schemas.ledger.migrations import own_revision
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import TypeConfig
-from schemas.task.agent_report import AgentReport
-from schemas.task.lanes import DESTINATIONS
+from schemas.task.record.lanes import DESTINATIONS
 from tests.invariants.happened import LockUse
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from producer.bus.topic_family import TOPIC_SETTINGS
 from producer.ports import Refusal
 from schemas.runtime.clock import Clock
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.simulation.broker import Broker
 from tests.simulation.eventloop import PROCESS
 from tests.simulation.weather import Weather

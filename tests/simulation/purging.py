@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from schemas.errors import UnsafeStateError
-from schemas.task.envelope import NotOursError, Outgoing, decode, is_letter
+from schemas.task.record.envelope import NotOursError, Outgoing, decode, is_letter
 from tests.invariants import counted
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Late

@@ -8,7 +8,7 @@ import orjson
 
 from producer.input.lines import ValidLine
 from schemas.settings.config import DEFAULT_ROUTE
-from schemas.task.line import parse
+from schemas.task.line.parsing import parse
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.machine import HANDLED, LATER, SLOW, SPARE
 from tests.simulation.mishaps import MISJUDGED, UNREADABLE

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from schemas.settings.config import DEFAULT_ROUTE
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 from tests.invariants.evidence import Position
 from tests.simulation.broker import Broker
 from tests.simulation.machine import GROUP

@@ -9,18 +9,18 @@ from urllib.parse import quote
 from producer.ledger import outbox
 from producer.ledger.dead_letters.replay_runs import ItemState
 from producer.ledger.quarantine import LETTER_HEADER, headers_of
-from schemas.task.codec import POINTER
-from schemas.task.envelope import (
+from schemas.task.hooks import HookState
+from schemas.task.record.envelope import (
     DISPOSITION_HEADER,
     TASK_HEADER,
     NotOursError,
     decode,
     is_letter,
 )
-from schemas.task.hooks import HookState
-from schemas.task.output_pointer import OutputAlteredError, OutputPointer
+from schemas.task.record.topics import duration_s
+from schemas.task.result.codec import POINTER
+from schemas.task.result.output_pointer import OutputAlteredError, OutputPointer
 from schemas.task.states import Status
-from schemas.task.topics import duration_s
 from tests.invariants import counted
 from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Quota, Task
 from tests.invariants.happened import (

@@ -31,9 +31,9 @@ from schemas.ledger.sql import utc_after
 from schemas.ledger.tables import release_count
 from schemas.runtime import crash
 from schemas.settings.quota import QuotaLimits
-from schemas.task.envelope import Outgoing
-from schemas.task.line import LineError, TaskLine, parse, parse_again
-from schemas.task.validator import validator_of
+from schemas.task.answer_schema.validator import validator_of
+from schemas.task.line.parsing import LineError, TaskLine, parse, parse_again
+from schemas.task.record.envelope import Outgoing
 from schemas.text.untrusted import describe_error
 from tests.invariants.happened import Outage
 from tests.invariants.promises import violations

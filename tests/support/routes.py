@@ -9,8 +9,8 @@ from agent.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spe
 from agent.routes import Router, Ticket
 from agent.routes.evidence import by_outcome
 from producer.text.agent_report import joined, sentences
+from schemas.agent_report import AgentReport
 from schemas.settings.config import AgentConfig, Config, LLMConfig
-from schemas.task.agent_report import AgentReport
 from schemas.task.failures import Disposition, ErrorClass
 
 ROUTE = "default"

@@ -28,8 +28,8 @@ from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from schemas.runtime.clock import Clock, SystemClock
 from schemas.settings.config import NO_SETTINGS, Config, TypeConfig
-from schemas.task.envelope import Publication
 from schemas.task.guard import Guard, GuardCause
+from schemas.task.record.envelope import Publication
 from tests.support.routes import ROUTE
 
 PARTITION = Partition("g.tasks", "id", 0, 1)

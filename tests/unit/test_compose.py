@@ -18,7 +18,7 @@ from producer.metrics.http_server import HttpPage, HttpServer, health
 from schemas.runtime.address import Address
 from schemas.settings.config import AgentConfig
 from schemas.settings.sources import load_config
-from schemas.task.envelope import MAX_TASK_BYTES
+from schemas.task.record.envelope import MAX_TASK_BYTES
 from tests.servers import kafka
 from tests.support.leaving import LEAVING_S
 

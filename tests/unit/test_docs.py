@@ -25,8 +25,8 @@ from schemas.settings.config import Config
 from schemas.settings.kinds import FIXED_CLIENT_SETTINGS
 from schemas.settings.sources import load_config
 from schemas.task.failures import ErrorClass
+from schemas.task.record.topics import Topics
 from schemas.task.states import TRANSITIONS
-from schemas.task.topics import Topics
 from tests.faults import __main__ as faults
 from tests.simulation import __main__ as simulation
 

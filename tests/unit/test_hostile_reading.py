@@ -40,9 +40,9 @@ from schemas.errors import DocllmError
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import Config
-from schemas.task import validator
-from schemas.task.envelope import Publication, encode
-from schemas.task.line import LineError, parse
+from schemas.task.answer_schema.bounds import validator
+from schemas.task.line.parsing import LineError, parse
+from schemas.task.record.envelope import Publication, encode
 from schemas.task.states import Status
 from tests.support.documents import file_documents
 from tests.support.handlers import CountingExecutor, failure_of, handlers_harness

@@ -33,7 +33,7 @@ from agent.outcome import Dead, Outcome
 from agent.process import child_process
 from schemas.errors import ConfigError
 from schemas.settings.config import Structured
-from schemas.task.line import TaskLine, parse_again
+from schemas.task.line.parsing import TaskLine, parse_again
 
 CHECK = "check"
 # The handler's module could exit with the same code, so the code alone proves nothing.

@@ -19,7 +19,7 @@ from producer.ports import Order
 from schemas.ledger.sql import seconds_until, utc_after, utc_now
 from schemas.ledger.tables import batch, task, task_input
 from schemas.runtime import crash
-from schemas.task.lanes import known_lane
+from schemas.task.record.lanes import known_lane
 from schemas.task.states import TRANSITIONS, WAITING, Status
 
 PAGE = 500

@@ -26,8 +26,8 @@ from producer.ports import Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.tables import batch, task
 from schemas.ledger.tables import follow_up as child_row
-from schemas.task.envelope import digest
 from schemas.task.failures import ErrorClass
+from schemas.task.record.envelope import digest
 from schemas.text.wording import one_line
 
 PAGE = 500  # keys in one statement

@@ -7,7 +7,7 @@ from agent.inflight.partitions import Partitions
 from agent.maintenance.duty import Duty
 from producer.ports import TopicAdmin
 from schemas.runtime import crash
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 
 
 class Trimmer:

@@ -13,10 +13,10 @@ from agent.ports import Clock, Source
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
+from schemas.agent_report import MAX_ROUTES, AgentReport, Reason
 from schemas.codes import Code
 from schemas.runtime.outage import DUTY, Outage
-from schemas.task.agent_report import MAX_ROUTES, AgentReport, Reason
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 
 EVERY_S = 1.0
 

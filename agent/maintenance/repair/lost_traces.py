@@ -11,7 +11,7 @@ from producer.tracing import names
 from producer.tracing.spans import Span, SpanKind, Spans, inert, never_raising
 from schemas.runtime.clock import Clock
 from schemas.task.failures import ErrorClass
-from schemas.task.trace import SpanId, attempt_span, trace_of
+from schemas.task.record.trace import SpanId, attempt_span, trace_of
 
 
 class LostTraces:

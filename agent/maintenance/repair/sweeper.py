@@ -9,9 +9,9 @@ from producer.ports import TopicAdmin
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
-from schemas.task.lanes import DESTINATIONS
+from schemas.task.record.lanes import DESTINATIONS
+from schemas.task.record.topics import Topics
 from schemas.task.states import Status
-from schemas.task.topics import Topics
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from producer.bus.embedded.file import BusFile
 from producer.bus.murmur2 import partition_of
 from producer.ports import Refusal
-from schemas.task.envelope import Outgoing, RawHeaders
+from schemas.task.record.envelope import Outgoing, RawHeaders
 
 MAX_RECORD_BYTES = 4 << 20
 # The approximate size limit of one transaction of appends, because other writers wait for it.

@@ -15,7 +15,7 @@ from producer.bus.embedded.file import BusFile
 from producer.ports import Refusal
 from schemas.runtime.clock import Clock, SystemClock
 from schemas.runtime.executors import Executor
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 
 # Together with one wait for the file's lock (5 s), a call returns within the 20 s that the port
 # allows.

@@ -19,7 +19,7 @@ from schemas.codes import Code
 from schemas.runtime.clock import Clock
 from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from schemas.clients.kafka import MESSAGE_TIMEOUT_MS, producer_settings, refused
 from schemas.runtime.clock import Clock
 from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 
 log = logging.getLogger(__name__)
 

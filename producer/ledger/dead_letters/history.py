@@ -26,7 +26,7 @@ from schemas.ledger.tables import (
     task_input,
     task_result,
 )
-from schemas.task.codec import EXPIRED
+from schemas.task.result.codec import EXPIRED
 from schemas.task.states import Status
 from schemas.text.packed_text import text_of_packed
 

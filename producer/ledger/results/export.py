@@ -25,8 +25,8 @@ from producer.ledger.results.result_lines import (
 )
 from schemas.codes import Code
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
-from schemas.task.codec import EXPIRED
 from schemas.task.provider_error import provider_error_of_packed
+from schemas.task.result.codec import EXPIRED
 from schemas.task.states import OPEN, Status
 from schemas.text.untrusted import contained, describe_error
 from schemas.text.wording import one_line

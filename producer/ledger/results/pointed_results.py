@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from producer.ledger.results.result_lines import ExportedTask, lost_output
-from schemas.task.codec import POINTER
-from schemas.task.output_pointer import OutputAlteredError, OutputPointer
+from schemas.task.result.codec import POINTER
+from schemas.task.result.output_pointer import OutputAlteredError, OutputPointer
 from schemas.text.untrusted import contained, describe_error
 from schemas.text.wording import one_line
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
-from schemas.task.answer import answer_of, as_written, readable, stored_json
-from schemas.task.codec import is_value
 from schemas.task.failures import UNTRIED, ErrorClass
 from schemas.task.provider_error import ProviderError
+from schemas.task.result.answer import answer_of, as_written, readable, stored_json
+from schemas.task.result.codec import is_value
 from schemas.task.states import Status
 from schemas.text.untrusted import describe_error
 from schemas.text.wording import one_line

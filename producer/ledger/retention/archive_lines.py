@@ -18,8 +18,8 @@ from sqlalchemy import Connection, RowMapping, Table, select
 
 from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
 from schemas.ledger.tables import dead_letter, task, task_attempt, task_input, task_result
-from schemas.task.answer import answer_of, readable, stored_json
-from schemas.task.codec import EXPIRED, POINTER, plain
+from schemas.task.result.answer import answer_of, readable, stored_json
+from schemas.task.result.codec import EXPIRED, POINTER, plain
 from schemas.task.states import Status
 from schemas.text.untrusted import contained
 

@@ -32,9 +32,9 @@ from schemas.ledger.tables import (
     task_attempt,
     task_result,
 )
-from schemas.task.codec import POINTER
 from schemas.task.failures import TallyOutcome
-from schemas.task.output_pointer import OutputPointer
+from schemas.task.result.codec import POINTER
+from schemas.task.result.output_pointer import OutputPointer
 from schemas.task.states import OPEN
 from schemas.text.untrusted import contained
 from schemas.text.wording import counted

@@ -34,8 +34,8 @@ from schemas.ledger.tables import (
     task_loss,
     task_result,
 )
-from schemas.task.answer import has_schema
-from schemas.task.codec import EXPIRED, WITH_JSON
+from schemas.task.result.answer import has_schema
+from schemas.task.result.codec import EXPIRED, WITH_JSON
 from schemas.task.states import FINAL, Status
 
 ARCHIVES_FROM = "0010"  # the first revision whose programs know archives

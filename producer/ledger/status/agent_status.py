@@ -13,10 +13,10 @@ from sqlalchemy import Connection, Row, or_, select
 
 from producer.text.agent_report import Sentence, blocked, foreign_notice, joined, sentences
 from producer.text.urgency import Urgency
+from schemas.agent_report import AgentReport, from_json
 from schemas.ledger.sql import seconds_until, utc_after
 from schemas.ledger.tables import agent, task
-from schemas.task.agent_report import AgentReport, from_json
-from schemas.task.lanes import DESTINATIONS
+from schemas.task.record.lanes import DESTINATIONS
 from schemas.task.states import OWNER_BITS, Status
 
 SILENT_S = 6.0  # after so long without a heartbeat, an agent counts as silent

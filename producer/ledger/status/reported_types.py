@@ -5,9 +5,9 @@ Tested by tests/contract/test_ledger_status.py.
 
 from sqlalchemy import Connection, select
 
+from schemas.agent_report import from_json
 from schemas.ledger.sql import utc_after
 from schemas.ledger.tables import agent
-from schemas.task.agent_report import from_json
 
 REPORTED_S = 86_400.0  # how long after an agent's last heartbeat its types count as known
 _MAX_AGENTS = 1000  # agents, the latest first: restarts leave many rows

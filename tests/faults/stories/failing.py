@@ -6,7 +6,7 @@ from sqlalchemy import text
 
 from producer.replay.runs import STORED_PAGE
 from schemas.ledger import tables
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from schemas.task.states import Status
 from tests.faults.installation import Installation
 from tests.integration.deployment import BATCH, task_line

@@ -7,7 +7,7 @@ import orjson
 from confluent_kafka import Producer
 
 from producer.bus.embedded.log import MAX_RECORD_BYTES
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.faults.installation import Installation
 from tests.integration.deployment import task_line
 

@@ -2,7 +2,7 @@
 
 from producer.bus.embedded import topics
 from producer.bus.embedded.file import BusFile
-from schemas.task.envelope import Outgoing, Publication, encode
+from schemas.task.record.envelope import Outgoing, Publication, encode
 from tests.faults.installation import Installation
 from tests.integration.buses import KafkaBus
 from tests.integration.deployment import BATCH, task_line

@@ -5,7 +5,7 @@ from typing import Any
 from agent.execution import output_writer
 from agent.execution.output_writer import Outputs
 from schemas.objects.errors import ObjectError
-from schemas.task.output_pointer import Output
+from schemas.task.result.output_pointer import Output
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import WRITTEN
 

@@ -8,7 +8,7 @@ from agent.inflight.turns import LaneTurns, May, TenantTurns
 from agent.quota.configured import ConfiguredQuotas
 from agent.quota.grants import WaitingCall
 from agent.quota.quotas import Quotas
-from schemas.task.lanes import TURNS, Lane
+from schemas.task.record.lanes import TURNS, Lane
 from tests.simulation.bugs import stages
 from tests.simulation.bugs.bug import Bug, patched, replaced
 

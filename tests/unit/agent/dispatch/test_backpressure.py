@@ -13,7 +13,7 @@ from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 
 MAIN, BULK, TIER = "g.tasks", "g.tasks.bulk", "g.retry.30s"
 LIMITS = InFlightLimits(ready_normal=1000)

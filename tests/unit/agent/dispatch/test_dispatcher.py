@@ -34,7 +34,7 @@ from agent.wiring import core
 from agent.wiring.core import Common, Dispatch
 from schemas.runtime.clock import SystemClock
 from schemas.task.failures import ErrorClass
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 from tests.support.routes import routes
 from tests.support.slots import LONGEST, PARTITION, SlotsHarness, claimed, ending
 

@@ -28,8 +28,8 @@ from agent.ports import Assigned, ClaimAnswer, Partition, Record, Row, Verdict
 from agent.routes import RoutePlan
 from agent.wiring import core
 from agent.wiring.core import Common, Dispatch
-from schemas.task.envelope import Publication, encode
-from schemas.task.lanes import Lane
+from schemas.task.record.envelope import Publication, encode
+from schemas.task.record.lanes import Lane
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 LEDGER = "00" * 16

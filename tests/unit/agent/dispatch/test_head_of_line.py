@@ -14,7 +14,7 @@ from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Claimable, Order, Partition, Row
-from schemas.task.envelope import Publication
+from schemas.task.record.envelope import Publication
 
 WHERE = Partition("group.tasks", "id", 0, 1)
 ORDER = Order(1, "group", "tasks", ((0, 5, 2),))

@@ -15,8 +15,8 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import ClaimAnswer, Partition, Record, RejectedRecord
 from producer.ledger.quarantine import headers_blob
-from schemas.task.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
-from schemas.task.lanes import Lane
+from schemas.task.record.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
+from schemas.task.record.lanes import Lane
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
 LEDGER = "0" * 32

@@ -14,7 +14,7 @@ from agent.outcome import Outcome
 from agent.quota.grants import Charge, QuotaAnswer, WaitingCall
 from agent.routes import Router
 from schemas.settings.config import Config, RouteConfig, TenantConfig, Trigger
-from schemas.task.envelope import Publication
+from schemas.task.record.envelope import Publication
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, admitted, call, failed, routes, snoozed
 from tests.support.slots import (

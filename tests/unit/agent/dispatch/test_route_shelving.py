@@ -11,7 +11,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.ports import Partition, Row
-from schemas.task.envelope import Publication
+from schemas.task.record.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 LIMITS = InFlightLimits(crowd=2)

@@ -20,7 +20,7 @@ from agent.ports.lock_table import LockTable
 from agent.routes import Ticket
 from schemas.objects.write_once import WriteOnceStore
 from schemas.settings.config import Config
-from schemas.task.envelope import Publication
+from schemas.task.record.envelope import Publication
 from tests.support.slots import quota_gate_of
 
 GOOD = Succeeded(b"answer", COMPLETION, Spent())

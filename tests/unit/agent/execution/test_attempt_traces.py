@@ -10,9 +10,9 @@ from agent.execution.attempt_traces import AttemptTraces
 from agent.handlers.call_permits import CallEnd
 from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Reply, Row, Settlement, Verdict
-from schemas.task.envelope import Publication
 from schemas.task.failures import ErrorClass
-from schemas.task.trace import SpanId, TraceHeaders, attempt_span, span_of, trace_of
+from schemas.task.record.envelope import Publication
+from schemas.task.record.trace import SpanId, TraceHeaders, attempt_span, span_of, trace_of
 from tests.support.clock import HandClock
 from tests.support.spans import KeptSpans
 

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.execution.crash_suspects import CrashSuspects
-from schemas.task.agent_report import SuspectReport
+from schemas.agent_report import SuspectReport
 from tests.support.slots import claimed
 
 HARMLESS = claimed(1, 0.0)

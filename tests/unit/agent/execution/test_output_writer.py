@@ -20,9 +20,9 @@ from agent.execution.output_writer import (
 )
 from agent.outcome import Dead, Outcome, Snooze, Spent, Succeeded
 from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.task.codec import POINTER, VALUE
 from schemas.task.failures import ErrorClass
-from schemas.task.output_pointer import OutputPointer
+from schemas.task.result.codec import POINTER, VALUE
+from schemas.task.result.output_pointer import OutputPointer
 
 FOLDER = "s3://bucket/out/"
 SPENT = Spent(model="m", tokens_in=10, cost_micro=7, call_id="c", duration_ms=3)

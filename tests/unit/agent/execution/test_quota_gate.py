@@ -15,10 +15,10 @@ from agent.outcome import Dead, Failure, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Reply
 from agent.quota.estimate import CallSize
 from agent.quota.grants import Charge, QuotaAnswer, QuotaRequest, WaitingCall
+from schemas.agent_report import Reason
 from schemas.codes import Code
 from schemas.settings.config import Config, LLMConfig
 from schemas.settings.quota import QuotaLimits
-from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 from tests.support.routes import ROUTE, routes
 from tests.support.slots import SlotsHarness, claimed, ending, quota_gate_of

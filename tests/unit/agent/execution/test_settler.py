@@ -10,7 +10,7 @@ from agent.execution.settler import FOLLOW_UP_BYTES, GATHER_S, Settled, Settler
 from agent.outcome import Dead, FollowUp, Outcome, Released, Spent, Succeeded
 from agent.ports import Clock, Ledger, Order, Settlement, Verdict
 from schemas.task.failures import ErrorClass
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 from tests.support.slots import claimed
 
 ORDER = Order(1, "g", "tasks", ((0, 7, 0),))

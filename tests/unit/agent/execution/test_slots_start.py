@@ -8,7 +8,7 @@ import pytest
 
 from agent.inflight.delivery import Delivery
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Succeeded
-from schemas.task.agent_report import BlockReport
+from schemas.agent_report import BlockReport
 from tests.support.routes import GOOD, routes
 from tests.support.slots import SlotsHarness, claimed, ending, started
 

@@ -11,9 +11,9 @@ from agent.inflight.table import InFlightTable
 from agent.judge import tiers_of
 from agent.outcome import Moved
 from agent.quota.estimate import CallSize
+from schemas.agent_report import Reason
 from schemas.codes import Code
 from schemas.settings.config import NO_SETTINGS, TypeConfig
-from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, routes

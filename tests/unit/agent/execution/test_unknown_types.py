@@ -11,9 +11,9 @@ from agent.execution.unknown_types import REMEMBERED, SHOWN, UnknownTypes
 from agent.judge import tiers_of
 from agent.outcome import Cancelled, Dead, Moved, Outcome
 from agent.routes import RoutePlan
+from schemas.agent_report import Reason
 from schemas.codes import Code
 from schemas.settings.fallback import FallbackStep
-from schemas.task.agent_report import Reason
 from schemas.task.failures import ErrorClass
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, ROUTE, routes

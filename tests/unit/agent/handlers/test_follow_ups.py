@@ -11,7 +11,7 @@ from agent.handlers.follow_ups import Inherited
 from agent.outcome import FollowUp, Retry, Succeeded
 from schemas.settings.config import TypeConfig
 from schemas.task.failures import ErrorClass
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 from tests.support.handlers import failure_of, handlers_harness
 
 TASK = {"id": "a", "type": "parent"}

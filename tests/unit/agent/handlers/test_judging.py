@@ -20,7 +20,7 @@ from schemas.text.untrusted import ContainedError, sealed
 from tests.support.handlers import CountingExecutor, completion, failure_of, handlers_harness
 from tests.support.hostile import FAILURES, PanicError, failing, names
 from tests.support.replies import FACTS
-from tests.unit.schemas.task.test_schema_cost import ANSWER, BOMBS, INVOICE
+from tests.unit.schemas.task.line.test_schema_cost import ANSWER, BOMBS, INVOICE
 
 FAST = {
     name: bomb
@@ -79,7 +79,7 @@ def test_a_schema_that_takes_long_to_compile_is_never_compiled_here(
     That holds when a task is read at its attempt and when its answer is judged.
     """
     monkeypatch.setattr(
-        "schemas.task.validator.jsonschema_rs.validator_for",
+        "schemas.task.answer_schema.validator.jsonschema_rs.validator_for",
         failing(AssertionError("compiled here")),
     )
     executor = Broken(TimeoutError())

@@ -16,7 +16,7 @@ from agent.handlers.other_route import OtherRoute
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from agent.ports import Call, CallFailed, Reply
 from schemas.settings.config import TypeConfig
-from schemas.task.codec import has_json
+from schemas.task.result.codec import has_json
 from tests.support.handlers import (
     FakeLLM,
     HandlersHarness,

@@ -8,7 +8,7 @@ import pytest
 from agent.handlers import DocumentError
 from agent.handlers.request import chat_body, request_id
 from schemas.settings.config import Structured
-from schemas.task.line import parse
+from schemas.task.line.parsing import parse
 from tests.support.handlers import OPENAI, TASK, handlers_harness
 
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}

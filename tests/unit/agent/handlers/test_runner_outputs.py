@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from agent.outcome import Dead, Failure, Outcome, Spent, Succeeded
-from schemas.task.codec import COMPLETION, JSON_COMPLETION
+from schemas.task.result.codec import COMPLETION, JSON_COMPLETION
 from tests.support.handlers import TASK, completion, handlers_harness
 
 BATCH, OWN = "s3://batch/", "s3://own/"

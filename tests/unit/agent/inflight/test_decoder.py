@@ -8,7 +8,7 @@ from agent.inflight.delivery import Delivery
 from agent.ports import Record, RejectedRecord
 from agent.routes import RouteNames
 from schemas.settings.config import Config
-from schemas.task.envelope import Publication, encode
+from schemas.task.record.envelope import Publication, encode
 from tests.support.routes import ROUTE
 from tests.support.slots import PARTITION
 

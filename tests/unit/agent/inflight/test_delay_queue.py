@@ -4,7 +4,7 @@ from agent.inflight.delay_queue import MAX_S, MIN_HEAP, DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.lease import OWNER_BITS
 from agent.ports import Partition, Row
-from schemas.task.envelope import Publication
+from schemas.task.record.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 A, B = 7, 8

@@ -4,7 +4,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.lease import Lease
 from agent.outcome import Spent
 from agent.ports import Claimable, Partition
-from schemas.task.envelope import Publication
+from schemas.task.record.envelope import Publication
 from tests.support.slots import claimed
 
 PUBLICATION = Publication("ledger", "g", "b", 7, 2)

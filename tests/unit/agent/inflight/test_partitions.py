@@ -6,7 +6,7 @@ from agent.inflight.delivery import Delivery
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.ports import Partition
-from schemas.task.envelope import Publication
+from schemas.task.record.envelope import Publication
 
 TOPIC = "group.tasks"
 LIMITS = InFlightLimits(span=100, resume_span=90)

@@ -3,8 +3,8 @@
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.ready_queue import ReadyQueue
 from agent.ports import Partition
-from schemas.task.envelope import Publication
-from schemas.task.lanes import Lane
+from schemas.task.record.envelope import Publication
+from schemas.task.record.lanes import Lane
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 

@@ -8,7 +8,7 @@ from agent.inflight.table import InFlightTable
 from agent.lease import OWNER_BITS
 from agent.outcome import COMPLETION, Spent, Succeeded
 from agent.ports import Partition, Row
-from schemas.task.envelope import Publication
+from schemas.task.record.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 LIMITS = InFlightLimits()

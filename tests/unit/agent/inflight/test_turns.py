@@ -8,8 +8,8 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.ready_queue import ReadyQueue
 from agent.inflight.turns import FIRST_TASKS, FIRST_TURNS, MIN_WEIGHT, LaneTurns, TenantTurns
 from agent.ports import Partition
-from schemas.task.envelope import Publication
-from schemas.task.lanes import TURNS, Lane
+from schemas.task.record.envelope import Publication
+from schemas.task.record.lanes import TURNS, Lane
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 

@@ -12,7 +12,7 @@ from agent.intake.acceptance import Intake
 from agent.ports import Assigned, Partition, Record, Recreated, Revoked, SourceFailed
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
-from schemas.task.envelope import MAX_TASK_BYTES
+from schemas.task.record.envelope import MAX_TASK_BYTES
 
 INBOX = Partition("group.inbox", "id", 0, 1)
 LIMITS = InFlightLimits()

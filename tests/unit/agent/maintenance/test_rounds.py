@@ -13,7 +13,7 @@ from agent.maintenance import rounds
 from agent.maintenance.duty import DutyRound
 from schemas.errors import DeniedError
 from schemas.settings.config import Config
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 
 
 class Rested(Exception):  # noqa: N818 - not an error: the round is over

@@ -8,7 +8,7 @@ from agent.lease import Lease
 from agent.reporting.health import BLOCKED_S, Health
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.metrics import AgentMetrics
-from schemas.task.agent_report import AgentReport, BlockReport
+from schemas.agent_report import AgentReport, BlockReport
 from tests.support.clock import HandClock
 
 

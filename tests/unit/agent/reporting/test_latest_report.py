@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from agent.reporting.latest_report import LatestReport
-from schemas.task.agent_report import AgentReport, BlockReport, from_json
+from schemas.agent_report import AgentReport, BlockReport, from_json
 from tests.support.clock import HandClock
 
 

@@ -18,10 +18,10 @@ from agent.reporting.views import CHECK_EVERY_S, LINE_S
 from producer.ledger.dead_letters import error_groups
 from producer.ledger.status import progress
 from producer.ledger.status.progress import Totals, Waiting
+from schemas.agent_report import AgentReport, Reason
 from schemas.codes import Code
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.transactions import Transactions
-from schemas.task.agent_report import AgentReport, Reason
 from schemas.task.failures import ErrorClass
 
 HOUR_S = 3600

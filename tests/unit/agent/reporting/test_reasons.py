@@ -6,8 +6,8 @@ import pytest
 
 from agent.reporting.reasons import why_still
 from producer.ledger.status.progress import Waiting
+from schemas.agent_report import AgentReport, CallReport, Reason
 from schemas.codes import Code
-from schemas.task.agent_report import AgentReport, CallReport, Reason
 from schemas.task.guard import Guard, GuardCause
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

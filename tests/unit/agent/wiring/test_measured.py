@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Reply, RouteClient, Row
 from agent.reporting.metrics import AgentMetrics
 from agent.wiring.measured import SAMPLE_S, MeasuredLedger, measured_clients
-from schemas.task.envelope import Publication
+from schemas.task.record.envelope import Publication
 from tests.support.clock import HandClock
 
 ROW = Row(1, 1, 0, 0, 0, 0, 5, 0, -40.0, False, "document", b"k", "batch")  # noqa: FBT003

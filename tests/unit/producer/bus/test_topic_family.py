@@ -20,7 +20,7 @@ from schemas.ledger.tables import ledger
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 
 TOPICS = Topics("group", ("30s",))
 

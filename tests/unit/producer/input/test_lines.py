@@ -12,7 +12,7 @@ import pytest
 from producer.input.lines import InvalidLine, ValidLine, batch_name, clashing, read_line, read_lines
 from producer.input.rejects import Rejects
 from schemas.errors import ConfigError
-from schemas.task.envelope import MAX_TASK_BYTES
+from schemas.task.record.envelope import MAX_TASK_BYTES
 
 
 def task(key: str = "a") -> bytes:

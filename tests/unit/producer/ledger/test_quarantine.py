@@ -7,7 +7,7 @@ import pytest
 
 from producer.ledger.quarantine import KEPT_HEADER_BYTES, headers_blob
 from schemas.task.batch_name import is_batch_name
-from schemas.task.envelope import RawHeaders
+from schemas.task.record.envelope import RawHeaders
 
 
 @pytest.mark.parametrize("value_bytes", [0, 1, 100, KEPT_HEADER_BYTES])

@@ -28,7 +28,7 @@ from producer.replay import from_topic, records
 from schemas.errors import UnsafeStateError
 from schemas.ledger.database import Database
 from schemas.settings.sources import ledger_url, load_config
-from schemas.task.rejected_record import RejectedRecord
+from schemas.task.record.rejected_record import RejectedRecord
 
 LINE = b'{"id":"2024.txt","prompt":"Sum up."}\n'
 

@@ -4,8 +4,8 @@ import pytest
 
 from producer.ledger.new_tasks import NewTask
 from producer.loading import foreign_records
-from schemas.task.envelope import RawHeaders
-from schemas.task.line import LineError
+from schemas.task.line.parsing import LineError
+from schemas.task.record.envelope import RawHeaders
 
 LINE = b'{"id":"a","prompt":"p"}'
 

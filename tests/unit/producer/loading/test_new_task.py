@@ -8,8 +8,8 @@ import pytest
 from producer.ledger.batch_options import TaskDefaults
 from producer.loading.new_task import new_task
 from schemas.settings.config import Config, TypeConfig
-from schemas.task.lanes import Lane
-from schemas.task.line import parse
+from schemas.task.line.parsing import parse
+from schemas.task.record.lanes import Lane
 
 CONFIG = Config(
     max_attempts=5, types={"invoice": TypeConfig(max_attempts=2), "letter": TypeConfig(delay_s=60)}

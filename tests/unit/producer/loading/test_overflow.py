@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from producer.ledger.new_tasks import NewTask
 from producer.loading.overflow import FRESH_S, Overflow
-from schemas.task.lanes import Lane
+from schemas.task.record.lanes import Lane
 from tests.support.clock import HandClock
 
 

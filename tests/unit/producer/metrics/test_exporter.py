@@ -16,7 +16,7 @@ from schemas.codes import Code
 from schemas.errors import UnreachableError
 from schemas.runtime.address import Address
 from schemas.settings.config import Config
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 from tests.support.clock import HandClock
 from tests.unit.producer.metrics.test_families import NOTHING
 

@@ -21,8 +21,8 @@ from producer.metrics.scale import Scale, ScaleBound
 from producer.ports import Backlog
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
+from schemas.agent_report import AgentReport, RouteFacts
 from schemas.ledger.tables import metadata
-from schemas.task.agent_report import AgentReport, RouteFacts
 from schemas.task.failures import UNTRIED, Disposition, ErrorClass
 from schemas.task.states import Status
 

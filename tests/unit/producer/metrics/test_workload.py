@@ -15,9 +15,9 @@ from producer.metrics.workload import ProviderAccounts, is_closed, learned_calls
 from producer.ports import Backlog
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
+from schemas.agent_report import AgentReport, CallReport, RouteFacts
 from schemas.settings.config import Config, LLMConfig, RouteConfig
 from schemas.settings.quota import QuotaLimits
-from schemas.task.agent_report import AgentReport, CallReport, RouteFacts
 
 CONFIG = Config(
     llm=LLMConfig(base_url="http://a/v1", model="m", limits=QuotaLimits(rpm=60)),

@@ -16,7 +16,7 @@ from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
 from producer.screen.group_status import status_text
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
-from schemas.task.agent_report import AgentReport, CallReport
+from schemas.agent_report import AgentReport, CallReport
 
 STATES = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from producer.text.agent_report import blocked, foreign_notice, joined, sentences
+from schemas.agent_report import AgentReport, BlockReport, Reason, SuspectReport
 from schemas.codes import Code
-from schemas.task.agent_report import AgentReport, BlockReport, Reason, SuspectReport
 
 
 def said(*reasons: Reason) -> list[str]:

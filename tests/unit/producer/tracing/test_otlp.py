@@ -11,7 +11,7 @@ from producer.tracing import otlp
 from producer.tracing.otlp import OtlpSpans
 from producer.tracing.spans import Span, SpanKind
 from schemas.settings.config import OtelConfig, Secret
-from schemas.task.trace import SpanId
+from schemas.task.record.trace import SpanId
 from tests.servers.collector import Collector, collecting
 
 TRACE = b"t" * 16

@@ -8,8 +8,8 @@ import pytest
 from producer.ports import Refusal
 from producer.tracing.publications import Headers, PublicationTraces, TracedPublisher
 from producer.tracing.spans import Span, inert
-from schemas.task.envelope import Outgoing, Publication, decode, encode
-from schemas.task.trace import SpanId, attempt_span, trace_of
+from schemas.task.record.envelope import Outgoing, Publication, decode, encode
+from schemas.task.record.trace import SpanId, attempt_span, trace_of
 from tests.support.clock import HandClock
 from tests.support.spans import KeptSpans
 

@@ -20,8 +20,8 @@ from schemas.clients.kafka import (
 from schemas.errors import ConfigError, UnreachableError
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import KafkaConfig
-from schemas.task.envelope import UNREADABLE, NotOursError, decode
-from schemas.task.line import LineError
+from schemas.task.line.parsing import LineError
+from schemas.task.record.envelope import UNREADABLE, NotOursError, decode
 
 PASSWORD = "hunter2"  # noqa: S105 - not a real one
 

@@ -9,7 +9,7 @@ from producer.ledger import quarantine
 from schemas.ledger import tables
 from schemas.ledger.bulk import STATEMENT_BYTES, insert_rows
 from schemas.ledger.database import MIN_PACKET_BYTES
-from schemas.task.envelope import MAX_TASK_BYTES
+from schemas.task.record.envelope import MAX_TASK_BYTES
 
 
 def test_the_least_packet_holds_the_largest_statement() -> None:

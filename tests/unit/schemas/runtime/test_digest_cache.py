@@ -3,8 +3,8 @@
 import pytest
 
 from schemas.runtime.digest_cache import DigestCache
-from schemas.task import validator
-from schemas.task.validator import validator_of
+from schemas.task.answer_schema.bounds import validator
+from schemas.task.answer_schema.validator import validator_of
 
 
 def test_cached_objects_are_not_made_again() -> None:

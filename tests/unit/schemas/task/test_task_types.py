@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.task.line import parse
+from schemas.task.line.parsing import parse
 from schemas.task.task_types import BUILT_IN, MAP_REDUCE, is_name
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from agent.lease import OWNER_BITS
-from schemas.task.trace import SpanId, attempt_span, trace_of
+from schemas.task.record.trace import SpanId, attempt_span, trace_of
 from tests.faults.lives import Life
 from tests.faults.traced import FailedAttempt, Traced, checked, failed, violations
 

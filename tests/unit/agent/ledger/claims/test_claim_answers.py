@@ -6,7 +6,7 @@ import pytest
 
 from agent.ledger.claims.claim_answers import FENCE_LEAP, answer
 from agent.ports import Claimable, ClaimAnswer, Row
-from schemas.task.envelope import Publication
+from schemas.task.record.envelope import Publication
 from schemas.task.states import FINAL, WAITING, Status
 
 MINE, OTHER = 77, 88

@@ -10,7 +10,7 @@ from agent.maintenance.duty import Duty
 from producer.ports import Backlog
 from schemas.errors import UnreachableError
 from schemas.runtime.clock import SystemClock
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 
 
 class Admin:

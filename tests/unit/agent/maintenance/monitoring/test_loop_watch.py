@@ -15,7 +15,7 @@ from agent.maintenance.monitoring.loop_watch import (
     held_s,
 )
 from agent.process.thread_use import ThreadUse
-from schemas.task.agent_report import BlockReport
+from schemas.agent_report import BlockReport
 from tests.support.clock import HandClock
 
 WORK = BlockReport(7, "night", "k7", "invoice")

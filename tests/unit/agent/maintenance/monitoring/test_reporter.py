@@ -13,10 +13,10 @@ from agent.ports import Source
 from agent.ports.lock_table import LockTable
 from agent.reporting.latest_report import LatestReport
 from agent.routes import Router
+from schemas.agent_report import AgentReport, Reason, SuspectReport
 from schemas.codes import Code
 from schemas.runtime.clock import Clock
-from schemas.task.agent_report import AgentReport, Reason, SuspectReport
-from schemas.task.topics import Topics
+from schemas.task.record.topics import Topics
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, call, paused, routes, snoozed, stopped
 from tests.support.slots import SlotsHarness, claimed, ending

@@ -17,9 +17,9 @@ from agent.maintenance.repair.sweeper import (
     Sweeper,
 )
 from producer.ports import Backlog
-from schemas.task.lanes import DESTINATIONS
+from schemas.task.record.lanes import DESTINATIONS
+from schemas.task.record.topics import Topics
 from schemas.task.states import Status
-from schemas.task.topics import Topics
 
 
 def sweeper(

@@ -10,7 +10,7 @@ from producer.bus.embedded import log, topics
 from producer.bus.embedded.file import BusFile
 from producer.bus.embedded.group import BEAT_EVERY_S, SESSION_S, Member
 from producer.bus.topic_family import TOPIC_SETTINGS
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.support.clock import HandClock
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random

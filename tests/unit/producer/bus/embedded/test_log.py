@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from producer.bus.embedded import log, topics
 from producer.bus.embedded.file import BusFile
 from producer.bus.topic_family import TOPIC_SETTINGS
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
 

@@ -10,7 +10,7 @@ from producer.bus.kafka.publisher import KafkaPublisher
 from producer.ports import Refusal
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import KafkaConfig
-from schemas.task.envelope import Outgoing
+from schemas.task.record.envelope import Outgoing
 from tests.contract.kafka_parts import wear_out
 
 RECORD = Outgoing("topic", b"k", b"v", [])

@@ -20,7 +20,8 @@ from producer.ledger.results.result_lines import docllm_line, openai_line
 from producer.ledger.store import Origin
 from schemas.ledger.database import Database
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
-from schemas.task.codec import (
+from schemas.task.provider_error import ProviderError
+from schemas.task.result.codec import (
     COMPLETION,
     COMPLETION_ZLIB,
     JSON_COMPLETION,
@@ -28,7 +29,6 @@ from schemas.task.codec import (
     VALUE,
     VALUE_ZLIB,
 )
-from schemas.task.provider_error import ProviderError
 from schemas.task.states import Status
 
 # The database's times are UTC without a zone.

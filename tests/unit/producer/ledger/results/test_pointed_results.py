@@ -10,8 +10,8 @@ import pytest
 from producer.ledger.results import pointed_results
 from producer.ledger.results.pointed_results import follow, no_outputs
 from producer.ledger.results.result_lines import ExportedTask, Result, docllm_line, openai_line
-from schemas.task.codec import COMPLETION, POINTER, VALUE
-from schemas.task.output_pointer import OutputPointer, output_of
+from schemas.task.result.codec import COMPLETION, POINTER, VALUE
+from schemas.task.result.output_pointer import OutputPointer, output_of
 from schemas.task.states import Status
 
 LINE = b'{"id": "a", "prompt": "p"}'

@@ -13,7 +13,7 @@ from producer.ledger.results.result_lines import (
     docllm_line,
     openai_line,
 )
-from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+from schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.task.states import Status
 
 # The database's times are UTC without a zone.

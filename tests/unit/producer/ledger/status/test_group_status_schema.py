@@ -15,8 +15,8 @@ from producer.ledger.status.batch_status import BatchStatus, _failures
 from producer.ledger.status.group_status import GroupStatus
 from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
+from schemas.agent_report import AgentReport, CallReport, Reason, RouteFacts, SuspectReport
 from schemas.codes import Code
-from schemas.task.agent_report import AgentReport, CallReport, Reason, RouteFacts, SuspectReport
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import Guard
 from schemas.task.states import Status

@@ -11,11 +11,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from schemas.task import line_fields
-from schemas.task.envelope import MAX_TASK_BYTES
-from schemas.task.lanes import DEFAULT_PRIORITY
-from schemas.task.line_fields import CheckField
-from schemas.task.line_json import LineError, read_object, reading, refuse_many, refuse_rounded
+from schemas.task.line import field_checks
+from schemas.task.line.field_checks import CheckField
+from schemas.task.line.strict_json import (
+    LineError,
+    read_object,
+    reading,
+    refuse_many,
+    refuse_rounded,
+)
+from schemas.task.record.envelope import MAX_TASK_BYTES
+from schemas.task.record.lanes import DEFAULT_PRIORITY
 from schemas.task.task_types import DOCUMENT, OPENAI
 
 __all__ = [
@@ -224,9 +230,9 @@ def _url(name: str, value: Any) -> None:
 
 
 def _body(name: str, value: Any) -> dict[str, Any]:
-    body = line_fields.json_object(name, value)
+    body = field_checks.json_object(name, value)
     if "model" in body:
-        line_fields.model(f"{name}.model", body["model"])
+        field_checks.model(f"{name}.model", body["model"])
     if body.get("stream", False) is not False:
         raise LineError(
             f"{name}.stream", "asks for a stream", "leave it out: docllm reads whole answers"
@@ -242,28 +248,28 @@ def _body(name: str, value: Any) -> dict[str, Any]:
 
 
 _DOCLLM: dict[str, CheckField] = {
-    "id": line_fields.key,
-    "type": line_fields.name,
-    "prompt": line_fields.text,
-    "input": line_fields.source,
-    "model": line_fields.model,
-    "route": line_fields.route,
-    "routes_allowed": line_fields.routes,
-    "output_uri": line_fields.output_uri,
-    "params": line_fields.params,
-    "schema": line_fields.answer_schema,
-    "tenant": line_fields.name,
-    "priority": line_fields.whole(0, 9),
-    "deadline": line_fields.deadline,
-    "max_attempts": line_fields.whole(1, 100),
-    "metadata": line_fields.json_object,
+    "id": field_checks.key,
+    "type": field_checks.name,
+    "prompt": field_checks.text,
+    "input": field_checks.source,
+    "model": field_checks.model,
+    "route": field_checks.route,
+    "routes_allowed": field_checks.routes,
+    "output_uri": field_checks.output_uri,
+    "params": field_checks.params,
+    "schema": field_checks.answer_schema,
+    "tenant": field_checks.name,
+    "priority": field_checks.whole(0, 9),
+    "deadline": field_checks.deadline,
+    "max_attempts": field_checks.whole(1, 100),
+    "metadata": field_checks.json_object,
 }
 _ACCEPTED = _DOCLLM | {
-    "schema": line_fields.json_object,
-    "input": line_fields.accepted_source,
+    "schema": field_checks.json_object,
+    "input": field_checks.accepted_source,
 }
 _OPENAI: dict[str, CheckField] = {
-    "custom_id": line_fields.key,
+    "custom_id": field_checks.key,
     "method": _method,
     "url": _url,
     "body": _body,

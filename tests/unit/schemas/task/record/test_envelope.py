@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.task.envelope import NotOursError, Publication, decode, digest, encode, text
+from schemas.task.record.envelope import NotOursError, Publication, decode, digest, encode, text
 
 OURS = Publication(
     "ab" * 16,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.task import answer_schema
-from schemas.task.line import LineError, parse
-from schemas.task.schema_cost import LIGHT_VALUES, is_heavy, is_heavy_for, is_heavy_line
-from schemas.task.validator import validator_of
+from schemas.task.answer_schema import bounds
+from schemas.task.answer_schema.validator import validator_of
+from schemas.task.line.parsing import LineError, parse
+from schemas.task.line.schema_cost import LIGHT_VALUES, is_heavy, is_heavy_for, is_heavy_line
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 INVOICE: dict[str, Any] = {
@@ -169,7 +169,7 @@ def test_enums_of_lists_are_limited() -> None:
 
     Texts and numbers are looked up, and may be many.
     """
-    most = answer_schema.MAX_COMPOSITE_CHOICES
+    most = bounds.MAX_COMPOSITE_CHOICES
     parse(with_schema({"enum": [[number] for number in range(most)]}))
     parse(with_schema({"enum": [str(number) for number in range(5 * most)]}))
 

@@ -6,7 +6,7 @@ import jsonschema_rs
 import orjson
 
 from schemas.runtime.digest_cache import DigestCache
-from schemas.task.patterns import compiled_kb, excess_of_patterns, patterns_in, pieces
+from schemas.task.answer_schema.patterns import compiled_kb, excess_of_patterns, patterns_in, pieces
 from schemas.text.untrusted import contained, describe_error
 
 # The limit for all patterns of a schema together. If a pattern has look-arounds or backreferences,

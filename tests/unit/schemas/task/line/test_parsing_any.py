@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.task.line import LineError, parse
-from tests.unit.schemas.task.test_line import OURS, ours, taken, validator
+from schemas.task.line.parsing import LineError, parse
+from tests.unit.schemas.task.line.test_parsing import OURS, ours, taken, validator
 
 OUR_SCHEMA = validator("task_line.json")
 JSON = st.recursive(

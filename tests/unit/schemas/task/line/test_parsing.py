@@ -12,9 +12,9 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from schemas.task.line import LineError, TaskLine, parse, parse_again
+from schemas.task.line.parsing import LineError, TaskLine, parse, parse_again
 
-SCHEMAS = Path(__file__).parents[4] / "schemas" / "json"
+SCHEMAS = Path(__file__).parents[5] / "schemas" / "json"
 OURS = {"id": "a", "prompt": "Summarize: {document}", "input": {"text": "Sales rose."}}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 OPENAI = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}

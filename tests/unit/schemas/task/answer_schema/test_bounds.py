@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from schemas.task.answer_schema import MAX_TRIALS, too_much
+from schemas.task.answer_schema.bounds import MAX_TRIALS, too_much
 
 LEVELS = 30
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.codes import Code
-from schemas.task.agent_report import (
+from schemas.agent_report import (
     MAX_BYTES,
     MAX_ROUTES,
     MAX_TYPES,
@@ -22,6 +21,7 @@ from schemas.task.agent_report import (
     from_json,
     to_json,
 )
+from schemas.codes import Code
 
 FULL = AgentReport(
     slots=64,

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 
 import orjson
 
-from schemas.task.answer import answer_of, stored_json
-from schemas.task.codec import is_value, plain
+from schemas.task.result.answer import answer_of, stored_json
+from schemas.task.result.codec import is_value, plain
 
 _END = b"}\n"
 

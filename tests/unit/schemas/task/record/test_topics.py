@@ -3,7 +3,7 @@
 import pytest
 
 from schemas.errors import ConfigError
-from schemas.task.topics import Topics, duration_s
+from schemas.task.record.topics import Topics, duration_s
 
 
 def test_a_group_has_its_family() -> None:

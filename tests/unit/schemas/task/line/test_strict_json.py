@@ -3,9 +3,9 @@
 import orjson
 import pytest
 
-from schemas.task.line import LineError, parse
-from schemas.task.line_json import MAX_VALUES
-from tests.unit.schemas.task.test_line import OPENAI
+from schemas.task.line.parsing import LineError, parse
+from schemas.task.line.strict_json import MAX_VALUES
+from tests.unit.schemas.task.line.test_parsing import OPENAI
 
 # Not JSON, or JSON that two readers could read in different ways.
 BROKEN = [

@@ -4,7 +4,7 @@ Each check takes a parsed value and returns what the task stores, or raises Line
 Schemas in `schemas/json/` state the same rules for other languages; a test compares the two over
 one corpus.
 
-Tested by tests/unit/schemas/task/test_line.py.
+Tested by tests/unit/schemas/task/line/test_parsing.py.
 """
 
 import re
@@ -13,18 +13,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from schemas.task.allowed_uris import require_prefix
-from schemas.task.answer_schema import (
+from schemas.task.answer_schema.bounds import (
     MAX_COMPOSITE_CHOICES,
     MAX_TRIALS,
     composite_choices,
     repeated_id,
     too_much,
 )
-from schemas.task.envelope import MAX_KEY_BYTES
-from schemas.task.line_json import LineError
-from schemas.task.patterns import excess_of_patterns
+from schemas.task.answer_schema.patterns import excess_of_patterns
+from schemas.task.answer_schema.validator import validator_of
+from schemas.task.line.strict_json import LineError
+from schemas.task.record.envelope import MAX_KEY_BYTES
 from schemas.task.task_types import is_name
-from schemas.task.validator import validator_of
 from schemas.text.document_text import blank_problem
 
 MAX_MODEL_CHARS = 191

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 
 from schemas.runtime.digest_cache import DigestCache
-from schemas.task.answer_schema import trials
-from schemas.task.line_json import values_in
-from schemas.task.patterns import backtracks, compiled_kb, patterns_in
+from schemas.task.answer_schema.bounds import trials
+from schemas.task.answer_schema.patterns import backtracks, compiled_kb, patterns_in
+from schemas.task.line.strict_json import values_in
 
 LIGHT_US = 25_000
 LIGHT_VALUES = 5_000

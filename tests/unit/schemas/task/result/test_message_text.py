@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.task.message_text import text_of
+from schemas.task.result.message_text import text_of
 
 TEXT = {"type": "text", "text": "Fine."}
 

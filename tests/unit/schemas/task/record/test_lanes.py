@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.task.lanes import (
+from schemas.task.record.lanes import (
     DEFAULT_PRIORITY,
     DESTINATIONS,
     TURNS,

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from schemas.task.codec import has_json, is_value, unpacked
-from schemas.task.message_text import text_of
+from schemas.task.result.codec import has_json, is_value, unpacked
+from schemas.task.result.message_text import text_of
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 

@@ -5,8 +5,8 @@ Tested by tests/contract/test_ledger_quarantine.py.
 
 from dataclasses import dataclass
 
-from schemas.task.envelope import RawHeaders
 from schemas.task.failures import Disposition
+from schemas.task.record.envelope import RawHeaders
 
 
 @dataclass(frozen=True, slots=True)

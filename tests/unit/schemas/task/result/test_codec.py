@@ -4,7 +4,14 @@ import zlib
 
 import pytest
 
-from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB, is_value, unpacked
+from schemas.task.result.codec import (
+    COMPLETION,
+    COMPLETION_ZLIB,
+    VALUE,
+    VALUE_ZLIB,
+    is_value,
+    unpacked,
+)
 
 BODY = b'{"answer": 42}'
 
