@@ -15,7 +15,7 @@ from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.hooks.runner import HookRunner
 from agent.intake.acceptance import Intake
-from agent.maintenance.duty import DutyRound
+from agent.maintenance.duty import DutyLoop
 from agent.maintenance.group_work import GroupWork
 from agent.ports import Clock, Source
 from agent.process.failures import Failures
@@ -79,7 +79,7 @@ class Agent:
         failures: Failures,
         hooks: HookRunner,
         group_work: GroupWork,
-        duties: Sequence[DutyRound],
+        duties: Sequence[DutyLoop],
         clock: Clock,
         counts: Counts,
         membership: Membership,
@@ -261,7 +261,7 @@ class Reaper:
     def __init__(
         self,
         *,
-        duties: Sequence[DutyRound],
+        duties: Sequence[DutyLoop],
         membership: Membership,
     ) -> None:
         self._duties = duties

@@ -25,9 +25,9 @@ from agent.consumer.known_topics import TopicIds
 from agent.handlers.child import ChildExecutor
 from agent.inflight.limits import InFlightLimits
 from agent.ledger import queries
-from agent.maintenance.duty import DutyRound
+from agent.maintenance.duty import DutyLoop
 from agent.maintenance.monitoring.loop_watch import LoopWatch
-from agent.maintenance.rounds import repair_rounds
+from agent.maintenance.rounds import repair_loops
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.reporting.health import Health
 from agent.reporting.latest_report import LatestReport
@@ -38,7 +38,7 @@ from agent.routes.sharing.sync import BoardSync
 from agent.wiring.agent import wired_agent
 from agent.wiring.chosen import Chosen, Instruments
 from agent.wiring.live_settings import Rereading
-from agent.wiring.retention import retention_rounds
+from agent.wiring.retention import retention_loops
 from producer.app import Parts, make_relay
 from producer.ledger.status.agent_status import REAPER
 from producer.metrics.http_server import HttpServer
@@ -159,7 +159,7 @@ def _metrics(parts: Parts, instruments: Instruments, heartbeat: Heartbeat) -> Ag
             (
                 "docllm_leases_lost",
                 "How often this agent lost its lease and continued under a new incarnation.",
-                lambda: heartbeat.losses,
+                lambda: heartbeat.leases_lost,
             ),
             (
                 "docllm_spans_dropped",
@@ -220,7 +220,7 @@ def _form(config: Config, *, rehearsal: bool) -> AgentReport:
     )
 
 
-def _duties(parts: Parts, opened: Opened, progress: Progress, ids: TopicIds) -> list[DutyRound]:
+def _duties(parts: Parts, opened: Opened, progress: Progress, ids: TopicIds) -> list[DutyLoop]:
     """Return the duties that only a real agent has, besides those that `wiring` gives it."""
     duties = [ids.run, progress.run, data_folder(parts).run]
     if opened.board is not None:
@@ -231,7 +231,7 @@ def _duties(parts: Parts, opened: Opened, progress: Progress, ids: TopicIds) -> 
             jitter=random.random,
         )
         duties.append(sharing.run)
-    return [*duties, *retention_rounds(parts, opened.retaining)]
+    return [*duties, *retention_loops(parts, opened.retaining)]
 
 
 def _rehearsed(config: Config) -> Config:
@@ -254,7 +254,7 @@ async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)
     relay, retaining = make_relay(parts), ThreadExecutor("retention")
-    repairing = repair_rounds(
+    repairing = repair_loops(
         parts,
         relay=relay,
         applier=make_applier(parts, relay=relay, apart=child, failed=lambda _error: None),
@@ -271,7 +271,7 @@ async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
         yield Reaper(
             duties=(
                 *repairing,
-                *retention_rounds(parts, retaining),
+                *retention_loops(parts, retaining),
                 ids.run,
                 data_folder(parts).run,
             ),

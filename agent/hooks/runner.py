@@ -48,8 +48,8 @@ log = logging.getLogger(__name__)
 class HookRunner:
     """Runs the hooks of the types that this agent's settings name.
 
-    `route_of` returns the route of a task's line, and `permits_of` the permits of its calls there,
-    for a line, a route and a tenant. `outputs` has results outside the ledger. `limit_s` is the
+    `route_of` returns the route of a task's line, and `permits_of` the permits of its calls
+    there, for a line, a route and a run. `outputs` has results outside the ledger. `limit_s` is the
     time of one hook.
     """
 
@@ -117,7 +117,7 @@ class HookRunner:
         """Run hooks until cancelled; do nothing if the settings name no hooks."""
         while True:
             for duty in self._duties:
-                await duty.attempt()
+                await duty.try_once()
             await self._pause()
 
     async def _pause(self) -> None:
@@ -134,24 +134,24 @@ class HookRunner:
         if self._hooks.kinds - self._stored_kinds:
             await self.store_kinds()
         lease, room = self._leases.current, self._most - len(self._running)
-        may_take = not self._closed and self._hooks.kinds and lease.may_claim(self._clock.now_s())
-        if not may_take or self._suspect or room <= 0:
+        may_lease = not self._closed and self._hooks.kinds and lease.may_claim(self._clock.now_s())
+        if not may_lease or self._suspect or room <= 0:
             self._start_suspect()
             return
-        ids = await self._transactions.read(hook_runs.due, self._group, self._hooks.kinds, room)
+        ids = await self._transactions.read(hook_runs.due_ids, self._group, self._hooks.kinds, room)
         if not ids:
             return
         until_s = self._clock.now_s() + self._limit_s
         # Twice the limit, because a hook that runs alone may first wait for the others.
-        taken = await self._transactions.write(
-            hook_runs.take, ids[:room], lease.agent_id, 2 * self._limit_s + LEASE_MARGIN_S
+        leased = await self._transactions.write(
+            hook_runs.lease_due, ids[:room], lease.agent_id, 2 * self._limit_s + LEASE_MARGIN_S
         )
         crash.reach("hook.leased")
-        self._start_all(lease, taken, until_s)
+        self._start_all(lease, leased, until_s)
 
-    def _start_all(self, lease: Lease, taken: Sequence[HookRun], until_s: float) -> None:
+    def _start_all(self, lease: Lease, leased: Sequence[HookRun], until_s: float) -> None:
         """Start hooks; a hook over which agents were lost waits until no other hook runs."""
-        for run in taken:
+        for run in leased:
             if self._closed or (run.losses >= SUSPECT_LOSSES and self._suspect):
                 self._end(lease, HookEnd(run, HookFate.RELEASED, delay_s=RELEASE_S))
             elif run.losses >= SUSPECT_LOSSES:
@@ -277,7 +277,7 @@ class HookRunner:
         """Let the hooks of agents that are gone run again."""
         if not self._hooks.kinds:
             return
-        if freed := await self._transactions.write(hook_runs.free, self._group):
+        if freed := await self._transactions.write(hook_runs.end_lost_leases, self._group):
             log.warning("%s of agents that are gone can run again", counted(freed, "hook"))
 
     async def store_kinds(self) -> None:
@@ -303,7 +303,7 @@ class HookRunner:
         ):
             return True
         soon = await self._transactions.read(
-            hook_runs.due, self._group, self._hooks.kinds, 1, RELEASE_S
+            hook_runs.due_ids, self._group, self._hooks.kinds, 1, RELEASE_S
         )
         return bool(soon)
 
@@ -334,7 +334,9 @@ class HookRunner:
             return False
         if self._running or self._ended or self._suspect:
             return True
-        return bool(await self._transactions.read(hook_runs.due, self._group, self._hooks.kinds, 1))
+        return bool(
+            await self._transactions.read(hook_runs.due_ids, self._group, self._hooks.kinds, 1)
+        )
 
 
 def _outcome(run: HookRun, hook_input: HookInput) -> HookOutcome:

@@ -109,7 +109,7 @@ class HookInput:
     pointer: OutputPointer | None = None
 
 
-def due(
+def due_ids(
     connection: Connection,
     group: str,
     kinds: Collection[HookKind],
@@ -139,7 +139,7 @@ def _oldest(group: str, kind: HookKind, most: int, ahead_s: float) -> Select[tup
     ).limit(most)  # fmt: skip
 
 
-def take(
+def lease_due(
     connection: Connection, ids: Sequence[int], agent_id: int, lease_s: float
 ) -> list[HookRun]:
     """Lease to one agent the hooks of `ids` that are still due; return them."""
@@ -151,12 +151,12 @@ def take(
         .with_for_update(skip_locked=True)
     )
     rows = connection.execute(query).all()
-    taken = [row.id for row in rows]
-    if not taken:
+    leased = [row.id for row in rows]
+    if not leased:
         return []
     connection.execute(
         update(hook)
-        .where(hook.c.id.in_(taken))
+        .where(hook.c.id.in_(leased))
         .values(state=int(HookState.RUNS), owner=agent_id, due_at=utc_after(lease_s))
     )
     return _runs(connection, rows)
@@ -200,6 +200,25 @@ def read_input(connection: Connection, run: HookRun) -> HookInput | None:
     return HookInput(value, None if row is None else answer_value(value, *row))
 
 
+_OF_HOOK = hook.c.id == bindparam("hook_id")
+_AFTER_WAIT = utc_after(bindparam("wait_s"))
+_END = {
+    HookFate.DONE: delete(hook).where(_OF_HOOK),
+    HookFate.RELEASED: update(hook)
+    .where(_OF_HOOK)
+    .values(state=int(HookState.WAITS), owner=0, due_at=_AFTER_WAIT),
+    HookFate.FAILED: update(hook)
+    .where(_OF_HOOK)
+    .values(
+        state=bindparam("next_state"),
+        owner=0,
+        due_at=_AFTER_WAIT,
+        tries=bindparam("next_tries"),
+        failure=bindparam("text"),
+    ),
+}
+
+
 def finish(connection: Connection, agent_id: int, ends: Sequence[HookEnd]) -> int:
     """Write how an agent's runs ended; return how many hooks were given up.
 
@@ -214,12 +233,9 @@ def finish(connection: Connection, agent_id: int, ends: Sequence[HookEnd]) -> in
     )
     own = set(connection.execute(query).scalars())
     accepted = [end for end in ends if end.run.id in own]
-    done = [end.run.id for end in accepted if end.fate is HookFate.DONE]
-    if done:
-        connection.execute(delete(hook).where(hook.c.id.in_(done)))
-    for end in accepted:
-        if end.fate is not HookFate.DONE:
-            connection.execute(update(hook).where(hook.c.id == end.run.id).values(_again(end)))
+    for fate, statement in _END.items():
+        if of_fate := [_values(end) for end in accepted if end.fate is fate]:
+            connection.execute(statement, of_fate)
     _book(connection, [end for end in accepted if end.spent.called])
     return sum(end.fate is HookFate.FAILED and gives_up(end.run) for end in accepted)
 
@@ -229,15 +245,19 @@ def gives_up(run: HookRun) -> bool:
     return run.tries + 1 >= MAX_TRIES
 
 
-def _again(end: HookEnd) -> dict[str, Any]:
+def _values(end: HookEnd) -> dict[str, Any]:
+    """Return the values of an end, for its fate's statement in `_END`."""
+    run, of_hook = end.run, {"hook_id": end.run.id}
+    if end.fate is HookFate.DONE:
+        return of_hook
     if end.fate is HookFate.RELEASED:
-        return {"state": int(HookState.WAITS), "owner": 0, "due_at": utc_after(end.delay_s)}
-    text = end.failure.encode("utf-8", "replace").decode()[:_TEXT_CHARS]
-    failed = {"owner": 0, "tries": end.run.tries + 1, "failure": text}
-    if gives_up(end.run):
-        return failed | {"state": int(HookState.GAVE_UP), "due_at": utc_now()}
-    wait_s = WAITS_S[end.run.tries]
-    return failed | {"state": int(HookState.WAITS), "due_at": utc_after(wait_s)}
+        return of_hook | {"wait_s": end.delay_s}
+    return of_hook | {
+        "next_state": int(HookState.GAVE_UP if gives_up(run) else HookState.WAITS),
+        "wait_s": 0.0 if gives_up(run) else WAITS_S[run.tries],
+        "next_tries": run.tries + 1,
+        "text": end.failure.encode("utf-8", "replace").decode()[:_TEXT_CHARS],
+    }
 
 
 def _book(connection: Connection, paid: Sequence[HookEnd]) -> None:
@@ -284,7 +304,7 @@ _GONE = exists().where(
     agent.c.id == hook.c.owner, or_(agent.c.lost_at.is_not(None), agent.c.stopped_at.is_not(None))
 )
 _RUNNING = hook.c.state == int(HookState.RUNS)
-_FREED = (
+_LOST_LEASES = (
     select(hook.c.id)
     .where(hook.c.group_name == bindparam("of_group"), _RUNNING)
     .where(or_(_GONE, hook.c.due_at < utc_now()))
@@ -292,21 +312,21 @@ _FREED = (
 )
 
 
-def free(connection: Connection, group: str) -> int:
+def end_lost_leases(connection: Connection, group: str) -> int:
     """End the leases whose agent is gone or whose time is over; return how many.
 
     The loss is counted: a hook over which MAX_LOSSES agents were lost is given up.
     """
-    ids = sorted(connection.execute(_FREED, {"of_group": group}).scalars())
+    ids = sorted(connection.execute(_LOST_LEASES, {"of_group": group}).scalars())
     if not ids:
         return 0
-    lost = hook.c.losses + 1 >= MAX_LOSSES
+    gave_up = hook.c.losses + 1 >= MAX_LOSSES
     return connection.execute(
         update(hook)
         .where(hook.c.id.in_(ids), _RUNNING, or_(_GONE, hook.c.due_at < utc_now()))
         .ordered_values(
-            (hook.c.state, case((lost, int(HookState.GAVE_UP)), else_=int(HookState.WAITS))),
-            (hook.c.failure, case((lost, _LOST), else_=hook.c.failure)),
+            (hook.c.state, case((gave_up, int(HookState.GAVE_UP)), else_=int(HookState.WAITS))),
+            (hook.c.failure, case((gave_up, _LOST), else_=hook.c.failure)),
             (hook.c.losses, hook.c.losses + 1),
             (hook.c.owner, 0),
             (hook.c.due_at, utc_now()),

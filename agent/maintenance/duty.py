@@ -8,7 +8,7 @@ from schemas.ledger.database import DatabaseError
 from schemas.runtime.clock import Clock
 from schemas.runtime.outage import DUTY, Outage
 
-DutyRound = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
+DutyLoop = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
 
 
 class Duty:
@@ -34,11 +34,11 @@ class Duty:
         self._trouble = Outage(name=name, clock=clock, words=DUTY, patience_s=0)
         self._due_at_s = clock.now_s() + every_s
 
-    async def attempt(self, *args: object) -> None:
+    async def try_once(self, *args: object) -> None:
         """Do the work if it is due; log a failure, so that the next round tries again.
 
         Raises DeniedError, which ends the agent: the missing right would also be missing at the
-        next attempt.
+        next round.
         """
         now_s = self._clock.now_s()
         if now_s < self._due_at_s:
@@ -56,8 +56,8 @@ class Duty:
 
 
 async def repeat(duties: Sequence[Duty], pause: Callable[[], Awaitable[object]]) -> None:
-    """Attempt the duties in turn, then pause; repeat until cancelled."""
+    """Try the duties in turn, then pause; repeat until cancelled."""
     while True:
         for duty in duties:
-            await duty.attempt()
+            await duty.try_once()
         await pause()

@@ -13,7 +13,7 @@ from agent.ledger.leases import leases, resource_locks
 from agent.ledger.recovery import losses
 from agent.maintenance.cleanup.compactor import Compactor
 from agent.maintenance.cleanup.trimmer import Trimmer
-from agent.maintenance.duty import Duty, DutyRound, repeat
+from agent.maintenance.duty import Duty, DutyLoop, repeat
 from agent.maintenance.repair.canceller import Canceller
 from agent.maintenance.repair.lost_traces import LostTraces
 from agent.maintenance.repair.replayer import Replayer
@@ -35,7 +35,7 @@ DROP_S = 30.0
 LOST_S = 5.0
 
 
-def repair_rounds(
+def repair_loops(
     parts: Parts,
     *,
     relay: Relay,
@@ -46,8 +46,8 @@ def repair_rounds(
     ask_about_tasks_of: Callable[[frozenset[int]], None],
     ask_about_batches: Callable[[frozenset[str]], None],
     partitions: Sequence[Partitions],
-) -> Sequence[DutyRound]:
-    """Return the rounds of repairs.
+) -> Sequence[DutyLoop]:
+    """Return the loops that repeat the rounds of repairs.
 
     The duties of a round run one after another, so slow duties never run at the same time.
     `lost_records` is set when Kafka seems to have lost records: then the sweep runs soon.

@@ -59,8 +59,8 @@ class Heartbeat:
         self._report = report
         self._release = release
         self._leases: list[Lease] = []
-        # Leases that were declared lost or were late for too long; they are replaced.
-        self.losses = 0
+        # How many leases were declared lost, or were late for too long; each was replaced.
+        self.leases_lost = 0
         self._trouble = Outage(name="the heartbeat", clock=clock, words=DUTY)
         self._report_trouble = Outage(
             name="the report in the heartbeat", clock=clock, words=DUTY, patience_s=0
@@ -173,7 +173,7 @@ class Heartbeat:
 
     async def _replace(self) -> None:
         former = self.current
-        self.losses += 1
+        self.leases_lost += 1
         reason = "was declared lost" if former.is_lost else "was silent for too long"
         successor = await self.register()
         log.warning(

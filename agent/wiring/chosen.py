@@ -11,7 +11,7 @@ from agent.documents.conversion.by_content import TextMaker
 from agent.handlers.processes.pool import HandlerProcesses
 from agent.inflight.limits import InFlightLimits
 from agent.ledger.sql_ledger import Executors
-from agent.maintenance.duty import DutyRound
+from agent.maintenance.duty import DutyLoop
 from agent.maintenance.monitoring.loop_watch import LoopWatch
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
@@ -112,7 +112,7 @@ class Chosen:
     instruments: Instruments
     reply_limit_bytes: int
     jitter: Callable[[], float]
-    duties: Sequence[DutyRound]
+    duties: Sequence[DutyLoop]
     rereading: Rereading | None = None
 
     def knows_type(self, name: str) -> bool:

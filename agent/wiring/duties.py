@@ -11,9 +11,9 @@ from agent.execution.resource_locks import ResourceLocks
 from agent.hooks.runner import HookRunner
 from agent.inflight.partitions import Partitions
 from agent.intake.acceptance import Intake
-from agent.maintenance.duty import Duty, DutyRound, repeat
+from agent.maintenance.duty import Duty, DutyLoop, repeat
 from agent.maintenance.monitoring.reporter import Reporter
-from agent.maintenance.rounds import repair_rounds
+from agent.maintenance.rounds import repair_loops
 from agent.maintenance.routes.guard_keeper import GuardKeeper
 from agent.maintenance.routes.resume_listener import ResumeListener
 from agent.maintenance.routes.route_call_up import RouteCallUp
@@ -44,17 +44,17 @@ class Built:
     hook_runner: HookRunner
 
 
-def duties(chosen: Chosen, built: Built) -> Sequence[DutyRound]:
+def duties(chosen: Chosen, built: Built) -> Sequence[DutyLoop]:
     """Build the duties of an agent."""
     of_routes = _route_duties(chosen, built)
     reporter = _reporter(chosen, built)
     return (
         *_repairs(chosen, built),
         *chosen.duties,
-        *of_routes.rounds,
+        *of_routes.loops,
         built.common.memory.run,
-        _lock_round(built.gates.locks, built.common.clock),
-        *_hook_rounds(chosen, built.hook_runner),
+        _lock_loop(built.gates.locks, built.common.clock),
+        *_hook_loops(chosen, built.hook_runner),
         reporter.run,
         *_watches(chosen, built.executing),
         *_quotas(chosen, built),
@@ -62,9 +62,9 @@ def duties(chosen: Chosen, built: Built) -> Sequence[DutyRound]:
     )
 
 
-def _repairs(chosen: Chosen, built: Built) -> Sequence[DutyRound]:
+def _repairs(chosen: Chosen, built: Built) -> Sequence[DutyLoop]:
     common, claimer = built.common, built.dispatching.claimer
-    return repair_rounds(
+    return repair_loops(
         chosen.parts,
         relay=built.relay,
         applier=make_applier(
@@ -88,7 +88,7 @@ class _RouteDuties:
 
     keeper: GuardKeeper
     call_up: RouteCallUp
-    rounds: Sequence[DutyRound]
+    loops: Sequence[DutyLoop]
 
 
 def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
@@ -117,18 +117,18 @@ def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
         is_open=built.gates.types.is_open,
         publishing=built.common.publishing,
     )
-    rounds = (keeper.run, probe_sender.run, listener.run, call_up.run)
-    return _RouteDuties(keeper, call_up, rounds)
+    loops = (keeper.run, probe_sender.run, listener.run, call_up.run)
+    return _RouteDuties(keeper, call_up, loops)
 
 
-def _lock_round(locks: ResourceLocks, clock: Clock) -> DutyRound:
-    """Return the round of the locks; it waits by itself while there is nothing to do."""
+def _lock_loop(locks: ResourceLocks, clock: Clock) -> DutyLoop:
+    """Return the loop of the locks; it waits by itself while there is nothing to do."""
     duty = Duty(name="taking and giving back locks", work=locks.run_once, clock=clock)
     return partial(repeat, (duty,), partial(clock.sleep, 0.0))
 
 
-def _hook_rounds(chosen: Chosen, runner: HookRunner) -> Sequence[DutyRound]:
-    """Return the round that runs hooks; none if the settings have no hooks and cannot change."""
+def _hook_loops(chosen: Chosen, runner: HookRunner) -> Sequence[DutyLoop]:
+    """Return the loop that runs hooks; none if the settings have no hooks and cannot change."""
     return (runner.run,) if runner.kinds or chosen.rereading is not None else ()
 
 
@@ -147,12 +147,12 @@ def _reporter(chosen: Chosen, built: Built) -> Reporter:
     )
 
 
-def _watches(chosen: Chosen, executing: Execution) -> Sequence[DutyRound]:
+def _watches(chosen: Chosen, executing: Execution) -> Sequence[DutyLoop]:
     watch = chosen.instruments.watch
     return () if watch is None else (lambda: watch.run(executing.slots.work_of),)
 
 
-def _quotas(chosen: Chosen, built: Built) -> Sequence[DutyRound]:
+def _quotas(chosen: Chosen, built: Built) -> Sequence[DutyLoop]:
     return quota_duties(
         chosen.parts,
         gate=built.gates.quotas,
@@ -167,7 +167,7 @@ def _quotas(chosen: Chosen, built: Built) -> Sequence[DutyRound]:
 
 def _rereading(
     chosen: Chosen, built: Built, reporter: Reporter, of_routes: _RouteDuties
-) -> Sequence[DutyRound]:
+) -> Sequence[DutyLoop]:
     """Return the duties that read the settings again."""
     how, handling = chosen.rereading, built.handling
     if how is None:

@@ -12,7 +12,7 @@ from agent.handlers import Handler, Handlers, Tools
 from agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
 from agent.hooks.functions import Hook, Hooks
 from agent.intake.acceptance import Intake
-from agent.maintenance.duty import DutyRound
+from agent.maintenance.duty import DutyLoop
 from agent.maintenance.monitoring.reporter import Reporter
 from agent.maintenance.routes.guard_keeper import GuardKeeper
 from agent.maintenance.routes.route_call_up import RouteCallUp
@@ -127,7 +127,7 @@ class LiveSettings:
 
 def reread_duties(
     live: LiveSettings, how: Rereading, *, counts: Counts, executor: Executor
-) -> Sequence[DutyRound]:
+) -> Sequence[DutyLoop]:
     """Return the duties that read the settings again, and close clients that nobody uses then."""
     clock, route_clients = live.parts.clock, live.route_clients
     reader = SettingsReader(

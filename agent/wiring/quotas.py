@@ -10,7 +10,7 @@ from agent.dispatch.waiting_calls import WaitingCalls
 from agent.execution.admission import Admission
 from agent.execution.quota_gate import QuotaGate
 from agent.inflight.partition_share import PartitionShare
-from agent.maintenance.duty import DutyRound
+from agent.maintenance.duty import DutyLoop
 from agent.maintenance.routes.day_counter import DayCounter
 from agent.ports import Clock
 from agent.quota.configured import ConfiguredQuotas
@@ -41,7 +41,7 @@ def quota_duties(
     granted: Callable[[], None],
     jitter: Callable[[], float],
     is_live: bool,
-) -> Sequence[DutyRound]:
+) -> Sequence[DutyLoop]:
     """Return the duties that ask for grants; none where no limit is set, and none can follow.
 
     Limits may follow if the settings are read again (`is_live`).
@@ -77,7 +77,7 @@ def quota_duties(
     return [partial(_once_limited, gate, parts.clock, duty) for duty in duties]
 
 
-async def _once_limited(gate: QuotaGate, clock: Clock, duty: DutyRound) -> None:
+async def _once_limited(gate: QuotaGate, clock: Clock, duty: DutyLoop) -> None:
     """Run a duty from the time on when a limit is set."""
     while not gate.configured:
         await clock.sleep(CHECK_EVERY_S)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from agent.maintenance.cleanup.retainer import RENEW_S, Retainer
-from agent.maintenance.duty import Duty, DutyRound, repeat
+from agent.maintenance.duty import Duty, DutyLoop, repeat
 from producer.app import Parts
 from producer.retention.archiver import Archiver
 from schemas.objects.store import ObjectStores
@@ -17,8 +17,8 @@ from schemas.runtime.executors import Executor
 CHECK_EVERY_S = 60.0
 
 
-def retention_rounds(parts: Parts, executor: Executor) -> Sequence[DutyRound]:
-    """Return the rounds of the retention; none without the setting `retention.archive`.
+def retention_loops(parts: Parts, executor: Executor) -> Sequence[DutyLoop]:
+    """Return the loop of the retention; none without the setting `retention.archive`.
 
     `executor` is a thread of its own, since a file takes seconds to make.
     """

@@ -14,7 +14,7 @@ from producer.cli.selection_options import read_selection, record_number, severa
 from producer.ledger.dead_letters import history
 from producer.ledger.dead_letters.error_groups import ErrorGroup, listed
 from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.retention.put_away import put_away
+from producer.ledger.retention.put_away import archive_sentence
 from producer.screen import dead_letters
 from producer.screen.answer import fail
 from producer.screen.output import note, say, say_json, say_styled
@@ -36,7 +36,7 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
         examples = None if options.json else GROUPS_SHOWN
         groups = listed(connection, options.group, selection, examples)
         is_empty = not groups and selection.batch is not None
-        words = put_away(connection, str(selection.batch)) if is_empty else ""
+        words = archive_sentence(connection, str(selection.batch)) if is_empty else ""
         return selection, groups, words
 
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
@@ -61,7 +61,7 @@ async def show(config: Config, options: argparse.Namespace) -> int:
     """Show one task or record in any state; return 1 if the id is unknown or ambiguous."""
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         subject = await parts.transactions.read(_read_subject, options)
-        words = await parts.transactions.read(put_away, options.batch or "")
+        words = await parts.transactions.read(archive_sentence, options.batch or "")
     if isinstance(subject, list):
         return _complain_not_one(subject, options, words)
     if isinstance(subject, history.Story):

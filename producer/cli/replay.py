@@ -14,7 +14,7 @@ from producer.input.estimate import Estimate
 from producer.ledger.dead_letters import history, reopen, replay_runs
 from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.dead_letters.selection import RECORD
-from producer.ledger.retention.put_away import put_away
+from producer.ledger.retention.put_away import archive_sentence
 from producer.ledger.store import Batch
 from producer.limits import CAP
 from producer.replay import plan as replay_plan
@@ -177,22 +177,22 @@ async def _why_nothing(
     names = [] if selection.batch is None else [selection.batch]
     key = selection.key
     if key is None:
-        await _tell_put_away(parts, answer, names)
+        await _tell_of_archive(parts, answer, names)
         return 0
     states = await parts.transactions.read(history.states, group, key, selection.batch)
     answer.put(states=[{"batch": name, "state": status.name.lower()} for name, status in states])
     for batch_name, status in states:
         answer.say(f"task {key} of batch {batch_name} is {status.name.lower()}")
-    await _tell_put_away(parts, answer, names or [batch_name for batch_name, _ in states])
+    await _tell_of_archive(parts, answer, names or [batch_name for batch_name, _ in states])
     return 0 if states else _unknown(options, answer)
 
 
-async def _tell_put_away(
+async def _tell_of_archive(
     parts: LedgerParts | Parts, answer: CommandAnswer, names: list[str]
 ) -> None:
     """Say of each of these batches that is archived or purged, that it takes no replay."""
     for name in names:
-        if words := await parts.transactions.read(put_away, name):
+        if words := await parts.transactions.read(archive_sentence, name):
             answer.warn(f"{words}; to try its tasks again, load their lines under another name")
 
 

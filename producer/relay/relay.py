@@ -149,7 +149,7 @@ class Relay:
 
         A record that the topic refuses for good is replaced by a pointer record.
         """
-        refused = await self._attempt(records)
+        refused = await self._try_once(records)
         permanent = {item: refusal for item, refusal in refused.items() if refusal.permanent}
         if permanent:
             crash.reach("publish.refused")
@@ -164,7 +164,7 @@ class Relay:
                 for item in permanent
                 if records[item].value is not None
             }
-            refused_pointers = await self._attempt(pointers)
+            refused_pointers = await self._try_once(pointers)
             for item, refusal in permanent.items():
                 if item not in pointers or (
                     item in refused_pointers and refused_pointers[item].permanent
@@ -174,7 +174,7 @@ class Relay:
                     del refused[item]
         return refused
 
-    async def _attempt(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
+    async def _try_once(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
         answers = await self._publisher.publish(list(records.values())) if records else []
         return {
             item: answer

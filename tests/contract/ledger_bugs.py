@@ -88,7 +88,7 @@ def delete_before_report(patch: pytest.MonkeyPatch) -> None:
     async def deliver(
         relay: Relay, records: dict[outbox.Item, Outgoing]
     ) -> dict[outbox.Item, object]:
-        await relay._attempt(records)
+        await relay._try_once(records)
         return {}
 
     patch.setattr(Relay, "_deliver", deliver)

@@ -45,8 +45,8 @@ def end(ledger_db: LedgerDatabase, key: str, outcome: Outcome) -> tuple[int, Ver
 
 
 def take(ledger_db: LedgerDatabase, agent_id: int) -> list[HookRun]:
-    ids = ledger_db.call(hook_runs.due, GROUP, KINDS, 10)
-    return ledger_db.call(hook_runs.take, ids, agent_id, 600.0)
+    ids = ledger_db.call(hook_runs.due_ids, GROUP, KINDS, 10)
+    return ledger_db.call(hook_runs.lease_due, ids, agent_id, 600.0)
 
 
 def failed(ledger_db: LedgerDatabase, run: HookRun, agent_id: int) -> int:
@@ -180,10 +180,10 @@ def test_a_hook_of_another_type_is_left_to_agents_that_know_it(ledger_db: Ledger
     """An agent takes only what its own settings name."""
     end(ledger_db, "a", SUCCEEDED)
 
-    assert ledger_db.call(hook_runs.due, GROUP, [(TYPE, HookEvent.DEAD)], 10) == []
-    assert ledger_db.call(hook_runs.due, GROUP, [("invoice", HookEvent.SUCCESS)], 10) == []
-    assert ledger_db.call(hook_runs.due, "other", KINDS, 10) == []
-    assert ledger_db.call(hook_runs.due, GROUP, [], 10) == []
+    assert ledger_db.call(hook_runs.due_ids, GROUP, [(TYPE, HookEvent.DEAD)], 10) == []
+    assert ledger_db.call(hook_runs.due_ids, GROUP, [("invoice", HookEvent.SUCCESS)], 10) == []
+    assert ledger_db.call(hook_runs.due_ids, "other", KINDS, 10) == []
+    assert ledger_db.call(hook_runs.due_ids, GROUP, [], 10) == []
 
 
 def test_a_hook_that_fails_five_times_is_given_up(ledger_db: LedgerDatabase) -> None:
@@ -267,10 +267,10 @@ def test_the_hook_of_an_agent_that_is_gone_runs_elsewhere(
     former, other = ledger_db.agent().agent_id, ledger_db.agent().agent_id
     end(ledger_db, "a", SUCCEEDED)
     (run,) = take(ledger_db, former)
-    assert ledger_db.call(hook_runs.free, GROUP) == 0
+    assert ledger_db.call(hook_runs.end_lost_leases, GROUP) == 0
     ledger_db.run(lambda c: ending(c, former))
 
-    assert ledger_db.call(hook_runs.free, GROUP) == 1
+    assert ledger_db.call(hook_runs.end_lost_leases, GROUP) == 1
     (again,) = take(ledger_db, other)
     ledger_db.call(hook_runs.finish, former, [HookEnd(run, HookFate.DONE, spent=PAID)])
 
@@ -285,7 +285,7 @@ def test_a_hook_whose_time_is_over_runs_again(ledger_db: LedgerDatabase) -> None
     take(ledger_db, ledger_db.agent().agent_id)
     ledger_db.ago(tables.hook.c.due_at, 1)
 
-    assert ledger_db.call(hook_runs.free, GROUP) == 1
+    assert ledger_db.call(hook_runs.end_lost_leases, GROUP) == 1
     assert len(take(ledger_db, 2)) == 1
 
 
@@ -295,7 +295,7 @@ def test_a_hook_that_kills_its_agents_is_given_up(ledger_db: LedgerDatabase) -> 
     for _ in range(5):
         (run,) = take(ledger_db, ledger_db.agent().agent_id)
         ledger_db.ago(tables.hook.c.due_at, 1)
-        ledger_db.call(hook_runs.free, GROUP)
+        ledger_db.call(hook_runs.end_lost_leases, GROUP)
 
     (row,) = ledger_db.rows(tables.hook)
     assert (run.losses, row.losses, row.state) == (4, 5, HookState.GAVE_UP)

@@ -330,9 +330,9 @@ def _fill_hooks(connection: Connection, others: int) -> None:
 
 def look_at_hooks(connection: Connection) -> None:
     """Do what every agent does each second."""
-    assert len(hook_runs.due(connection, GROUP, HOOKS, 16)) == 10
+    assert len(hook_runs.due_ids(connection, GROUP, HOOKS, 16)) == 10
     assert not hook_runs.any_running(connection, GROUP)
-    assert not hook_runs.free(connection, GROUP)
+    assert not hook_runs.end_lost_leases(connection, GROUP)
 
 
 @on_all

@@ -181,7 +181,7 @@ class GuardKeeper:
             )
             if asked:
                 crash.reach("guard.turn_taken")
-                prompt = asyncio.create_task(self._prompt.attempt(guard.route, asked))
+                prompt = asyncio.create_task(self._prompt.try_once(guard.route, asked))
                 self._prompts.add(prompt)
                 prompt.add_done_callback(self._prompts.discard)
 

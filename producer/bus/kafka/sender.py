@@ -71,7 +71,7 @@ class Sender:
         if self._broken:
             self._renew()
         end_s = self._clock.now_s() + SEND_S
-        refusals = self._attempt(records, end_s)
+        refusals = self._try_once(records, end_s)
         if len(records) > 1:
             refusals = [
                 self._retry_alone(record, refusal, end_s)
@@ -84,7 +84,7 @@ class Sender:
         with suppress(*ENDED):
             self._producer.flush(SEND_S)
 
-    def _attempt(self, records: Sequence[Outgoing], end_s: float) -> list[Refusal | None]:
+    def _try_once(self, records: Sequence[Outgoing], end_s: float) -> list[Refusal | None]:
         self._failures.clear()
         try:
             refusals = [self._produce(record, end_s) for record in records]
@@ -109,7 +109,7 @@ class Sender:
             return refusal
         if self._clock.now_s() > end_s:
             return Refusal(refusal.reason, permanent=False)
-        return self._attempt([record], end_s)[0]
+        return self._try_once([record], end_s)[0]
 
     def _produce(self, record: Outgoing, end_s: float) -> Refusal | None:
         headers: list[tuple[str, str | bytes | None]] = [*record.headers]

@@ -15,7 +15,7 @@ from schemas.ledger.tables import batch
 from schemas.task.allowed_uris import uri_parts
 
 
-def put_away(connection: Connection, name: str) -> str:
+def archive_sentence(connection: Connection, name: str) -> str:
     """Return in words what became of a batch; empty if it is not archived, or does not exist."""
     row = connection.execute(select(batch).where(batch.c.name == name)).one_or_none()
     if row is None or row.archived_at is None:
@@ -34,7 +34,7 @@ def require_rows(connection: Connection, name: str) -> None:
     """Raise UnsafeStateError if the rows of a batch are purged; it says where its archive lies."""
     purged = select(batch.c.purged_at).where(batch.c.name == name)
     if connection.execute(purged).scalar() is not None:
-        raise UnsafeStateError(f"nothing can be exported: {put_away(connection, name)}")
+        raise UnsafeStateError(f"nothing can be exported: {archive_sentence(connection, name)}")
 
 
 def _reading(archive: Archive) -> str:

@@ -15,14 +15,14 @@ from tests.simulation.bugs.stages import FRAGILE, HOOKED, NARROW
 
 
 def _forgotten_when_begun() -> AbstractContextManager[Any]:
-    take = hook_runs.take
+    lease_due = hook_runs.lease_due
 
     def forget(connection: Any, *args: Any) -> Any:
-        taken = take(connection, *args)
-        connection.execute(delete(hook).where(hook.c.id.in_([run.id for run in taken])))
-        return taken
+        leased = lease_due(connection, *args)
+        connection.execute(delete(hook).where(hook.c.id.in_([run.id for run in leased])))
+        return leased
 
-    return patched(hook_runs, "take", forget)
+    return patched(hook_runs, "lease_due", forget)
 
 
 def _not_ordered_for_retries() -> AbstractContextManager[Any]:

@@ -111,14 +111,14 @@ def test_a_missing_right_is_raised() -> None:
     duty = Duty(name="d", work=Work(DeniedError("no DELETE on tally")), clock=ManualClock())
 
     with pytest.raises(DeniedError, match="tally"):
-        asyncio.run(duty.attempt())
+        asyncio.run(duty.try_once())
 
 
 def test_a_bug_is_raised() -> None:
     duty = Duty(name="d", work=Work(TypeError("a bug")), clock=ManualClock())
 
     with pytest.raises(TypeError):
-        asyncio.run(duty.attempt())
+        asyncio.run(duty.try_once())
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_an_outage_of_kafka_is_not_logged_again(
     kafka.failed("connection refused")
     caplog.clear()
 
-    asyncio.run(Duty(name="d", work=Work(error), clock=clock, kafka=kafka).attempt())
+    asyncio.run(Duty(name="d", work=Work(error), clock=clock, kafka=kafka).try_once())
 
     assert len(caplog.records) == logged
 
@@ -149,6 +149,6 @@ def test_a_rare_duty_is_due_after_its_time() -> None:
 def test_the_arguments_of_an_attempt_reach_the_work() -> None:
     work = Work()
 
-    asyncio.run(Duty(name="d", work=work, clock=ManualClock()).attempt("route", 7))
+    asyncio.run(Duty(name="d", work=work, clock=ManualClock()).try_once("route", 7))
 
     assert work.calls == [("route", 7)]

@@ -10,7 +10,7 @@ from agent.ledger.counts import compaction
 from agent.ledger.leases import leases
 from agent.ledger.recovery import losses
 from agent.maintenance import rounds
-from agent.maintenance.duty import DutyRound
+from agent.maintenance.duty import DutyLoop
 from schemas.errors import DeniedError
 from schemas.settings.config import Config
 from schemas.task.record.topics import Topics
@@ -43,7 +43,7 @@ class OneRound:
         raise OSError("away")
 
 
-def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> DutyRound:
+def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> DutyLoop:
     """Return the slow round."""
     parts = SimpleNamespace(
         transactions=ledger,
@@ -54,7 +54,7 @@ def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> DutyRound
         kafka=SimpleNamespace(logged=False),
         spans=None,
     )
-    return rounds.repair_rounds(
+    return rounds.repair_loops(
         cast("Any", parts),
         relay=cast("Any", SimpleNamespace(relay_once=None, drop_settled=None)),
         applier=cast("Any", None),

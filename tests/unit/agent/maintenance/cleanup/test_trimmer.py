@@ -41,7 +41,7 @@ def trim(admin: Admin, watermarks: dict[tuple[str, int], int]) -> None:
 
     async def once() -> None:
         for duty in trimmer.duties(partial(Duty, clock=SystemClock(), kafka=kafka)):
-            await duty.attempt()
+            await duty.try_once()
 
     asyncio.run(once())
 
