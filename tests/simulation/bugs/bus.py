@@ -62,16 +62,16 @@ _whatever_became_of_it = replaced(record_builder, "_is_dead_of", lambda _row, _i
 
 
 def _letter_without_body() -> AbstractContextManager[Any]:
-    write = record_builder.records_of
+    records_of = record_builder.records_of
 
     def cut(*args: Any) -> Any:
-        records = write(*args)
+        records = records_of(*args)
         for record in records.values():
             if record.topic.endswith(".dlq"):
                 object.__setattr__(record, "value", None)
         return records
 
-    return patched(record_builder, "write", cut)
+    return patched(record_builder, "records_of", cut)
 
 
 BUGS = {
