@@ -22,13 +22,13 @@ from agent.app.opening import (
     open_all,
 )
 from agent.consumer.known_topics import TopicIds
-from agent.handlers.child import ChildExecutor
 from agent.inflight.limits import InFlightLimits
 from agent.ledger import queries
 from agent.maintenance.duty import DutyLoop
 from agent.maintenance.monitoring.loop_watch import LoopWatch
 from agent.maintenance.rounds import repair_loops
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
+from agent.process.child_executor import ChildExecutor
 from agent.reporting.health import Health
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.metrics import AgentMetrics

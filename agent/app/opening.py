@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from agent.consumer.known_topics import TopicIds
 from agent.documents.conversion.converters import Converters
-from agent.handlers.child import ChildExecutor
 from agent.handlers.processes.pool import HandlerProcesses
 from agent.handlers.processes.starting import ProcessStarter, check
 from agent.ledger.sql_ledger import Executors
@@ -21,6 +20,7 @@ from agent.llm.client import ChatClient
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.membership.locks import AgentLocks
 from agent.ports import Source
+from agent.process.child_executor import ChildExecutor
 from agent.process.data_folder import DataFolder
 from agent.quota.grants import GrantStore
 from agent.reporting.latest_report import LatestReport

@@ -6,9 +6,9 @@ from agent.execution.attempt_traces import AttemptTraces
 from agent.execution.output_writer import Claimed, Outputs
 from agent.execution.resource_locks import ResourceLocks
 from agent.handlers import Attempt, Handlers
+from agent.handlers.calls.traces import NO_TRACE
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.handlers.follow_ups import Inherited
-from agent.handlers.traces import NO_TRACE
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Spent, Succeeded
 from agent.ports import Clock, Row

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from agent.execution.open_attempt import OpenAttempt
 from agent.execution.span_attributes import FAILED, error_of, of_cost, of_outcome, of_task
-from agent.handlers.traces import NO_TRACE, AttemptTrace
+from agent.handlers.calls.traces import NO_TRACE, AttemptTrace
 from agent.outcome import Dead, Outcome, Retry
 from agent.ports import Clock, Settlement, Verdict
 from producer.tracing import names

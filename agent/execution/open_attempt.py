@@ -4,8 +4,8 @@ Tested by tests/unit/agent/execution/test_attempt_traces.py.
 """
 
 from agent.execution.span_attributes import error_of_call, of_cost
-from agent.handlers.call_permits import CallEnd
-from agent.handlers.traces import CallTrace
+from agent.handlers.calls.permits import CallEnd
+from agent.handlers.calls.traces import CallTrace
 from agent.ports import Clock, Reply
 from producer.tracing import names
 from producer.tracing.spans import Attribute, Span, SpanKind, inert, never_raising

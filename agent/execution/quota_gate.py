@@ -5,7 +5,7 @@
 
 from collections import Counter
 
-from agent.handlers.call_permits import CallEnd, CallPermit
+from agent.handlers.calls.permits import CallEnd, CallPermit
 from agent.inflight.delivery import Delivery
 from agent.judge import effect_of
 from agent.judge.classes import Effect

@@ -3,7 +3,7 @@
 Tested by tests/unit/agent/execution/test_attempt_traces.py.
 """
 
-from agent.handlers.call_permits import CallEnd
+from agent.handlers.calls.permits import CallEnd
 from agent.outcome import Dead, Moved, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Settlement, Verdict
 from producer.tracing import names

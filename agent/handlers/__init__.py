@@ -6,16 +6,16 @@ gets a Context, a plain one a BlockingContext.
 
 from agent.handlers.attempt import Attempt, Tools
 from agent.handlers.blocking import AttemptEndedError, BlockingContext
-from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError
-from agent.handlers.child import ChildExecutor
+from agent.handlers.builtin.map_reduce import map_reduce
+from agent.handlers.calls.other_route import OtherRoute
+from agent.handlers.calls.results import Answer, CallRefusedError, LeaseLostError
 from agent.handlers.context import Context, Handler
 from agent.handlers.decisions import GiveUpError, SoftLimitError, TryAgainError
 from agent.handlers.documents import DocumentError, DocumentReader
 from agent.handlers.follow_ups import FollowUpError
-from agent.handlers.map_reduce import map_reduce
-from agent.handlers.other_route import OtherRoute
 from agent.handlers.resource_locks import HeldLock, LockError
 from agent.handlers.runner import Handlers
+from agent.process.child_executor import ChildExecutor
 
 __all__ = [
     "Answer",

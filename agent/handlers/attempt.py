@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.handlers.call_permits import CallPermits, FreePermits
+from agent.handlers.calls.other_route import OtherRoute
+from agent.handlers.calls.permits import CallPermits, FreePermits
+from agent.handlers.calls.traces import NO_TRACE, AttemptTrace
 from agent.handlers.documents import DocumentReader
 from agent.handlers.follow_ups import Inherited
-from agent.handlers.other_route import OtherRoute
 from agent.handlers.resource_locks import AttemptLocks, FreeLocks
-from agent.handlers.traces import NO_TRACE, AttemptTrace
 from agent.judge import Tier
 from agent.outcome import Dead, Outcome, Retry, Snooze, Spent
 from agent.ports import Clock, RouteClient

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any, Protocol
 
-from agent.handlers.call_results import Answer
+from agent.handlers.calls.results import Answer
 from agent.handlers.context import Context
 from agent.handlers.resource_locks import HeldLock
 from agent.handlers.task_log import TaskLog

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from agent.handlers.attempt import Attempt, Tools
-from agent.handlers.attempt_calls import AttemptCalls
 from agent.handlers.attempt_time import AttemptTime
-from agent.handlers.call_results import Answer, CallRefusedError
+from agent.handlers.calls.attempt_calls import AttemptCalls
+from agent.handlers.calls.results import Answer, CallRefusedError
 from agent.handlers.context_locks import ContextLocks
 from agent.handlers.documents import require_content
 from agent.handlers.follow_ups import FollowUpRules, FollowUps

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from agent.handlers.attempt_time import AttemptTime
-from agent.handlers.call_results import LeaseLostError, WaitedTooLongError
+from agent.handlers.calls.results import LeaseLostError, WaitedTooLongError
 from agent.handlers.resource_locks import AttemptLocks, HeldLock, require_name
 
 # Longest wait for a lock, as a share of the attempt's time; the rest is for calls.

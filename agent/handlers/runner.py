@@ -15,15 +15,20 @@ from typing import Any
 import orjson
 
 from agent.handlers.attempt import Attempt, Tools
-from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, WaitedTooLongError
-from agent.handlers.chat import chat
+from agent.handlers.builtin.chat import chat
+from agent.handlers.builtin.map_reduce import map_reduce
+from agent.handlers.calls.results import (
+    Answer,
+    CallRefusedError,
+    LeaseLostError,
+    WaitedTooLongError,
+)
 from agent.handlers.context import Context, Handler
 from agent.handlers.deadline import HANDLER_GRACE_S
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import deciding_leaf, fault_of
-from agent.handlers.map_reduce import map_reduce
 from agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError
-from agent.handlers.suspects import RunSuspect, SuspectDiedError
+from agent.handlers.processes.suspects import RunSuspect, SuspectDiedError
 from agent.handlers.threads import NoThreadError
 from agent.judge import Action, action_of, one_line
 from agent.outcome import (

@@ -5,7 +5,7 @@ Tested by tests/contract/test_ledger_hook_runner.py and tests/integration/test_h
 
 from collections.abc import Callable
 
-from agent.handlers.call_permits import CallPermit, CallPermits
+from agent.handlers.calls.permits import CallPermit, CallPermits
 from agent.handlers.resource_locks import LockError
 
 

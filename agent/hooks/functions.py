@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from agent.handlers.attempt import Attempt, Tools
-from agent.handlers.call_results import CallRefusedError, LeaseLostError, WaitedTooLongError
+from agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
 from agent.handlers.context import Context
 from agent.handlers.faults import deciding_leaf
 from agent.handlers.registry import RunBlocking, is_async, is_generator, module_of, takes

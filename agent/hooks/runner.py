@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from agent.handlers.attempt import Attempt
-from agent.handlers.call_permits import CallPermits
+from agent.handlers.calls.permits import CallPermits
 from agent.hooks.bounds import NoLocks
 from agent.hooks.functions import HookOutcome, HookReturn, Hooks
 from agent.lease import Lease, Leases

@@ -12,7 +12,7 @@ from agent.handlers.attempt import Tools
 from agent.handlers.deadline import usual_limit_s
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessLimits
-from agent.handlers.suspects import Suspects
+from agent.handlers.processes.suspects import Suspects
 from agent.handlers.threads import HandlerThreads
 from agent.hooks.functions import Hooks, load_hooks
 from agent.judge import tiers_of

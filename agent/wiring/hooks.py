@@ -4,7 +4,7 @@ Tested by tests/integration/test_hooks.py.
 """
 
 from agent.execution.quota_gate import QuotaGate
-from agent.handlers.call_permits import CallPermits
+from agent.handlers.calls.permits import CallPermits
 from agent.hooks.bounds import HookPermits
 from agent.hooks.functions import Hooks
 from agent.hooks.runner import HookRunner

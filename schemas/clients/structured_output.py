@@ -2,7 +2,7 @@
 
 Pure.
 
-Tested by tests/unit/agent/handlers/test_request.py.
+Tested by tests/unit/agent/handlers/calls/test_request.py.
 """
 
 from typing import Any

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert
 
 from agent.handlers import Context
-from agent.handlers.call_permits import FreePermits
+from agent.handlers.calls.permits import FreePermits
 from agent.hooks import runner as hook_runner
 from agent.hooks.functions import Hook, HookOutcome, Hooks
 from agent.hooks.runner import HookRunner

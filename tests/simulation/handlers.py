@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from agent.handlers import Context, TryAgainError
-from agent.handlers.chat import chat
+from agent.handlers.builtin.chat import chat
 from agent.hooks.functions import HookOutcome
 from tests.simulation.machine import CHILDREN
 

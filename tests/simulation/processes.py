@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from agent.handlers.call_results import CallRefusedError, LeaseLostError, WaitedTooLongError
+from agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
 from agent.handlers.context import Context, Handler
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import RemoteError, deciding_leaf, fault_of

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from agent.handlers import Attempt, Context, Handler, Handlers, Tools
-from agent.handlers.suspects import RunSuspect
+from agent.handlers.processes.suspects import RunSuspect
 from agent.judge import tiers_of
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze
 from agent.ports import Call, CallFailed, Reply, RouteClient

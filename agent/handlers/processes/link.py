@@ -15,7 +15,12 @@ from queue import SimpleQueue
 from typing import Any
 
 from agent.handlers.blocking import AttemptEndedError, ContextCall
-from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, WaitedTooLongError
+from agent.handlers.calls.results import (
+    Answer,
+    CallRefusedError,
+    LeaseLostError,
+    WaitedTooLongError,
+)
 from agent.handlers.decisions import SoftLimitError
 from agent.handlers.documents import DocumentError
 from agent.handlers.follow_ups import FollowUpError

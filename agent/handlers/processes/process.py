@@ -14,7 +14,12 @@ from typing import Any
 import orjson
 
 from agent.handlers.blocking import ContextCall
-from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, WaitedTooLongError
+from agent.handlers.calls.results import (
+    Answer,
+    CallRefusedError,
+    LeaseLostError,
+    WaitedTooLongError,
+)
 from agent.handlers.context import Context
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import Fault, RemoteError

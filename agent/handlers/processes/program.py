@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from agent.handlers.blocking import BlockingContext, ContextCall, ViewedContext
-from agent.handlers.call_results import Answer, CallRefusedError
+from agent.handlers.calls.results import Answer, CallRefusedError
 from agent.handlers.faults import deciding_leaf, fault_of
 from agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer
 from agent.handlers.processes.messages import Message

@@ -7,7 +7,7 @@ import pytest
 
 from agent.execution import attempt_traces, open_attempt, span_attributes
 from agent.execution.attempt_traces import AttemptTraces
-from agent.handlers.call_permits import CallEnd
+from agent.handlers.calls.permits import CallEnd
 from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Reply, Row, Settlement, Verdict
 from schemas.task.failures import ErrorClass

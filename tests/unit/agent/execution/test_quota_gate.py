@@ -9,7 +9,7 @@ import pytest
 from agent.execution.admission import NotAdmitted, Permit
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.quota_gate import QuotaGate
-from agent.handlers.call_permits import CallEnd
+from agent.handlers.calls.permits import CallEnd
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Reply

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from agent.handlers import Context, DocumentError, GiveUpError, LockError, TryAgainError
-from agent.handlers.call_permits import CallEnd
+from agent.handlers.calls.permits import CallEnd
 from agent.handlers.resource_locks import FreeLocks
 from agent.judge import Effect
 from agent.outcome import (

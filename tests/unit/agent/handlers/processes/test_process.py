@@ -242,7 +242,7 @@ def test_a_refused_call_ends_the_handler_with_the_judges_outcome(folder: Path) -
 
 def test_the_built_in_handler_runs_in_a_process(folder: Path) -> None:
     """Its answer is the result."""
-    _, outcome = played("agent.handlers.chat:chat", once, completion("Yes."))
+    _, outcome = played("agent.handlers.builtin.chat:chat", once, completion("Yes."))
 
     assert isinstance(outcome, Succeeded)
     assert b"choices" in outcome.body

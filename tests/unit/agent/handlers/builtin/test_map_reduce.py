@@ -11,8 +11,8 @@ import pytest
 
 from agent.handlers import map_reduce
 from agent.handlers.attempt import Attempt
-from agent.handlers.call_permits import CallEnd, CallPermit
-from agent.handlers.other_route import OtherRoute
+from agent.handlers.calls.other_route import OtherRoute
+from agent.handlers.calls.permits import CallEnd, CallPermit
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from agent.ports import Call, CallFailed, Reply
 from schemas.settings.config import TypeConfig

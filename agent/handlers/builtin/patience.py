@@ -2,13 +2,13 @@
 
 An attempt that makes many calls would otherwise repeat all of them for one that was refused.
 
-Tested by tests/unit/agent/handlers/test_map_reduce.py.
+Tested by tests/unit/agent/handlers/builtin/test_map_reduce.py.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from agent.handlers.call_results import Answer, CallRefusedError
+from agent.handlers.calls.results import Answer, CallRefusedError
 from agent.handlers.context import Context
 from agent.judge.classes import CLASSES, Action, Effect
 from agent.outcome import Dead, Retry, Snooze

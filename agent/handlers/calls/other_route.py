@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 
-from agent.handlers.call_permits import CallPermits, FreePermits
-from agent.handlers.request import body_bytes
+from agent.handlers.calls.permits import CallPermits, FreePermits
+from agent.handlers.calls.request import body_bytes
 from agent.ports import RouteClient
 from schemas.clients.structured_output import response_format
 from schemas.settings.config import Structured

@@ -7,9 +7,9 @@ Tested by tests/unit/agent/handlers/test_runner.py.
 
 from dataclasses import replace
 
-from agent.handlers.call_results import Answer
+from agent.handlers.calls.request import chat_body
+from agent.handlers.calls.results import Answer
 from agent.handlers.context import Context
-from agent.handlers.request import chat_body
 from agent.outcome import Dead, Failure, Spent
 from schemas.task.failures import ErrorClass
 from schemas.task.line.parsing import PLACEHOLDER, TaskLine

@@ -14,7 +14,7 @@ from agent.handlers.processes.process import (
     ProcessLimits,
     ProcessUnusableError,
 )
-from agent.handlers.suspects import Suspects
+from agent.handlers.processes.suspects import Suspects
 from agent.outcome import Dead, Outcome, Retry, Spent, Succeeded
 from agent.ports import SUSPECT_LOSSES
 from schemas.settings.config import RunIn, TypeConfig
@@ -131,7 +131,7 @@ def test_a_suspect_of_a_built_in_type_has_its_process_too() -> None:
 
     bench.run()
 
-    assert bench.started == ["agent.handlers.chat:chat"]
+    assert bench.started == ["agent.handlers.builtin.chat:chat"]
 
 
 def test_a_suspect_that_no_process_can_run_runs_in_the_agent(

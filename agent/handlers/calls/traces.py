@@ -5,7 +5,7 @@ Tested by tests/unit/agent/execution/test_attempt_traces.py.
 
 from typing import Protocol
 
-from agent.handlers.call_permits import CallEnd
+from agent.handlers.calls.permits import CallEnd
 
 
 class CallTrace(Protocol):

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 import orjson
 
-from agent.handlers.call_results import Answer, CallRefusedError
-from agent.handlers.chat import chat
+from agent.handlers.builtin.chat import chat
+from agent.handlers.builtin.parts import split
+from agent.handlers.builtin.patience import complete
+from agent.handlers.calls.request import chat_body
+from agent.handlers.calls.results import Answer, CallRefusedError
 from agent.handlers.context import Context
 from agent.handlers.decisions import GiveUpError
-from agent.handlers.parts import split
-from agent.handlers.patience import complete
-from agent.handlers.request import chat_body
 from agent.outcome import Dead, Failure, Retry, Snooze
 from agent.quota.estimate import most_out
 from schemas.settings.known_models import UNKNOWN_TOKENS

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from agent.handlers.request import body_bytes
+from agent.handlers.calls.request import body_bytes
 from agent.outcome import Dead, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
 from schemas.task.result.message_text import text_of

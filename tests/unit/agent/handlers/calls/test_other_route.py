@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from agent.handlers import Attempt, Context, Handler, OtherRoute
-from agent.handlers.other_route import body_for
+from agent.handlers.calls.other_route import body_for
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from agent.ports import Call, Reply, RouteClient
 from schemas.clients.structured_output import response_format

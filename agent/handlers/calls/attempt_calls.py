@@ -10,12 +10,17 @@ from typing import Any
 
 from agent.handlers.attempt import Attempt, Tools
 from agent.handlers.attempt_time import AttemptTime
-from agent.handlers.call_permits import CallEnd, CallPermit, CallPermits
-from agent.handlers.call_results import Answer, CallRefusedError, LeaseLostError, WaitedTooLongError
-from agent.handlers.judging import Judged, judged
-from agent.handlers.other_route import OtherRoute, body_for
-from agent.handlers.repair import correction
-from agent.handlers.request import body_bytes, request_id
+from agent.handlers.calls.judging import Judged, judged
+from agent.handlers.calls.other_route import OtherRoute, body_for
+from agent.handlers.calls.permits import CallEnd, CallPermit, CallPermits
+from agent.handlers.calls.repair import correction
+from agent.handlers.calls.request import body_bytes, request_id
+from agent.handlers.calls.results import (
+    Answer,
+    CallRefusedError,
+    LeaseLostError,
+    WaitedTooLongError,
+)
 from agent.judge import JudgeFacts, outcome_of_failure, tiers_of
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import Call, CallFailed, Reply, RouteClient

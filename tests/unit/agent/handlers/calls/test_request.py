@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from agent.handlers import DocumentError
-from agent.handlers.request import chat_body, request_id
+from agent.handlers.calls.request import chat_body, request_id
 from schemas.settings.config import Structured
 from schemas.task.line.parsing import parse
 from tests.support.handlers import OPENAI, TASK, handlers_harness

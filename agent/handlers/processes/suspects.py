@@ -8,8 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from agent.handlers.builtin.map_reduce import map_reduce
 from agent.handlers.context import Context, Handler
-from agent.handlers.map_reduce import map_reduce
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import (
     ProcessDiedError,

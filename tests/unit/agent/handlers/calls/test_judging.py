@@ -11,8 +11,9 @@ from typing import Any, Self
 import orjson
 import pytest
 
-from agent.handlers import ChildExecutor, judging
-from agent.handlers.judging import judged
+from agent.handlers import ChildExecutor
+from agent.handlers.calls import judging
+from agent.handlers.calls.judging import judged
 from agent.judge import judge
 from agent.outcome import Outcome, Retry, Succeeded
 from agent.ports import Reply
