@@ -193,6 +193,7 @@ class Intake:
                 await self._transactions.write(quarantine.keep, self._group, rejected)
             )
             crash.reach("intake.quarantined")
+            self._counts.quarantined += len(rejected)
         for record in records:
             self._partitions.finish_record(record.partition, record.offset)
         self._partitions.flush()

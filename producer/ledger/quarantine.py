@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 
 import orjson
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 
 from producer.ledger import outbox
 from producer.ports import Order
@@ -32,6 +32,17 @@ KEPT_BATCH_BYTES = 1000  # the longest batch name that is stored; no name is lon
 OWN_PREFIX = "docllm-"
 LETTER_HEADER = "docllm-quarantine"  # in the dead letter of a record: the id of its row
 _MAX_DIGITS = 18
+
+
+def count_left(connection: Connection, group: str, limit: int) -> int:
+    """Return how many quarantined records of a group are no task yet; it counts up to `limit`."""
+    records = (
+        select(quarantine.c.id)
+        .where(quarantine.c.group_name == group, quarantine.c.replayed_at.is_(None))
+        .limit(limit)
+        .subquery()
+    )
+    return connection.execute(select(func.count()).select_from(records)).scalar_one()
 
 
 def keep(connection: Connection, group: str, records: Sequence[RejectedRecord]) -> list[Order]:

@@ -387,6 +387,7 @@ quarantine = _table(
     ),
     Column("replayed_at", UtcTime, doc="when it became a task after all"),
     UniqueConstraint("topic_id", "topic", "part", "record_offset", name="uq_quarantine_record"),
+    Index("ix_quarantine_left", "group_name", "replayed_at"),
 )
 
 outbox = _table(

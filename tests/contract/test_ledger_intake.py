@@ -45,7 +45,10 @@ class Source:
 
 
 async def take_in(
-    ledger_db: LedgerDatabase, *values: bytes, config: Config | None = None
+    ledger_db: LedgerDatabase,
+    *values: bytes,
+    config: Config | None = None,
+    counts: Counts | None = None,
 ) -> Source:
     """Let an intake work off these lines; return its source."""
     source = Source(len(values))
@@ -62,7 +65,7 @@ async def take_in(
         ),
         apart=InlineExecutor(),
         clock=SystemClock(),
-        counts=Counts(),
+        counts=counts or Counts(),
         group=GROUP,
         config=config or Config(),
         publishing=MagicMock(),
@@ -108,13 +111,15 @@ def test_a_line_that_its_batch_refuses_is_quarantined(
         ledger_db.run(lambda c: cancel.cancel_batch(c, into, "tester"))
     before = [LINE] if obstacle == "other content" else []
 
-    source = asyncio.run(take_in(ledger_db, *before, OTHER))
+    counts = Counts()
+    source = asyncio.run(take_in(ledger_db, *before, OTHER, counts=counts))
 
     (row,) = ledger_db.rows(tables.quarantine)
     assert (row.topic, row.record_offset, row.record_value) == (INBOX.topic, len(before), OTHER)
     assert OBSTACLES[obstacle] in row.error_text
     assert row.disposition == "rejected"
     assert source.marked == len(before) + 1
+    assert counts.quarantined == 1  # the agent's last line says so
     assert len(ledger_db.rows(tables.task)) == len(before)
 
 

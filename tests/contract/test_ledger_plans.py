@@ -20,12 +20,13 @@ from agent.ledger.recovery import reaping, sweeping
 from agent.ports.lock_table import Claimant, LockChange
 from bench import reads
 from bench.reads import Work
+from producer.ledger import quarantine
 from producer.ledger.dead_letters import held_locks, replay_runs
 from producer.ledger.dead_letters.replay_runs import ReplayRequest
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.outbox import TASK
 from producer.replay import runs
-from schemas.ledger import migrations
+from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import (
@@ -168,6 +169,28 @@ def old_lost_tasks(connection: Connection) -> object:
     query = select(task.c.id).where(task.c.status.in_(WAITING), task.c.batch_id.in_(own_batches))
     query = query.where(task.c.due_at < utc_after(-600.0))
     return connection.execute(query.order_by(task.c.due_at).limit(sweeping.PAGE)).all()
+
+
+def quarantined(group: str, count: int) -> Sequence[dict[str, object]]:
+    return [
+        {"group_name": group, "topic": group, "part": 0, "record_offset": number, "seen": 1}
+        for number in range(count)
+    ]
+
+
+@on_all
+def test_counting_the_quarantine_reads_no_records_of_other_groups(ledger: Ledger) -> None:
+    """Only its index is read, not the records."""
+
+    def count(connection: Connection) -> int:
+        return quarantine.count_left(connection, GROUP, 100)
+
+    ledger.database.run(lambda c: c.execute(insert(tables.quarantine), quarantined(GROUP, 5)))
+    few = ledger.reads(count)
+    ledger.database.run(lambda c: c.execute(insert(tables.quarantine), quarantined("x", LARGE)))
+
+    assert ledger.database.run(count) == 5
+    assert ledger.reads(count) < few + LARGE / 10
 
 
 @on_all

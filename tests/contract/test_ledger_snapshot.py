@@ -127,7 +127,7 @@ def test_the_oldest_due_task_and_the_quarantine_are_seen(ledger_db: LedgerDataba
 
     assert 90 < found.oldest_due_s[Status.PENDING] < 1000
     assert found.oldest_due_s[Status.RETRYING] == 0
-    assert found.quarantined == 0
+    assert (found.quarantined, found.status.quarantined) == (0, 0)
 
 
 def test_a_server_estimates_the_rows_of_each_table(ledger_db: LedgerDatabase) -> None:

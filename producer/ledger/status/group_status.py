@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection
 
-from producer.ledger import guards, hooks, outbox
+from producer.ledger import guards, hooks, outbox, quarantine
 from producer.ledger.dead_letters import replay_runs
 from producer.ledger.dead_letters.replay_runs import ReplayRun
 from producer.ledger.retention import archives
@@ -21,6 +21,8 @@ from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
 from schemas.ledger.migrations import ledger_id
 from schemas.task.guard import Guard
+
+MAX_QUARANTINED = 1000  # records that a screen counts, each second
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class GroupStatus:
     replays: tuple[ReplayRun, ...] = ()  # stored, and not ended
     releases: tuple[ReleaseStatus, ...] = ()  # of its agents, the newest work first
     archived: int = 0  # how many batches are archived, if none is shown
+    quarantined: int = 0  # records that are no task, counted up to MAX_QUARANTINED
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -62,6 +65,7 @@ class GroupStatus:
             "group": self.group,
             "ledger": self.ledger,
             "orders": self.orders,
+            "quarantined": self.quarantined,
             "reasons": list(self.reasons),
             "waits": [{"code": wait.code, "text": wait.text} for wait in self.waits],
         }
@@ -103,6 +107,7 @@ def read(
         replays,
         of_releases,
         0 if batches else archives.archived(connection, group),
+        quarantine.count_left(connection, group, MAX_QUARANTINED),
     )
 
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, func, select, text
 
-from producer.ledger import outbox
+from producer.ledger import outbox, quarantine
 from producer.ledger.dead_letters.replay_runs import ItemState
 from producer.ledger.status import group_status as statuses
 from producer.ledger.status import group_sums
 from producer.ledger.status.group_status import GroupStatus
 from producer.ledger.status.group_sums import GroupSums
 from schemas.ledger.sql import seconds_until
-from schemas.ledger.tables import archive, batch, metadata, quarantine, task
+from schemas.ledger.tables import archive, batch, metadata, task
 from schemas.task.states import WAITING, Status
 
 # Tasks that are due first, of which the oldest one of the group is searched.
@@ -67,7 +67,7 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
         group_sums.read(connection, group, route_name),
         _oldest_due_s(connection, group),
         oldest_order,
-        _quarantined(connection, group),
+        quarantine.count_left(connection, group, MAX_QUARANTINED),
         replaying,
         _rows(connection),
         _archived_s(connection, group),
@@ -91,16 +91,6 @@ def _oldest_due_s(connection: Connection, group: str) -> dict[Status, float]:
         )
         oldest_s[status] = max(0.0, -float(connection.execute(due_in_s).scalar() or 0.0))
     return oldest_s
-
-
-def _quarantined(connection: Connection, group: str) -> int:
-    records = (
-        select(quarantine.c.id)
-        .where(quarantine.c.group_name == group, quarantine.c.replayed_at.is_(None))
-        .limit(MAX_QUARANTINED)
-        .subquery()
-    )
-    return int(connection.execute(select(func.count()).select_from(records)).scalar() or 0)
 
 
 def _rows(connection: Connection) -> dict[str, int]:

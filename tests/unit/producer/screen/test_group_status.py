@@ -10,7 +10,7 @@ from rich.text import Text
 
 from producer.ledger.status.agent_status import REAPER, AgentState, AgentStatus
 from producer.ledger.status.batch_status import BatchStatus
-from producer.ledger.status.group_status import GroupStatus
+from producer.ledger.status.group_status import MAX_QUARANTINED, GroupStatus
 from producer.ledger.status.release_comparison import Comparison
 from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
 from producer.screen.group_status import status_text
@@ -310,6 +310,16 @@ def test_one_thing_is_not_plural() -> None:
         "1 publish order waits",
     ]
     assert below(replace(group, agents=(), orders=2000)) == ["2,000 publish orders wait"]
+
+
+def test_quarantined_records_are_counted_with_the_command_that_shows_them() -> None:
+    """No more than a limit are counted, so there may be more than that."""
+    group = GroupStatus("g", "l", (), (large("night", total=1),), 0)
+
+    for count, words in ((1, "1 record"), (MAX_QUARANTINED, "at least 1,000 records")):
+        (line,) = below(replace(group, quarantined=count))
+        assert line.startswith(f"quarantined, because no task of docllm: {words}; see: ")
+        assert line.endswith("dead list --group g")
 
 
 def reporting(name: str, report: AgentReport, version: str = "1") -> AgentStatus:
