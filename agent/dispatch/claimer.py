@@ -146,7 +146,7 @@ class Claimer:
             self._admission.release_calls(batch)
 
     async def wait_for_claim(self) -> None:
-        """Return once no claim is under way; once admission is closed, no other follows."""
+        """Return once no claim is under way; while the agent leaves, no other follows."""
         async with self._claiming:
             return
 

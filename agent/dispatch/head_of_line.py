@@ -15,6 +15,8 @@ from schemas.runtime import crash
 # A blocking task that waits longer than LONG_S is relieved at `InFlightLimits.stuck_share` already.
 LONG_S = 60.0
 
+_WAITS = {DeliveryState.DELAYED, DeliveryState.BEHIND}
+
 
 class HeadOfLine:
     """Relieves the partitions of one agent.
@@ -54,7 +56,7 @@ class HeadOfLine:
     async def _relieve(self, delivery: Delivery) -> None:
         if delivery.state is DeliveryState.RUNNING and delivery.row is not None:
             fence, owner = delivery.row.fence, delivery.owner
-        elif delivery.state is DeliveryState.DELAYED and delivery.kept_answer is None:
+        elif delivery.state in _WAITS and delivery.kept_answer is None:
             fence, owner = _fence(delivery), None
         else:
             return
@@ -70,7 +72,7 @@ class HeadOfLine:
             self._table.remove(copy)
         self._partitions.finish_record(delivery.partition, delivery.offset)
         self._partitions.flush()
-        if delivery.state is DeliveryState.DELAYED:
+        if delivery.state in _WAITS:
             self._table.remove(delivery)
         self._publishing.send([order])
 

@@ -31,8 +31,8 @@ class WaitingCalls:
         routes = self._table.claimable_routes | self._quotas.waiting_routes | came_from.keys()
         for route in routes | self._reported_routes:
             waiting = self._quotas.waiting(route)
-            usable = 0 if self._admission.closed else max(0, free + ended[route])
-            most = 0 if self._admission.closed else max(1, min(MAX_WAITING, usable))
+            usable = 0 if self._admission.leaving else max(0, free + ended[route])
+            most = 0 if self._admission.leaving else max(1, min(MAX_WAITING, usable))
             ready = self._ready((route, *came_from[route]), most)
             calls = [self._quotas.first_call(delivery, route) for delivery in ready]
             soon, later = [*waiting, *calls[:usable]], calls[usable:]

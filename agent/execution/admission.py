@@ -47,7 +47,7 @@ class Permit:
 class NotAdmitted(Enum):
     """Why a claimed task may not start now. Its claim is given back."""
 
-    CLOSED = "the agent is leaving"
+    LEAVING = "the agent is leaving"
     LEASE = "the lease of its claim is no longer good"
     SUSPECT = "another crash suspect runs"
     ROUTE = "its route takes no call now"
@@ -108,7 +108,7 @@ class Admission:
         self._types = types
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
-        self._closed = False
+        self._leaving = False
         self._reserved_calls: dict[
             Delivery, AttemptPermits
         ] = {}  # of deliveries that are being claimed
@@ -120,7 +120,7 @@ class Admission:
     def room(self) -> int:
         """Return how many more tasks may be claimed."""
         may_claim = (
-            not self._closed
+            not self._leaving
             and not self._suspects.alone
             and self._guards.has_read_guards
             and self._settler.unsettled <= 2 * self.slots
@@ -224,9 +224,9 @@ class Admission:
         return self._busy
 
     @property
-    def closed(self) -> bool:
-        """Return whether nothing more is granted."""
-        return self._closed
+    def leaving(self) -> bool:
+        """Return whether nothing more is granted, because the agent drains."""
+        return self._leaving
 
     @property
     def suspects(self) -> tuple[SuspectReport, ...]:
@@ -272,8 +272,8 @@ class Admission:
 
     def _refusal(self, delivery: Delivery, now_s: float) -> NotAdmitted | None:
         """Return why nothing may start now, whatever its route; None if it may."""
-        if self._closed:
-            return NotAdmitted.CLOSED
+        if self._leaving:
+            return NotAdmitted.LEAVING
         if not delivery.may_call(now_s):
             return NotAdmitted.LEASE
         return None if self._suspects.may_run(delivery) else NotAdmitted.SUSPECT
@@ -298,7 +298,7 @@ class Admission:
         The attempt keeps its slot, which counts for the other route from then on.
         """
         now_s = self._clock.now_s()
-        if self._closed or delivery.row is None or not delivery.may_call(now_s):
+        if self._leaving or delivery.row is None or not delivery.may_call(now_s):
             return None
         is_guarded = self._guards.bars(delivery.row, route)
         if is_guarded or not delivery.plan.allows(route) or self._routes.closed(route, now_s):
@@ -320,7 +320,7 @@ class Admission:
     def may_call_again(self, delivery: Delivery) -> bool:
         """Return whether an attempt may make further calls, regardless of room on its route."""
         row, is_leased = delivery.row, delivery.may_call(self._clock.now_s())
-        if self._closed or row is None or not is_leased:
+        if self._leaving or row is None or not is_leased:
             return False
         if delivery.is_on_fallback:
             return not self._guards.bars(row, delivery.route)
@@ -380,9 +380,9 @@ class Admission:
         self._types.leave(delivery)
         self._free(delivery.route)
 
-    def close(self) -> None:
-        """Grant nothing more."""
-        self._closed = True
+    def stop_granting(self) -> None:
+        """Grant nothing more, because the agent leaves."""
+        self._leaving = True
 
     def _free(self, route: str) -> None:
         """Free a slot. Routes come from tasks, so a route without tasks is dropped."""

@@ -82,7 +82,7 @@ class HookRunner:
         self._suspect: tuple[Lease, HookRun] | None = None
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
-        self._closed = False
+        self._draining = False
         self._stored_kinds: frozenset[HookKind] = frozenset()
         duty = partial(Duty, clock=clock)
         self._duties = (
@@ -134,7 +134,9 @@ class HookRunner:
         if self._hooks.kinds - self._stored_kinds:
             await self.store_kinds()
         lease, room = self._leases.current, self._most - len(self._running)
-        may_lease = not self._closed and self._hooks.kinds and lease.may_claim(self._clock.now_s())
+        may_lease = (
+            not self._draining and self._hooks.kinds and lease.may_claim(self._clock.now_s())
+        )
         if not may_lease or self._suspect or room <= 0:
             self._start_suspect()
             return
@@ -152,7 +154,7 @@ class HookRunner:
     def _start_all(self, lease: Lease, leased: Sequence[HookRun], until_s: float) -> None:
         """Start hooks; a hook over which agents were lost waits until no other hook runs."""
         for run in leased:
-            if self._closed or (run.losses >= SUSPECT_LOSSES and self._suspect):
+            if self._draining or (run.losses >= SUSPECT_LOSSES and self._suspect):
                 self._end(lease, HookEnd(run, HookFate.RELEASED, delay_s=RELEASE_S))
             elif run.losses >= SUSPECT_LOSSES:
                 self._suspect = lease, run
@@ -161,7 +163,7 @@ class HookRunner:
         self._start_suspect()
 
     def _start_suspect(self) -> None:
-        if self._suspect and not self._running and not self._closed:
+        if self._suspect and not self._running and not self._draining:
             self._start(*self._suspect, self._clock.now_s() + self._limit_s)
 
     def _start(self, lease: Lease, run: HookRun, until_s: float) -> None:
@@ -312,7 +314,7 @@ class HookRunner:
         until_s = self._clock.now_s() + timeout_s
         while self._clock.now_s() < until_s and not hurry() and await self._has_work():
             await self._clock.sleep(CHECK_EVERY_S / 4)
-        self._closed = True
+        self._draining = True
         for task in (left := list(self._running)):
             cancel(task)
         if left:

@@ -24,7 +24,8 @@ class DeliveryState(Enum):
     CLAIMING = "claiming"  # in a claim call
     RUNNING = "running"  # claimed, its attempt is under way
     SETTLING = "settling"  # its outcome is not durable yet
-    DELAYED = "delayed"  # the ledger is asked about it later
+    DELAYED = "delayed"  # in the delay queue: the ledger is asked about it later
+    BEHIND = "behind"  # waits until an earlier record of its task has ended
     ENDED = "ended"  # it is finished, or its partition was revoked
 
 

@@ -100,7 +100,7 @@ class InFlightTable:
         self._bytes[delivery.lane] += len(delivery.value or b"")
         first = self._by_task.setdefault(delivery.task_id, delivery)
         if first is not delivery:
-            delivery.state = DeliveryState.DELAYED
+            delivery.state = DeliveryState.BEHIND
             self._behind.setdefault(delivery.task_id, deque()).append(delivery)
             self._compare(first, delivery)
             if first.state is DeliveryState.DELAYED and first.wake_at_s > now_s:
@@ -364,7 +364,7 @@ class InFlightTable:
         records = [
             record
             for record in behind
-            if record.state is DeliveryState.DELAYED and record is not delivery and matches(record)
+            if record.state is DeliveryState.BEHIND and record is not delivery and matches(record)
         ]
         if records:
             without = set(records)

@@ -111,7 +111,7 @@ class ReturnedLetters:
                     f"its task was replayed {CAP} times and stays dead; to replay it once more, "
                     f"run: {shown(command)} --cap {CAP + 1}"
                 )
-            case Standing.CLOSED:
+            case Standing.BATCH_ENDED:
                 return "its task stays dead, because its batch is cancelled or archived"
             case _:
                 return None

@@ -47,7 +47,7 @@ class _AgentSeats:
     granted: int
     seats: int
     seats_held: int  # seats that nobody else may have
-    seats_claimed: int  # seats that the agent is entitled to, even if others hold them
+    seats_entitled: int  # seats that the agent is entitled to, even if others hold them
     seen_ms: float
 
 
@@ -194,7 +194,7 @@ class AccountBuckets:
             self._waiting_at_ms[agent] = self._clock_ms
 
     def _lease_seats(self, agent: str, request: QuotaRequest, part: float) -> _AgentSeats:
-        """Lease seats: at least a fair share, and more while others do not claim theirs."""
+        """Lease seats: at least a fair share, and more while others want less than theirs."""
         running, sequence = request.running, request.sequence
         wanted = running + request.in_hand + len(request.waiting)
         others = [other for name, other in self._agents.items() if name != agent]
@@ -204,8 +204,8 @@ class AccountBuckets:
         limit = max(1, int(limit * part))
         fair = limit // (len(others) + 1)
         free = limit - sum(other.seats_held for other in others)
-        unclaimed = limit - sum(other.seats_claimed for other in others)
-        seats = max(0, min(wanted, free, max(fair, unclaimed)))
+        unentitled = limit - sum(other.seats_entitled for other in others)
+        seats = max(0, min(wanted, free, max(fair, unentitled)))
         before = self._agents.get(agent)
         if not fair and (running or (before is not None and before.seats_held > 0)):
             keeps = before is not None and self._keeps_seat(before, limit, len(others) + 1)

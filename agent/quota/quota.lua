@@ -2,9 +2,9 @@
 -- All times are by Redis's own clock.
 --
 -- KEYS   1 account       hash: at, clock, scale (the accepted share), cut, pause, day, used,
---                        bucket of each rate, held and claim (seats, the sums of all agents),
+--                        bucket of each rate, held and claim (sums of the two counts of key 2),
 --                        recount, learn
---        2 agents        hash: agent -> "sequence granted seats held claim"
+--        2 agents        hash: agent -> "sequence granted seats held entitled"
 --        3 seen          sorted set: agent by the account's clock at its last request
 --        4 hungry        the same, of the agents with waiting calls
 --
@@ -66,7 +66,7 @@ local past = math.max(0, now - number(1, now))
 local clock = number(2, 0) + math.min(past, STEP)
 local accepted, cut, pause = number(3, 1), number(4, -CALM), number(5, 0)
 local day, used = number(6, -1), number(7, 0)
-local held, claim, recount = number(8, 0), number(9, 0), number(10, 0)
+local held, entitled, recount = number(8, 0), number(9, 0), number(10, 0)
 -- Anybody may have written the keys. So nothing lasts longer than the agents would let it.
 if not (accepted >= MIN_SHARE and accepted <= 1) then accepted = 1 end
 cut, pause = math.min(cut, clock), math.min(pause, clock + 500 * MAX_WAIT_S)
@@ -75,29 +75,29 @@ local learn = math.min(number(15, 0), clock + LEARN)
 if not state[1] or past > GAP then learn = clock + LEARN end
 
 local function entry(of)
-  local granted, seats, its_held, its_claim
+  local granted, seats, its_held, its_entitled
   local text = redis.call('HGET', KEYS[2], of) or ''
   local its_sequence, rest = string.match(text, '^(%d+) (.*)$')
   if its_sequence then
-    granted, seats, its_held, its_claim = string.match(rest, '^(%d+) (%d+) (%d+) (%d+)$')
+    granted, seats, its_held, its_entitled = string.match(rest, '^(%d+) (%d+) (%d+) (%d+)$')
   end
   return its_sequence, tonumber(granted), tonumber(seats), tonumber(its_held or 0),
-         tonumber(its_claim or 0)
+         tonumber(its_entitled or 0)
 end
 
 -- Agents that were silent for long have no calls.
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', clock - AWAY)) do
-  local _, _, _, its_held, its_claim = entry(name)
-  held, claim = held - its_held, claim - its_claim
+  local _, _, _, its_held, its_entitled = entry(name)
+  held, entitled = held - its_held, entitled - its_entitled
   redis.call('HDEL', KEYS[2], name)
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', clock - AWAY)
 redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', clock - WAITING)
 if clock - recount >= RECOUNT then  -- whatever wrote the keys, the sums are right again soon
-  held, claim, recount = 0, 0, clock
+  held, entitled, recount = 0, 0, clock
   for _, text in ipairs(redis.call('HVALS', KEYS[2])) do
-    local its_held, its_claim = string.match(text, ' (%d+) (%d+)$')
-    held, claim = held + (its_held or 0), claim + (its_claim or 0)
+    local its_held, its_entitled = string.match(text, ' (%d+) (%d+)$')
+    held, entitled = held + (its_held or 0), entitled + (its_entitled or 0)
   end
 end
 
@@ -157,13 +157,14 @@ local function count_day()
   end
 end
 
--- Returns seats, held and claim of this agent. `held` and `claim` are then those of the others.
+-- Returns the seats of this agent: leased, held, and those that it is entitled to. `held` and
+-- `entitled` are then those of the others.
 local function seat(others, its_held, its_seats, its_seen)
   local wanted = running + in_hand + waiting
   if in_flight == 0 then return wanted, running, running end
   local fair = math.floor(in_flight / (others + 1))
   local free = in_flight - held
-  local seats = math.max(0, math.min(wanted, free, math.max(fair, in_flight - claim)))
+  local seats = math.max(0, math.min(wanted, free, math.max(fair, in_flight - entitled)))
   if fair == 0 and (running > 0 or its_held > 0) then
     local turn = math.min(SEAT, math.floor(ROUND * in_flight / (others + 1)))
     local keeps = its_seats > 0 and math.floor(its_seen / turn) == math.floor(clock / turn)
@@ -205,8 +206,8 @@ local function grant(seats, waiting_agents)
   return waiting
 end
 
-local known, granted, seats, its_held, its_claim = entry(agent)
-held, claim = held - its_held, claim - its_claim
+local known, granted, seats, its_held, its_entitled = entry(agent)
+held, entitled = held - its_held, entitled - its_entitled
 local refund = charges(tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
 if known == sequence then refund, refused = charges(0, 0, 0), 0 end
 adjust()
@@ -219,17 +220,18 @@ else
   if waiting > 0 then redis.call('ZADD', KEYS[4], clock, agent) end
   local others = redis.call('ZCARD', KEYS[3]) - (known and 1 or 0)
   local its_seen = tonumber(redis.call('ZSCORE', KEYS[3], agent) or nil) or clock
-  seats, its_held, its_claim = seat(others, its_held, seats or 0, its_seen)
+  seats, its_held, its_entitled = seat(others, its_held, seats or 0, its_seen)
   granted = grant(seats, math.max(1, redis.call('ZCARD', KEYS[4])))
 end
 redis.call('ZADD', KEYS[3], clock, agent)
 redis.call('HSET', KEYS[2], agent,
-           string.format('%s %d %d %d %d', sequence, granted, seats, its_held, its_claim))
+           string.format('%s %d %d %d %d', sequence, granted, seats, its_held, its_entitled))
 
 local function text(value) return string.format('%.17g', value) end
 local written = {'at', string.format('%.0f', now), 'clock', text(clock),
                  'scale', text(accepted), 'cut', text(cut), 'pause', text(pause),
-                 'day', day, 'used', used, 'held', held + its_held, 'claim', claim + its_claim,
+                 'day', day, 'used', used, 'held', held + its_held,
+                 'claim', entitled + its_entitled,
                  'recount', text(recount), 'learn', text(learn)}
 for _, name in ipairs(names) do
   written[#written + 1] = name

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from agent.quota.agent_quota import AgentQuota
 from agent.quota.grants import Charge, DayCount, WaitingCall
-from agent.quota.member import AgentQuota
 from schemas.settings.quota import QuotaLimits
 
 IDLE_S = 60.0

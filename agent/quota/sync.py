@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from agent.ports import Clock
+from agent.quota.agent_quota import AgentQuota
 from agent.quota.grants import GrantStore, QuotaAwayError, QuotaRequest
-from agent.quota.member import AgentQuota
 from agent.quota.quotas import Quotas
 from agent.quota.share import ShareGrantStore
 from schemas.runtime.outage import Outage

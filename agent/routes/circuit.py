@@ -60,8 +60,8 @@ class Circuit:
         """Open the breaker, whatever the window says."""
         self._breaker.open()
 
-    def close(self) -> None:
-        """Close the breaker."""
+    def resume(self) -> None:
+        """Let calls pass again; a circuit breaker that does so is called closed."""
         self._breaker.close()
 
 

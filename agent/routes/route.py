@@ -284,7 +284,7 @@ class Route:
         """Let the route take calls again: a person or other agents know that the provider works."""
         self._now_s = now_s
         if self.stopped:
-            self._circuit.close()
+            self._circuit.resume()
         else:
             self._limit.restart(now_s)
 

@@ -21,12 +21,12 @@ def murmur2(data: bytes) -> int:
     return h ^ h >> 15
 
 
-def partition_of(key: bytes, partitions: int, turn: int = 0) -> int:
+def partition_of(key: bytes, partitions: int, salt: int = 0) -> int:
     """Return the partition of a key among `partitions`, as Kafka's default partitioner does.
 
-    With a `turn`, each turn gives another partition.
+    With a `salt`, each salt gives another partition.
     """
-    # Turn and key are hashed together, not added: turns may rise by two, and one agent may own
+    # Salt and key are hashed together, not added: salts may rise by two, and one agent may own
     # every second partition.
-    hashed = key + b"\0%d" % turn if turn else key
+    hashed = key + b"\0%d" % salt if salt else key
     return (murmur2(hashed) & 0x7FFFFFFF) % partitions

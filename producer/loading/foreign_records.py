@@ -17,7 +17,7 @@ from schemas.task.batch_name import RULE, is_batch_name
 from schemas.task.line.parsing import BOM, LineError, TaskLine, parse
 from schemas.task.line.schema_cost import is_heavy_line
 from schemas.task.line.strict_json import reading
-from schemas.task.record.envelope import BATCH_HEADER, UNREADABLE, RawHeaders
+from schemas.task.record.envelope import BAD_NAMES_HEADER, BATCH_HEADER, RawHeaders
 from schemas.text.untrusted import contained, describe_error, sealed
 from schemas.text.wording import one_line
 
@@ -119,7 +119,7 @@ def _parsed(body: bytes) -> TaskLine:
 
 def _batch_name(headers: RawHeaders, group: str) -> str:
     """Return the batch that the producer names, or else the group's own batch."""
-    if any(name == UNREADABLE for name, _ in headers):
+    if any(name == BAD_NAMES_HEADER for name, _ in headers):
         raise LineError(
             "headers",
             "have a name that is not UTF-8",

@@ -24,9 +24,9 @@ from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_att
 from schemas.task.line.parsing import DEFAULT_TENANT
 from schemas.task.line.strict_json import LineError
 from schemas.task.record.envelope import (
+    BAD_NAMES_HEADER,
     BATCH_HEADER,
     ENVELOPE_VERSION,
-    UNREADABLE,
     Outgoing,
     Publication,
     encode,
@@ -105,10 +105,10 @@ def _records(
             due_ms = int((utc_s + max(0.0, row.due_in_s)) * 1000)
             publication = _publication(row, ledger, topics.group, due_ms)
             headers = encode(replace(publication, tenant=_named(row.tenant)))
-            # In a tier, other turns meet other agents: one of them may know a type that this one
-            # does not.
-            turn = 0 if lane_at(order.destination) is not None else row.fence
-            records[item] = Outgoing(topic, row.task_key, row.body, headers, turn)
+            # In a tier, each fence may lead to another agent: one of them may know a type that this
+            # one does not.
+            salt = 0 if lane_at(order.destination) is not None else row.fence
+            records[item] = Outgoing(topic, row.task_key, row.body, headers, salt)
     return records
 
 
@@ -154,7 +154,7 @@ def pointer(record: Outgoing) -> Outgoing:
         record.key,
         None,
         [*record.headers, ("docllm-pointer", b"%d bytes in the ledger" % size)],
-        record.turn,
+        record.salt,
     )
 
 
@@ -335,11 +335,11 @@ def _batch_headers(packed: bytes | None) -> list[tuple[str, bytes]]:
     try:
         pairs = headers_of(packed)
     except LineError:
-        pairs = [(UNREADABLE, "")]
+        pairs = [(BAD_NAMES_HEADER, "")]
     batch_headers = {
         name: value
         for name, value in pairs
-        if name == UNREADABLE or (name == BATCH_HEADER and value)
+        if name == BAD_NAMES_HEADER or (name == BATCH_HEADER and value)
     }
     return [(name, (value or "").encode()) for name, value in batch_headers.items()]
 

@@ -27,7 +27,7 @@ from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.task.line.parsing import LineError
-from schemas.task.record.envelope import BATCH_HEADER, UNREADABLE, digest
+from schemas.task.record.envelope import BAD_NAMES_HEADER, BATCH_HEADER, digest
 
 PageStart = tuple[int, int]  # partition, offset
 
@@ -231,7 +231,7 @@ class FromTopic:
         headers = [
             pair
             for pair in letter.headers
-            if pair[0] in {BATCH_HEADER, UNREADABLE} or not pair[0].startswith(_OWN_PREFIXES)
+            if pair[0] in {BATCH_HEADER, BAD_NAMES_HEADER} or not pair[0].startswith(_OWN_PREFIXES)
         ]
         return foreign_records.task_of(
             letter.key, letter.value, headers, self._group, self._max_attempts_of

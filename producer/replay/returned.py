@@ -43,7 +43,7 @@ class Standing(Enum):
     PAST = "past"  # its task lives again, has ended otherwise, or waits for its replay
     DEAD = "dead"  # its task is dead of the death that the letter tells of
     CAPPED = "capped"  # the same, but it was replayed as often as is allowed
-    CLOSED = "closed"  # the same, but its batch is cancelled or archived
+    BATCH_ENDED = "batch ended"  # the same, but its batch is cancelled or archived
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _standing(row: Any, letter: ReturnedLetter, waiting: set[int]) -> Standing:
     if row.status != Status.DEAD or not is_of_death or row.id in waiting:
         return Standing.PAST
     if row.cancelled_at is not None or row.archived_at is not None:
-        return Standing.CLOSED
+        return Standing.BATCH_ENDED
     return Standing.DEAD if row.replays < CAP else Standing.CAPPED
 
 

@@ -12,7 +12,7 @@ from schemas.errors import ConfigError, UnreachableError
 from schemas.runtime.clock import Clock
 from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
-from schemas.task.record.envelope import UNREADABLE, RawHeaders
+from schemas.task.record.envelope import BAD_NAMES_HEADER, RawHeaders
 
 Settings = dict[str, str | int | bool]
 
@@ -221,7 +221,7 @@ class HasHeaders(Protocol):
 
 
 def raw_headers(message: HasHeaders) -> RawHeaders:
-    """Return a record's headers, or one header UNREADABLE when a name is not UTF-8.
+    """Return a record's headers, or one header BAD_NAMES_HEADER when a name is not UTF-8.
 
     Kafka allows any bytes in a name. The client decodes the name and fails (confluent-kafka 2.16:
     SystemError), for all headers.
@@ -229,7 +229,7 @@ def raw_headers(message: HasHeaders) -> RawHeaders:
     try:
         return message.headers() or ()
     except (SystemError, UnicodeDecodeError):
-        return [(UNREADABLE, b"")]
+        return [(BAD_NAMES_HEADER, b"")]
 
 
 def _user_settings(config: KafkaConfig, promises: Settings, foreign: re.Pattern[str]) -> Settings:

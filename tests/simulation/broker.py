@@ -220,7 +220,7 @@ class Broker:
         number = (
             self.rng.randrange(len(logs))
             if record.key is None
-            else partition_of(record.key, len(logs), record.turn)
+            else partition_of(record.key, len(logs), record.salt)
         )
         logs[number].records.append(
             Stored(int(self.utc_s() * 1000), record.key, record.value, record.headers, self.turn())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent.dispatch.ready_selection import ReadySelection
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.quota.member import AgentQuota
+from agent.quota.agent_quota import AgentQuota
 from tests.invariants.turns import Kind, Taking
 from tests.simulation.bugs.bug import patched
 from tests.simulation.eventloop import PROCESS

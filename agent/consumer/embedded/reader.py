@@ -82,7 +82,7 @@ class EmbeddedReader:
     def at_rest(self) -> AtRest:
         """Return how far the partitions are from their ends, as the file has it now."""
         owned_ids = self.partitions.ids
-        _, holdings = self._member.watch()
+        holdings = self._member.watch().holdings
         return AtRest(
             joined=self._joined,
             lag=sum(
@@ -131,10 +131,10 @@ class EmbeddedReader:
         if changes == self._changes:
             return False
         subscribed = self._compare_topics()
-        needed, holdings = self._member.watch()
-        self.partitions.refresh(holdings)
+        watch = self._member.watch()
+        self.partitions.refresh(watch.holdings)
         self._changes = changes
-        return needed or subscribed
+        return watch.needs_pass or subscribed
 
     def _make_pass(self, dead: set[str]) -> None:
         self._compare_topics()

@@ -40,7 +40,7 @@ LAST_POLLS = 3
 MAX_LAST_POLLS = 30
 # The client cannot unpack the batch, or the batch is damaged, and the client fetches it again
 # forever. Whether to skip it is for a person to decide.
-UNREADABLE = {
+UNPACKABLE = {
     KafkaError._BAD_COMPRESSION,  # noqa: SLF001 - librdkafka's own codes have an underscore
     KafkaError._BAD_MSG,  # noqa: SLF001
 }
@@ -212,7 +212,7 @@ class KafkaReader:
         elif is_placed and error.code() == PARTITION_END:
             self._liveness.heard()
             self._assignment.ended(key, message.offset() or 0)
-        elif error.code() in UNREADABLE:
+        elif error.code() in UNPACKABLE:
             self._report_once(
                 error,
                 f"{topic}[{number}] is read no further until its group is moved past that, "

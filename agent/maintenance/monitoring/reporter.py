@@ -72,7 +72,7 @@ class Reporter:
             self.form,
             slots=self._admission.slots,
             running=self._slots.running,
-            draining=self._admission.closed,
+            draining=self._admission.leaving,
             busy=busy,
             routes=tuple(routes[:MAX_ROUTES]),
             routes_left_out=len(routes[MAX_ROUTES:]),

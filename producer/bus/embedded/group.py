@@ -1,6 +1,4 @@
-"""One member of a consumer group: joins, heartbeats, commits, exchanges partitions.
-
-It also removes dead members.
+"""One member of a consumer group: joins, beats, commits, exchanges partitions, removes the dead.
 
 A group is a set of rows that every member reconciles in its own write transactions; there is no
 coordinator. A partition has an owner, the member that reads it, and an heir, the member that will
@@ -16,6 +14,7 @@ import sqlite3
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from producer.bus.embedded.balance import AssignablePartition, balance
 from producer.bus.embedded.file import BusFile
@@ -55,6 +54,13 @@ class PassResult:
     holdings: tuple[Holding, ...]
 
 
+class MemberView(NamedTuple):
+    """What a member sees without a pass: whether it needs one, and the partitions it owns."""
+
+    needs_pass: bool
+    holdings: tuple[Holding, ...]
+
+
 class Member:
     """A member, from its first pass until `leave` or `close`."""
 
@@ -89,7 +95,7 @@ class Member:
         """
         now_s = self._clock.now_s()
         with self._file.write() as db:
-            evicted = self._heartbeat(db, now_s) is False
+            evicted = not self._beat_as_member(db, now_s)
             owned_before = self._owned(db)
             if not evicted:
                 self._pass_as_member(db, now_s, topic_ids, marks, dead)
@@ -110,7 +116,8 @@ class Member:
             old_lock.release()
             forget(self._locks, old_id)
 
-    def _heartbeat(self, db: sqlite3.Connection, now_s: float) -> bool:
+    def _beat_as_member(self, db: sqlite3.Connection, now_s: float) -> bool:
+        """Join, or send a heartbeat; return whether this is still a member."""
         if not self._joined:
             db.execute(
                 "INSERT OR IGNORE INTO member VALUES (?, ?, ?)", (self.id, self._group, now_s)
@@ -232,7 +239,7 @@ class Member:
         )
         return tuple(Holding(*row) for row in rows)
 
-    def watch(self) -> tuple[bool, tuple[Holding, ...]]:
+    def watch(self) -> MemberView:
         """Return whether a pass is needed, and the partitions this member owns; write nothing.
 
         A pass is needed when this member was evicted, or has a partition to take or to release.
@@ -246,7 +253,7 @@ class Member:
                 " AND ((heir=?2 AND owner IS NULL) OR (owner=?2 AND heir IS NOT ?2))",
                 (self._group, self.id),
             ).fetchone()
-            return (waiting_move is not None or not is_member), self._holdings(db)
+            return MemberView(waiting_move is not None or not is_member, self._holdings(db))
 
     def dead(self) -> set[str]:
         """Return the other members of this group whose lock is free."""

@@ -110,7 +110,7 @@ class _Appender:
         chosen = (
             self._rng.randrange(len(partitions))
             if record.key is None
-            else partition_of(record.key, len(partitions), record.turn)
+            else partition_of(record.key, len(partitions), record.salt)
         )
         partition = partitions[chosen]
         rows.append(

@@ -130,12 +130,12 @@ class Sender:
 
     def _partition(self, record: Outgoing) -> int:
         """Return the partition of a record that does not go by its key alone."""
-        if not record.turn or record.key is None:
+        if not record.salt or record.key is None:
             return BY_KEY
         if record.topic not in self._partitions:
             self._partitions[record.topic] = self._count_partitions(record.topic)
         count = self._partitions[record.topic]
-        return partition_of(record.key, count, record.turn) if count else BY_KEY
+        return partition_of(record.key, count, record.salt) if count else BY_KEY
 
     def _count_partitions(self, topic: str) -> int:
         """Return how many partitions a topic has, 0 if no broker says so in time."""

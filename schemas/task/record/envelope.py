@@ -18,7 +18,7 @@ RawHeaders = Sequence[tuple[str, bytes | None]]
 BATCH_HEADER = "docllm-batch"
 TASK_HEADER = "docllm-task"
 DISPOSITION_HEADER = "docllm-disposition"  # only dead letters have it
-UNREADABLE = "docllm-unreadable"  # replaces headers if the name of one of them is not text
+BAD_NAMES_HEADER = "docllm-unreadable"  # replaces headers if the name of one of them is not text
 _TENANT_HEADER = "docllm-tenant"  # the tenant in the row; the line may lack it
 _MAX_TENANT_BYTES = 64
 _MAX_DIGITS = 18
@@ -38,7 +38,7 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: RawHeaders) ->
 class Outgoing:
     """One record to publish.
 
-    The key decides the partition, unless `turn` is set: then key and turn do. So each turn of the
+    The key decides the partition, unless `salt` is set: then key and salt do. So each salt of the
     same key takes a partition of its own.
     """
 
@@ -46,7 +46,7 @@ class Outgoing:
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes]]
-    turn: int = 0
+    salt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def is_letter(headers: RawHeaders) -> bool:
 def _own_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
     own: dict[str, bytes] = {}
     for name, value in headers:
-        if name == UNREADABLE:
+        if name == BAD_NAMES_HEADER:
             raise NotOursError("the name of a header is not UTF-8")
         if name.startswith("docllm-"):
             if name in own:

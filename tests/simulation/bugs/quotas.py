@@ -7,8 +7,8 @@ from typing import Any
 from agent.inflight.partition_share import PartitionShare
 from agent.quota import account
 from agent.quota.account import AccountBuckets
+from agent.quota.agent_quota import AgentQuota
 from agent.quota.grants import Charge, QuotaAnswer, QuotaRequest
-from agent.quota.member import AgentQuota
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import LIMITED
 

@@ -162,7 +162,7 @@ def test_an_agent_of_which_a_part_broke_drains_too() -> None:
 
     with pytest.raises(RuntimeError, match="a bug"):
         asyncio.run(agent.run(StopRequest(lambda: None), until_done=False, drain_timeout_s=1))
-    agent._admission.close.assert_called_once_with()  # type: ignore[attr-defined]
+    agent._admission.stop_granting.assert_called_once_with()  # type: ignore[attr-defined]
 
 
 def test_the_reason_of_a_failure_is_logged_though_nothing_can_be_settled(

@@ -25,7 +25,7 @@ class Ready:
     """So many tasks that are ready, and so many free slots."""
 
     def __init__(
-        self, ready: int, room: int, *, closed: bool = False, config: Config = CONFIG
+        self, ready: int, room: int, *, leaving: bool = False, config: Config = CONFIG
     ) -> None:
         self.gate = quota_gate_of(config, SystemClock())
         self.table = InFlightTable(limits=InFlightLimits())
@@ -36,7 +36,7 @@ class Ready:
         self.fallbacks: dict[str, list[str]] = {}
         admission = SimpleNamespace(
             room=lambda: room,
-            closed=closed,
+            leaving=leaving,
             fallbacks=lambda route: self.fallbacks.get(route, []),
         )
         self.waiting_calls = WaitingCalls(
@@ -90,7 +90,7 @@ def test_the_next_tenant_has_a_place_before_a_slot_is_free(room: int, seats: int
 
 def test_an_agent_that_leaves_asks_for_nothing() -> None:
     """Its last waiting calls are taken back."""
-    assert Ready(5, 3, closed=True).asked() == []
+    assert Ready(5, 3, leaving=True).asked() == []
 
 
 def test_waiting_calls_end_with_the_last_task() -> None:

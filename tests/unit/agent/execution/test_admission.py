@@ -36,8 +36,8 @@ def test_a_permit_takes_the_routes_ticket_and_gives_it_back() -> None:
     assert next(iter(made.table)).idle
 
 
-def close(admitted: Admission, _harness: SlotsHarness, _delivery: Delivery) -> None:
-    admitted.close()
+def leave(admitted: Admission, _harness: SlotsHarness, _delivery: Delivery) -> None:
+    admitted.stop_granting()
 
 
 def lose_lease(_admitted: Admission, _harness: SlotsHarness, delivery: Delivery) -> None:
@@ -61,7 +61,7 @@ def stop_the_route(_admitted: Admission, harness: SlotsHarness, _delivery: Deliv
 @pytest.mark.parametrize(
     ("happened", "reason"),
     [
-        (close, NotAdmitted.CLOSED),
+        (leave, NotAdmitted.LEAVING),
         (lose_lease, NotAdmitted.LEASE),
         (run_a_suspect, NotAdmitted.SUSPECT),
         (raise_a_guard, RAISED),

@@ -195,7 +195,7 @@ def test_an_attempt_ends_where_it_is_when_the_agent_leaves() -> None:
     """A draining agent begins no call."""
     attempts = Attempts()
     _, way = attempts.begin()
-    attempts.admission.close()
+    attempts.admission.stop_granting()
 
     assert not isinstance(way.route_after_failure(refused("CAPACITY")), OtherRoute)
 
@@ -257,7 +257,7 @@ def test_no_attempt_calls_again_when_the_agent_leaves() -> None:
     """The refused call's outcome is settled."""
     attempts = Attempts()
     _, way = attempts.begin()
-    attempts.admission.close()
+    attempts.admission.stop_granting()
 
     assert way.retry_on_route(snoozed("CAPACITY")) == snoozed("CAPACITY")
 

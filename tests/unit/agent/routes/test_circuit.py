@@ -56,8 +56,8 @@ def test_a_circuit_can_be_stopped_and_started_from_outside() -> None:
     breaker.stop()
     assert (breaker.stopped, changes) == (True, [True])
 
-    breaker.close()
-    breaker.close()
+    breaker.resume()
+    breaker.resume()
     assert (breaker.stopped, changes) == (False, [True, False])
 
 

@@ -21,7 +21,7 @@ from schemas.errors import ConfigError, UnreachableError
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import KafkaConfig
 from schemas.task.line.parsing import LineError
-from schemas.task.record.envelope import UNREADABLE, NotOursError, decode
+from schemas.task.record.envelope import BAD_NAMES_HEADER, NotOursError, decode
 
 PASSWORD = "hunter2"  # noqa: S105 - not a real one
 
@@ -204,7 +204,7 @@ def test_unreadable_headers_are_marked_as_unreadable(wrong: Exception) -> None:
 
     headers = raw_headers(message)
 
-    assert headers == [(UNREADABLE, b"")]
+    assert headers == [(BAD_NAMES_HEADER, b"")]
     with pytest.raises(NotOursError, match="not UTF-8"):
         decode(headers)
     with pytest.raises(LineError, match="headers"):

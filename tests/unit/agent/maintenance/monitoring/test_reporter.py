@@ -65,7 +65,7 @@ def test_a_report_says_what_runs() -> None:
         report = reporter(harness, slots).report()
         await slots.drain(5.0)
         assert reporter(harness, slots).report() == _idle()
-        slots._admission.close()
+        slots._admission.stop_granting()
         assert reporter(harness, slots).report().draining
         return report
 

@@ -158,16 +158,16 @@ def test_watch_says_when_a_pass_is_needed(bus: EmbeddedBusHarness) -> None:
     """Watching tells an owner that a partition is awaited, and an heir that it is free."""
     first, second = bus.member(), bus.member()
     bus.make_pass(first)
-    quiet, _ = first.watch()
+    quiet = first.watch().needs_pass
     bus.make_pass(second)
-    asked, _ = first.watch()
+    asked = first.watch().needs_pass
     bus.make_pass(first)
-    free, _ = second.watch()
+    free = second.watch().needs_pass
     bus.make_pass(second)
 
     assert (quiet, asked, free) == (False, True, True)
-    assert not first.watch()[0]
-    assert not second.watch()[0]
+    assert not first.watch().needs_pass
+    assert not second.watch().needs_pass
 
 
 def test_leaving_hands_over_at_once(bus: EmbeddedBusHarness) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
+from agent.quota.agent_quota import GRANT_LIVES_S, OWN_LIVES_S, SEATS_LIVE_S, AgentQuota
 from agent.quota.grants import Charge, DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
-from agent.quota.member import GRANT_LIVES_S, OWN_LIVES_S, SEATS_LIVE_S, AgentQuota
 from schemas.settings.quota import QuotaLimits
 
 LIMITS = QuotaLimits(rpm=600, tpm=600_000)
