@@ -10,7 +10,6 @@ from agent.dispatch.claimer import Claimer
 from agent.dispatch.dispatcher import Dispatcher
 from agent.dispatch.ticker import Ticker
 from agent.execution.admission import Admission
-from agent.execution.publishing import Publishing
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.hooks.runner import HookRunner
@@ -23,6 +22,7 @@ from agent.process.stop_request import StopRequest
 from agent.process.time_limit import ends_within
 from agent.reporting.messages import Note
 from agent.reporting.telemetry import Counts
+from producer.relay.publishing import Publishing
 from schemas.errors import DocllmError, UnreachableError
 from schemas.runtime import crash
 from schemas.text.wording import counted

@@ -24,8 +24,8 @@ from bench.filling import BATCHES, GROUP, TYPE, batch_name, fingerprint_of, key_
 from bench.reads import Work
 from producer.ledger import batch_ids, cancel
 from producer.ledger.dead_letters import error_groups, selection_query
-from producer.ledger.dead_letters.replay_runs import ReplayRequest
 from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.replay_progress import ReplayRequest
 from producer.ledger.status import batch_status, group_status, progress
 from producer.replay import plan, runs
 from producer.replay.runs import Cursor

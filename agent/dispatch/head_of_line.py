@@ -4,12 +4,12 @@ The task runs, or waits for long. Relief orders a replacement record for it and 
 original record.
 """
 
-from agent.execution.publishing import Publishing
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Ledger, Order
+from producer.relay.publishing import Publishing
 from schemas.runtime import crash
 
 # A blocking task that waits longer than LONG_S is relieved at `InFlightLimits.stuck_share` already.

@@ -7,7 +7,6 @@ back is not quarantined: it is not a publication, but it names its task.
 import logging
 from collections import deque
 
-from agent.execution.publishing import Publishing
 from agent.inflight.decoder import distrusted
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
@@ -15,6 +14,7 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import ClaimAnswer, Ledger, Letters, Record, RejectedRecord
 from agent.reporting.telemetry import Counts
+from producer.relay.publishing import Publishing
 from schemas.codes import Code
 from schemas.runtime import crash
 from schemas.task.record.envelope import record_bytes

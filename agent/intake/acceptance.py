@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
-from agent.execution.publishing import Publishing
 from agent.inflight.decoder import letter_record, rejected_record
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
@@ -36,6 +35,7 @@ from producer.loading import foreign_records
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.new_task import with_defaults
 from producer.loading.overflow import Overflow
+from producer.relay.publishing import Publishing
 from schemas.codes import Code
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.transactions import Transactions

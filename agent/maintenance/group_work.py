@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from agent.ledger import queries
 from agent.reporting.messages import Note
 from agent.reporting.telemetry import dead_lines
-from producer.ledger import hooks, outbox, store
-from producer.ledger.dead_letters import error_groups, replay_runs
+from producer.ledger import hooks, outbox, replay_progress, store
+from producer.ledger.dead_letters import error_groups
 from producer.ledger.status import group_status
 from producer.ports import TopicAdmin
 from producer.relay.relay import Relay
@@ -40,7 +40,7 @@ class GroupWork:
     async def open_tasks(self) -> bool:
         """Return whether a task of the group is not final, or a replay is to make one so."""
         # Replays are read first: tasks that they made pending before they ended are then seen.
-        if await self._read(replay_runs.any_unfinished, self._topics.group):
+        if await self._read(replay_progress.any_unfinished, self._topics.group):
             return True
         return await self._read(queries.open_tasks, self._topics.group)
 
@@ -53,7 +53,7 @@ class GroupWork:
         """Return whether the group has or ever had tasks, a replay, or records in its inbox."""
         group = self._topics.group
         if await self._read(queries.any_batch, group) or await self._read(
-            replay_runs.any_unfinished, group
+            replay_progress.any_unfinished, group
         ):
             return True
         if not self._reads_inbox:

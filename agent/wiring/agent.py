@@ -11,7 +11,6 @@ from agent.dispatch.record_finisher import Wakeups
 from agent.execution.attempt_traces import AttemptTraces
 from agent.execution.guard_gate import GuardGate
 from agent.execution.output_writer import Outputs
-from agent.execution.publishing import Publishing
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.settler import Settler
 from agent.execution.type_limits import TypeLimits
@@ -38,6 +37,7 @@ from agent.wiring.measured import MeasuredLedger
 from agent.wiring.quotas import quota_gate
 from agent.wiring.traced import TracedLedger, attempt_traces
 from producer.app import Parts, make_relay
+from producer.relay.publishing import Publishing
 from producer.relay.relay import Relay
 from schemas.ledger.transactions import Transactions
 

@@ -23,7 +23,6 @@ from agent.execution.attempt_traces import AttemptTraces
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.output_writer import Outputs
-from agent.execution.publishing import Publishing
 from agent.execution.quota_gate import QuotaGate
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.settler import Settler
@@ -42,6 +41,7 @@ from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
+from producer.relay.publishing import Publishing
 from schemas.task.record.lanes import Lane
 
 

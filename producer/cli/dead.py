@@ -4,8 +4,6 @@ Tested by tests/integration/test_cli.py.
 """
 
 import argparse
-import shutil
-import sys
 
 from rich.text import Text
 
@@ -17,14 +15,13 @@ from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.retention.put_away import archive_sentence
 from producer.screen import dead_letters
 from producer.screen.answer import fail
-from producer.screen.output import note, say, say_json, say_styled
+from producer.screen.output import note, say, say_json, say_styled, width
 from producer.text.printable import shown
 from schemas.ledger.database import Connection
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 from schemas.task.record.trace import trace_of
 
-PIPED_WIDTH = 500
 GROUPS_SHOWN = 40
 
 
@@ -108,8 +105,3 @@ def _complain_not_one(names: list[str], options: argparse.Namespace, words: str)
         return 1
     fail(options, several(options.id, names), id=options.id, batches=names)
     return 1
-
-
-def width() -> int:
-    """Return the terminal's width in columns, or a large width if the output is piped."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH

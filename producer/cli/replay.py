@@ -8,12 +8,12 @@ from producer.app import SCREEN_S, LedgerParts, Parts, make_relay, opened, opene
 from producer.cli import from_topic
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
-from producer.cli.dead import width
 from producer.cli.selection_options import read_selection
 from producer.input.estimate import Estimate
-from producer.ledger.dead_letters import history, reopen, replay_runs
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
+from producer.ledger import replay_progress
+from producer.ledger.dead_letters import history, reopen
 from producer.ledger.dead_letters.selection import RECORD
+from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.retention.put_away import archive_sentence
 from producer.ledger.store import Batch
 from producer.limits import CAP
@@ -25,7 +25,7 @@ from producer.replay.runner import Replay
 from producer.screen import replays
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.live import bar
-from producer.screen.output import complain, note
+from producer.screen.output import complain, note, width
 from producer.text.printable import shown
 from producer.text.times import written
 from schemas.errors import ConfigError
@@ -95,7 +95,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 async def _list(parts: LedgerParts, options: argparse.Namespace, answer: CommandAnswer) -> int:
-    runs = await parts.transactions.read(replay_runs.latest, options.group, RUNS_SHOWN)
+    runs = await parts.transactions.read(replay_progress.latest, options.group, RUNS_SHOWN)
     answer.say(
         "\n".join(replays.run_line(run) for run in runs)
         or f"nothing was replayed in group {options.group}",
@@ -108,7 +108,7 @@ async def _dry_run(
     config: Config, parts: LedgerParts, options: argparse.Namespace, answer: CommandAnswer
 ) -> int:
     code = 0 if options.resume else await _dry_plan(config, parts, options, answer)
-    runs = await parts.transactions.read(replay_runs.unfinished, options.group)
+    runs = await parts.transactions.read(replay_progress.unfinished, options.group)
     answer.put(unfinished=[replays.run_json(run) for run in runs])
     for run in runs:
         answer.say(
@@ -245,10 +245,10 @@ async def _resume(parts: Parts, options: argparse.Namespace, answer: CommandAnsw
     """
     group, unread = parts.topics.group, 0
     await parts.transactions.write(storing.drop_unstored, group)
-    runs = await parts.transactions.read(replay_runs.unfinished, group)
+    runs = await parts.transactions.read(replay_progress.unfinished, group)
     if options.resume and not runs:
         answer.say(NONE_UNFINISHED)
-    follows = options.resume or not await parts.transactions.read(replay_runs.any_agent, group)
+    follows = options.resume or not await parts.transactions.read(replay_progress.any_agent, group)
     for run in runs:
         ordered = f"{shown(str(run.request.selection))}, by {shown(run.actor)}"
         what = f"{run.left} of {run.total} left ({ordered})"
@@ -273,7 +273,7 @@ async def _follow(
     ended = report.run
     answer.say(f"replay {run.id}: {replays.result(ended)}")
     answer.add("replays", replays.run_json(ended))
-    unread = await parts.transactions.read(replay_runs.unread, run.id, replays.UNREAD_SHOWN)
+    unread = await parts.transactions.read(replay_progress.unread, run.id, replays.UNREAD_SHOWN)
     for line in replays.report_lines(report, unread):
         note(line)
     return ended.counts.get(ItemState.UNREAD, 0)

@@ -11,10 +11,9 @@ from rich.text import Text
 
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.cli.chosen_batches import chosen_batches
-from producer.cli.dead import width
 from producer.ledger.status import group_status as statuses
 from producer.screen.group_status import status_text
-from producer.screen.output import note, say_json, say_styled
+from producer.screen.output import note, say_json, say_styled, width
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 

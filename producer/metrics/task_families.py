@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
 
-from producer.ledger.dead_letters.replay_runs import ItemState
+from producer.ledger.replay_progress import ItemState
 from producer.ledger.status.group_status import GroupStatus
 from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.family import Labels, counter, gauge

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from producer.app import Parts
 from producer.ledger import store
-from producer.ledger.dead_letters.replay_runs import ReplayRun
 from producer.ledger.outbox import QUARANTINE, TASK
+from producer.ledger.replay_progress import ReplayRun
 from producer.relay.relay import Relay
 from producer.replay import records, runs, tasks
 from producer.replay.record_reader import RecordReader

@@ -15,8 +15,8 @@ from producer.input.lines import ValidLine, read_line
 from producer.ledger.dead_letters import error_groups, failure_groups, selection_query
 from producer.ledger.dead_letters.error_groups import ErrorGroup
 from producer.ledger.dead_letters.failure_groups import NOTHING, TotalCost
-from producer.ledger.dead_letters.replay_runs import ReplayRequest
 from producer.ledger.outbox import QUARANTINE, TASK
+from producer.ledger.replay_progress import ReplayRequest
 from producer.ledger.results.export import Read
 from producer.replay.runs import candidates
 from schemas.ledger.query_plans import unindexed

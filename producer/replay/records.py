@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, update
 
 from producer.ledger import batch_options, store
-from producer.ledger.dead_letters.replay_runs import ItemState
 from producer.ledger.new_tasks import NewTask
 from producer.ledger.outbox import QUARANTINE
+from producer.ledger.replay_progress import ItemState
 from producer.loading import foreign_records
 from producer.loading.foreign_records import ReadLine
 from producer.loading.new_task import with_defaults

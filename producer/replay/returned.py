@@ -21,9 +21,9 @@ from sqlalchemy import Connection, insert, select, update
 
 from producer.ledger import audit
 from producer.ledger.audit import AGENT, AuditKind
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.outbox import TASK
+from producer.ledger.replay_progress import ItemState, ReplayRequest
 from producer.limits import CAP
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import utc_now

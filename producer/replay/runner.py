@@ -10,8 +10,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ReplayRequest, ReplayRun
+from producer.ledger import replay_progress
+from producer.ledger.replay_progress import ReplayRequest, ReplayRun
 from producer.relay.relay import Relay
 from producer.replay import runs
 from producer.replay.applier import Applier, ReplayCursor, Step
@@ -80,7 +80,7 @@ class Replay:
                 runs.store, self._group, run_id, request, cursor
             )
         crash.reach("replay.stored")
-        return await self._transactions.write(replay_runs.find, run_id)
+        return await self._transactions.write(replay_progress.find, run_id)
 
     async def follow(self, run: ReplayRun) -> ReplayReport:
         """Show a run's progress until it has ended; apply it if no agent is alive to do so."""
@@ -89,7 +89,7 @@ class Replay:
         while not await self._ended(report):
             moved = self._note_stillness(report.run, *moved)
             if not applies and not await self._transactions.read(
-                replay_runs.any_agent, self._group
+                replay_progress.any_agent, self._group
             ):
                 self._note(
                     f"no agent of group {self._group} is alive, so this command applies "
@@ -109,7 +109,7 @@ class Replay:
 
     async def _ended(self, report: ReplayReport) -> bool:
         """Look at the run, and show how far it is; return whether it has ended."""
-        run = await self._transactions.read(replay_runs.find, report.run.id)
+        run = await self._transactions.read(replay_progress.find, report.run.id)
         report.run = run or report.run
         self._progress(report.run.done, report.run.total)
         return report.run.ended_at is not None

@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, delete, false, func, insert, select, update
 
-from producer.ledger import audit
+from producer.ledger import audit, replay_progress
 from producer.ledger.audit import AuditKind
-from producer.ledger.dead_letters import replay_runs, selection_query
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
+from producer.ledger.dead_letters import selection_query
 from producer.ledger.outbox import QUARANTINE, TASK
+from producer.ledger.replay_progress import ItemState, ReplayRequest
 from producer.ports import Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import seconds_until, utc_after, utc_now
@@ -193,7 +193,7 @@ def _seal(connection: Connection, group: str, run_id: int) -> None:
         connection.execute(delete(replay_run).where(*open_run))
         return
     sealed = update(replay_run).where(*open_run).values(stored_at=utc_now(), total=total)
-    run = replay_runs.find(connection, run_id)
+    run = replay_progress.find(connection, run_id)
     if run is None or connection.execute(sealed).rowcount == 0:
         return
     detail = f"replay {run_id} of group {group}: {total} items, {run.request.selection}"

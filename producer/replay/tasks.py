@@ -13,11 +13,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select, update
 
-from producer.ledger import audit, outbox, tally
+from producer.ledger import audit, outbox, replay_progress, tally
 from producer.ledger.audit import AuditKind
-from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
 from producer.ledger.outbox import TASK
+from producer.ledger.replay_progress import ItemState, ReplayRequest
 from producer.ports import Order
 from producer.replay import runs
 from producer.replay.runs import Page
@@ -132,7 +131,7 @@ def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[
 
 def _reopen(connection: Connection, group: str, names: Mapping[int, str], run_id: int) -> None:
     """Reopen these batches, and record it in the audit."""
-    run = replay_runs.find(connection, run_id) if names else None
+    run = replay_progress.find(connection, run_id) if names else None
     for batch_id, name in names.items():
         connection.execute(update(batch).where(batch.c.id == batch_id).values(cancelled_at=None))
         detail = f"batch {name}: replay {run_id} of cancelled tasks"

@@ -4,6 +4,7 @@ The output is live on a terminal. There is no logic here. Anybody may have chose
 nothing in it is markup, and none of its control characters reaches a terminal.
 """
 
+import shutil
 import sys
 from io import StringIO
 from typing import Any
@@ -15,6 +16,13 @@ from rich.text import Text
 from producer.text.output_file import give_up_standard_output, standard_output
 from producer.text.printable import escaped, shown_lines
 from schemas.errors import ConfigError
+
+PIPED_WIDTH = 500
+
+
+def width() -> int:
+    """Return the terminal's width in columns, or a large width if the output is piped."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
 
 
 def say(text: str) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 from sqlalchemy import delete
 
 from agent.outcome import Dead, Failure, Outcome
-from producer.ledger import outbox, quarantine
-from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
+from producer.ledger import outbox, quarantine, replay_progress
 from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.status import group_status
 from producer.limits import CAP
 from producer.replay import runs, tasks
@@ -80,7 +79,7 @@ def stored(
     place: Cursor | None = Cursor()
     while place is not None:
         place = ledger_db.call(runs.store, GROUP, run_id, request, place)
-    return ledger_db.run(lambda c: replay_runs.find(c, run_id))
+    return ledger_db.run(lambda c: replay_progress.find(c, run_id))
 
 
 def request(**options: Any) -> ReplayRequest:
@@ -109,7 +108,7 @@ def applied(ledger_db: LedgerDatabase, run: ReplayRun | None, size: int = 500) -
         pages.append(page)
         after = page.last
     ended = ledger_db.run(lambda c: runs.end(c, run.id))
-    stored_run = ledger_db.run(lambda c: replay_runs.find(c, run.id))
+    stored_run = ledger_db.run(lambda c: replay_progress.find(c, run.id))
     assert stored_run is not None
     return Applied(
         stored_run.counts,

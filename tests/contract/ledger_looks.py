@@ -5,13 +5,13 @@ from types import SimpleNamespace
 from typing import cast
 
 from agent.execution.guard_gate import GuardGate
-from agent.execution.publishing import Publishing
 from agent.judge import Effect
 from agent.ledger.guards import guard_looks
 from agent.maintenance.routes.guard_keeper import GuardKeeper
 from agent.ports import Order
 from agent.routes.evidence import RouteEvidence
 from agent.routes.probe_sender import ProbeSender
+from producer.relay.publishing import Publishing
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
 from schemas.task.guard import Guard

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from agent.maintenance.repair.replayer import Replayer
-from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
+from producer.ledger import replay_progress
+from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
 from producer.ports import Refusal
 from producer.relay.relay import Relay
 from producer.replay.applier import Applier
@@ -128,6 +128,6 @@ class Site:
         return found
 
     def counts(self, run: ReplayRun) -> dict[ItemState, int]:
-        found = self.ledger_db.run(lambda c: replay_runs.find(c, run.id))
+        found = self.ledger_db.run(lambda c: replay_progress.find(c, run.id))
         assert found is not None
         return found.counts

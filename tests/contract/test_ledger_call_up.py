@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from agent.execution.publishing import Publishing
 from agent.judge.guard_rule import closed_text, moved
 from agent.ledger.claims import call_up
 from agent.maintenance.routes import route_call_up
@@ -17,6 +16,7 @@ from agent.maintenance.routes.route_call_up import RouteCallUp
 from agent.outcome import Failure, Moved, Outcome, Retry
 from agent.ports import Order
 from agent.routes import Router
+from producer.relay.publishing import Publishing
 from schemas.ledger import tables
 from schemas.settings.config import RouteConfig
 from schemas.task.failures import ErrorClass

@@ -9,8 +9,8 @@ from agent.judge.guard_rule import FASTER
 from agent.ledger.leases.leases import declare_lost
 from agent.ledger.recovery import reaping
 from agent.outcome import Failure, Moved
-from producer.ledger.dead_letters.replay_runs import ReplayRequest
 from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.replay_progress import ReplayRequest
 from producer.replay import tasks as replay_tasks
 from schemas.ledger import tables
 from schemas.task.failures import ErrorClass

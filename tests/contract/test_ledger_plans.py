@@ -20,11 +20,10 @@ from agent.ledger.recovery import reaping, sweeping
 from agent.ports.lock_table import Claimant, LockChange
 from bench import reads
 from bench.reads import Work
-from producer.ledger import quarantine
-from producer.ledger.dead_letters import held_locks, replay_runs
-from producer.ledger.dead_letters.replay_runs import ReplayRequest
+from producer.ledger import held_locks, quarantine, replay_progress
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.outbox import TASK
+from producer.ledger.replay_progress import ReplayRequest
 from producer.replay import runs
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
@@ -312,7 +311,7 @@ def _fill_replay(connection: Connection, finished: int) -> None:
 
 def look_at_replays(connection: Connection) -> None:
     """Do what every agent does each second, and for each page."""
-    assert replay_runs.unfinished(connection, GROUP)
+    assert replay_progress.unfinished(connection, GROUP)
     assert len(runs.take(connection, 1, TASK, 0, 5)) == 5
     assert not runs.end(connection, 1)
 

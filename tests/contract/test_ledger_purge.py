@@ -16,8 +16,8 @@ from agent.ports import ClaimAnswer
 from producer.ledger import cancel, outbox, store
 from producer.ledger.dead_letters import history, selection_query
 from producer.ledger.dead_letters.error_groups import listed
-from producer.ledger.dead_letters.replay_runs import ItemState
 from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.replay_progress import ItemState
 from producer.ledger.results.export import export
 from producer.ledger.results.result_lines import docllm_line, openai_line
 from producer.ledger.retention import archives as ledger_archives

@@ -6,8 +6,8 @@ import pytest
 
 from agent.ports import ClaimAnswer, Verdict
 from producer.ledger import cancel, outbox
-from producer.ledger.dead_letters.replay_runs import ItemState
 from producer.ledger.outbox import unpack
+from producer.ledger.replay_progress import ItemState
 from producer.ledger.status import group_status
 from producer.replay import runs as replay_runs
 from producer.replay import tasks

@@ -3,7 +3,7 @@
 from agent.outcome import Cancelled
 from agent.ports import Verdict
 from producer.ledger import cancel
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRun
+from producer.ledger.replay_progress import ItemState, ReplayRun
 from producer.replay import tasks
 from schemas.ledger import tables
 from schemas.task.states import Status

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from producer.ledger import batch_options, store
+from producer.ledger import batch_options, replay_progress, store
 from producer.ledger.batch_options import TaskDefaults
-from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRun
 from producer.ledger.outbox import TASK, unpack
+from producer.ledger.replay_progress import ItemState, ReplayRun
 from producer.ledger.store import Origin
 from producer.loading import foreign_records
 from producer.loading.foreign_records import ReadLine
@@ -52,7 +51,7 @@ def applied(
         pages.append(ledger_db.call(records.apply, GROUP, run.id, lines, first_id, joins=joins))
         after = pages[-1].last
     ledger_db.run(lambda c: stored_runs.end(c, run.id))
-    stored_run = ledger_db.run(lambda c: replay_runs.find(c, run.id))
+    stored_run = ledger_db.run(lambda c: replay_progress.find(c, run.id))
     assert stored_run is not None
     return pages, stored_run.counts
 
@@ -64,7 +63,7 @@ def replayed(
     run = stored(ledger_db, request(dispositions=tuple(dispositions)))
     assert run is not None
     _, states = applied(ledger_db, run)
-    return dict(ledger_db.call(replay_runs.unread, run.id, 99)), states
+    return dict(ledger_db.call(replay_progress.unread, run.id, 99)), states
 
 
 def test_a_record_that_can_be_read_now_becomes_a_task(ledger_db: LedgerDatabase) -> None:

@@ -8,11 +8,12 @@ from datetime import timedelta
 import pytest
 
 from producer.input.estimate import Estimate
-from producer.ledger.dead_letters import replay_runs, selection_query
+from producer.ledger import replay_progress
+from producer.ledger.dead_letters import selection_query
 from producer.ledger.dead_letters.failure_groups import TotalCost
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.outbox import QUARANTINE, TASK
+from producer.ledger.replay_progress import ItemState, ReplayRequest
 from producer.replay import plan, runs
 from producer.replay.plan import ReplayPlan
 from producer.replay.runs import Cursor, DroppedError
@@ -141,8 +142,8 @@ def test_a_run_that_was_killed_while_it_was_stored_is_dropped(ledger_db: LedgerD
     assert ledger_db.run(lambda c: runs.drop_unstored(c, GROUP)) == 1
 
     assert (
-        ledger_db.run(lambda c: replay_runs.unfinished(c, GROUP))
-        == ledger_db.run(lambda c: replay_runs.latest(c, GROUP, 9))
+        ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP))
+        == ledger_db.run(lambda c: replay_progress.latest(c, GROUP, 9))
         == []
     )
     with pytest.raises(DroppedError):
@@ -159,14 +160,15 @@ def test_a_stored_run_is_never_dropped(ledger_db: LedgerDatabase) -> None:
 
     assert ledger_db.run(lambda c: runs.drop_unstored(c, GROUP)) == 0
     assert [
-        unfinished.id for unfinished in ledger_db.run(lambda c: replay_runs.unfinished(c, GROUP))
+        unfinished.id
+        for unfinished in ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP))
     ] == [run.id]
     assert not ledger_db.run(lambda c: runs.end(c, run.id))
 
     applied(ledger_db, run)
 
-    assert ledger_db.run(lambda c: replay_runs.unfinished(c, GROUP)) == []
-    (shown,) = ledger_db.run(lambda c: replay_runs.latest(c, GROUP, 9))
+    assert ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP)) == []
+    (shown,) = ledger_db.run(lambda c: replay_progress.latest(c, GROUP, 9))
     assert shown.ended_at is not None
     assert shown.counts == {ItemState.REPLAYED: 1}
 
@@ -178,9 +180,9 @@ def test_another_groups_runs_are_its_own(ledger_db: LedgerDatabase) -> None:
     run_id = ledger_db.run(lambda c: runs.begin(c, "other", "bob", request()))
     ledger_db.run(lambda c: runs.store(c, "other", run_id, request(), Cursor()))
 
-    assert ledger_db.run(lambda c: replay_runs.unfinished(c, GROUP)) == []
-    assert ledger_db.run(lambda c: replay_runs.latest(c, GROUP, 9)) == []
-    assert [run.id for run in ledger_db.run(lambda c: replay_runs.unfinished(c, "other"))] == [
+    assert ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP)) == []
+    assert ledger_db.run(lambda c: replay_progress.latest(c, GROUP, 9)) == []
+    assert [run.id for run in ledger_db.run(lambda c: replay_progress.unfinished(c, "other"))] == [
         run_id
     ]
 
@@ -212,7 +214,7 @@ def test_the_newest_runs_are_shown_first(ledger_db: LedgerDatabase) -> None:
         assert run is not None
         ids.append(run.id)
 
-    assert [run.id for run in ledger_db.run(lambda c: replay_runs.latest(c, GROUP, 2))] == [
+    assert [run.id for run in ledger_db.run(lambda c: replay_progress.latest(c, GROUP, 2))] == [
         ids[2],
         ids[1],
     ]

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from agent.maintenance.group_work import GroupWork
-from producer.ledger import cancel
-from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
+from producer.ledger import cancel, replay_progress
 from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.replay_progress import ItemState, ReplayRequest
 from producer.ledger.status import group_status
 from producer.loading.foreign_records import TOO_SLOW
 from producer.replay import runs
@@ -54,7 +53,7 @@ async def test_an_agent_applies_what_a_killed_command_stored(
         killing.setattr(crash, "reach", die)
         with pytest.raises(KilledError):
             await site.replay.store("ann", request(dispositions=("permanent", "undecodable")))
-    (run,) = ledger_db.run(lambda c: replay_runs.unfinished(c, GROUP))
+    (run,) = ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP))
 
     agent = site.replayer()
     while site.counts(run).get(ItemState.WAITS):
@@ -62,7 +61,7 @@ async def test_an_agent_applies_what_a_killed_command_stored(
     await agent.apply()
     await agent.apply()
 
-    assert ledger_db.run(lambda c: replay_runs.unfinished(c, GROUP)) == []
+    assert ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP)) == []
     assert site.counts(run) == {ItemState.REPLAYED: 3}
     assert {status for status, _, _ in replays(ledger_db)} == {Status.PENDING}
     assert len(site.publisher.records) == 3
@@ -98,7 +97,7 @@ async def test_an_agent_that_is_killed_between_pages_is_replaced(
 
 
 def runs_ended(ledger_db: LedgerDatabase) -> bool:
-    return not ledger_db.run(lambda c: replay_runs.any_unfinished(c, GROUP))
+    return not ledger_db.run(lambda c: replay_progress.any_unfinished(c, GROUP))
 
 
 async def test_two_agents_share_a_run_and_its_rate(site: Site, ledger_db: LedgerDatabase) -> None:
@@ -255,9 +254,9 @@ async def test_a_record_that_takes_long_is_read_apart(
         await agent.apply()
 
     assert len(read) == 1
-    assert ledger_db.run(lambda c: replay_runs.unread(c, run.id, 9)) == [(slow, TOO_SLOW)]
+    assert ledger_db.run(lambda c: replay_progress.unread(c, run.id, 9)) == [(slow, TOO_SLOW)]
     assert site.counts(run) == {ItemState.REPLAYED: 1, ItemState.UNREAD: 1}
-    assert light not in dict(ledger_db.run(lambda c: replay_runs.unread(c, run.id, 9)))
+    assert light not in dict(ledger_db.run(lambda c: replay_progress.unread(c, run.id, 9)))
 
 
 async def test_records_that_fill_the_memory_come_in_several_pages(

@@ -12,7 +12,8 @@ from agent.ledger.leases.leases import declare_lost
 from agent.ledger.recovery import reaping
 from agent.outcome import Cancelled, Outcome
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
-from producer.ledger.dead_letters import held_locks, history
+from producer.ledger import held_locks
+from producer.ledger.dead_letters import history
 from producer.screen.dead_letters import story_json, story_lines
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after

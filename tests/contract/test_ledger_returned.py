@@ -13,8 +13,8 @@ from agent.ledger import returned_letters
 from agent.ledger.returned_letters import LOGGED_S, ReturnedLetters
 from agent.ports import Partition, Record, RejectedRecord
 from producer.ledger import quarantine
-from producer.ledger.dead_letters.replay_runs import CAP, ItemState, latest
 from producer.ledger.outbox import QUARANTINE, TASK
+from producer.ledger.replay_progress import CAP, ItemState, latest
 from producer.ports import Order
 from producer.relay import record_builder
 from producer.replay import returned, runs

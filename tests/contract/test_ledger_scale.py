@@ -15,8 +15,8 @@ from bench.filling import BATCHES, CAPPED, LATE, Size, fill
 from bench.questions import questions
 from bench.reads import Work, reads
 from producer.ledger.dead_letters import error_groups
-from producer.ledger.dead_letters.replay_runs import ReplayRequest
 from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.replay_progress import ReplayRequest
 from producer.replay import plan, runs
 from producer.replay.runs import Cursor
 from schemas.ledger import migrations, tables

@@ -10,7 +10,7 @@ from dataclasses import replace
 from sqlalchemy import select, text
 
 from producer.ledger import outbox
-from producer.ledger.dead_letters.replay_runs import ItemState
+from producer.ledger.replay_progress import ItemState
 from schemas.ledger.tables import batch, replay_item, replay_run, task, task_attempt
 from schemas.task.states import Status
 from tests.faults import history

@@ -15,10 +15,10 @@ from sqlalchemy import func, select, text
 from sqlalchemy import table as sql_table
 from sqlalchemy.exc import DBAPIError
 
-from producer.ledger import tally
-from producer.ledger.dead_letters import error_groups, replay_runs
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest
+from producer.ledger import replay_progress, tally
+from producer.ledger.dead_letters import error_groups
 from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.replay_progress import ItemState, ReplayRequest
 from producer.ledger.status import batch_status
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
@@ -124,7 +124,9 @@ def test_an_unfinished_replay_of_an_older_ledger_knows_how_far_it_is(
     migrations.migrate(database)
 
     (unfinished,) = [
-        found for found in database.run(lambda c: replay_runs.unfinished(c, GROUP)) if found.id == 7
+        found
+        for found in database.run(lambda c: replay_progress.unfinished(c, GROUP))
+        if found.id == 7
     ]
     assert (unfinished.done, unfinished.total) == (4, 7)
     assert unfinished.counts == dict(zip(ItemState, (3, 2, 1, 1), strict=True))

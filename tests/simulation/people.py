@@ -7,10 +7,9 @@ from sqlalchemy import delete, update
 
 from agent.ledger import route_resumes
 from producer.app import Parts, make_relay
-from producer.ledger import cancel, guards, store
-from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ReplayRequest
+from producer.ledger import cancel, guards, replay_progress, store
 from producer.ledger.dead_letters.selection import DISPOSITIONS, Selection
+from producer.ledger.replay_progress import ReplayRequest
 from producer.ledger.retention import archives, purgeable
 from producer.ledger.retention.purgeable import Keep
 from producer.replay import runs
@@ -68,9 +67,9 @@ async def replay_all(
 
 async def _resume(parts: Parts, *, only_alone: bool = False) -> None:
     await parts.transactions.write(runs.drop_unstored, GROUP)
-    if only_alone and await parts.transactions.read(replay_runs.any_agent, GROUP):
+    if only_alone and await parts.transactions.read(replay_progress.any_agent, GROUP):
         return
-    for run in await parts.transactions.write(replay_runs.unfinished, GROUP):
+    for run in await parts.transactions.write(replay_progress.unfinished, GROUP):
         await _replay(parts).follow(run)
 
 

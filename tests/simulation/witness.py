@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from producer.ledger import outbox
-from producer.ledger.dead_letters.replay_runs import ItemState
 from producer.ledger.quarantine import LETTER_HEADER, headers_of
+from producer.ledger.replay_progress import ItemState
 from schemas.task.hooks import HookState
 from schemas.task.record.envelope import (
     DISPOSITION_HEADER,

@@ -6,7 +6,7 @@ Tested by tests/contract/test_ledger_replayer.py.
 """
 
 from agent.maintenance.duty import Duty, repeat
-from producer.ledger.dead_letters import replay_runs
+from producer.ledger import replay_progress
 from producer.replay.applier import Applier, ReplayCursor
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import Clock
@@ -37,7 +37,7 @@ class Replayer:
         """Apply the next page of each unfinished run."""
         # Set before the work, so that a whole pause follows a failure.
         wait_s, self._wait_s = CHECK_EVERY_S, CHECK_EVERY_S
-        runs = await self._transactions.read(replay_runs.unfinished, self._group)
+        runs = await self._transactions.read(replay_progress.unfinished, self._group)
         cursors: dict[int, ReplayCursor] = {}
         # A run that fails holds up those behind it in this pass only.
         first = self._passes % max(len(runs), 1)

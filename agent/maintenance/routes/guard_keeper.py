@@ -13,7 +13,6 @@ import logging
 from functools import partial
 
 from agent.execution.guard_gate import GuardGate
-from agent.execution.publishing import Publishing
 from agent.judge import Effect
 from agent.ledger.guards import guard_looks
 from agent.ledger.guards.look_search import BEGINNING, RoutesOf, SearchPosition
@@ -21,6 +20,7 @@ from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes.probe_sender import ProbeSender
 from producer.ledger import audit, guards
+from producer.relay.publishing import Publishing
 from schemas.codes import Code
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from agent.execution.publishing import Publishing
 from agent.ledger.claims import call_up
 from agent.ledger.claims.call_up import CallUpCursor
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes import Router
+from producer.relay.publishing import Publishing
 from schemas.ledger.transactions import Transactions
 from schemas.text.wording import counted
 

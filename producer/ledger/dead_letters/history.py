@@ -10,9 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from producer.ledger import hooks
-from producer.ledger.dead_letters import held_locks
-from producer.ledger.dead_letters.held_locks import TaskLock
+from producer.ledger import held_locks, hooks
+from producer.ledger.held_locks import TaskLock
 from producer.ledger.quarantine import error_class
 from producer.ledger.results.result_lines import attempts_of
 from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME

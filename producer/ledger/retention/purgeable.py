@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from producer.ledger import audit, outbox, tally
 from producer.ledger.batch_ids import id_range
-from producer.ledger.dead_letters.replay_runs import ItemState
+from producer.ledger.replay_progress import ItemState
 from producer.ledger.retention import archives
 from producer.ledger.retention.archives import last_change, open_task, raised_guard, waiting_hook
 from producer.ledger.store import Origin, direct_batch

@@ -9,9 +9,8 @@ from typing import Any, Self
 
 from sqlalchemy import Connection
 
-from producer.ledger import guards, hooks, outbox, quarantine
-from producer.ledger.dead_letters import replay_runs
-from producer.ledger.dead_letters.replay_runs import ReplayRun
+from producer.ledger import guards, hooks, outbox, quarantine, replay_progress
+from producer.ledger.replay_progress import ReplayRun
 from producer.ledger.retention import archives
 from producer.ledger.status import agent_status, batch_status, releases
 from producer.ledger.status.agent_status import AgentStatus
@@ -70,7 +69,7 @@ class GroupStatus:
             "waits": [{"code": wait.code, "text": wait.text} for wait in self.waits],
         }
         head |= {"guards": [guards.as_json(guard) for guard in self.guards]}
-        head |= {"replays": [replay_runs.as_json(run) for run in self.replays]}
+        head |= {"replays": [replay_progress.as_json(run) for run in self.replays]}
         return head | {
             "agents": [agent.as_json() for agent in self.agents],
             "batches": [asdict(row) for row in self.batches],
@@ -95,7 +94,7 @@ def read(
         for release in of_releases
         if release.is_worse
     )
-    replays = tuple(replay_runs.unfinished(connection, group))
+    replays = tuple(replay_progress.unfinished(connection, group))
     return GroupStatus(
         group,
         ledger_id(connection),

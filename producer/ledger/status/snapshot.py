@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, func, select, text
 
 from producer.ledger import outbox, quarantine
-from producer.ledger.dead_letters.replay_runs import ItemState
+from producer.ledger.replay_progress import ItemState
 from producer.ledger.status import group_status as statuses
 from producer.ledger.status import group_sums
 from producer.ledger.status.group_status import GroupStatus

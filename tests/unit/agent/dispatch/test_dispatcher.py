@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from agent.dispatch.record_finisher import Wakeups
-from agent.execution.publishing import Publishing
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import DeliveryState
 from agent.inflight.limits import InFlightLimits
@@ -32,6 +31,7 @@ from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from agent.wiring import core
 from agent.wiring.core import Common, Dispatch
+from producer.relay.publishing import Publishing
 from schemas.runtime.clock import SystemClock
 from schemas.task.failures import ErrorClass
 from schemas.task.record.lanes import Lane

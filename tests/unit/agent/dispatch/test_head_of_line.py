@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 
 from agent.dispatch.head_of_line import LONG_S, HeadOfLine
-from agent.execution.publishing import Publishing
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Claimable, Order, Partition, Row
+from producer.relay.publishing import Publishing
 from schemas.task.record.envelope import Publication
 
 WHERE = Partition("group.tasks", "id", 0, 1)

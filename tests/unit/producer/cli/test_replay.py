@@ -9,8 +9,8 @@ from sqlalchemy import select, update
 from producer.cli import replay
 from producer.cli.parser import parser
 from producer.ledger import tally
-from producer.ledger.dead_letters.replay_runs import ReplayRequest
 from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.replay_progress import ReplayRequest
 from producer.replay import runs
 from producer.replay.runs import Cursor
 from schemas.errors import ConfigError

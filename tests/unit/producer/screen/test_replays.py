@@ -5,8 +5,8 @@ from datetime import datetime
 
 import pytest
 
-from producer.ledger.dead_letters.replay_runs import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.dead_letters.selection import Selection
+from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
 from producer.replay.runner import ReplayReport
 from producer.screen.replays import report_lines, result, run_line, unfinished_line
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.execution.publishing import Publishing
 from agent.ports import Order
+from producer.relay.publishing import Publishing
 
 ORDER = Order(1, "g", "tasks", ((0, 7, 0),))
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from agent.ports import Order
+from producer.ports import Order
 from schemas.codes import Code
 from schemas.text.wording import counted
 
