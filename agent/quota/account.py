@@ -11,7 +11,8 @@ Tested by tests/contract/test_quota.py.
 
 from dataclasses import dataclass, replace
 
-from agent.quota.grants import Charge, DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
+from agent.quota.grants import DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
+from agent.quota.minute import MINUTE_MS, RATES, RecentMinute, charged
 from schemas.settings.quota import QuotaLimits
 
 # The share of a limit that is granted. The rest is reserved for grants that are used late.
@@ -29,7 +30,6 @@ AWAY_MS = 6000  # an agent that was silent for this long is dropped, with its ca
 # round of all agents takes about ROUND_MS. That is long, because a seat stays unused for a while
 # when it passes to another agent.
 SEAT_MS, ROUND_MS = 20_000, 60_000
-MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 
 # Refused calls lower the accepted share, at most once in CUT_EVERY_MS. It grows again without them.
@@ -37,8 +37,6 @@ CUT, MIN_SHARE = 0.92, 0.1
 CUT_EVERY_MS, CALM_MS = 2000, 3000
 GROWTH, FAST_GROWTH = 0.01, 0.04  # of the accepted share, in a second
 MAX_WAIT_S = 5.0
-
-RATES = ("rpm", "tpm", "itpm", "otpm")
 
 
 @dataclass(slots=True)
@@ -49,17 +47,6 @@ class _AgentSeats:
     seats_held: int  # seats that nobody else may have
     seats_entitled: int  # seats that the agent is entitled to, even if others hold them
     seen_ms: float
-
-
-def charged(limit: str, cost: Charge | Refund) -> int:
-    """Return what a cost means for one limit of a rate."""
-    if limit == "rpm":
-        return cost.requests if isinstance(cost, Refund) else 1
-    return {
-        "tpm": cost.tokens_in + cost.tokens_out,
-        "itpm": cost.tokens_in,
-        "otpm": cost.tokens_out,
-    }[limit]
 
 
 class AccountBuckets:
@@ -73,6 +60,7 @@ class AccountBuckets:
         self._cut_at_ms = float("-inf")
         self._paused_until_ms = 0.0
         self._is_full = False  # whether all buckets were full, before the request
+        self._minute = RecentMinute()
         self._day, self._used = -1, 0
         self._base = 0  # of `_used`: calls that this account was told of
         self._agents: dict[str, _AgentSeats] = {}
@@ -95,8 +83,10 @@ class AccountBuckets:
         is_repeated = before is not None and before.sequence == request.sequence
         # A repeated request was counted before.
         counted = replace(request, refund=Refund(), refused=0) if is_repeated else request
+        self._minute.begin(now_ms, self._clock_ms, request.limits, part)
         self._adjust(counted, past_ms)
         self._refill(counted, past_ms, part)
+        self._minute.give_back(counted.refund)
         if before is not None and is_repeated:
             before.seen_ms = self._clock_ms
             before.seats_held = max(request.running, before.seats)
@@ -104,7 +94,7 @@ class AccountBuckets:
         self._count_day(request, int(now_ms // DAY_MS) if today is None else today)
         self._note_waiting(agent, request.waiting)
         seats = self._lease_seats(agent, request, part)
-        seats.granted, binding = self._grant(request, seats, part)
+        seats.granted, binding = self._grant(agent, request, seats, part)
         self._agents[agent] = seats
         return self._answer(request, seats, binding)
 
@@ -142,6 +132,7 @@ class AccountBuckets:
         if self._clock_ms - self._cut_at_ms >= CUT_EVERY_MS:
             self.accepted_share = max(MIN_SHARE, self.accepted_share * CUT)
             self._cut_at_ms = self._clock_ms
+        self._minute.note_refused()
         wait_ms = 1000 * min(request.retry_after_s, MAX_WAIT_S) / 2
         self._paused_until_ms = max(self._paused_until_ms, self._clock_ms + wait_ms)
 
@@ -156,6 +147,7 @@ class AccountBuckets:
             capacity, gain = rate * CAPACITY_MS, rate * USE * self.accepted_share * past_ms
             if name == "rpm":
                 capacity = max(capacity, 1 + rate * REST_MS)
+            capacity = max(capacity, self._minute.kept(name))
             bucket = self.buckets.get(name, 0.0)
             # A bucket above its capacity (late refunds) falls as fast as it would otherwise fill.
             bucket = (
@@ -164,9 +156,8 @@ class AccountBuckets:
             self._is_full = self._is_full and bucket >= capacity
             bucket += charged(name, request.refund)
             bucket = min(bucket, 0.0) if request.refused else bucket
-            minute = rate * MINUTE_MS
-            # Bounded to a minute's limit in both directions.
-            buckets[name] = max(-minute, min(minute, bucket))
+            # Bounded to a minute's limit in both directions. A part may owe a whole task.
+            buckets[name] = max(-limit, min(rate * MINUTE_MS, bucket))
         self.buckets = buckets
 
     def _count_day(self, request: QuotaRequest, day: int) -> None:
@@ -225,7 +216,9 @@ class AccountBuckets:
         seat_ms = min(SEAT_MS, ROUND_MS * limit // agents)
         return agent.seats > 0 and agent.seen_ms // seat_ms == self._clock_ms // seat_ms
 
-    def _grant(self, request: QuotaRequest, seats: _AgentSeats, part: float) -> tuple[int, str]:
+    def _grant(
+        self, agent: str, request: QuotaRequest, seats: _AgentSeats, part: float
+    ) -> tuple[int, str]:
         """Return how many of the waiting calls are granted, and the limit that stopped the next."""
         limits = request.limits
         buckets = dict(self.buckets)
@@ -239,12 +232,19 @@ class AccountBuckets:
                 binding = "rpd"
             if limits.in_flight is not None and number >= usable:
                 binding = "in_flight"
-            if binding or self._paused_until_ms > self._clock_ms:
+            if not binding and (binding := self._minute.lacks(agent, call.charge)):
+                self._minute.keep_room(agent, call.charge)
                 return number, binding
+            if binding or self._paused_until_ms > self._clock_ms:
+                break
             for name in self.buckets:
                 self.buckets[name] -= charged(name, call.charge)
+            self._minute.add(call.charge)
             self._used += 1
-        return len(request.waiting), ""
+        else:
+            number, binding = len(request.waiting), ""
+        self._minute.release_room(agent)
+        return number, binding
 
     def _binding(
         self, call: WaitingCall, number: int, before: dict[str, float], waiting_agents: int

@@ -3,7 +3,10 @@
 --
 -- KEYS   1 account       hash: at, clock, scale (the accepted share), cut, pause, day, used,
 --                        bucket of each rate, held and claim (sums of the two counts of key 2),
---                        recount, learn
+--                        recount, learn, strict (until when), minute (of each half second
+--                        before minute_sums "slot requests tokens_in tokens_out;"), minute_sums
+--                        ("slot own older", three numbers of each), keep (the call for which
+--                        room is kept: "asked tokens_in tokens_out agent")
 --        2 agents        hash: agent -> "sequence granted seats held entitled"
 --        3 seen          sorted set: agent by the account's clock at its last request
 --        4 hungry        the same, of the agents with waiting calls
@@ -48,6 +51,8 @@ local WAITING, AWAY, RECOUNT, GAP, LEARN = 1500, 6000, 5000, 2000, 1000
 local CUT, CUT_EVERY, CALM, MIN_SHARE = 0.92, 2000, 3000, 0.1
 local SEAT, ROUND = 20000, 60000
 local GROWTH, FAST_GROWTH, MAX_WAIT_S = 0.01, 0.04, 5
+local SLOT, SLOTS, STRICT_SLOTS, REFUND_SLOTS = 500, 120, 122, 4
+local SMALL, TOO_FULL, STRICT, KEPT = 0.02, 1.005, 3600000, 1500
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -57,7 +62,8 @@ local in_hand, ends = tonumber(ARGV[19]), tonumber(ARGV[20])
 local waiting = math.floor((#ARGV - 24) / 2)
 
 local state = redis.call('HMGET', KEYS[1], 'at', 'clock', 'scale', 'cut', 'pause', 'day', 'used',
-                         'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm', 'learn')
+                         'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm', 'learn',
+                         'strict', 'minute_sums', 'keep')
 local function number(index, default)
   local value = tonumber(state[index] or nil)
   return value == value and value or default  -- nan is not equal to itself
@@ -101,15 +107,78 @@ if clock - recount >= RECOUNT then  -- whatever wrote the keys, the sums are rig
   end
 end
 
-local buckets, binding = {}, ''
+local buckets, limits, binding = {}, {}, ''
 local names = {'rpm', 'tpm', 'itpm', 'otpm'}
 for index, name in ipairs(names) do
-  if tonumber(ARGV[11 + index]) > 0 then buckets[name] = number(10 + index, 0) end
+  local limit = tonumber(ARGV[11 + index])
+  if limit > 0 then buckets[name], limits[name] = number(10 + index, 0), limit end
 end
 local function charges(requests, tokens_in, tokens_out)
   return {rpm = requests, tpm = tokens_in + tokens_out, itpm = tokens_in, otpm = tokens_out}
 end
 local in_flight, rpd = tonumber(ARGV[17]), tonumber(ARGV[16])
+
+-- The charges of the last minute; see minute.py. `own` are those of the present slot, `older` is the
+-- sum of the slots before it that count. Those are read only where they matter: twice a second.
+local slot, strict = math.floor(now / SLOT), number(16, 0)
+if strict > now + STRICT then strict = 0 end
+local sums, slots, older = {}, nil, nil
+for word in string.gmatch(state[17] or '', '%-?%d+') do sums[#sums + 1] = tonumber(word) end
+local own = {sums[2] or 0, sums[3] or 0, sums[4] or 0}
+
+local function add(sum, requests, tokens_in, tokens_out)
+  sum[1], sum[2], sum[3] = sum[1] + requests, sum[2] + tokens_in, sum[3] + tokens_out
+end
+
+local function read_slots()
+  local oldest = slot - (now < strict and STRICT_SLOTS or SLOTS)
+  local form = '(%d+) (%-?%d+) (%-?%d+) (%-?%d+);'
+  slots, older = {}, {0, 0, 0}
+  for at, requests, tokens_in, tokens_out in string.gmatch(
+      redis.call('HGET', KEYS[1], 'minute') or '', form) do
+    at = tonumber(at)
+    -- Slots of the future are there after the clock was set back.
+    if slot - STRICT_SLOTS <= at and at < slot then
+      slots[at] = {tonumber(requests), tonumber(tokens_in), tonumber(tokens_out)}
+      if at >= oldest then add(older, unpack(slots[at])) end
+    end
+  end
+end
+
+if sums[1] == slot and sums[7] then
+  older = {sums[5], sums[6], sums[7]}
+else
+  read_slots()
+  if sums[1] and slot - STRICT_SLOTS <= sums[1] and sums[1] < slot then
+    slots[sums[1]] = own
+    add(older, unpack(own))
+  end
+  own = {0, 0, 0}
+end
+
+local function total()
+  return charges(older[1] + own[1], older[2] + own[2], older[3] + own[3])
+end
+
+local function give_back()
+  if now >= strict then return add(own, -ARGV[4], -ARGV[5], -ARGV[6]) end
+  if not slots then read_slots() end
+  local earlier = slot - REFUND_SLOTS
+  slots[earlier] = slots[earlier] or {0, 0, 0}
+  add(slots[earlier], -ARGV[4], -ARGV[5], -ARGV[6])
+  add(older, -ARGV[4], -ARGV[5], -ARGV[6])
+end
+
+local function size(name, cost)
+  if now < strict then return cost[name] end
+  return math.min(cost[name], math.max(1, SMALL * limits[name]))
+end
+
+-- The agent for whose next call room is kept.
+local keep_at, keep_in, keep_out, keeper = string.match(state[18] or '', '^(%S+) (%d+) (%d+) (.+)$')
+keep_at = math.min(tonumber(keep_at or nil) or -KEPT - 1, clock)
+if not (clock - keep_at <= KEPT) then keeper = nil end
+local kept = keeper and charges(1, tonumber(keep_in), tonumber(keep_out))
 
 local function adjust()
   if clock - cut >= CALM then
@@ -117,6 +186,11 @@ local function adjust()
   end
   if refused == 0 then return end
   if clock - cut >= CUT_EVERY then accepted, cut = math.max(MIN_SHARE, accepted * CUT), clock end
+  local minute = total()
+  for name, limit in pairs(limits) do
+    if minute[name] > TOO_FULL * limit then strict = now + STRICT end
+  end
+  if not slots then read_slots() end
   pause = math.max(pause, clock + 1000 * math.min(tonumber(ARGV[8]), MAX_WAIT_S) / 2)
 end
 
@@ -128,6 +202,7 @@ local function fill(refund)
       local rate = tonumber(ARGV[11 + index]) / 60000
       local capacity, gain = rate * CAPACITY, rate * USE * accepted * past
       if name == 'rpm' then capacity = math.max(capacity, 1 + rate * REST) end
+      if kept then capacity = math.max(capacity, size(name, kept)) end
       if bucket > capacity then bucket = math.max(capacity, bucket - gain)
       else bucket = math.min(capacity, bucket + gain) end
       full = full and bucket >= capacity
@@ -191,16 +266,36 @@ local function stops(cost, first, waiting_agents, is_first)
   return rpd > 0 and (used >= rpd or clock < learn) and 'rpd' or ''
 end
 
+-- Returns the limit whose minute has no room.
+local function lacks(cost, minute)
+  for _, name in ipairs(names) do
+    if limits[name] and minute[name] > 0 then
+      local others = kept and keeper ~= agent and size(name, kept) or 0
+      if minute[name] + size(name, cost) + others > limits[name] then return name end
+    end
+  end
+  return ''
+end
+
+-- Returns how many calls are granted, and whether room is kept for the next.
 local function grant(seats, waiting_agents)
   if full and running > 0 then ends = math.max(ends, 1) end
-  local first, usable = {}, seats - running - in_hand + ends
+  local first, minute, usable = {}, total(), seats - running - in_hand + ends
   for name, bucket in pairs(buckets) do first[name] = bucket end
   for call = 0, waiting - 1 do
-    local cost = charges(1, tonumber(ARGV[25 + 2 * call]), tonumber(ARGV[26 + 2 * call]))
+    local tokens_in, tokens_out = tonumber(ARGV[25 + 2 * call]), tonumber(ARGV[26 + 2 * call])
+    local cost = charges(1, tokens_in, tokens_out)
     binding = stops(cost, first, waiting_agents, call == 0)
     if in_flight > 0 and call >= usable then binding = 'in_flight' end
+    if binding == '' then
+      binding = lacks(cost, minute)
+      if binding ~= '' then return call, not keeper or keeper == agent end
+    end
     if binding ~= '' or pause > clock then return call end
-    for name, bucket in pairs(buckets) do buckets[name] = bucket - cost[name] end
+    for name, bucket in pairs(buckets) do
+      buckets[name], minute[name] = bucket - cost[name], minute[name] + cost[name]
+    end
+    add(own, 1, tokens_in, tokens_out)
     used = used + 1
   end
   return waiting
@@ -212,6 +307,8 @@ local refund = charges(tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
 if known == sequence then refund, refused = charges(0, 0, 0), 0 end
 adjust()
 fill(refund)
+if known ~= sequence then give_back() end
+local keep = keeper and state[18] or ''
 if known == sequence then
   its_held = math.max(running, seats)
 else
@@ -221,7 +318,14 @@ else
   local others = redis.call('ZCARD', KEYS[3]) - (known and 1 or 0)
   local its_seen = tonumber(redis.call('ZSCORE', KEYS[3], agent) or nil) or clock
   seats, its_held, its_entitled = seat(others, its_held, seats or 0, its_seen)
-  granted = grant(seats, math.max(1, redis.call('ZCARD', KEYS[4])))
+  local keeps_room
+  granted, keeps_room = grant(seats, math.max(1, redis.call('ZCARD', KEYS[4])))
+  if keeps_room then
+    local tokens_in, tokens_out = ARGV[25 + 2 * granted], ARGV[26 + 2 * granted]
+    keep = string.format('%.0f %s %s %s', clock, tokens_in, tokens_out, agent)
+  elseif keeper == agent then
+    keep = ''
+  end
 end
 redis.call('ZADD', KEYS[3], clock, agent)
 redis.call('HSET', KEYS[2], agent,
@@ -232,10 +336,20 @@ local written = {'at', string.format('%.0f', now), 'clock', text(clock),
                  'scale', text(accepted), 'cut', text(cut), 'pause', text(pause),
                  'day', day, 'used', used, 'held', held + its_held,
                  'claim', entitled + its_entitled,
-                 'recount', text(recount), 'learn', text(learn)}
+                 'recount', text(recount), 'learn', text(learn), 'strict', text(strict),
+                 'keep', keep, 'minute_sums', string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f',
+                 slot, own[1], own[2], own[3], unpack(older))}
 for _, name in ipairs(names) do
   written[#written + 1] = name
   written[#written + 1] = text(buckets[name] or 0)
+end
+if slots then
+  local lines = {}
+  for at, entry in pairs(slots) do
+    lines[#lines + 1] = string.format('%.0f %.0f %.0f %.0f;', at, unpack(entry))
+  end
+  written[#written + 1] = 'minute'
+  written[#written + 1] = table.concat(lines)
 end
 redis.call('HSET', KEYS[1], unpack(written))
 for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, ARGV[18]) end

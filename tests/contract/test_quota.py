@@ -93,6 +93,8 @@ def meeting(request: pytest.FixtureRequest) -> Iterator[Meeting]:
 
 RPM = QuotaLimits(rpm=1200)  # 20 a second
 TPM = QuotaLimits(tpm=1_200_000)  # 20 tasks a second
+MINUTE = QuotaLimits(tpm=60_000)
+LARGE = WaitingCall(charge=Charge(tokens_in=24_000, tokens_out=0))
 
 
 @pytest.mark.parametrize(("limits", "name", "most"), [(RPM, "rpm", 9), (TPM, "tpm", 10)])
@@ -195,6 +197,43 @@ async def test_the_scarcest_limit_binds(meeting: Meeting) -> None:
     answer = await meeting.say("a", limits, 20)
 
     assert (sum(answer.granted), answer.binding) == (3, "otpm")
+
+
+async def granted_at(meeting: Meeting, seconds: int, task: WaitingCall = LARGE) -> list[int]:
+    """Return when such calls of `a` are granted, while `b` always asks for small ones."""
+    granted = []
+    for second in range(seconds):
+        meeting.wait(500)
+        if sum((await meeting.say("a", MINUTE, 1, task=task)).granted):
+            granted.append(second)
+        meeting.wait(500)
+        await meeting.say("b", MINUTE, 9)
+    return granted
+
+
+async def test_a_refusal_in_a_full_minute_makes_large_calls_wait_for_room(meeting: Meeting) -> None:
+    """Before it, a large call begins as soon as there is room for a small one."""
+    await meeting.say("a", MINUTE)
+    first = await granted_at(meeting, 100)
+    await meeting.say("a", MINUTE, refused=1)
+    begun = []
+    for second in range(180):
+        meeting.wait(1000)
+        begun += [second] * sum((await meeting.say("a", MINUTE, 1, task=LARGE)).granted)
+
+    assert any(later - earlier <= 60 for earlier, later in zip(first, first[2:], strict=False))
+    pairs = zip(begun, begun[2:], strict=False)
+    assert len(begun) >= 5
+    assert min(later - earlier for earlier, later in pairs) > 60
+
+
+async def test_a_large_call_gets_room_beside_small_ones(meeting: Meeting) -> None:
+    """Small calls of another agent leave it the room for which it waits."""
+    await meeting.say("a", MINUTE)
+    await granted_at(meeting, 60)
+    await meeting.say("a", MINUTE, refused=1)
+
+    assert len(await granted_at(meeting, 150)) >= 2
 
 
 async def test_a_refusal_lowers_the_scale_and_pauses_all(meeting: Meeting) -> None:

@@ -98,6 +98,23 @@ class CountingProvider:
         return most
 
 
+@dataclass
+class StrictProvider(CountingProvider):
+    """A provider that adds up the calls, or tokens, of the last 60 seconds."""
+
+    def begin(self, now_s: float, tokens: int) -> bool:
+        """Take a call, or refuse it."""
+        given = {} if self.limits is None else self.limits.given
+        sums = {"rpm": 1 + self.calls(now_s - MINUTE_S + 1e-6, now_s + 1)}
+        sums["tpm"] = tokens + self.tokens(now_s - MINUTE_S + 1e-6, now_s + 1)
+        if any(sums[name] > given[name] for name in sums.keys() & given.keys()):
+            self.refusals.append(now_s)
+            return False
+        self.begun.append((now_s, tokens))
+        self.running += 1
+        return True
+
+
 class FleetAgent:
     """One agent with slots that are always wanted."""
 

@@ -12,7 +12,14 @@ from agent.quota.share import ShareGrantStore
 from agent.quota.sync import QuotaSync
 from schemas.settings.quota import QuotaLimits
 from tests.contract.memory_quota import MemoryQuotaServer
-from tests.support.quota_fleet import ROUTE, STEP_S, CountingProvider, Fleet, MovedClock
+from tests.support.quota_fleet import (
+    ROUTE,
+    STEP_S,
+    CountingProvider,
+    Fleet,
+    MovedClock,
+    StrictProvider,
+)
 
 RPM = QuotaLimits(rpm=600)
 TPM = QuotaLimits(tpm=600_000)
@@ -29,6 +36,7 @@ def fleet(
     slots: int = 64,
     tokens: tuple[int, int] = (100, 100),
     used: float = 1.0,
+    provider: CountingProvider | None = None,
 ) -> tuple[Fleet, MemoryQuotaServer]:
     clock = MovedClock()
     server = MemoryQuotaServer(clock.now_s)
@@ -37,7 +45,7 @@ def fleet(
         limits=limits,
         store_of=lambda number: server.store(f"agent {number}"),
         clock=clock,
-        provider=CountingProvider(limits, window_s),
+        provider=provider or CountingProvider(limits, window_s),
         call_s=call_s,
         slots=slots,
         tokens=tokens,
@@ -69,6 +77,41 @@ def test_agents_use_a_limit_of_tokens(agents: int, used: float) -> None:
     assert some.provider.refusals == []
     tokens = some.provider.tokens(10.0, 130.0)
     assert GOAL * 1_200_000 <= tokens <= BOUND * 1_200_000
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+@pytest.mark.parametrize(
+    ("limits", "tokens"),
+    [(QuotaLimits(rpm=3), 1), (QuotaLimits(rpm=60), 1), (TPM, 6_000), (TPM, 60_000)],
+)
+def test_no_minute_has_more_than_the_limit(agents: int, limits: QuotaLimits, tokens: int) -> None:
+    """A provider that counts every 60 seconds strictly refuses nothing, and is used."""
+    some, _ = fleet(agents, limits, tokens=(tokens, tokens), provider=StrictProvider(limits))
+    some.drive(310.0)
+
+    most = 5 * (limits.rpm or 600_000 / tokens)
+    assert some.provider.refusals == []
+    assert GOAL * most - 1 <= some.provider.calls(10.0, 310.0) <= most
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+def test_a_strict_provider_refuses_one_large_call(agents: int) -> None:
+    """Two fifths of a limit fit twice into a minute; one refusal shows that minutes are strict."""
+    some, _ = fleet(agents, TPM, tokens=(240_000, 240_000), provider=StrictProvider(TPM))
+    some.drive(310.0)
+
+    assert len(some.provider.refusals) <= 1
+    assert some.provider.calls(10.0, 310.0) >= GOAL * 5 * 2 - 1
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+def test_a_provider_that_refills_takes_large_calls_as_fast_as_it_can(agents: int) -> None:
+    """Nobody waits for a strict minute there."""
+    some, _ = fleet(agents, TPM, tokens=(240_000, 240_000))
+    some.drive(610.0)
+
+    assert some.provider.refusals == []
+    assert some.provider.calls(10.0, 610.0) >= GOAL * 10 * 2.5 - 1
 
 
 @pytest.mark.parametrize("agents", [1, 8])
