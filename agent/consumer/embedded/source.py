@@ -21,6 +21,7 @@ from schemas.runtime.clock import Clock
 
 T = TypeVar("T")
 _TROUBLE_S = 1.0
+LEAVE_S = 5.0
 
 
 class SteppedSource:
@@ -90,11 +91,15 @@ class SteppedSource:
     async def leave(self) -> None:
         """Commit the marked offsets, leave the group, deliver Revoked, close.
 
-        A second call waits for the first.
+        A second call waits for the first. If the bus file does not answer for LEAVE_S, this returns
+        all the same, and nothing more is delivered; the others take over once this process ends.
         """
+        if self._ended:
+            return
         if self._leaving is None:
             self._leaving = self._ask(self._leave, None)
-        await asyncio.shield(self._leaving)
+        await asyncio.wait([self._leaving], timeout=LEAVE_S)
+        self._end()
 
     def step(self, wait_s: float = 0.0) -> float | None:
         """Wait up to `wait_s` for a request, carry out all requests, then make one pass.
@@ -105,6 +110,9 @@ class SteppedSource:
             pause_s = self._pass(wait_s)
         except (sqlite3.OperationalError, OSError) as error:
             pause_s = self._report_trouble(error)
+            if self._reader is None and self._leaving is not None:
+                self._last_pass = True  # it has never joined, so there is nothing to leave
+                self._call(self._end)
         except Exception as error:  # noqa: BLE001 - the loop must learn that nothing more comes
             self._fail(error)
             return None
@@ -134,7 +142,7 @@ class SteppedSource:
         try:
             reader.leave()
         finally:
-            self._loop.call_soon_threadsafe(self._end)
+            self._call(self._end)
 
     def _report_trouble(self, error: sqlite3.OperationalError | OSError) -> float:
         """Report once that the file is locked, full or broken, or that a lock cannot be opened.
@@ -149,19 +157,23 @@ class SteppedSource:
     def _fail(self, error: Exception) -> None:
         if self._reader is not None and not self._last_pass:
             self._reader.close()
-        # The loop is closed, so nobody can be notified.
-        with contextlib.suppress(RuntimeError):
-            self._post(SourceFailed(f"{type(error).__name__}: {error}", fatal=True))
-            self._loop.call_soon_threadsafe(self._end)
+        self._post(SourceFailed(f"{type(error).__name__}: {error}", fatal=True))
+        self._call(self._end)
 
     def _post(self, event: Event) -> None:
-        self._loop.call_soon_threadsafe(self._hand_over, event)
+        self._call(self._hand_over, event)
+
+    def _call(self, function: Callable[..., None], *args: object) -> None:
+        """Call a function on the loop's side; a closed loop needs no notice."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *args)
 
     # ---- on the loop's side
 
     def _hand_over(self, event: Event) -> None:
         try:
-            self._deliver(event)
+            if not self._ended:
+                self._deliver(event)
         finally:
             if isinstance(event, list):
                 self._requests.put(EmbeddedReader.taken)
@@ -181,7 +193,7 @@ class SteppedSource:
             try:
                 result = question(reader)
             finally:
-                self._loop.call_soon_threadsafe(_resolve, future, result)
+                self._call(_resolve, future, result)
 
         self._unanswered[future] = otherwise
         future.add_done_callback(self._unanswered.pop)

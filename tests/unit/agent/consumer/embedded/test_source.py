@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from agent.consumer.embedded import source as embedded_source
 from agent.consumer.embedded.source import SteppedSource
 from agent.ports import Assigned, AtRest, Event, Record, Revoked, SourceFailed
 from producer.bus.embedded import group, log, topics
@@ -360,6 +361,49 @@ def test_bus_that_cannot_be_opened_is_fatal(tmp_path: Path) -> None:
         assert isinstance(events[0], SourceFailed)
         assert events[0].fatal
         assert "bus.sqlite" in events[0].reason
+
+    run(test())
+
+
+def test_a_source_that_could_not_join_leaves_with_its_next_pass(tmp_path: Path) -> None:
+    """It holds nothing that it could give back, so it does not wait until it can join."""
+
+    def no_file_left(**_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def test() -> None:
+        hand = Hand(tmp_path / "bus.sqlite", HandClock())
+        hand.source._open = no_file_left  # type: ignore[assignment]
+        hand.source.start(hand.events.append)
+        assert await hand.step() is not None
+        leaving = asyncio.ensure_future(hand.source.leave())
+        await asyncio.sleep(0)
+
+        assert await hand.step() is None
+        await asyncio.wait_for(leaving, 1)
+        assert not any(failure.fatal for failure in hand.failures())
+        hand.file.close()
+
+    run(test())
+
+
+def test_leaving_has_a_limit_while_the_bus_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions get their answers then, and records that come later are not delivered."""
+    monkeypatch.setattr(embedded_source, "LEAVE_S", 0.01)
+
+    async def test() -> None:
+        async with hands(tmp_path) as (hand,):
+            await hand.step()
+            asked = asyncio.ensure_future(hand.source.at_rest())
+
+            await asyncio.wait_for(hand.source.leave(), 20)
+            hand.send(1)
+            await hand.step()
+
+            assert await asked == AtRest(joined=False, lag=0)
+            assert hand.records() == []
 
     run(test())
 
