@@ -55,7 +55,14 @@ class DeniedError(UnreachableError):
 
 
 class UnsafeStateError(DocllmError):
-    """Continuing would break a promise: another schema, other topics, another ledger."""
+    """Continuing would break a promise: another schema, other topics, another ledger.
+
+    `may_pass`: a command that is usual before the first start, such as `migrate`, mends it.
+    """
 
     exit_code = 4
     code = Code.STATE_UNSAFE
+
+    def __init__(self, text: str, *, may_pass: bool = False) -> None:
+        super().__init__(text)
+        self.may_pass = may_pass

@@ -12,11 +12,14 @@ from producer.metrics.exporter import EVERY_S, Exporter, GroupSource
 from producer.metrics.http_server import HttpServer
 from producer.metrics.scale import ScaleLimits
 from producer.screen.output import note
-from schemas.errors import ConfigError, UnreachableError
+from schemas.codes import Code
+from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 from schemas.ledger import migrations
 from schemas.runtime.clock import SystemClock
-from schemas.runtime.outage import Outage
+from schemas.runtime.outage import Outage, Words
 from schemas.settings.config import Config
+
+NOT_READY = Words("is not ready", "has not been ready", "is ready", Code.STATE_UNSAFE)
 
 
 async def exporter(config: Config, options: argparse.Namespace) -> int:
@@ -55,19 +58,23 @@ async def exporter(config: Config, options: argparse.Namespace) -> int:
 async def _read(metrics: Exporter, config: Config, group: str) -> NoReturn:
     """Read the group until cancelled; first wait for its ledger.
 
-    An exporter that ended would leave Prometheus without the news that the ledger is away. Raises
-    UnreachableError and UnsafeStateError if waiting does not help.
+    An exporter that ended would leave Prometheus without the news that the ledger is away, or that
+    nobody has run `migrate`. Raises UnreachableError and UnsafeStateError if waiting does not help.
     """
-    outage = Outage(name="the ledger", clock=SystemClock())
+    clock = SystemClock()
+    away = Outage(name="the ledger", clock=clock)
+    not_migrated = Outage(name="the ledger", clock=clock, words=NOT_READY, patience_s=0)
     while True:
         try:
             async with opened(config, group, check_topics=False, connections=1) as parts:
-                outage.answered()
+                away.answered()
+                not_migrated.answered()
                 await metrics.read_forever(
                     GroupSource(parts.transactions, parts.admin, parts.topics)
                 )
-        except UnreachableError as error:
+        except (UnreachableError, UnsafeStateError) as error:
             if not error.may_pass:
                 raise
+            outage = away if isinstance(error, UnreachableError) else not_migrated
             outage.failed(error)
-            await asyncio.sleep(EVERY_S)
+        await asyncio.sleep(EVERY_S)

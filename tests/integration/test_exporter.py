@@ -14,13 +14,16 @@ from sqlalchemy import make_url
 from tests.integration.deployment import BATCH, Deployment
 from tests.integration.installations import repeated_on_embedded
 from tests.integration.programs import Program, until
+from tests.servers import MariaDB
 from tests.servers.process import free_port
 
 
-def started(deployment: Deployment, **environ: str) -> tuple[Program, str]:
+def started(
+    deployment: Deployment, program_name: str = "producer", **environ: str
+) -> tuple[Program, str]:
     """Start an exporter on a free port; return it and its address."""
     program = deployment.start(
-        "producer", "exporter", "--group", deployment.group, "--listen", "127.0.0.1:0", **environ
+        program_name, "exporter", "--group", deployment.group, "--listen", "127.0.0.1:0", **environ
     )
     until(lambda: "/metrics" in program.err or not program.running, "the exporter to listen")
     assert program.running, program.err
@@ -103,6 +106,23 @@ def test_it_serves_while_its_ledger_is_away(embedded: Deployment) -> None:
     assert scale[0] == HTTPStatus.SERVICE_UNAVAILABLE
     program.signal(signal.SIGTERM)
     assert program.wait() == 0
+
+
+def test_it_serves_before_the_schema_is_there(
+    on_kafka: Deployment, mariadb_server: MariaDB
+) -> None:
+    """Started beside `migrate`, it waits for it, and its log says what is missing."""
+    database = mariadb_server.create_database("unmigrated")
+    program, url = started(
+        on_kafka, "tests.integration.fast_exporter", DOCLLM_DATABASE_URL=database
+    )
+
+    until(lambda: "run: python -m producer migrate" in program.err, "the log to name the cause")
+    assert samples(page(f"{url}/metrics")[1])["docllm_ledger_up", on_kafka.group] == 0
+    on_kafka.run("producer", "migrate", DOCLLM_DATABASE_URL=database)
+
+    until(lambda: page(f"{url}/readyz")[0] == HTTPStatus.OK, "the first reading")
+    assert samples(page(f"{url}/metrics")[1])["docllm_ledger_up", on_kafka.group] == 1
 
 
 def test_a_login_that_the_database_refuses_ends_it(on_kafka: Deployment) -> None:

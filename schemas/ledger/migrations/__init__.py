@@ -106,7 +106,8 @@ def ledger_id(connection: Connection) -> str:
     """Return the ledger's id, 32 hexadecimal digits."""
     found_id = connection.execute(select(ledger.c.ledger_id)).scalar()
     if found_id is None:
-        raise UnsafeStateError("the ledger has no id; run: python -m producer migrate")
+        text = "the ledger has no id; run: python -m producer migrate"
+        raise UnsafeStateError(text, may_pass=True)
     return bytes(found_id).hex()
 
 
@@ -132,7 +133,8 @@ def _require(connection: Connection) -> None:
         state = "is empty" if revision is None else f"has schema {revision}"
         raise UnsafeStateError(
             f"the database {state}, this version needs {own_revision()}; run: "
-            "python -m producer migrate"
+            "python -m producer migrate",
+            may_pass=True,
         )
     if _stored_compatible_from(connection) > own_revision():
         raise UnsafeStateError(
