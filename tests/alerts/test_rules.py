@@ -106,8 +106,15 @@ def test_each_alert_has_its_section_in_the_runbook() -> None:
 
 def exported() -> set[str]:
     """Return the names of all metrics, without the endings of histograms."""
-    nothing = Snapshot(GroupStatus("g", "l", (), (), 0), GroupSums(), {}, 0, 0, Counter())
-    one = Scale(1, ScaleBound.NEED, 1, None, None)
+    nothing = Snapshot(
+        status=GroupStatus(group="g", ledger="l", agents=(), batches=(), orders=0),
+        sums=GroupSums(),
+        oldest_due_s={},
+        oldest_order=0,
+        quarantined=0,
+        replaying=Counter(),
+    )
+    one = Scale(desired=1, because=ScaleBound.NEED, need=1, quota=None, partitions=None)
     exporter = Exporter(
         group="g", config=Config(), wanted=ScaleLimits(), clock=HandClock(), schema="0"
     )

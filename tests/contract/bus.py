@@ -69,8 +69,8 @@ class Member:
         """Return when the handle has obeyed all earlier commands."""
         return await self.source.at_rest()
 
-    def values(self) -> list[bytes | None]:
-        return [record.value for record in self.records]
+    def values(self) -> list[bytes]:
+        return [record.value or b"" for record in self.records]
 
     def offsets(self, number: int) -> list[int]:
         return [record.offset for record in self.records if record.partition.number == number]

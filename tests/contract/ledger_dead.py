@@ -61,7 +61,15 @@ def set_aside(
     headers = more.pop("headers", [])
     records = [
         RejectedRecord(
-            "topic-id", "group.inbox", 0, first + place, b"key", value, headers, reason, **more
+            topic_id="topic-id",
+            topic="group.inbox",
+            partition=0,
+            offset=first + place,
+            key=b"key",
+            value=value,
+            headers=headers,
+            reason=reason,
+            **more,
         )
         for place, value in enumerate(values)
     ]

@@ -100,7 +100,13 @@ class Lives:
             return
         ended = self.random.sample(self.running, k=min(2, len(self.running)))
         group = [
-            Settlement(row, owner, self._outcome(), self.random.choice(ROUTES), ORIGIN)
+            Settlement(
+                row=row,
+                owner=owner,
+                outcome=self._outcome(),
+                route=self.random.choice(ROUTES),
+                origin=ORIGIN,
+            )
             for row, owner, _ in ended
         ]
         verdicts, _ = self.ledger_db.settle_all(group)
@@ -157,7 +163,14 @@ class Lives:
     def _record(self, row: Any) -> Claimable:
         batch = {one.id: one.name for one in self.ledger_db.rows(tables.batch)}[row.batch_id]
         return Claimable(
-            Publication(self.ledger_db.ledger_id, GROUP, batch, row.id, row.fence), None
+            Publication(
+                ledger=self.ledger_db.ledger_id,
+                group=GROUP,
+                batch=batch,
+                task_id=row.id,
+                fence=row.fence,
+            ),
+            None,
         )
 
     def _outcome(self) -> Outcome:
@@ -182,20 +195,30 @@ class Lives:
     def _spent(self) -> Spent:
         tokens_in, cost = self.random.randrange(100), self.random.randrange(1000)
         return Spent(
-            self.random.choice(MODELS),
-            tokens_in,
-            self.random.randrange(10),
-            cost,
-            "trace",
-            1500,
-            self.random.randrange(tokens_in + 1),
-            self.random.choice([0, cost]),
+            model=self.random.choice(MODELS),
+            tokens_in=tokens_in,
+            tokens_out=self.random.randrange(10),
+            cost_micro=cost,
+            call_id="trace",
+            duration_ms=1500,
+            tokens_cached=self.random.randrange(tokens_in + 1),
+            unsure_micro=self.random.choice([0, cost]),
         )
 
 
 def _new_task(key: str, tenant: str, lane: Lane) -> NewTask:
     name = key.encode()
-    return NewTask(name, bytes(16), name, "document", tenant, 5, None, None, lane=lane)
+    return NewTask(
+        key=name,
+        digest=bytes(16),
+        value=name,
+        type="document",
+        tenant=tenant,
+        max_attempts=5,
+        expires_at=None,
+        raw_key=None,
+        lane=lane,
+    )
 
 
 def faults(ledger_db: LedgerDatabase) -> list[str]:

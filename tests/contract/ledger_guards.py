@@ -45,7 +45,7 @@ def settlements(
 ) -> list[Settlement]:
     """Return the settlements that end these claims."""
     return [
-        Settlement(row, owner, outcome, route, ORIGIN)
+        Settlement(row=row, owner=owner, outcome=outcome, route=route, origin=ORIGIN)
         for (row, owner), outcome in zip(claims, outcomes, strict=True)
     ]
 

@@ -52,7 +52,9 @@ GROUP = "group"
 BATCH = "batch"
 ORIGIN = (f"{GROUP}.tasks", 3, 17, 1_700_000_000_000)
 LONGEST = Tier("1h", 3600.0)
-SPENT = Spent("model", 10, 5, 300, "trace", 1500)
+SPENT = Spent(
+    model="model", tokens_in=10, tokens_out=5, cost_micro=300, call_id="trace", duration_ms=1500
+)
 REFUSED = Failure(ErrorClass.SERVER, "it answered 503")
 
 SUCCEEDED = Succeeded(b"answer", COMPLETION, SPENT)
@@ -132,7 +134,16 @@ class LedgerDatabase:
         self, task_id: int, fence: int = 0, *, ledger: str | None = None, stamp: bytes | None = None
     ) -> Claimable:
         """Return the record of a task as an agent that keeps no body knows it."""
-        return Claimable(Publication(ledger or self.ledger_id, GROUP, BATCH, task_id, fence), stamp)
+        return Claimable(
+            Publication(
+                ledger=ledger or self.ledger_id,
+                group=GROUP,
+                batch=BATCH,
+                task_id=task_id,
+                fence=fence,
+            ),
+            stamp,
+        )
 
     def answers(
         self, records: Sequence[Claimable], owner: int, claim_s: float = 600.0
@@ -212,11 +223,20 @@ def with_lanes(ledger_db: LedgerDatabase, group: str = GROUP) -> None:
 
 def new_task(key: str, value: bytes | None = None, raw_key: bytes | None = b"raw") -> NewTask:
     name, body = key.encode(), b"value of " + key.encode() if value is None else value
-    return NewTask(name, digest(name, body), body, "document", "", 5, None, raw_key)
+    return NewTask(
+        key=name,
+        digest=digest(name, body),
+        value=body,
+        type="document",
+        tenant="",
+        max_attempts=5,
+        expires_at=None,
+        raw_key=raw_key,
+    )
 
 
 def settlement(row: Row, owner: int, outcome: Outcome) -> Settlement:
-    return Settlement(row, owner, outcome, "route", ORIGIN)
+    return Settlement(row=row, owner=owner, outcome=outcome, route="route", origin=ORIGIN)
 
 
 def driven(url: str) -> str:

@@ -107,12 +107,12 @@ class MemoryBoard:
             place.turn = ("", 0.0)
         turn = self._turn(place, report, now_s)
         return BoardState(
-            place.generation,
-            place.stopped,
-            place.parked,
-            place.reason,
-            max(0.0, place.retry_at_s - now_s),
-            turn,
+            generation=place.generation,
+            stopped=place.stopped,
+            parked=place.parked,
+            reason=place.reason,
+            retry_s=max(0.0, place.retry_at_s - now_s),
+            turn=turn,
         )
 
     def _borne_out(self, place: _Place, now_s: float) -> bool:

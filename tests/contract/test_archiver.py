@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
+from agent.outcome import Outcome
 from producer.ledger import cancel, store
 from producer.ledger.retention import archives
 from producer.replay import tasks as replay_tasks
@@ -91,7 +92,8 @@ def ended(ledger_db: LedgerDatabase) -> list[int]:
     """Load five tasks and end them: three answers, a death, a cancelled task."""
     agent = ledger_db.agent()
     ids = ledger_db.load("a", "b", HOSTILE, "dead", "cancelled")
-    for number, outcome in enumerate((SUCCEEDED, SUCCEEDED, SUCCEEDED, TOO_LONG)):
+    outcomes: list[Outcome] = [SUCCEEDED, SUCCEEDED, SUCCEEDED, TOO_LONG]
+    for number, outcome in enumerate(outcomes):
         owner = (agent.agent_id << 24) + number + 1
         row = ledger_db.claimed(ids[number], owner)
         ledger_db.settle(row, owner, outcome)

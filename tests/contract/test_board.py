@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
@@ -15,11 +16,11 @@ from tests.servers import Redis
 
 GROUP = "group"
 SAY = RouteReport(
-    "route",
-    0,
-    0,
-    0,
-    Stance.GOES,
+    route="route",
+    ok=0,
+    failed=0,
+    generation=0,
+    stance=Stance.GOES,
     parked=False,
     reason="",
     retry_s=0.0,
@@ -84,7 +85,7 @@ def meeting(request: pytest.FixtureRequest) -> Iterator[Meeting]:
         )
 
 
-async def stopped_by_all(meeting: Meeting, **more: object) -> int:
+async def stopped_by_all(meeting: Meeting, **more: Any) -> int:
     """Let a and b fail, and stop a; return the generation."""
     await meeting.says("b", replace(SAY, failed=3))
     state = await meeting.says("a", replace(STOPPED, **more))
@@ -94,7 +95,9 @@ async def stopped_by_all(meeting: Meeting, **more: object) -> int:
 
 async def test_a_new_board_stops_no_agent(meeting: Meeting) -> None:
     """A board without memory lets everybody go."""
-    assert await meeting.says("a", SAY) == BoardState(0, False, False, "", 0.0, False)  # noqa: FBT003 - as the board answers
+    assert await meeting.says("a", SAY) == BoardState(
+        generation=0, stopped=False, parked=False, reason="", retry_s=0.0, turn=False
+    )
 
 
 async def test_all_stop_when_others_fail_too(meeting: Meeting) -> None:

@@ -1,6 +1,6 @@
 """The topic of dead letters is deleted up to the first letter that somebody may still need."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from sqlalchemy import delete, insert
 
@@ -22,7 +22,7 @@ class Shelf:
     def __init__(self, held: Sequence[Incoming]) -> None:
         self._held = held
 
-    async def read(self, _topic: str) -> AsyncIterator[Sequence[Incoming]]:
+    async def read(self, topic: str) -> AsyncGenerator[Sequence[Incoming], None]:
         for record in self._held:
             yield [record]
 
@@ -33,7 +33,9 @@ def letters(ledger_db: LedgerDatabase, *items: outbox.Item) -> list[Incoming]:
     records = ledger_db.run(lambda c: record_builder.records_of(c, Topics(GROUP), orders[0], 0.0))
     ledger_db.run(lambda c: c.execute(delete(tables.outbox)))
     return [
-        Incoming(0, place, record.key, record.value, record.headers)
+        Incoming(
+            partition=0, offset=place, key=record.key, value=record.value, headers=record.headers
+        )
         for place, record in enumerate(records.values())
     ]
 
@@ -100,7 +102,9 @@ async def test_other_records_stay(ledger_db: LedgerDatabase) -> None:
     """A quarantined record stays until it is a task; what is not of this ledger stays for ever."""
     (number,) = set_aside(ledger_db, b"garbage")
     held = letters(ledger_db, (outbox.QUARANTINE, number, 0))
-    stranger = Incoming(0, 1, None, b"x", [("docllm-quarantine", b"%d" % number)])
+    stranger = Incoming(
+        partition=0, offset=1, key=None, value=b"x", headers=[("docllm-quarantine", b"%d" % number)]
+    )
     assert (await planned(ledger_db, held)).needed == {0: f"quarantine:{number} at offset 0"}
 
     ledger_db.set(tables.quarantine, number, replayed_at=utc_now())
@@ -113,6 +117,6 @@ async def test_other_records_stay(ledger_db: LedgerDatabase) -> None:
     headers = [
         (name, b"0" * 32 if name == "docllm-ledger" else value) for name, value in letter.headers
     ]
-    other = Incoming(0, 0, letter.key, letter.value, headers)
+    other = Incoming(partition=0, offset=0, key=letter.key, value=letter.value, headers=headers)
     assert (await planned(ledger_db, [other])).letters == 0
     assert (await planned(ledger_db, [letter])).letters == 1

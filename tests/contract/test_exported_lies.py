@@ -40,7 +40,11 @@ class Page(Collector):
     def collect(self):  # type: ignore[no-untyped-def] # noqa: ANN201 - the library's
         """Yield the metrics."""
         reading = Reading(self._found, 1000.0, 0.1)
-        return families(reading, ROUTES, Scale(1, ScaleBound.NEED, 1, None, None))
+        return families(
+            reading,
+            ROUTES,
+            Scale(desired=1, because=ScaleBound.NEED, need=1, quota=None, partitions=None),
+        )
 
     def text(self) -> str:
         registry = CollectorRegistry()

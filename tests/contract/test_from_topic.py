@@ -1,6 +1,6 @@
 """Dead letters are loaded back into a ledger, into the batches that they name."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from producer.ledger import quarantine, store
 from producer.ports import Incoming, Order
@@ -9,6 +9,7 @@ from producer.relay.relay import Relay
 from producer.replay import from_topic
 from producer.replay.from_topic import FromTopic, LoadedLetters, TopicSurvey
 from schemas.ledger import tables
+from schemas.task.failures import Disposition
 from schemas.task.record.envelope import Publication, RawHeaders, encode
 from schemas.task.record.rejected_record import RejectedRecord
 from schemas.task.record.topics import Topics
@@ -26,26 +27,38 @@ class Shelf:
     def __init__(self, held: Sequence[Incoming]) -> None:
         self._held = held
 
-    async def read(self, _topic: str) -> AsyncIterator[Sequence[Incoming]]:
+    async def read(self, topic: str) -> AsyncGenerator[Sequence[Incoming], None]:
         yield self._held
 
 
 def letters_of(ledger_db: LedgerDatabase, *headers: RawHeaders) -> list[Incoming]:
     """Return the dead letters of quarantined records with these headers; forget the ledger."""
     records = [
-        RejectedRecord("id", f"{GROUP}.inbox", 0, place, None, LINE, each, "why", "rejected")
+        RejectedRecord(
+            topic_id="id",
+            topic=f"{GROUP}.inbox",
+            partition=0,
+            offset=place,
+            key=None,
+            value=LINE,
+            headers=each,
+            reason="why",
+            disposition=Disposition.REJECTED,
+        )
         for place, each in enumerate(headers)
     ]
     orders = ledger_db.run(lambda c: quarantine.keep(c, GROUP, records))
     items = tuple(item for order in orders for item in order.items)
     order = Order(1, GROUP, "dlq", items)
-    records = ledger_db.run(
+    written = ledger_db.run(
         lambda c: record_builder.records_of(c, Topics(GROUP), order, 0.0)
     ).values()
     ledger_db.empty()
     return [
-        Incoming(0, place, record.key, record.value, record.headers)
-        for place, record in enumerate(records)
+        Incoming(
+            partition=0, offset=place, key=record.key, value=record.value, headers=record.headers
+        )
+        for place, record in enumerate(written)
     ]
 
 
@@ -83,10 +96,14 @@ def of_task(
     disposition: str = "permanent",
 ) -> Incoming:
     """Return a dead letter of task 7 of a lost ledger."""
-    headers = encode(Publication("l" * 32, GROUP, batch, 7, fence))
+    headers = encode(Publication(ledger="l" * 32, group=GROUP, batch=batch, task_id=7, fence=fence))
     pointer = [("docllm-pointer", b"3 MiB in the ledger")] if value is None else []
     return Incoming(
-        0, place, b"key", value, [*headers, *pointer, ("docllm-disposition", disposition.encode())]
+        partition=0,
+        offset=place,
+        key=b"key",
+        value=value,
+        headers=[*headers, *pointer, ("docllm-disposition", disposition.encode())],
     )
 
 
@@ -261,7 +278,13 @@ async def test_several_letters_of_a_task_are_one(ledger_db: LedgerDatabase) -> N
 async def test_a_dry_run_compares_letters_with_each_other(ledger_db: LedgerDatabase) -> None:
     """An id with two contents is refused the second time, an equal one is known."""
     clash = b'{"id":"a","prompt":"hello again"}'
-    twin = Incoming(0, 2, b"key", LINE, encode(Publication("m" * 32, GROUP, "b", 9, 0)))
+    twin = Incoming(
+        partition=0,
+        offset=2,
+        key=b"key",
+        value=LINE,
+        headers=encode(Publication(ledger="m" * 32, group=GROUP, batch="b", task_id=9, fence=0)),
+    )
     held = [of_task(0), of_task(1, clash), twin]
 
     dry = await loaded(ledger_db, held, dry=True)

@@ -87,7 +87,7 @@ def test_tasks_that_wait_for_the_route_are_called_up(ledger_db: LedgerDatabase) 
         lambda task_id: moved(
             Failure(ErrorClass.GUARD, closed_text(ROUTE)), SPENT, LONGEST, task_id
         ),
-        lambda _: Retry(Failure("SERVER", closed_text(ROUTE)), SPENT, "1h", 3600.0),
+        lambda _: Retry(Failure(ErrorClass.SERVER, closed_text(ROUTE)), SPENT, "1h", 3600.0),
     ],
 )
 def test_tasks_that_wait_for_another_reason_stay(
@@ -106,7 +106,7 @@ def test_the_newest_attempt_decides(ledger_db: LedgerDatabase) -> None:
     walk(ledger_db)
     owner = ledger_db.agent().next_owner()
     row = ledger_db.claimed(task_id, owner, ledger_db.task(task_id).fence)
-    ledger_db.settle(row, owner, Retry(Failure("SERVER", "500"), SPENT, "1h", 3600.0))
+    ledger_db.settle(row, owner, Retry(Failure(ErrorClass.SERVER, "500"), SPENT, "1h", 3600.0))
 
     assert walk(ledger_db) == []
 
@@ -134,7 +134,7 @@ def test_tasks_of_a_type_use_up_no_trial_of_a_route(ledger_db: LedgerDatabase) -
     kinds = ending(ledger_db, 5, of_type, into="kinds")
     theirs = waiting(ledger_db, 3)
     ledger_db.ago(tables.task.c.due_at, -9000, *theirs)  # the last of the walk
-    arguments = {"group": GROUP, "is_wanted": lambda _: True, "limit": 2}
+    arguments: dict[str, Any] = {"group": GROUP, "is_wanted": lambda _: True, "limit": 2}
 
     def step(cursor: call_up.CallUpCursor | None) -> call_up.CallUpPage:
         return ledger_db.run(

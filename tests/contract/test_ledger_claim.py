@@ -1,11 +1,14 @@
 """A claim answers for every record, takes free tasks, and may be repeated with its token."""
 
 from datetime import datetime
+from typing import Any
 
 import orjson
 import pytest
+from sqlalchemy import Connection
 
 from agent.ledger.claims import claims
+from agent.outcome import Outcome
 from agent.ports import ClaimAnswer
 from producer.ledger import batch_options
 from producer.ledger.batch_options import TaskDefaults
@@ -141,7 +144,7 @@ def test_the_same_token_claims_again_after_a_lost_answer(ledger_db: LedgerDataba
 
 
 @pytest.mark.parametrize("outcome", [SUCCEEDED, DEAD])
-def test_a_final_task_is_done(ledger_db: LedgerDatabase, outcome: object) -> None:
+def test_a_final_task_is_done(ledger_db: LedgerDatabase, outcome: Outcome) -> None:
     """A record of a final task is finished."""
     (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
@@ -212,7 +215,7 @@ def test_a_task_that_came_back_between_the_statements_is_again(
     ledger_db.claimed(task_id, first)
     read = claims._answers
 
-    def released_meanwhile(connection: object, *rest: object) -> object:
+    def released_meanwhile(connection: Connection, *rest: Any) -> object:
         claims.release(connection, first, [task_id])
         return read(connection, *rest)
 

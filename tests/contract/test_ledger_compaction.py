@@ -380,7 +380,7 @@ def test_the_series_has_minutes_and_hours(ledger_db: LedgerDatabase) -> None:
     for second, delta in ((30, 2), (59, 5), (60, 1), (61, -4)):
         row = change(0, **usual, delta=delta, tokens_in=10, tokens_out=1, cost_micro=7)
         at = {"created_at": hour + timedelta(seconds=second)}
-        ledger_db.run(lambda c, values=row | at: c.execute(insert(tables.tally), values))
+        ledger_db.call(Connection.execute, insert(tables.tally), row | at)
 
     compacted(ledger_db)
 

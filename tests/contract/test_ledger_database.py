@@ -104,7 +104,7 @@ def test_an_abandoned_statement_ends_on_the_server(
     url = ledger_db.database.engine.url.render_as_string(hide_password=False)
     pauses: list[float] = []
     impatient = Database(url, timeout_s=5, pause=pauses.append)
-    runs = []
+    runs: list[int] = []
 
     def work(connection: Connection) -> object:
         runs.append(1)
@@ -151,7 +151,10 @@ def test_a_migration_does_not_wait_for_long_for_a_table_in_use(
     migration = Database(
         ledger_db.database.engine.url.render_as_string(hide_password=False), timeout_s=None
     )
-    with closing(ledger_db.database.engine.raw_connection()) as holder, holder.cursor() as cursor:
+    with (
+        closing(ledger_db.database.engine.raw_connection()) as holder,
+        closing(holder.cursor()) as cursor,
+    ):
         cursor.execute("LOCK TABLES ledger WRITE, alembic_version READ")
         with pytest.raises(UnsafeStateError, match="stop agents and loads"):
             migrations.migrate(migration)
@@ -169,7 +172,7 @@ def test_a_deadlock_runs_the_whole_transaction_again(
     """
     add_batches(ledger_db, "a", "b")
     met = threading.Barrier(2, timeout=20)
-    runs = []
+    runs: list[str] = []
 
     def cross(connection: Connection, first: str, second: str) -> None:
         runs.append(first)
@@ -198,7 +201,7 @@ def test_a_lock_wait_that_ended_keeps_no_half(
     """
     add_batches(ledger_db, "free", "locked")
     tried = threading.Event()
-    runs = []
+    runs: list[int] = []
 
     def work(connection: Connection) -> str:
         runs.append(len(runs))
@@ -210,7 +213,7 @@ def test_a_lock_wait_that_ended_keeps_no_half(
         return "done"
 
     with closing(ledger_db.database.engine.raw_connection()) as holder:
-        with holder.cursor() as cursor:
+        with closing(holder.cursor()) as cursor:
             cursor.execute("UPDATE batch SET note='held' WHERE name='locked'")
         pauses.clear()
         with pytest.raises(OperationalError) as raised:
@@ -229,7 +232,7 @@ def test_a_connection_that_is_cut_runs_the_transaction_again(
 ) -> None:
     """A connection that the server ends in mid-transaction loses its work; the rerun does it."""
     add_batches(ledger_db, "a")
-    runs = []
+    runs: list[int] = []
 
     def work(connection: Connection) -> None:
         runs.append(1)
@@ -253,7 +256,7 @@ def test_a_transaction_runs_again_if_the_answer_to_its_commit_is_lost(
 
     This is why each function must be safe to run twice.
     """
-    runs = []
+    runs: list[int] = []
     real = pymysql.connections.Connection.commit
 
     def lost(self: pymysql.connections.Connection) -> None:

@@ -14,6 +14,7 @@ from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.status import group_status
 from schemas.ledger import tables
 from schemas.ledger.sql import LONG_AGO_TIME
+from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.states import Status
 from schemas.text.fingerprint import fingerprint
 from tests.contract.ledger_dead import EXPIRED, OTHER, dead, killed, replayed, set_aside
@@ -60,7 +61,7 @@ def test_one_error_is_one_group(ledger_db: LedgerDatabase) -> None:
     The largest group comes first, and the oldest task is its example.
     """
     failures = [
-        Dead(Failure("TOO_LONG", f"{number} tokens are too many"), SPENT)
+        Dead(Failure(ErrorClass.TOO_LONG, f"{number} tokens are too many"), SPENT)
         for number in (9000, 8000, 7000)
     ]
     for key, outcome in zip("abc", failures, strict=True):
@@ -82,7 +83,9 @@ def test_one_error_is_one_group(ledger_db: LedgerDatabase) -> None:
 def test_the_traceback_of_a_handlers_failure_is_kept(ledger_db: LedgerDatabase) -> None:
     """Each dead task has its own; a death without a traceback has none."""
     text = '  File "invoices.py", line 3, in extract\n    total["ü"]\n' * 40
-    (failed,) = dead(ledger_db, "a", outcome=Dead(Failure("HANDLER", "KeyError", text), SPENT))
+    (failed,) = dead(
+        ledger_db, "a", outcome=Dead(Failure(ErrorClass.HANDLER, "KeyError", text), SPENT)
+    )
     (refused,) = dead(ledger_db, "b")
 
     shown = [ledger_db.call(history.story, GROUP, BATCH, key) for key in ("a", "b")]
@@ -96,7 +99,7 @@ def test_the_traceback_of_a_handlers_failure_is_kept(ledger_db: LedgerDatabase) 
 def test_a_disposition_parts_a_group(ledger_db: LedgerDatabase) -> None:
     """For a person the same error with two dispositions is two things."""
     dead(ledger_db, "a", outcome=EXPIRED)
-    dead(ledger_db, "b", outcome=Dead(EXPIRED.failure, SPENT, "permanent"))
+    dead(ledger_db, "b", outcome=Dead(EXPIRED.failure, SPENT, Disposition.PERMANENT))
 
     assert sorted(group.disposition for group in groups(ledger_db)) == ["expired", "permanent"]
 
@@ -253,7 +256,7 @@ def roll_up(ledger_db: LedgerDatabase, groups: int = 2000) -> None:
 def failure(number: int) -> Dead:
     """Return the end of a task by one of many errors."""
     name = "".join(chr(ord("a") + int(digit)) for digit in str(number))
-    return Dead(Failure("TOO_LONG", f"failure {name}"), SPENT)
+    return Dead(Failure(ErrorClass.TOO_LONG, f"failure {name}"), SPENT)
 
 
 def test_a_roll_up_changes_no_group(ledger_db: LedgerDatabase) -> None:

@@ -149,7 +149,7 @@ async def test_what_a_task_ordered_goes_with_it(ledger_db: LedgerDatabase) -> No
 async def test_results_outside_of_the_ledger_are_named(ledger_db: LedgerDatabase) -> None:
     """Their URIs would be lost with the erasure, and a person has to delete them."""
     task_id = load(ledger_db, MARK)
-    pointer = OutputPointer("s3://bucket/a", 1, "00", 0, 0)
+    pointer = OutputPointer(uri="s3://bucket/a", size=1, sha256="00", codec=0, start=0)
     killed(ledger_db, task_id, SUCCEEDED)
     of_task = update(tables.task_result).values(codec=POINTER, body=pointer.stored())
     ledger_db.run(lambda c: c.execute(of_task))

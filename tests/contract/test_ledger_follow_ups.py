@@ -42,7 +42,15 @@ DEADLINE = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def follow_up(key: str, value: bytes = b"line", lane: Lane = Lane.NORMAL) -> FollowUp:
-    return FollowUp(key, value, "document", "acme", 3, DEADLINE, lane)
+    return FollowUp(
+        key=key,
+        value=value,
+        type="document",
+        tenant="acme",
+        max_attempts=3,
+        deadline=DEADLINE,
+        lane=lane,
+    )
 
 
 def ordering(*follow_ups: FollowUp) -> Outcome:
@@ -302,7 +310,8 @@ def _inserts(ledger_db: LedgerDatabase) -> bool:
     inserting = (
         "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'INSERT INTO t%'"
     )
-    return ledger_db.run(lambda c: c.exec_driver_sql(inserting.replace("%", "%%")).scalar_one()) > 0
+    statement = inserting.replace("%", "%%")
+    return bool(ledger_db.run(lambda c: c.exec_driver_sql(statement).scalar_one()))
 
 
 def _until(is_true: Callable[[], bool]) -> None:

@@ -14,6 +14,7 @@ from agent.routes import RouteNames
 from producer.ledger import guards
 from schemas.ledger import tables
 from schemas.settings.config import Config
+from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_guards import (
     ROUTE,
@@ -141,14 +142,18 @@ def test_a_success_is_forgotten_after_ten_minutes(ledger_db: LedgerDatabase) -> 
     assert end(ledger_db, exhausted()) == [HELD]
 
 
-@pytest.mark.parametrize("disposition", ["permanent", "expired", "rejected"])
-def test_other_deaths_are_never_held_back(ledger_db: LedgerDatabase, disposition: str) -> None:
+@pytest.mark.parametrize(
+    "disposition", [Disposition.PERMANENT, Disposition.EXPIRED, Disposition.REJECTED]
+)
+def test_other_deaths_are_never_held_back(
+    ledger_db: LedgerDatabase, disposition: Disposition
+) -> None:
     """A batch whose documents are all too long dies task by task.
 
     It raises no guard and holds no task back.
     """
     assert (
-        end(ledger_db, *[Dead(Failure("TOO_LONG", "too long"), SPENT, disposition)] * 30)
+        end(ledger_db, *[Dead(Failure(ErrorClass.TOO_LONG, "too long"), SPENT, disposition)] * 30)
         == [Verdict.SETTLED] * 30
     )
     assert (deaths(ledger_db), raised(ledger_db), ledger_db.count(tables.guard)) == (30, [], 0)
@@ -219,7 +224,7 @@ def test_most_of_a_batch_failing_is_a_failure_as_a_whole(ledger_db: LedgerDataba
 
 def test_deaths_of_the_input_are_no_failure_as_a_whole(ledger_db: LedgerDatabase) -> None:
     """Deaths of the input count as tasks that ended otherwise, whatever their class."""
-    end(ledger_db, SUCCEEDED, *[Dead(Failure("HANDLER", "ValueError: no"), SPENT)] * 40)
+    end(ledger_db, SUCCEEDED, *[Dead(Failure(ErrorClass.HANDLER, "ValueError: no"), SPENT)] * 40)
 
     assert end(ledger_db, *[exhausted("another")] * 9) == [Verdict.SETTLED] * 9
     assert raised(ledger_db) == []

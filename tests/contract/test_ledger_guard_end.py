@@ -60,7 +60,8 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: Ledge
         if row is not None
     ]
     stopped: list[tuple[Row, Moved]] = [
-        (row, moved(Failure("GUARD", "why"), SPENT, LONGEST, row.task_id)) for row in rows_of
+        (row, moved(Failure(ErrorClass.GUARD, "why"), SPENT, LONGEST, row.task_id))
+        for row in rows_of
     ]
     ended(ledger_db, [(row, owner) for row, _ in stopped], *[outcome for _, outcome in stopped])
     open_all(ledger_db)
@@ -128,7 +129,7 @@ async def test_a_late_move_is_called_up_too(ledger_db: LedgerDatabase) -> None:
     keeper = ObservedKeeper(ledger_db)
     await keeper.keep_once()
 
-    ended(ledger_db, late, moved(Failure("GUARD", "why"), SPENT, LONGEST, 1))
+    ended(ledger_db, late, moved(Failure(ErrorClass.GUARD, "why"), SPENT, LONGEST, 1))
     await keeper.keep_once()
 
     assert late[0][0].task_id in keeper.called

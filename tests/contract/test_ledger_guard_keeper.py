@@ -14,6 +14,7 @@ from agent.ledger.guards import guard_looks, look_search
 from agent.outcome import Failure, Moved, Snooze
 from agent.ports import ClaimAnswer, Verdict
 from schemas.ledger import tables
+from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, deaths, end, ended, exhausted, raised
 from tests.contract.ledger_looks import (
@@ -228,7 +229,7 @@ def move(ledger_db: LedgerDatabase, task_ids: Iterable[int]) -> None:
         ended(
             ledger_db,
             [(ledger_db.claimed(task_id, owner), owner)],
-            Moved(Failure("GUARD", "it is raised"), SPENT, "1h", 60.0),
+            Moved(Failure(ErrorClass.GUARD, "it is raised"), SPENT, "1h", 60.0),
         )
 
 
@@ -317,7 +318,7 @@ async def test_a_look_does_not_cut_an_attempts_own_wait_short(ledger_db: LedgerD
     ended(ledger_db, claimed(ledger_db, 1, into="healthy"), SUCCEEDED)
     ended(ledger_db, last, *[exhausted()] * 12)
     ended(ledger_db, retried, RETRY)
-    ended(ledger_db, snoozed, Snooze(Failure("RATE", "429"), SPENT, 60.0))
+    ended(ledger_db, snoozed, Snooze(Failure(ErrorClass.RATE, "429"), SPENT, 60.0))
     for row, _ in last:
         ledger_db.set(tables.task, row.task_id, status=int(Status.CANCELLED))
     keeper = ObservedKeeper(ledger_db)

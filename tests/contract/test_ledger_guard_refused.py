@@ -10,6 +10,7 @@ import pytest
 from agent.outcome import Dead, Failure, FollowUp
 from producer.ledger import store
 from schemas.ledger import tables
+from schemas.task.failures import ErrorClass
 from schemas.task.record.lanes import Lane
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, deaths, end, ended, exhausted, raised, refused
@@ -103,7 +104,7 @@ def test_other_deaths_and_used_up_attempts_under_a_guard_for_refusals(
     end(ledger_db, SUCCEEDED, into="healthy")
     end(ledger_db, *[refused()] * 12)
 
-    end(ledger_db, Dead(Failure("TOO_LONG", "too long"), SPENT), exhausted())
+    end(ledger_db, Dead(Failure(ErrorClass.TOO_LONG, "too long"), SPENT), exhausted())
     held = [row for row in ledger_db.rows(tables.task) if row.status == Status.RETRYING]
 
     assert len(held) == 1
@@ -245,7 +246,15 @@ def test_open_tasks_of_other_types_may_order_more(
     """While a hundred parents are open, nobody knows how many follow-ups are still to come."""
     a_good_run(ledger_db, left=0)
     if grows:
-        child = FollowUp("child", b"line", "document", "", 5, None, Lane.NORMAL)
+        child = FollowUp(
+            key="child",
+            value=b"line",
+            type="document",
+            tenant="",
+            max_attempts=5,
+            deadline=None,
+            lane=Lane.NORMAL,
+        )
         end(ledger_db, replace(SUCCEEDED, follow_ups=(child,)))
     parents = [replace(new_task(f"book {number}"), type="book") for number in range(100)]
     ledger_db.accept(parents, ledger_db.batch())

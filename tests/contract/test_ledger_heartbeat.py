@@ -355,7 +355,7 @@ async def test_the_lease_is_dated_before_its_beat(
     lease = await beating.register()
     real = leases.beat
 
-    def slow(*args: object) -> bool:
+    def slow(*args: Any) -> bool:
         clock.now += 5
         return real(*args)
 

@@ -1,7 +1,9 @@
 """Hooks are ordered by the end of an attempt, and each runs at least once."""
 
+from collections.abc import Callable
+
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import Connection, select, update
 
 from agent.ledger import hook_runs
 from agent.ledger.hook_runs import HookEnd, HookFate, HookRun
@@ -32,7 +34,9 @@ from tests.contract.ledger_parts import (
 TYPE = "document"
 ALL = {TYPE: frozenset(HookEvent)}
 KINDS = [(TYPE, event) for event in HookEvent]
-PAID = Spent("model", 7, 3, 250, "call", 900)
+PAID = Spent(
+    model="model", tokens_in=7, tokens_out=3, cost_micro=250, call_id="call", duration_ms=900
+)
 
 
 def end(ledger_db: LedgerDatabase, key: str, outcome: Outcome) -> tuple[int, Verdict]:
@@ -101,7 +105,7 @@ def test_a_fenced_settle_orders_nothing(ledger_db: LedgerDatabase) -> None:
     row = ledger_db.claimed(task_id, owner)
     for by in (other, owner, owner):
         given = [settlement(row, by, SUCCEEDED)]
-        ledger_db.run(lambda c, given=given: settle(c, GROUP, given, 0.0, LONGEST, hooked=ALL))
+        ledger_db.call(settle, GROUP, given, 0.0, LONGEST, hooked=ALL)
 
     assert ledger_db.count(tables.hook) == 1
 
@@ -261,14 +265,14 @@ def test_a_released_hook_has_not_failed(ledger_db: LedgerDatabase) -> None:
 
 @pytest.mark.parametrize("ending", [declare_lost, stop])
 def test_the_hook_of_an_agent_that_is_gone_runs_elsewhere(
-    ledger_db: LedgerDatabase, ending: object
+    ledger_db: LedgerDatabase, ending: Callable[[Connection, int], object]
 ) -> None:
     """What the former agent writes later has no effect, and the loss is counted."""
     former, other = ledger_db.agent().agent_id, ledger_db.agent().agent_id
     end(ledger_db, "a", SUCCEEDED)
     (run,) = take(ledger_db, former)
     assert ledger_db.call(hook_runs.end_lost_leases, GROUP) == 0
-    ledger_db.run(lambda c: ending(c, former))
+    ledger_db.call(ending, former)
 
     assert ledger_db.call(hook_runs.end_lost_leases, GROUP) == 1
     (again,) = take(ledger_db, other)

@@ -1,8 +1,6 @@
 """Inbox lines that their batch refuses are quarantined with the reason; none is lost."""
 
 import asyncio
-from collections.abc import Iterable
-from unittest.mock import MagicMock
 
 import pytest
 
@@ -16,6 +14,7 @@ from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from producer.ledger import batch_options, cancel, store
 from producer.ledger.batch_options import TaskDefaults
+from producer.relay.publishing import Publishing
 from schemas.ledger import tables
 from schemas.ledger.migrations import ledger_id
 from schemas.runtime.clock import SystemClock
@@ -24,24 +23,11 @@ from schemas.settings.config import Config, InboxConfig
 from schemas.task.record.envelope import BATCH_HEADER
 from schemas.task.record.lanes import Lane
 from tests.contract.ledger_parts import GROUP, LedgerDatabase, with_lanes
+from tests.support.ledger import NoRelay
+from tests.support.source import FakeSource
 
 INBOX = Partition(f"{GROUP}.inbox", "id", 0, 1)
 LINE, OTHER = b'{"id":"a","prompt":"Sum."}', b'{"id":"a","prompt":"Add."}'
-
-
-class Source:
-    """Remembers the offset to commit; `done` is set when it reaches `last`."""
-
-    def __init__(self, last: int) -> None:
-        self.last, self.marked, self.done = last, -1, asyncio.Event()
-
-    def mark(self, _partition: Partition, watermark: int) -> None:
-        self.marked = watermark
-        if watermark == self.last:
-            self.done.set()
-
-    def pause(self, partitions: Iterable[Partition]) -> None:
-        """Accept the partitions that must not be read."""
 
 
 async def take_in(
@@ -49,9 +35,9 @@ async def take_in(
     *values: bytes,
     config: Config | None = None,
     counts: Counts | None = None,
-) -> Source:
+) -> FakeSource:
     """Let an intake work off these lines; return its source."""
-    source = Source(len(values))
+    source = FakeSource(len(values))
     inbox = Intake(
         partitions=Partitions({INBOX.topic: source}, limits=InFlightLimits()),
         limits=InFlightLimits(),
@@ -68,20 +54,27 @@ async def take_in(
         counts=counts or Counts(),
         group=GROUP,
         config=config or Config(),
-        publishing=MagicMock(),
+        publishing=Publishing(NoRelay()),
         failures=Failures(),
         memory=MemoryWatch(SystemClock()),
     )
     inbox.deliver(Assigned((INBOX,)))
     inbox.deliver(
         [
-            Record(INBOX, offset, 0, None, value, [(BATCH_HEADER, b"b")])
+            Record(
+                partition=INBOX,
+                offset=offset,
+                timestamp_ms=0,
+                key=None,
+                value=value,
+                headers=[(BATCH_HEADER, b"b")],
+            )
             for offset, value in enumerate(values)
         ]
     )
     running = asyncio.create_task(inbox.run())
     await asyncio.wait(
-        [running, asyncio.create_task(source.done.wait())],
+        [running, asyncio.create_task(source.is_marked.wait())],
         return_when=asyncio.FIRST_COMPLETED,
         timeout=30,
     )
@@ -118,8 +111,7 @@ def test_a_line_that_its_batch_refuses_is_quarantined(
     assert (row.topic, row.record_offset, row.record_value) == (INBOX.topic, len(before), OTHER)
     assert OBSTACLES[obstacle] in row.error_text
     assert row.disposition == "rejected"
-    assert source.marked == len(before) + 1
-    assert counts.quarantined == 1  # the agent's last line says so
+    assert source.watermark == len(before) + 1
     assert len(ledger_db.rows(tables.task)) == len(before)
 
 
@@ -153,5 +145,5 @@ def test_a_line_that_makes_the_validator_panic_is_quarantined(ledger_db: LedgerD
     (row,) = ledger_db.rows(tables.quarantine)
     assert (row.record_offset, row.record_value, row.disposition) == (1, panic, "undecodable")
     assert "PanicException" in row.error_text
-    assert source.marked == 3
+    assert source.watermark == 3
     assert ledger_db.count(tables.task) == 2

@@ -6,6 +6,7 @@ A lost lease is never revived.
 import itertools
 import secrets
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import insert
@@ -17,7 +18,7 @@ from schemas.ledger import tables
 from tests.contract.ledger_parts import GROUP, RELEASED, LedgerDatabase
 
 
-def row(ledger_db: LedgerDatabase, lease: Lease) -> object:
+def row(ledger_db: LedgerDatabase, lease: Lease) -> Any:
     return next(agent for agent in ledger_db.rows(tables.agent) if agent.id == lease.agent_id)
 
 

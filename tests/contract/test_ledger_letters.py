@@ -3,6 +3,8 @@
 A dead letter has the original bytes.
 """
 
+from typing import Any
+
 import pytest
 
 from producer.ledger import outbox, quarantine
@@ -52,7 +54,7 @@ def killed(
     return task_id
 
 
-def rejected(offset: int = 5, **values: object) -> RejectedRecord:
+def rejected(offset: int = 5, **values: Any) -> RejectedRecord:
     given = {
         "key": b"\xffkey",
         "value": BYTES,

@@ -69,7 +69,17 @@ def test_a_deadline_is_kept(ledger_db: LedgerDatabase) -> None:
     """A task's deadline is stored as it was given, in UTC."""
     end = datetime(2031, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001 - UTC without a zone, as stored
     task = new_task("a")
-    due = NewTask(task.key, task.digest, task.value, task.type, "tenant", 7, end, None, b"[]")
+    due = NewTask(
+        key=task.key,
+        digest=task.digest,
+        value=task.value,
+        type=task.type,
+        tenant="tenant",
+        max_attempts=7,
+        expires_at=end,
+        raw_key=None,
+        headers=b"[]",
+    )
 
     accepted = ledger_db.accept([due], ledger_db.batch())
 

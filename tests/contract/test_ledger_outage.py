@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent.ledger.sql_ledger import Executors, SqlLedger
+from agent.outcome import Outcome
 from agent.ports import ClaimAnswer, Verdict
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.ledger import tables
@@ -40,7 +41,7 @@ def server(migrated: LedgerDatabase, request: pytest.FixtureRequest) -> Iterator
     name = (
         "mariadb"
         if "mariadb"
-        in migrated.run(lambda c: c.exec_driver_sql("SELECT VERSION()").scalar()).lower()
+        in migrated.run(lambda c: str(c.exec_driver_sql("SELECT VERSION()").scalar())).lower()
         else "mysql"
     )
     server = request.getfixturevalue(f"{name}_server")
@@ -68,6 +69,7 @@ def ledger(ledger_db: LedgerDatabase) -> Iterator[SqlLedger]:
     )
     database.close()
     for executor in (executors.claim, executors.settle, executors.background):
+        assert isinstance(executor, ThreadExecutor)
         executor.close()
 
 
@@ -81,10 +83,8 @@ def test_a_group_waits_for_a_frozen_server(
     ids = ledger_db.load("a", "b", "c")
     owner = ledger_db.agent().next_owner()
     rows = [ledger_db.claimed(task_id, owner) for task_id in ids]
-    group = [
-        settlement(row, owner, outcome)
-        for row, outcome in zip(rows, (SUCCEEDED, RETRY, DEAD), strict=True)
-    ]
+    outcomes: list[Outcome] = [SUCCEEDED, RETRY, DEAD]
+    group = [settlement(row, owner, outcome) for row, outcome in zip(rows, outcomes, strict=True)]
     asyncio.run(ledger.ask([ledger_db.record(ids[0])]))
     server.freeze()
     threading.Timer(OUTAGE_S, server.thaw).start()

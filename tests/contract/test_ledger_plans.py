@@ -7,6 +7,7 @@ are thousands.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ class Ledger:
         )
         fixed = ("ALTER TABLE task STATS_AUTO_RECALC=0", "ANALYZE TABLE task, batch")
         for statement in (*fixed, bad, "FLUSH TABLE task"):
-            self.database.auto(lambda c, sql=statement: c.execute(text(sql)))
+            self.database.auto(partial(Connection.execute, statement=text(statement)))
 
     def reads(self, work: Work) -> int:
         """Return how many rows a piece of work reads; on SQLite how many steps it takes."""
@@ -323,7 +324,7 @@ def test_the_next_page_of_a_replay_costs_the_same_behind_many_finished_items(
     """A run of a million items, nearly all of them finished, is looked at again and again."""
     costs = []
     for finished in (SMALL, 10 * SMALL):
-        ledger.database.run(lambda c, n=finished: _fill_replay(c, n))
+        ledger.database.run(partial(_fill_replay, finished=finished))
         costs.append(ledger.reads(look_at_replays))
 
     assert costs[1] <= 1.1 * costs[0]
@@ -362,7 +363,7 @@ def test_due_hooks_are_found_behind_any_number_of_others(ledger: Ledger) -> None
     """Hooks that wait, were given up or are of an unknown type are not read."""
     costs = []
     for others in (60, 4000):
-        ledger.database.run(lambda c, n=others: _fill_hooks(c, n))
+        ledger.database.run(partial(_fill_hooks, others=others))
         costs.append(ledger.reads(look_at_hooks))
 
     assert costs[1] <= 1.1 * costs[0]
@@ -407,7 +408,7 @@ def test_a_lock_is_found_beside_any_number_of_others(ledger: Ledger) -> None:
     """No statement reads the locks that others hold, or for which they wait."""
     costs = []
     for others in (60, 4000):
-        ledger.database.run(lambda c, n=others: _fill_locks(c, n))
+        ledger.database.run(partial(_fill_locks, others=others))
         costs.append(ledger.reads(use_locks))
 
     assert costs[1] <= 1.1 * costs[0]

@@ -60,7 +60,19 @@ STORED = Manifest(
     schema="s",
     docllm="v",
     created_at="t",
-    files=(ArchiveFile(PART.removeprefix(FOLDER), len(LINES), 3, 1, 1, 1, 3, SHA256, ""),),
+    files=(
+        ArchiveFile(
+            name=PART.removeprefix(FOLDER),
+            bytes=len(LINES),
+            tasks=3,
+            results=1,
+            dead=1,
+            first_task=1,
+            last_task=3,
+            sha256=SHA256,
+            lines_sha256="",
+        ),
+    ),
 ).stored()
 GAUGES: dict[str, Any] = {"dead_letters": 0, "kept": Counter()}  # what the ledger holds now
 OF_TASKS = (

@@ -3,6 +3,8 @@
 Such a record names no task that we can trust.
 """
 
+from typing import Any
+
 import orjson
 import pytest
 
@@ -14,7 +16,7 @@ from schemas.task.record.rejected_record import RejectedRecord
 from tests.contract.ledger_parts import GROUP, LedgerDatabase
 
 
-def rejected(offset: int = 5, **values: object) -> RejectedRecord:
+def rejected(offset: int = 5, **values: Any) -> RejectedRecord:
     given = {"key": b"key", "value": b"value", "headers": [], "reason": "no headers of ours"}
     return RejectedRecord("topic-id", "group.tasks", 2, offset, **(given | values))
 
@@ -69,7 +71,14 @@ def test_the_same_record_again_is_only_counted(ledger_db: LedgerDatabase) -> Non
 def test_a_topic_made_again_has_records_of_its_own(ledger_db: LedgerDatabase) -> None:
     """The same offset under another topic id is another record."""
     other = RejectedRecord(
-        "other-id", "group.tasks", 2, 5, b"key", b"value", [], "no headers of ours"
+        topic_id="other-id",
+        topic="group.tasks",
+        partition=2,
+        offset=5,
+        key=b"key",
+        value=b"value",
+        headers=[],
+        reason="no headers of ours",
     )
 
     assert len(kept(ledger_db, rejected(), other)) == 2
@@ -104,7 +113,7 @@ STRANGE = {
 
 @pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE)
 def test_nothing_is_too_strange_to_be_kept(
-    ledger_db: LedgerDatabase, strange: dict[str, object]
+    ledger_db: LedgerDatabase, strange: dict[str, Any]
 ) -> None:
     """A foreign record is stored as far as possible, and is finished."""
     assert len(kept(ledger_db, rejected(**strange))) == 1

@@ -3,7 +3,10 @@
 It lets no bad release fill the dead-letter topic.
 """
 
+from collections.abc import Callable
+
 import pytest
+from sqlalchemy import Connection
 
 from agent.lease import Lease
 from agent.ledger.claims import claims
@@ -77,14 +80,14 @@ def test_tasks_of_a_lost_agent_wait_again(ledger_db: LedgerDatabase) -> None:
 
 @pytest.mark.parametrize("ending", [declare_lost, stop])
 def test_claims_made_after_the_verdict_are_found_on_every_pass(
-    ledger_db: LedgerDatabase, ending: object
+    ledger_db: LedgerDatabase, ending: Callable[[Connection, int], object]
 ) -> None:
     """Each pass checks all lost and stopped agents.
 
     So an agent that claims after it was declared lost, or after it stopped, leaves nothing behind.
     """
     lease = ledger_db.agent()
-    ledger_db.run(lambda c: ending(c, lease.agent_id))
+    ledger_db.call(ending, lease.agent_id)
     assert reap_orphans(ledger_db) == (0, 0)
     run_by(ledger_db, lease, "claimed later")
 

@@ -117,7 +117,7 @@ async def test_a_record_names_its_trace_and_what_came_before(ledger_db: LedgerDa
     ledger_db.run(lambda c: c.execute(delete(tables.outbox)))
     for task_id, fence in ((failed, 1), (fresh, 0), (killed, 0)):
         item = (outbox.TASK, task_id, fence)
-        (order,) = ledger_db.run(lambda c, item=item: outbox.place(c, GROUP, "tasks", [item]))
+        (order,) = ledger_db.call(outbox.place, GROUP, "tasks", [item])
         ledger_db.ago(tables.outbox.c.due_at, 1, order.id)
     publisher = FakePublisher()
     traces = PublicationTraces(spans=KeptSpans(), ledger="ledger", ratio=0.0, system="kafka")

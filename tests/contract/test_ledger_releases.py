@@ -69,7 +69,7 @@ def later(ledger_db: LedgerDatabase, seconds: float) -> None:
 
 def test_an_attempt_counts_once_for_its_release(ledger_db: LedgerDatabase) -> None:
     """A snooze, a release, and a death without an attempt count for none; nor does an echo."""
-    outcomes = [SUCCEEDED, SUCCEEDED, RETRY, TOO_LONG, SNOOZE, RELEASED, EXPIRED]
+    outcomes: list[Outcome] = [SUCCEEDED, SUCCEEDED, RETRY, TOO_LONG, SNOOZE, RELEASED, EXPIRED]
 
     settlements = settled(ledger_db, outcomes, "1.0")
     write(ledger_db, settlements, "1.0")

@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import pairwise
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import Connection, update
 
 from agent.ledger.leases import resource_locks
 from agent.ledger.leases.leases import declare_lost
@@ -214,9 +214,7 @@ def test_what_nobody_used_for_a_day_is_forgotten(locks: Locks) -> None:
 
     def forget() -> int:
         for statement in old:
-            locks.ledger_db.run(
-                lambda connection, statement=statement: connection.execute(statement)
-            )
+            locks.ledger_db.call(Connection.execute, statement)
         return locks.ledger_db.run(resource_locks.forget)
 
     assert forget() == 0

@@ -14,7 +14,8 @@ from agent.ledger.returned_letters import LOGGED_S, ReturnedLetters
 from agent.ports import Partition, Record, RejectedRecord
 from producer.ledger import quarantine
 from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.replay_progress import CAP, ItemState, latest
+from producer.ledger.replay_progress import ItemState, latest
+from producer.limits import CAP
 from producer.ports import Order
 from producer.relay import record_builder
 from producer.replay import returned, runs
@@ -35,7 +36,8 @@ LOG = "agent.ledger.returned_letters"
 def letters_of(ledger_db: LedgerDatabase, *ids: int, kind: int = TASK) -> list[Outgoing]:
     """Return the letters of these dead tasks or records, as the topic has them."""
     fences = [ledger_db.task(number).fence if kind == TASK else 0 for number in ids]
-    order = Order(1, GROUP, "dlq", [(kind, *item) for item in zip(ids, fences, strict=True)])
+    items = tuple((kind, number, fence) for number, fence in zip(ids, fences, strict=True))
+    order = Order(1, GROUP, "dlq", items)
     written = ledger_db.run(lambda c: record_builder.records_of(c, Topics(GROUP), order, 0.0))
     return [written[item] for item in order.items]
 
@@ -43,7 +45,16 @@ def letters_of(ledger_db: LedgerDatabase, *ids: int, kind: int = TASK) -> list[O
 def came_back(letters: Sequence[Outgoing], offset: int = 0) -> list[RejectedRecord]:
     """Return letters as an agent reads them from the inbox."""
     return [
-        letter_record(Record(INBOX, place, 0, letter.key, letter.value, letter.headers))
+        letter_record(
+            Record(
+                partition=INBOX,
+                offset=place,
+                timestamp_ms=0,
+                key=letter.key,
+                value=letter.value,
+                headers=letter.headers,
+            )
+        )
         for place, letter in enumerate(letters, offset)
     ]
 
@@ -345,7 +356,14 @@ def test_the_letter_of_a_quarantined_record_is_only_counted(ledger_db: LedgerDat
 
     def again(value: bytes | None, offset: int) -> list[Order]:
         record = RejectedRecord(
-            "topic-id", INBOX.topic, 1, offset, letter.key, value, letter.headers, "line is no JSON"
+            topic_id="topic-id",
+            topic=INBOX.topic,
+            partition=1,
+            offset=offset,
+            key=letter.key,
+            value=value,
+            headers=letter.headers,
+            reason="line is no JSON",
         )
         return ledger_db.run(lambda c: quarantine.keep(c, GROUP, [record]))
 

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import pymysql
 import pytest
@@ -47,7 +48,11 @@ class Site:
     def sql(self, *statements: str) -> None:
         """Run these statements as the administrator; `{db}` and `{user}` stand for the names."""
         url = make_url(self.url)
-        server = {"host": str(url.host), "port": int(url.port or 0), "user": str(url.username)}
+        server: dict[str, Any] = {
+            "host": str(url.host),
+            "port": int(url.port or 0),
+            "user": str(url.username),
+        }
         with closing(pymysql.connect(**server, autocommit=True)) as connection:
             for statement in statements:
                 named = statement.format(db=f"`{self.name}`", user=f"'{self.user}'@'127.0.0.1'")

@@ -45,9 +45,9 @@ def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(ledger_db: Ledger
     owner = ledger_db.agent().next_owner()
     failures = [
         REFUSED,
-        Failure("GUARD", "raised"),
-        Failure("ROUTE", "closed"),
-        Failure("GUARD", "raised still"),
+        Failure(ErrorClass.GUARD, "raised"),
+        Failure(ErrorClass.ROUTE, "closed"),
+        Failure(ErrorClass.GUARD, "raised still"),
     ]
     for fence, failure in enumerate(failures):
         ledger_db.settle(
@@ -353,7 +353,8 @@ def test_a_group_writes_every_kind_in_one_transaction(ledger_db: LedgerDatabase)
     lease = ledger_db.agent()
     owner = lease.next_owner()
     rows = [ledger_db.claimed(task_id, owner) for task_id in ids]
-    outcomes = [SUCCEEDED, RETRY, SNOOZE, DEAD, RELEASED, SUCCEEDED, replace(RETRY, delay_s=90.0)]
+    outcomes: list[Outcome] = [SUCCEEDED, RETRY, SNOOZE, DEAD, RELEASED, SUCCEEDED]
+    outcomes.append(replace(RETRY, delay_s=90.0))
     stranger = lease.next_owner()
     group = [
         settlement(row, stranger if row.task_key == b"fenced" else owner, out)
@@ -457,7 +458,16 @@ def test_what_was_spent_on_a_route_that_an_attempt_left_is_booked_there(
     row = ledger_db.claimed(task_id, owner)
     if isinstance(outcome, Cancelled):
         ledger_db.cancel()
-    before = Spent("small", 100, 5, 7000, "b/a#1", 900, tokens_cached=40, unsure_micro=3)
+    before = Spent(
+        model="small",
+        tokens_in=100,
+        tokens_out=5,
+        cost_micro=7000,
+        call_id="b/a#1",
+        duration_ms=900,
+        tokens_cached=40,
+        unsure_micro=3,
+    )
     spent = SPENT.plus(before.leaving_route("cheap", ErrorClass.FILTERED))
 
     ledger_db.settle(row, owner, replace(outcome, spent=spent))

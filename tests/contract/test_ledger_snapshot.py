@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import Connection, insert, text
 
 from agent.ledger.counts import compaction
 from agent.ledger.counts.compaction import CompactionLimits
@@ -181,7 +181,7 @@ def test_the_last_verified_archive_of_the_group_is_seen(ledger_db: LedgerDatabas
     own, others = (row.id for row in ledger_db.rows(tables.batch))
     for batch_id, verified_s in ((own, 500.0), (own, 100.0), (own, None), (others, 5.0)):
         values = {"batch_id": batch_id, "verified_at": verified_s and utc_after(-verified_s)}
-        ledger_db.run(lambda c, values=values: c.execute(insert(tables.archive).values(values)))
+        ledger_db.call(Connection.execute, insert(tables.archive).values(values))
 
     assert 95 < (read(ledger_db).archived_s or 0.0) < 400
 

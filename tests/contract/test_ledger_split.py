@@ -6,20 +6,22 @@ A row that cannot be written dies alone, and the others settle.
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import Connection, insert
 from sqlalchemy.exc import OperationalError
 
 from agent.ledger.claims import claims
 from agent.ledger.settlements import settlements
 from agent.ledger.sql_ledger import Executors, SqlLedger
-from agent.outcome import COMPLETION, Dead, Failure, Succeeded
+from agent.outcome import COMPLETION, Dead, Failure, Outcome, Spent, Succeeded
 from agent.ports import ClaimAnswer, RejectedRecord, Row, Settlement, Verdict
 from schemas.ledger import tables
 from schemas.ledger.database import Database, Stopped
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
+from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.ledger_parts import (
     DEAD,
@@ -41,6 +43,7 @@ def executors() -> Iterator[Executors]:
     )
     yield executors
     for executor in (executors.claim, executors.settle, executors.background):
+        assert isinstance(executor, ThreadExecutor)
         executor.close()
 
 
@@ -64,11 +67,11 @@ def claimed(ledger_db: LedgerDatabase, count: int) -> list[tuple[Row, int]]:
 
 
 def settled_group(
-    ledger_db: LedgerDatabase, executors: Executors, bad: object
+    ledger_db: LedgerDatabase, executors: Executors, bad: Outcome
 ) -> tuple[list[Verdict], list[Status]]:
     """Settle four successes around one bad outcome in third place."""
     rows = claimed(ledger_db, 5)
-    outcomes = [SUCCEEDED, SUCCEEDED, bad, SUCCEEDED, SUCCEEDED]
+    outcomes: list[Outcome] = [SUCCEEDED, SUCCEEDED, bad, SUCCEEDED, SUCCEEDED]
     group = [
         settlement(row, owner, outcome)
         for (row, owner), outcome in zip(rows, outcomes, strict=True)
@@ -77,20 +80,22 @@ def settled_group(
     return verdicts, [ledger_db.status(row.task_id) for row, _ in rows]
 
 
-BAD = {
-    "a body of the wrong type": replace(SUCCEEDED, body=["no bytes"]),
-    "a body that is text": replace(SUCCEEDED, body=object()),
-    "tokens that are no number": replace(SUCCEEDED, spent=replace(SPENT, tokens_in="many")),
+BAD: dict[str, Outcome] = {
+    "a body of the wrong type": replace(SUCCEEDED, body=cast("bytes", ["no bytes"])),
+    "a body that is text": replace(SUCCEEDED, body=cast("bytes", object())),
+    "tokens that are no number": replace(
+        SUCCEEDED, spent=replace(SPENT, tokens_in=cast("int", "many"))
+    ),
     "a cost that no column holds": replace(SUCCEEDED, spent=replace(SPENT, cost_micro=1 << 70)),
     "a codec that no column holds": replace(SUCCEEDED, codec=1 << 70),
     "a duration before all time": replace(DEAD, spent=replace(SPENT, duration_ms=1 << 60)),
-    "no spent at all": replace(SUCCEEDED, spent=None),
+    "no spent at all": replace(SUCCEEDED, spent=cast("Spent", None)),
 }
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_one_bad_row_dies_alone(
-    ledger_db: LedgerDatabase, executors: Executors, bad: object
+    ledger_db: LedgerDatabase, executors: Executors, bad: Outcome
 ) -> None:
     """Whatever the driver says of one outcome, the others of its group settle.
 
@@ -158,7 +163,7 @@ def test_any_error_text_can_be_settled(
     Its outcome stands.
     """
     verdicts, states = settled_group(
-        ledger_db, executors, Dead(Failure("BAD_REQUEST", text), SPENT)
+        ledger_db, executors, Dead(Failure(ErrorClass.BAD_REQUEST, text), SPENT)
     )
 
     assert verdicts == [Verdict.SETTLED] * 5
@@ -193,11 +198,11 @@ def failing(
     real = settlements.settle
 
     def fail(
-        connection: object,
+        connection: Connection,
         group: str,
         settlements: list[Settlement],
-        *rest: object,
-        **named: object,
+        *rest: Any,
+        **named: Any,
     ) -> object:
         sizes.append(len(settlements))
         raised = error(settlements)
@@ -449,7 +454,14 @@ def test_the_port_relieves_and_quarantines_through_threads(
     ((row, owner),) = claimed(ledger_db, 1)
     ledger = sql_ledger(ledger_db, executors)
     stranger = RejectedRecord(
-        "topic-id", "group.tasks", 2, 5, None, b"value", [], "no headers of ours"
+        topic_id="topic-id",
+        topic="group.tasks",
+        partition=2,
+        offset=5,
+        key=None,
+        value=b"value",
+        headers=[],
+        reason="no headers of ours",
     )
 
     order = asyncio.run(ledger.relieve(ledger_db.record(row.task_id), row.fence, owner))

@@ -214,9 +214,14 @@ def test_what_ended_is_counted_by_minute(ledger_db: LedgerDatabase) -> None:
     ids = ledger_db.load(*"abcdefg")
     assert batch(ledger_db).per_minute == ()
     other, still = ledger_db.load("a", into="other")[0], ledger_db.load("a", into="still")[0]
-    ends = [(ids[0], SUCCEEDED, 20), (ids[1], DEAD, 30), (ids[2], SUCCEEDED, 90)]
+    ends: list[tuple[int, Outcome, int]] = [
+        (ids[0], SUCCEEDED, 20),
+        (ids[1], DEAD, 30),
+        (ids[2], SUCCEEDED, 90),
+    ]
     ends += [(ids[3], SUCCEEDED, 570), (ids[4], SUCCEEDED, 630), (ids[5], RETRY, 90)]
-    for task_id, outcome, ended_s in [*ends, (other, SUCCEEDED, 150), (still, RETRY, 5)]:
+    ends += [(other, SUCCEEDED, 150), (still, RETRY, 5)]
+    for task_id, outcome, ended_s in ends:
         before = {row.id for row in ledger_db.rows(tables.tally)}
         settled(ledger_db, task_id, outcome)
         for row in ledger_db.rows(tables.tally):
@@ -401,7 +406,7 @@ def test_the_worst_reason_of_group_agents_and_batches_comes_first(
     assert found.as_json()["reasons"] == [wait.text for wait in found.waits]
     assert found.as_json()["waits"][0] == {"code": "route_parked", "text": found.waits[0].text}
     for lease in (waiting, parked):
-        ledger_db.run(lambda c, lease=lease: leases.stop(c, lease.agent_id))
+        ledger_db.call(leases.stop, lease.agent_id)
     assert [wait.urgency.name for wait in shown(ledger_db).waits] == [
         "NO_AGENT",
         "GUARD_RAISED",
@@ -505,7 +510,7 @@ def test_the_types_of_a_groups_agents_are_known_for_a_day(ledger_db: LedgerDatab
     for name, group, hours in (("a", GROUP, 0), ("b", GROUP, 23), ("c", GROUP, 25), ("d", "g2", 0)):
         agent_id = ledger_db.agent(name, group).agent_id
         ledger_db.call(leases.beat, agent_id, to_json(AgentReport(types=("document", name))))
-        ledger_db.run(lambda c, agent_id=agent_id: leases.stop(c, agent_id))
+        ledger_db.call(leases.stop, agent_id)
         ledger_db.ago(tables.agent.c.seen_at, 3600 * hours, agent_id)
     ledger_db.call(leases.beat, ledger_db.agent("old").agent_id, "{")
 
@@ -593,9 +598,8 @@ def test_the_number_of_batches_adds_no_statement(ledger_db: LedgerDatabase) -> N
 
 def test_counts_are_the_same_after_compaction(ledger_db: LedgerDatabase) -> None:
     """A screen does not show which counts are rolled up."""
-    for task_id, outcome in zip(
-        ledger_db.load("a", "b", "c"), (SUCCEEDED, DEAD, RETRY), strict=True
-    ):
+    outcomes: list[Outcome] = [SUCCEEDED, DEAD, RETRY]
+    for task_id, outcome in zip(ledger_db.load("a", "b", "c"), outcomes, strict=True):
         settled(ledger_db, task_id, outcome)
     ledger_db.ago(tables.tally.c.created_at, 1000)
     before = batch(ledger_db)

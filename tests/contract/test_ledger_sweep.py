@@ -1,6 +1,7 @@
 """The sweep finds tasks that no record can reach, and nothing else."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -237,7 +238,7 @@ def test_a_task_is_compared_with_the_topic_of_its_newest_record(
     in_bulk(ledger_db, called_up)
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
 
-    retries = {tier: utc_ago(SLACK_S + 30), "other": utc_ago(86_400)}
+    retries: dict[str, Any] = {tier: utc_ago(SLACK_S + 30), "other": utc_ago(86_400)}
     assert walked(ledger_db, status=Status.RETRYING, **retries) == (0, None)
     retries[tier] = None
     assert walked(ledger_db, status=Status.RETRYING, **retries) == (2, None)

@@ -11,6 +11,7 @@ import pytest
 
 from agent.ports import CallFailed, Reply
 from schemas.settings.config import Secret
+from schemas.task.failures import ErrorClass
 from tests.contract.http_servers import (
     Serve,
     answering,
@@ -212,7 +213,9 @@ async def test_a_reply_that_is_too_large_when_unpacked() -> None:
 
     failed = await ended(answering(bomb), max_reply_bytes=1 << 20)
 
-    assert failed == CallFailed("REPLY_TOO_LARGE", "the reply is larger than 1048576 bytes")
+    assert failed == CallFailed(
+        ErrorClass.REPLY_TOO_LARGE, "the reply is larger than 1048576 bytes"
+    )
 
 
 async def test_a_reply_at_the_limit_is_whole() -> None:

@@ -294,7 +294,9 @@ async def test_more_agents_than_seats_take_turns(meeting: Meeting) -> None:
     assert (await meeting.say("a", limits, 5)).seats == 1
     for _ in range(SEAT_MS // 500):
         meeting.wait(500)
-        running = int((await meeting.say("a", limits, 5, running=1)).seats > 0)
+        seats = (await meeting.say("a", limits, 5, running=1)).seats
+        assert seats is not None
+        running = int(seats > 0)
         if not running:
             break
         assert (await meeting.say("b", limits, 5)).seats == 0
@@ -486,7 +488,7 @@ async def test_accounts_are_separate(meeting: Meeting) -> None:
 def drawn(rng: random.Random, sequence: int) -> QuotaRequest:
     """Return a random request."""
     draw = rng.randrange
-    limits = {
+    limits: dict[str, Any] = {
         "rpm": draw(30, 3000),
         "tpm": draw(10_000, 3_000_000),
         "itpm": draw(10_000, 3_000_000),

@@ -31,11 +31,11 @@ from tests.servers.process import free_port
 from tests.support.routes import GOOD, ROUTE, call, failed, routes
 
 SAY = RouteReport(
-    "route",
-    0,
-    0,
-    0,
-    Stance.GOES,
+    route="route",
+    ok=0,
+    failed=0,
+    generation=0,
+    stance=Stance.GOES,
     parked=False,
     reason="",
     retry_s=0.0,
@@ -220,11 +220,11 @@ async def test_keys_have_names_and_an_end(server: Redis) -> None:
     """The keys name their owner, and expire an hour after the last agent."""
     share = board(server.url)
     stopped = RouteReport(
-        "m/1",
-        0,
-        3,
-        0,
-        Stance.STOPPED,
+        route="m/1",
+        ok=0,
+        failed=3,
+        generation=0,
+        stance=Stance.STOPPED,
         parked=False,
         reason="SERVER",
         retry_s=0.0,
@@ -235,11 +235,11 @@ async def test_keys_have_names_and_an_end(server: Redis) -> None:
     await share.sync(
         [
             RouteReport(
-                "m/1",
-                0,
-                0,
-                1,
-                Stance.JOINED,
+                route="m/1",
+                ok=0,
+                failed=0,
+                generation=1,
+                stance=Stance.JOINED,
                 parked=False,
                 reason="SERVER",
                 retry_s=0.0,
@@ -265,11 +265,11 @@ async def test_a_clock_that_was_set_back_delays_no_probe(server: Redis) -> None:
     await share.sync(
         [
             RouteReport(
-                "route",
-                0,
-                3,
-                0,
-                Stance.STOPPED,
+                route="route",
+                ok=0,
+                failed=3,
+                generation=0,
+                stance=Stance.STOPPED,
                 parked=False,
                 reason="",
                 retry_s=1.0,
@@ -286,11 +286,11 @@ async def test_a_clock_that_was_set_back_delays_no_probe(server: Redis) -> None:
     (state,) = await share.sync(
         [
             RouteReport(
-                "route",
-                0,
-                0,
-                1,
-                Stance.JOINED,
+                route="route",
+                ok=0,
+                failed=0,
+                generation=1,
+                stance=Stance.JOINED,
                 parked=False,
                 reason="",
                 retry_s=0.0,

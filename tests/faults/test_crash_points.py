@@ -29,8 +29,8 @@ def campaign(
 
     If tests are distributed to processes, cases are played one after another.
     """
-    chosen = [
-        item.callspec.params["case"]
+    chosen: list[Case] = [
+        item.callspec.params["case"]  # type: ignore[attr-defined]
         for item in request.session.items
         if "campaign" in getattr(item, "fixturenames", ())
     ]

@@ -3,6 +3,7 @@
 import signal
 import socket
 from collections import Counter
+from functools import partial
 from http import HTTPStatus
 from urllib.error import URLError
 
@@ -33,7 +34,7 @@ def test_two_agents_of_one_parent_measure_all_calls(deployment: Deployment) -> N
     deployment.load(TASKS)
     agent = deployment.agent("--processes", "2", DOCLLM_AGENT_HTTP=f"127.0.0.1:{ports[0]}")
     for port in ports:
-        until(lambda port=port: _is_ready(agent, port), "agents to be ready")
+        until(partial(_is_ready, agent, port), "agents to be ready")
     deployment.until_settled(TASKS)
 
     def measured() -> list[Counter[tuple[str, ...]]]:

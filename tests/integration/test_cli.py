@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pymysql
@@ -84,7 +85,7 @@ def test_bad_lines_are_exit_1_and_the_good_ones_are_loaded(embedded: Deployment)
 )
 @pytest.mark.parametrize("command", [["agent", "--rehearsal"], ["producer", "status"]])
 def test_wrong_configuration_is_exit_2(
-    embedded: Deployment, command: list[str], environ: dict[str, str], message: str
+    embedded: Deployment, command: list[str], environ: dict[str, Any], message: str
 ) -> None:
     """A wrong setting ends both programs with 2; the error names it."""
     done = embedded.run(*command, **environ)
@@ -161,7 +162,7 @@ def test_unprepared_servers_are_exit_4(
     Afterwards the agent starts.
     """
     name = f"d{secrets.token_hex(4)}"
-    environ = {
+    environ: dict[str, Any] = {
         "DOCLLM_KAFKA_BOOTSTRAP": kafka_server.bootstrap,
         "DOCLLM_DATABASE_URL": mariadb_server.create_database(name),
     }

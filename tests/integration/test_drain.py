@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,10 @@ def test_an_agent_that_has_not_begun_leaves_at_once(tmp_path: Path, number: sign
     assert list(tmp_path.iterdir()) == []
 
 
+def logged(agent: Program, words: str) -> bool:
+    return words in agent.err
+
+
 def caught(pid: int, number: signal.Signals) -> bool:
     """Return whether a process has a handler for a signal."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -139,7 +144,7 @@ def test_third_signal_ends_it(embedded: Deployment) -> None:
         lock.execute("BEGIN IMMEDIATE")
         for words in ("draining", "hurrying"):
             agent.signal(signal.SIGTERM)
-            embedded.until(lambda words=words: words in agent.err, f"{words!r} in the log")
+            embedded.until(partial(logged, agent, words), f"{words!r} in the log")
         agent.signal(signal.SIGTERM)
 
         assert agent.wait() == 130, agent.tail()

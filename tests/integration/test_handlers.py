@@ -1,6 +1,7 @@
 """Handlers by type of task: found, run, retried, given up, or refused at the start."""
 
 import signal
+from typing import Any
 
 import orjson
 
@@ -53,7 +54,7 @@ def test_a_persons_own_handler_runs_its_type(embedded: Deployment) -> None:
     """
     embedded.llm("--latency", "0")
     configured(embedded, "invoices:extract")
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"id": text, "type": "invoice", "input": {"text": text}}
         for text in ("good", "junk", "rule", "later", "never")
     ]
@@ -192,6 +193,7 @@ def test_a_handler_that_cannot_be_used_is_exit_2(embedded: Deployment) -> None:
 
 PLAIN = """
 import threading, time
+from typing import Any
 
 running, most, lock = 0, 0, threading.Lock()
 

@@ -8,8 +8,9 @@ import pytest
 from agent.reporting.health import BLOCKED_S
 from tests.integration.deployment import Deployment
 from tests.integration.programs import until
-from tests.integration.test_agent_http import answer, free_ports
+from tests.integration.test_agent_http import answer
 from tests.servers import MariaDB
+from tests.servers.process import free_ports
 
 BLOCKS = f"""
 import time

@@ -4,21 +4,23 @@ All clients recover by themselves.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from producer.bus.kafka.admin import KafkaTopicAdmin
+from producer.ports import TopicAdmin
 from schemas.clients.kafka import COMMON
 from schemas.errors import DocllmError
 from tests.contract import bus as one_bus
 from tests.contract import kafka_parts
-from tests.contract.bus import Bus, texts
+from tests.contract.bus import Bus, Member, texts
 from tests.integration.test_kafka_outage import (
     PROTOCOLS,
+    has_all,
     opened,
     send_until_durable,
     until_answered,
@@ -66,14 +68,12 @@ def test_every_client_outlives_a_broker_that_was_fenced(broker: Broker) -> None:
                 await asyncio.gather(*asking, *sending)
                 for admin in admins:
                     await until_answered(
-                        lambda admin=admin: admin.backlog(
-                            site.buses[0].group, [site.buses[0].topic]
-                        )
+                        partial(admin.backlog, site.buses[0].group, [site.buses[0].topic])
                     )
                 for bus, member in zip(site.buses, site.members, strict=True):
                     await send_until_durable(bus, texts(10, start=10))
                     await member.until(
-                        lambda member=member: set(member.values()) >= set(texts(20)),
+                        partial(has_all, member, 20),
                         within_s=WELL_S,
                     )
 
@@ -104,9 +104,7 @@ def test_members_without_partitions_outlive_a_fenced_broker_too(
             groups = [[await bus.join() for _ in range(MEMBERS)] for bus in buses]
             for group in groups:
                 await group[0].until(
-                    lambda group=group: (
-                        sum(len(reader.held) == 1 for reader in group) == PARTITIONS
-                    ),
+                    partial(each_has_one, group),
                     WELL_S,
                 )
             idle = [[reader for reader in group if not reader.held] for group in groups]
@@ -120,16 +118,23 @@ def test_members_without_partitions_outlive_a_fenced_broker_too(
             async with asyncio.timeout(WELL_S):
                 for rest in idle:
                     await rest[0].until(
-                        lambda rest=rest: all(
-                            len(reader.held) == PARTITIONS // len(rest) for reader in rest
-                        ),
+                        partial(have_equal_shares, rest),
                         WELL_S,
                     )
 
     asyncio.run(run())
 
 
-async def ask_on(admin: KafkaTopicAdmin, bus: Bus, over: asyncio.Event) -> None:
+def each_has_one(group: Sequence[Member]) -> bool:
+    """Return whether each partition went to a member of its own."""
+    return sum(len(reader.held) == 1 for reader in group) == PARTITIONS
+
+
+def have_equal_shares(group: Sequence[Member]) -> bool:
+    return all(len(reader.held) == PARTITIONS // len(group) for reader in group)
+
+
+async def ask_on(admin: TopicAdmin, bus: Bus, over: asyncio.Event) -> None:
     """Ask repeatedly, as an agent does."""
     while not over.is_set():
         with suppress(DocllmError):

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -101,9 +102,7 @@ def test_an_outage_of_kafka_loses_nothing_and_needs_no_person(
             await asyncio.to_thread(bring_back, kafka_server, outage)
             took = [max(await sender) for sender in sending]
             for member in site.members:
-                await member.until(
-                    lambda member=member: set(member.values()) >= set(texts(60)), within_s=120
-                )
+                await member.until(partial(has_all, member, 60), within_s=120)
                 await until_at_rest(member)
 
             await until_well(site.buses[0])
@@ -132,6 +131,11 @@ async def until_answered(ask: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(0.5)
         else:
             return
+
+
+def has_all(member: Member, count: int) -> bool:
+    """Return whether a member holds at least these texts."""
+    return set(member.values()) >= set(texts(count))
 
 
 async def until_at_rest(member: Member) -> None:

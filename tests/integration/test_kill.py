@@ -5,6 +5,7 @@ Every repeated call belongs to a killed agent.
 
 import random
 import signal
+from functools import partial
 
 import pytest
 
@@ -30,9 +31,7 @@ def test_twenty_kills_lose_nothing(deployment: Deployment) -> None:
         _kill_one(deployment, agents, chance)
     left = deployment.ledger.open()
     for agent in agents:
-        deployment.until(
-            lambda agent=agent: deployment.ledger.claims_of(agent.pid), f"{agent.name} to work"
-        )
+        deployment.until(partial(deployment.ledger.claims_of, agent.pid), f"{agent.name} to work")
         agent.signal(signal.SIGTERM)
     assert [agent.wait() for agent in agents] == [0, 0]
     deployment.until_done("--slots", "100", agents=2)

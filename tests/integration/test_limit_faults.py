@@ -110,8 +110,9 @@ def slowly(client: redis.Redis) -> Callable[[float], None]:
     return step
 
 
-def restore(client: redis.Redis, dump: Mapping[bytes, bytes]) -> None:
+def restore(client: redis.Redis, dump: Mapping[bytes | str, bytes | None]) -> None:
     """Put an old dump in the place of what Redis knows."""
     assert dump
     for key, value in dump.items():
+        assert value is not None
         client.restore(key, 0, value, replace=True)

@@ -87,7 +87,7 @@ def test_each_route_sends_its_headers_and_no_screen_or_table_shows_them(
         del calls[:]
 
         settings(embedded, configured(url, 'structured = "json_object"'))
-        lines = [
+        lines: list[dict[str, Any]] = [
             {"id": "a", "prompt": "one", "schema": SCHEMA},
             {"id": "b", "prompt": "two", "schema": SCHEMA, "model": "theirs"},
             {"id": "c", "prompt": "refuse"},

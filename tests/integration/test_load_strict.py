@@ -3,6 +3,7 @@
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -77,7 +78,7 @@ def test_a_dry_run_needs_no_ledger_that_answers(embedded: Deployment) -> None:
     """A dry run without a reachable ledger estimates, and says what it could not check."""
     path = embedded.folder / "b.jsonl"
     path.write_bytes(lines(task_line(1)))
-    nowhere = {
+    nowhere: dict[str, Any] = {
         "DOCLLM_KAFKA_BOOTSTRAP": "127.0.0.1:1",
         "DOCLLM_DATABASE_URL": "mysql://u@127.0.0.1:1/d",
     }

@@ -3,6 +3,7 @@
 import random
 import signal
 from time import monotonic
+from typing import Any
 
 import orjson
 import pytest
@@ -30,6 +31,11 @@ BAD = (
     "--faults",
     "413=1",
 )  # of a 400 a dozen would die: their guard holds the others back
+
+
+def crash_at(point: str) -> dict[str, Any]:
+    """Return the variable that kills a program at a crash point."""
+    return {VARIABLE: point}
 
 
 def died(deployment: Deployment, count: int, *options: str) -> None:
@@ -66,7 +72,7 @@ def test_killed_replay_replays_each_task_once(deployment: Deployment) -> None:
     hit = [
         point
         for point in POINTS
-        if deployment.run(*command, **{VARIABLE: point}).code == -signal.SIGKILL
+        if deployment.run(*command, **crash_at(point)).code == -signal.SIGKILL
     ]
     left = [_dead(deployment)]
     for kill in range(KILLS):
@@ -111,7 +117,7 @@ def test_agents_apply_a_replay_whose_command_was_killed(deployment: Deployment) 
     """The command dies as soon as the replay is stored; two agents replay each task once."""
     died(deployment, 400)
     command = ("producer", "replay", "--all", "--yes", "--group", deployment.group)
-    killed = deployment.run(*command, **{VARIABLE: "replay.stored"})
+    killed = deployment.run(*command, **crash_at("replay.stored"))
     assert (killed.code, _dead(deployment)) == (-signal.SIGKILL, 400)
     (unfinished,) = deployment.status()["replays"]
     assert (unfinished["done"], unfinished["total"]) == (0, 400)
@@ -136,7 +142,7 @@ def test_an_agent_that_waits_for_the_end_applies_stored_replays(embedded: Deploy
     """With `--until-done` it would find only final tasks; the replay is work that is left."""
     died(embedded, 20)
     command = ("producer", "replay", "--all", "--yes")
-    assert embedded.run(*command, **{VARIABLE: "replay.stored"}).code == -signal.SIGKILL
+    assert embedded.run(*command, **crash_at("replay.stored")).code == -signal.SIGKILL
 
     embedded.until_done()
 

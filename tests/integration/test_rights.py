@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pymysql
@@ -49,7 +50,7 @@ def site(
 def sql(site: Deployment) -> Iterator[Sql]:
     """Return how the administrator runs a statement about the database {db} and the user {user}."""
     url = make_url(site.environ["DOCLLM_DATABASE_URL"])
-    server = {"host": str(url.host), "port": int(url.port or 0), "user": "docllm"}
+    server: dict[str, Any] = {"host": str(url.host), "port": int(url.port or 0), "user": "docllm"}
 
     def run(statement: str) -> None:
         named = statement.format(db=f"`{site.group}`", user=f"'{site.group}'@'127.0.0.1'")

@@ -1,6 +1,7 @@
 """`status` as a person sees it: on a terminal, without colours, in a pipe, and after a kill."""
 
 import re
+from functools import partial
 
 import pytest
 
@@ -119,9 +120,7 @@ def test_a_killed_agent_is_a_reason_until_its_tasks_run_again(deployment: Deploy
     deployment.load(60)  # enough for the partitions of both
     victim, survivor = (deployment.agent("--slots", "4") for _ in range(2))
     for agent in (victim, survivor):
-        deployment.until(
-            lambda agent=agent: deployment.ledger.claims_of(agent.pid), f"{agent.name} to work"
-        )
+        deployment.until(partial(deployment.ledger.claims_of, agent.pid), f"{agent.name} to work")
     deployment.until(lambda: deployment.kill(victim), "the kill")
 
     def lost() -> list[bool]:
@@ -153,10 +152,8 @@ def test_a_crash_suspect_and_the_oldest_call_are_shown(embedded: Deployment) -> 
     embedded.load(1)
     for _ in range(2):
         agent = embedded.agent()
-        embedded.until(
-            lambda agent=agent: embedded.ledger.claims_of(agent.pid), f"{agent.name} to work"
-        )
-        embedded.until(lambda agent=agent: embedded.kill(agent, spare_suspects=False), "the kill")
+        embedded.until(partial(embedded.ledger.claims_of, agent.pid), f"{agent.name} to work")
+        embedded.until(partial(embedded.kill, agent, spare_suspects=False), "the kill")
     embedded.agent()
 
     embedded.until(

@@ -1,6 +1,7 @@
 """A type that nobody knows: `load` refuses it, and an agent that does not know it holds it."""
 
 import signal
+from typing import Any
 
 import orjson
 import pytest
@@ -141,7 +142,7 @@ def test_a_mixed_group_runs_every_task(deployment: Deployment) -> None:
 def test_a_task_that_its_types_prompt_does_not_fit_is_refused(embedded: Deployment) -> None:
     """Nothing is paid for, and the line can be repaired among the rejects."""
     settings(embedded, "[types.memo]\nprompt = 'Write about {document}'\n[types.bare]\n")
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"id": "a", "type": "memo", "input": {"text": "the sea"}},
         {"id": "b", "type": "memo"},
         {"id": "c", "type": "bare"},

@@ -16,7 +16,7 @@ from schemas.settings.config import Price, TypeConfig
 from tests.support.documents import file_documents
 
 TASK = {"id": "a/1", "prompt": "Summarize: {document}", "input": {"text": "Sales rose."}}
-OPENAI = {
+OPENAI: dict[str, Any] = {
     "custom_id": "a",
     "method": "POST",
     "url": "/v1/chat/completions",

@@ -1,6 +1,7 @@
 """Small correct runs as values, for tests of the checkers to break."""
 
 from dataclasses import replace
+from typing import Any
 
 from schemas.task.states import Status
 from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Position, Task
@@ -10,18 +11,21 @@ DONE = Task(1, "b/1", Status.SUCCEEDED, results=1, settled_s=20.0)
 DEATH = Death(0, "permanent", "BAD_REQUEST")
 DEAD = Task(2, "b/2", Status.DEAD, attempt=1, raw_key=b"2", value=b"{}", death=DEATH)
 LETTER = Letter(b"2", b"{}", task_id=2, death=DEATH)
-FAILED = Attempt("b/2", 0, "dead", "BAD_REQUEST", 11.0)
+FAILED = Attempt(task="b/2", number=0, outcome="dead", error_class="BAD_REQUEST", settled_s=11.0)
 CALL = Call("b/1", 10.0, 11.0, 200, start_utc_s=10.0)
 GOOD = Evidence(
     loaded=frozenset({"b/1", "b/2"}),
     tasks=(DONE, DEAD),
     attempts=(FAILED,),
-    positions=(Position("g.tasks", 0, 0, 2, 2), Position("g.tasks", 1, 0, 0, None)),
+    positions=(
+        Position(topic="g.tasks", number=0, low=0, high=2, committed=2),
+        Position(topic="g.tasks", number=1, low=0, high=0, committed=None),
+    ),
     letters=(LETTER, Letter(None, b"?", quarantine_id=7)),
     quarantined=(7,),
     calls=(CALL, Call("b/2", 10.0, 11.0, 400, start_utc_s=10.0)),
 )
-RETRIED = Attempt("b/1", 0, "retry", "SERVER", 11.0)
+RETRIED = Attempt(task="b/1", number=0, outcome="retry", error_class="SERVER", settled_s=11.0)
 AGAIN = replace(
     GOOD,
     tasks=(replace(DONE, attempt=1, settled_s=60.0), DEAD),
@@ -40,11 +44,21 @@ def move(
     *,
     old: int = 0,
     owner: int = 0,
-    **more: float,
+    **more: Any,
 ) -> Move:
     """Return a change of task 1; its order is also its time."""
-    values = {"old_fence": 0, "fence": 0, "old_due_s": 0.0} | more
-    return Move(order, order, order, 1, before, after, old, owner, **values)  # type: ignore[arg-type]
+    values: dict[str, Any] = {"old_fence": 0, "fence": 0, "old_due_s": 0.0} | more
+    return Move(
+        order=order,
+        at_s=order,
+        clock_s=order,
+        task_id=1,
+        before=before,
+        after=after,
+        old_owner=old,
+        owner=owner,
+        **values,
+    )
 
 
 # The same run in detail: task 1 is loaded, claimed under owner 5 of agent 1, called, settled, and
@@ -64,7 +78,7 @@ CLAIMED = Call(
 CLOSE = Evidence(
     loaded=frozenset({"b/1"}),
     tasks=(DONE,),
-    positions=(Position("g.tasks", 0, 0, 1, 1),),
+    positions=(Position(topic="g.tasks", number=0, low=0, high=1, committed=1),),
     calls=(CLAIMED,),
     moves=(
         move(1, None, Status.PENDING),

@@ -18,7 +18,7 @@ from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery
 from agent.judge import Tier
-from agent.lease import Lease, Leases
+from agent.lease import Lease
 from agent.outcome import Outcome, Succeeded
 from agent.ports import Ledger, Partition, Row
 from agent.process.containment import MemoryWatch
@@ -47,6 +47,13 @@ RAISED = Guard(
     look_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
     open_age_s=None,
 )
+
+
+class OneLease:
+    """Leases of an agent that lost none."""
+
+    def __init__(self, lease: Lease | None = None) -> None:
+        self.current = lease or Lease(1, 0.0)
 
 
 @dataclass
@@ -134,7 +141,7 @@ class SlotsHarness:
         lease = Lease(1, self.clock.now_s())
         return Admission(
             slots=8,
-            leases=cast("Leases", SimpleNamespace(current=lease)),
+            leases=OneLease(lease),
             routes=self.table,
             guards=self.guards,
             quotas=self.quotas,
@@ -186,9 +193,29 @@ def claimed(
     type_name: str = "document",
 ) -> Delivery:
     """Return a delivery that was just claimed."""
-    row = Row(task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0.0, expired, type_name, b"k", "b")
+    row = Row(
+        task_id=task_id,
+        batch_id=batch_id,
+        status=1,
+        owner=9,
+        fence=0,
+        counted_before=0,
+        max_attempts=5,
+        lease_losses=lease_losses,
+        due_in_s=0.0,
+        expired=expired,
+        type=type_name,
+        task_key=b"k",
+        batch="b",
+    )
     delivery = Delivery(
-        PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE
+        partition=PARTITION,
+        offset=task_id,
+        timestamp_ms=0,
+        publication=Publication(ledger="ledger", group="g", batch="b", task_id=task_id, fence=0),
+        value=b"{}",
+        digest=None,
+        route=ROUTE,
     )
     delivery.row, delivery.owner, delivery.lease, delivery.claimed_at_s = (
         row,

@@ -29,7 +29,8 @@ PROGRAMS = ["migrate", "topics", "agents", "exporter"]
 
 @pytest.fixture
 def services() -> dict[str, Any]:
-    return yaml.safe_load(FILE.read_text())["services"]
+    services: dict[str, Any] = yaml.safe_load(FILE.read_text())["services"]
+    return services
 
 
 @pytest.fixture

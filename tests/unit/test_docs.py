@@ -9,6 +9,7 @@ import shlex
 import tomllib
 from argparse import ArgumentParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,7 +192,11 @@ def test_the_example_handler_is_taken(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.syspath_prepend(tmp_path)
 
     types = load_config(flags={}, environ={}, cwd=tmp_path).types
-    handlers = registry.load(types, run_blocking=pytest.fail, in_process=pytest.fail)
+
+    def never(*_: object) -> Any:
+        pytest.fail("the example runs in the agent")
+
+    handlers = registry.load(types, run_blocking=never, in_process=never)
 
     assert list(handlers) == ["invoice"]
 

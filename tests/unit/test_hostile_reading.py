@@ -3,10 +3,11 @@
 import asyncio
 import io
 import signal
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
-from unittest.mock import AsyncMock, MagicMock
 
+import jsonschema_rs
 import orjson
 import pytest
 from hypothesis import given
@@ -17,18 +18,15 @@ from agent.handlers import ChildExecutor, runner
 from agent.handlers.documents import DocumentError
 from agent.inflight import decoder
 from agent.inflight.decoder import RecordDecoder
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.intake.acceptance import Intake
-from agent.judge import Effect, judge, signals
+from agent.judge import Effect, judge
 from agent.judge import completion as completions
 from agent.llm.client import ChatClient
 from agent.outcome import Dead, Retry, Succeeded
 from agent.ports import Call, CallFailed, Partition, Record, RejectedRecord, Reply
 from agent.process.containment import MemoryWatch
-from agent.reporting.telemetry import Counts
 from agent.routes import names as naming
 from agent.routes.evidence import by_answer
+from agent.routes.names import RouteNames
 from producer.input import lines
 from producer.input.lines import InvalidLine, ValidLine, read_lines
 from producer.ledger import quarantine
@@ -38,15 +36,14 @@ from producer.ledger.results.result_lines import ExportedTask, Result, docllm_li
 from producer.loading import foreign_records
 from schemas.errors import DocllmError
 from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import Config
-from schemas.task.answer_schema.bounds import validator
-from schemas.task.line.parsing import LineError, parse
+from schemas.task.line.parsing import LineError, TaskLine, parse
 from schemas.task.record.envelope import Publication, encode
 from schemas.task.states import Status
 from tests.support.documents import file_documents
 from tests.support.handlers import CountingExecutor, failure_of, handlers_harness
 from tests.support.hostile import FAILURES, PanicError, failing, names
+from tests.support.intake import new_intake
 from tests.support.replies import FACTS, completion
 
 INBOX = Partition("g.inbox", "id", 0, 1)
@@ -68,29 +65,21 @@ def line(key: str, **fields: Any) -> bytes:
     return orjson.dumps({"id": key, "prompt": "Sum."} | fields)
 
 
-def intake(memory: MemoryWatch | None = None) -> Intake:
-    parts: dict[str, Any] = {
-        name: MagicMock() for name in ("transactions", "publishing", "failures")
-    } | {"letters": AsyncMock()}
-    return Intake(
-        partitions=Partitions({}, limits=InFlightLimits()),
-        limits=InFlightLimits(),
-        apart=InlineExecutor(),
-        clock=SystemClock(),
-        counts=Counts(),
-        group="g",
-        config=Config(),
-        memory=memory or MemoryWatch(SystemClock()),
-        **parts,
-    )
-
-
 def read_inbox(values: list[bytes], memory: MemoryWatch | None = None) -> list[object]:
-    inbox = intake(memory)
+    inbox = new_intake(memory=memory)
 
     async def run() -> list[object]:
         return [
-            await inbox._read(Record(INBOX, offset, 0, None, value, []))
+            await inbox._read(
+                Record(
+                    partition=INBOX,
+                    offset=offset,
+                    timestamp_ms=0,
+                    key=None,
+                    value=value,
+                    headers=[],
+                )
+            )
             for offset, value in enumerate(values)
         ]
 
@@ -171,7 +160,7 @@ def test_a_schema_on_which_the_validator_fails_is_a_fault_of_its_line(
 
     A MemoryError says nothing about the schema, but where lines are read it counts as the line's.
     """
-    monkeypatch.setattr(validator.jsonschema_rs, "validator_for", failing(error))
+    monkeypatch.setattr(jsonschema_rs, "validator_for", failing(error))
 
     (bad,) = read_lines("-", stdin=io.BytesIO(line("b", schema={"title": "never compiled before"})))
 
@@ -260,13 +249,20 @@ def test_a_line_that_takes_long_to_read_is_read_apart(monkeypatch: pytest.Monkey
     Six hundred lines of 56 bytes used to stop an agent for a minute.
     """
     here: list[bytes] = []
-    monkeypatch.setattr(foreign_records, "parse", lambda value: here.append(value) or parse(value))
-    inbox = intake()
+
+    def parse_here(value: bytes) -> TaskLine:
+        here.append(value)
+        return parse(value)
+
+    monkeypatch.setattr(foreign_records, "parse", parse_here)
+    inbox = new_intake()
     inbox._apart = apart = CountingExecutor()
 
     async def run() -> list[object]:
         return [
-            await inbox._read(Record(INBOX, 0, 0, None, value, []))
+            await inbox._read(
+                Record(partition=INBOX, offset=0, timestamp_ms=0, key=None, value=value, headers=[])
+            )
             for value in (line("a"), SLOW, line("b"))
         ]
 
@@ -284,13 +280,17 @@ def test_a_line_that_takes_too_long_to_read_is_quarantined() -> None:
     """A line that takes too long is quarantined with the reason, without a second try."""
 
     class TooLong:
-        async def __call__(self, _call: object) -> Any:
+        async def __call__(self, call: object) -> Any:
             raise TimeoutError
 
-    inbox = intake()
+    inbox = new_intake()
     inbox._apart = TooLong()
 
-    read = asyncio.run(inbox._read(Record(INBOX, 0, 0, None, SLOW, [])))
+    read = asyncio.run(
+        inbox._read(
+            Record(partition=INBOX, offset=0, timestamp_ms=0, key=None, value=SLOW, headers=[])
+        )
+    )
 
     assert isinstance(read, str)
     assert "takes too long to check" in read
@@ -300,11 +300,16 @@ def test_a_line_that_takes_too_long_to_read_is_quarantined() -> None:
 def test_a_line_is_read_in_a_real_child() -> None:
     """A real child returns the same results and the same errors."""
     bad = line("a", schema={"pattern": r"\pL{300}", "type": "no such type"})
-    inbox = intake()
+    inbox = new_intake()
 
-    async def run() -> list[object]:
+    async def run() -> list[Any]:
         inbox._apart = executor = ChildExecutor()
-        read = [await inbox._read(Record(INBOX, 0, 0, None, value, [])) for value in (SLOW, bad)]
+        read = [
+            await inbox._read(
+                Record(partition=INBOX, offset=0, timestamp_ms=0, key=None, value=value, headers=[])
+            )
+            for value in (SLOW, bad)
+        ]
         executor.close()
         return read
 
@@ -315,7 +320,7 @@ def test_a_line_is_read_in_a_real_child() -> None:
     assert rejected.startswith("schema is not a valid JSON Schema")
 
 
-def test_a_page_gives_way_as_long_as_it_has_read() -> None:
+def test_a_page_gives_way_as_long_as_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a page has slow lines, half of the time is left to everything else."""
     slept: list[float] = []
 
@@ -329,31 +334,58 @@ def test_a_page_gives_way_as_long_as_it_has_read() -> None:
         async def sleep(self, delay_s: float) -> None:
             slept.append(delay_s)
 
-    inbox = intake()
+    inbox = new_intake()
     inbox._clock = clock = Clock()
-    inbox._accept = accepted = AsyncMock(return_value=[])
+    accepted: list[int] = []
+
+    async def accept(_batch: str, tasks: Sequence[Any]) -> list[Any]:
+        accepted.append(len(tasks))
+        return []
+
+    monkeypatch.setattr(inbox, "_accept", accept)
 
     asyncio.run(
-        inbox._take([Record(INBOX, offset, 0, None, line(str(offset)), []) for offset in range(60)])
+        inbox._take(
+            [
+                Record(
+                    partition=INBOX,
+                    offset=offset,
+                    timestamp_ms=0,
+                    key=None,
+                    value=line(str(offset)),
+                    headers=[],
+                )
+                for offset in range(60)
+            ]
+        )
     )
 
     assert sum(slept) > clock.time_s / 3
-    assert len(accepted.call_args.args[1]) == 60
+    assert accepted == [60]
 
 
 def test_a_true_cancellation_of_the_intake_passes() -> None:
     """Only a cancellation of the intake itself ends it."""
 
     class Waits:
-        async def __call__(self, _call: object) -> Any:
+        async def __call__(self, call: object) -> Any:
             await asyncio.get_running_loop().create_future()
 
-    inbox = intake()
+    inbox = new_intake()
     inbox._apart = Waits()
 
     async def run() -> None:
         reading = asyncio.ensure_future(
-            inbox._read(Record(INBOX, 0, 0, None, line("a", schema={"pattern": r"\pL{300}"}), []))
+            inbox._read(
+                Record(
+                    partition=INBOX,
+                    offset=0,
+                    timestamp_ms=0,
+                    key=None,
+                    value=line("a", schema={"pattern": r"\pL{300}"}),
+                    headers=[],
+                )
+            )
         )
         await asyncio.sleep(0)
         reading.cancel()
@@ -385,7 +417,16 @@ def test_a_suspect_whose_headers_cannot_be_kept_is_kept_without_them(
     monkeypatch.setattr(
         quarantine, "headers_blob", failing(error, quarantine.headers_blob, on=bool)
     )
-    rejected = RejectedRecord("id", "g.inbox", 0, 5, b"k", b"value", [("h", b"x")], "is not JSON")
+    rejected = RejectedRecord(
+        topic_id="id",
+        topic="g.inbox",
+        partition=0,
+        offset=5,
+        key=b"k",
+        value=b"value",
+        headers=[("h", b"x")],
+        reason="is not JSON",
+    )
 
     row = quarantine._row("g", rejected)
 
@@ -411,9 +452,16 @@ def test_a_publication_whose_reading_fails_is_quarantined(
 ) -> None:
     """A publication whose headers cannot be read is quarantined: anybody may have written them."""
     monkeypatch.setattr(decoder, "decode", failing(error))
-    record = Record(INBOX, 3, 0, b"k", b"{}", encode(Publication(LEDGER, "g", "b", 7, 0)))
+    record = Record(
+        partition=INBOX,
+        offset=3,
+        timestamp_ms=0,
+        key=b"k",
+        value=b"{}",
+        headers=encode(Publication(ledger=LEDGER, group="g", batch="b", task_id=7, fence=0)),
+    )
 
-    read = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read(record)
+    read = RecordDecoder(ledger_id=LEDGER, group="g", naming=RouteNames(Config())).read(record)
 
     assert isinstance(read, RejectedRecord)
     assert names(error) in read.reason
@@ -425,7 +473,7 @@ def test_a_body_that_cannot_be_read_has_the_default_route(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """A body that cannot be read has the default route; its attempt gives it up later."""
-    monkeypatch.setattr(naming.orjson, "loads", failing(error))
+    monkeypatch.setattr(orjson, "loads", failing(error))
 
     assert naming.route_of(b"{}", naming.RouteNames(Config())) == naming.DEFAULT
 
@@ -489,7 +537,7 @@ def test_a_status_decides_where_the_body_cannot_be_read(
 
     It is free of charge, and the whole route must notice it.
     """
-    monkeypatch.setattr(signals.orjson, "loads", failing(error, orjson.loads, on=bool))
+    monkeypatch.setattr(orjson, "loads", failing(error, orjson.loads, on=bool))
 
     outcome = judge(Reply(429, {}, b'{"error": {}}'), FACTS)
 
@@ -501,7 +549,7 @@ def test_a_probe_with_an_unreadable_answer_counts_by_its_status(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """A probe whose answer cannot be read counts by its status, and does not end the agent."""
-    monkeypatch.setattr(signals.orjson, "loads", failing(error, orjson.loads, on=bool))
+    monkeypatch.setattr(orjson, "loads", failing(error, orjson.loads, on=bool))
 
     assert by_answer(Reply(429, {}, b"{}")).effect is Effect.REFUSAL
     assert by_answer(Reply(200, {}, completion())).effect is Effect.OUTAGE
@@ -577,7 +625,16 @@ def ended() -> ExportedTask:
     """Return a task that has succeeded."""
     at = datetime(2027, 1, 31, 18, 0, tzinfo=UTC).replace(tzinfo=None)
     return ExportedTask(
-        7, "a", Status.SUCCEEDED, 0, line("a"), 1, 1, 0, Result(0, completion(), "m", "t", at), None
+        task_id=7,
+        key="a",
+        status=Status.SUCCEEDED,
+        counted_attempts=0,
+        input=line("a"),
+        tokens_in=1,
+        tokens_out=1,
+        cost_micro=0,
+        result=Result(codec=0, body=completion(), model="m", trace_id="t", created_at=at),
+        letter=None,
     )
 
 

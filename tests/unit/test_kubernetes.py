@@ -13,24 +13,29 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import jsonschema_rs
-import kubernetes_validate
+import kubernetes_validate  # type: ignore[import-untyped]
 import orjson
 import pytest
 import yaml
 
 from agent.cli.parser import run_parser
 from agent.reporting.health import Health
+from agent.reporting.latest_report import LatestReport
+from agent.reporting.metrics import AgentMetrics
 from producer.cli.parser import parser
 from producer.metrics.exporter import Exporter
+from producer.metrics.scale import ScaleLimits
+from schemas.settings.config import Config
 from schemas.settings.sources import load_config
 from tests.servers import kustomize
 from tests.servers.process import ServerMissingError
 from tests.support import autoscaler
+from tests.support.clock import HandClock
 from tests.support.leaving import LEAVING_S
+from tests.support.slots import OneLease
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
@@ -239,10 +244,17 @@ def test_agents_leave_some_at_a_time() -> None:
 
 def pages(name: str) -> set[str]:
     """Return the paths that a program serves."""
+    clock = HandClock()
     if name == "agent":
-        return set(Health.pages(Mock(), Mock()))
-    assert Exporter.pages.fget is not None
-    return set(Exporter.pages.fget(Mock(_group="docllm")))
+        health = Health(
+            beats=lambda: True, leases=OneLease(), latest=LatestReport(clock=clock), clock=clock
+        )
+        metrics = AgentMetrics(group="docllm", routes=[], counters=[], gauges=[])
+        return set(health.pages(metrics))
+    exporter = Exporter(
+        group="docllm", config=Config(), wanted=ScaleLimits(), clock=clock, schema="0"
+    )
+    return set(exporter.pages)
 
 
 @pytest.mark.parametrize("name", ["agent", "exporter"])

@@ -22,7 +22,7 @@ def test_a_cancel_that_a_library_lost_is_repeated(monkeypatch: pytest.MonkeyPatc
     ever then.
     """
     monkeypatch.setattr(lifecycle, "CANCEL_EVERY_S", 0.01)
-    lost = []
+    lost: list[str] = []
 
     async def duty() -> None:
         while True:
@@ -106,7 +106,7 @@ def idle_agent() -> Agent:
         inbox=None,
         duties=[],
         membership=MagicMock(leave=nothing),
-    )  # type: ignore[arg-type]
+    )
 
 
 def test_an_agent_that_is_done_has_limited_time_to_leave() -> None:

@@ -12,7 +12,17 @@ from schemas.task.failures import Disposition, ErrorClass
         (Spent(), False),
         (Spent(duration_ms=1200), False),
         (Spent(call_id="b/t#1"), True),
-        (Spent("m", 12, 3, 900, "b/t#1", 1200), True),
+        (
+            Spent(
+                model="m",
+                tokens_in=12,
+                tokens_out=3,
+                cost_micro=900,
+                call_id="b/t#1",
+                duration_ms=1200,
+            ),
+            True,
+        ),
     ],
 )
 def test_an_attempt_with_a_trace_has_made_a_call(spent: Spent, called: bool) -> None:  # noqa: FBT001
@@ -27,10 +37,37 @@ def test_an_attempt_that_did_not_begin_costs_nothing() -> None:
 
 def test_the_calls_of_an_attempt_add_up() -> None:
     """Counts and costs are sums; the last call gives its model, its id and the duration."""
-    first = Spent("m", 12, 3, 900, "b/t#1", 1200, 8, 100)
-    last = Spent("n", 10, 2, 700, "b/t#1.2", 2000, 4, 50)
+    first = Spent(
+        model="m",
+        tokens_in=12,
+        tokens_out=3,
+        cost_micro=900,
+        call_id="b/t#1",
+        duration_ms=1200,
+        tokens_cached=8,
+        unsure_micro=100,
+    )
+    last = Spent(
+        model="n",
+        tokens_in=10,
+        tokens_out=2,
+        cost_micro=700,
+        call_id="b/t#1.2",
+        duration_ms=2000,
+        tokens_cached=4,
+        unsure_micro=50,
+    )
 
-    assert last.plus(first) == Spent("n", 22, 5, 1600, "b/t#1.2", 2000, 12, 150)
+    assert last.plus(first) == Spent(
+        model="n",
+        tokens_in=22,
+        tokens_out=5,
+        cost_micro=1600,
+        call_id="b/t#1.2",
+        duration_ms=2000,
+        tokens_cached=12,
+        unsure_micro=150,
+    )
 
 
 def test_a_task_is_given_up_as_permanent_unless_the_judge_says_more() -> None:

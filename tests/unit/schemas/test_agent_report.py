@@ -28,18 +28,39 @@ FULL = AgentReport(
     running=2,
     draining=True,
     busy={"default": 2},
-    routes=(RouteFacts("default", "parked", "MONEY", "2026-01-31T08:00:00Z", 3.5, 1),),
+    routes=(
+        RouteFacts(
+            name="default",
+            state="parked",
+            error_class="MONEY",
+            since="2026-01-31T08:00:00Z",
+            open_in_s=3.5,
+            allowed=1,
+        ),
+    ),
     routes_left_out=4,
     lag={"tasks": 12, "retry.30s": 1},
-    oldest_call=CallReport(2**62, "night", "a.txt", "default", 12.5),
+    oldest_call=CallReport(task=2**62, batch="night", key="a.txt", route="default", running_s=12.5),
     suspects=(SuspectReport(8, "night", "b.txt", 3, alone=True),),
-    reasons=(Reason(Code.CALLS_HANG, "default", "", "", 99.5, 2, 1.5),),
+    reasons=(
+        Reason(
+            code=Code.CALLS_HANG,
+            name="default",
+            error_class="",
+            text="",
+            seconds=99.5,
+            count=2,
+            usual_s=1.5,
+        ),
+    ),
     types=("document", "invoice"),
     settings="0123456789abcdef",
     program="0.1.0",
     revision="0005",
     loop_age_s=0.4,
-    blocked_by=BlockReport(7, "night", "c.txt", "invoice", "invoices.py:7", 2.5),
+    blocked_by=BlockReport(
+        task=7, batch="night", key="c.txt", type="invoice", place="invoices.py:7", blocked_s=2.5
+    ),
 )
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -143,7 +164,7 @@ def test_a_long_report_is_shortened(letter: str) -> None:
         routes=tuple(RouteFacts(name, long, long, long) for _ in range(30)),
         reasons=tuple(Reason(long, long, long, long) for _ in range(30)),
         suspects=tuple(SuspectReport(1, long, long, 2) for _ in range(30)),
-        oldest_call=CallReport(1, long, long, long, 1.0),
+        oldest_call=CallReport(task=1, batch=long, key=long, route=long, running_s=1.0),
         settings=long,
     )
 

@@ -1,19 +1,25 @@
 """Each answer of the ledger has one consequence for the delivery."""
 
 from dataclasses import replace
-from unittest.mock import MagicMock
+from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
 from agent.dispatch.answers import AGAIN_AT_ONCE, MAX_AGAIN_S, AnswerActions
+from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.dispatch.record_finisher import RecordFinisher
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
+from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.lease import OWNER_BITS
 from agent.ports import ClaimAnswer
+from tests.support.clock import HandClock
 from tests.support.slots import PARTITION, claimed
+from tests.support.source import FakeSource
 
-NOW_S = 100.0
+NOW_S = HandClock().now_s()
 
 
 class AnswerHarness:
@@ -21,21 +27,24 @@ class AnswerHarness:
 
     def __init__(self, *, ours: bool = True) -> None:
         self.table = InFlightTable(limits=InFlightLimits())
-        self.finisher, self.quarantine, clock = MagicMock(), MagicMock(), MagicMock()
-        clock.now_s.return_value = NOW_S
+        self.finisher = create_autospec(RecordFinisher, instance=True)
+        self.quarantine = create_autospec(QuarantineQueue, instance=True)
+        partitions = Partitions({PARTITION.topic: FakeSource()}, limits=InFlightLimits())
+        if ours:
+            partitions.assign([PARTITION])
         self.delivery: Delivery = claimed(7, NOW_S)
         self.table.add(self.delivery, NOW_S, redelivered=True)
         self.answers = AnswerActions(
-            partitions={PARTITION} if ours else set(),  # type: ignore[arg-type]
+            partitions=partitions,
             table=self.table,
             quarantine=self.quarantine,
             finisher=self.finisher,
-            clock=clock,
+            clock=HandClock(),
         )
 
-    def handle(self, answer: ClaimAnswer, **columns: object) -> None:
+    def handle(self, answer: ClaimAnswer, **columns: Any) -> None:
         assert self.delivery.row is not None
-        self.answers.apply(self.delivery, answer, replace(self.delivery.row, **columns))  # type: ignore[arg-type]
+        self.answers.apply(self.delivery, answer, replace(self.delivery.row, **columns))
 
 
 @pytest.mark.parametrize(("answer", "fence"), [(ClaimAnswer.DONE, 2), (ClaimAnswer.STALE, 1)])

@@ -2,68 +2,82 @@
 
 import asyncio
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import cast
-from unittest.mock import MagicMock
+from unittest.mock import create_autospec
 
+from agent.dispatch.answers import AnswerActions
 from agent.dispatch.body_loader import BodyLoader
 from agent.dispatch.claimer import Claimer, Purpose
+from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.dispatch.record_finisher import RecordFinisher, Wakeups
+from agent.execution.slots import Slots
+from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
+from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.lease import Lease
 from agent.outcome import Released, Spent, Succeeded
-from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Ledger
+from agent.ports import Claimable, ClaimAnswer, ClaimAnswers
+from tests.support.clock import HandClock
+from tests.support.ledger import FakeLedger, new_row
 from tests.support.routes import routes
-from tests.support.slots import PARTITION, SlotsHarness, claimed, ending
+from tests.support.slots import PARTITION, OneLease, SlotsHarness, claimed, ending
+
+
+class OneAnswer(FakeLedger):
+    """Gives one answer about every record."""
+
+    def __init__(self, answer: ClaimAnswer, lease: Lease) -> None:
+        super().__init__({number: (answer, new_row(task_id=number)) for number in (1, 2)})
+        self._lease = lease
+        self.owners: list[int] = []
+        self.suspects: list[bool] = []
+
+    async def claim(
+        self,
+        records: Sequence[Claimable],
+        owner: int,
+        claim_s: float,
+        *,
+        with_suspects: bool = False,
+    ) -> ClaimAnswers:
+        assert self._lease.running == 1  # the lease must not look idle meanwhile
+        self.owners.append(owner)
+        self.suspects.append(with_suspects)
+        return await super().claim(records, owner, claim_s, with_suspects=with_suspects)
 
 
 class ClaimerHarness:
     """A claimer over a real table and a ledger that gives one answer about every record."""
 
-    def __init__(self, answer: ClaimAnswer) -> None:
-        self._answer = answer
-        self.owners: list[int] = []
-        self.suspects: list[bool] = []
-        self.lease = Lease(1, 0.0)
+    def __init__(self, answer: ClaimAnswer, *, ours: bool = True) -> None:
+        self.lease, self.wakeups = Lease(1, 0.0), Wakeups()
+        self.ledger = OneAnswer(answer, self.lease)
         self.table = InFlightTable(limits=InFlightLimits())
-        self.answers, self.slots, self.partitions = MagicMock(), MagicMock(), MagicMock()
-        self.wakeups = MagicMock()
-        self.partitions.__contains__.return_value = True
+        self.answers = create_autospec(AnswerActions, instance=True)
+        self.slots = create_autospec(Slots, instance=True)
+        self.partitions = create_autospec(Partitions, instance=True)
+        self.partitions.__contains__.return_value = ours
         self.deliveries: list[Delivery] = [claimed(task_id, 0.0) for task_id in (1, 2)]
         for delivery in self.deliveries:
             self.table.add(delivery, 0.0, redelivered=True)
-        ledger = SimpleNamespace(ask=self._ask, claim=self._claim)
+        decoder = create_autospec(RecordDecoder, instance=True)
         self.claimer = Claimer(
-            ledger=cast("Ledger", ledger),
-            leases=cast("object", SimpleNamespace(current=self.lease)),  # type: ignore[arg-type]
+            ledger=self.ledger,
+            leases=OneLease(self.lease),
             claim_s=60.0,
             partitions=self.partitions,
             table=self.table,
-            quarantine=MagicMock(),
+            quarantine=create_autospec(QuarantineQueue, instance=True),
             answers=self.answers,
-            bodies=BodyLoader(ledger=cast("Ledger", ledger), table=self.table, decoder=MagicMock()),
+            bodies=BodyLoader(ledger=self.ledger, table=self.table, decoder=decoder),
             admission=SlotsHarness(routes(), ending(Released())).slots()._admission,
             slots=self.slots,
-            finisher=MagicMock(),
+            finisher=create_autospec(RecordFinisher, instance=True),
             wakeups=self.wakeups,
-            clock=MagicMock(),
+            clock=HandClock(),
             limits=InFlightLimits(),
         )
-
-    async def _ask(self, records: Sequence[Claimable]) -> ClaimAnswers:
-        return {record.publication.task_id: (self._answer, self._row(record)) for record in records}
-
-    async def _claim(
-        self, records: Sequence[Claimable], owner: int, _claim_s: float, *, with_suspects: bool
-    ) -> ClaimAnswers:
-        assert self.lease.running == 1  # the lease must not look idle meanwhile
-        self.owners.append(owner)
-        self.suspects.append(with_suspects)
-        return await self._ask(records)
-
-    def _row(self, record: Claimable) -> object:
-        return claimed(record.publication.task_id, 0.0).row
 
     def claim(self, purpose: Purpose) -> None:
         asyncio.run(self.claimer.claim(self.deliveries, purpose))
@@ -75,8 +89,8 @@ def test_claimed_deliveries_are_started_under_one_owner() -> None:
     harness.claim(Purpose.RUN)
 
     assert [call.args[0] for call in harness.slots.start.call_args_list] == harness.deliveries
-    assert {delivery.owner for delivery in harness.deliveries} == set(harness.owners)
-    assert harness.suspects == [False]
+    assert {delivery.owner for delivery in harness.deliveries} == set(harness.ledger.owners)
+    assert harness.ledger.suspects == [False]
 
 
 def test_every_other_answer_is_handed_on() -> None:
@@ -89,7 +103,7 @@ def test_every_other_answer_is_handed_on() -> None:
         (delivery, ClaimAnswer.HELD) for delivery in harness.deliveries
     ]
     harness.slots.start.assert_not_called()
-    assert (harness.suspects, harness.lease.running) == ([True], 0)
+    assert (harness.ledger.suspects, harness.lease.running) == ([True], 0)
 
 
 def test_an_answer_is_dropped_if_the_delivery_ended_meanwhile() -> None:
@@ -120,19 +134,20 @@ def test_waiting_tasks_of_a_cancelled_batch_are_asked_about_at_once() -> None:
     harness.table.delay(delivery, 86_400.0)
     harness.table.remove(other)
 
+    woken = []
     for batch in ("another", delivery.publication.batch):
         harness.claimer.ask_about_batches(frozenset({batch}))
+        woken.append(harness.wakeups.ask.is_set())
 
-    assert harness.wakeups.set.call_count == 1
+    assert woken == [False, True]
     assert harness.table.take_to_ask(0.0, 10) == [delivery]
 
 
 def test_a_paid_answer_is_settled_although_its_partition_was_revoked() -> None:
     """Another delivery of that partition is given back."""
-    harness = ClaimerHarness(ClaimAnswer.CLAIMED)
+    harness = ClaimerHarness(ClaimAnswer.CLAIMED, ours=False)
     paid, unpaid = harness.deliveries
     paid.kept_answer = Succeeded(b"{}", 0, Spent())
-    harness.partitions.__contains__.return_value = False
 
     harness.claim(Purpose.RUN)
 

@@ -1,18 +1,14 @@
 """What becomes of a record once its outcome is settled."""
 
-import asyncio
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
-from agent.dispatch.record_finisher import Wakeups
+from agent.execution.settler import Settled
 from agent.inflight.decoder import RecordDecoder
-from agent.inflight.delivery import DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.lease import Lease, Leases
+from agent.inflight.delivery import Delivery, DeliveryState
 from agent.outcome import (
     Cancelled,
     Dead,
@@ -25,18 +21,12 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import Assigned, Ledger, Letters, Record, Source, Verdict
-from agent.process.containment import MemoryWatch
-from agent.process.failures import Failures
+from agent.ports import Record, Verdict
 from agent.reporting.telemetry import Counts
-from agent.wiring import core
-from agent.wiring.core import Common, Dispatch
-from producer.relay.publishing import Publishing
-from schemas.runtime.clock import SystemClock
+from agent.wiring.core import Dispatch
 from schemas.task.failures import ErrorClass
-from schemas.task.record.lanes import Lane
-from tests.support.routes import routes
-from tests.support.slots import LONGEST, PARTITION, SlotsHarness, claimed, ending
+from tests.support.dispatch import DispatchHarness
+from tests.support.slots import PARTITION, claimed
 
 OFFSET = 7
 FAILURE = Failure(ErrorClass.ROUTE, "closed")
@@ -60,7 +50,7 @@ def test_a_task_that_waits_again_keeps_its_record(
     delivery, counts = claimed(OFFSET, 0.0), Counts()
     dispatch = dispatch_that_reads(delivery, counts)
 
-    dispatch.dispatcher.finish([(delivery, outcome, verdict)])
+    dispatch.dispatcher.finish([Settled(delivery, outcome, verdict)])
 
     assert dispatch.partitions.marked() == watermark
     assert (delivery.state is DeliveryState.ASKING) is (counted == "released")
@@ -97,7 +87,7 @@ def test_verdict_and_outcome_decide_what_happens_to_the_record(
     delivery = claimed(OFFSET, 0.0)
     dispatch = dispatch_that_reads(delivery, Counts())
 
-    dispatch.dispatcher.finish([(delivery, outcome, verdict)])
+    dispatch.dispatcher.finish([Settled(delivery, outcome, verdict)])
 
     watermark = OFFSET + 1 if state is DeliveryState.ENDED else OFFSET
     assert (delivery.state, dispatch.partitions.marked()) == (state, {("g.tasks", 0): watermark})
@@ -109,7 +99,7 @@ def test_a_fenced_answer_is_kept_for_the_next_claim_of_its_task() -> None:
     dispatch = dispatch_that_reads(delivery, counts)
     answer = Succeeded(b"{}", 0, Spent())
 
-    dispatch.dispatcher.finish([(delivery, answer, Verdict.FENCED)])
+    dispatch.dispatcher.finish([Settled(delivery, answer, Verdict.FENCED)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
     assert (delivery.state, delivery.kept_answer) == (DeliveryState.ASKING, answer)
@@ -123,7 +113,7 @@ def test_an_answer_that_could_not_be_written_is_kept(verdict: Verdict) -> None:
     answer = Succeeded(b"{}", 0, Spent(call_id="c"), output_uri="s3://b/")
     outcome = Snooze(FAILURE, booked, 5.0, answer=answer)
 
-    dispatch.dispatcher.finish([(delivery, outcome, verdict)])
+    dispatch.dispatcher.finish([Settled(delivery, outcome, verdict)])
 
     left = Spent(call_id="c") if verdict is Verdict.SETTLED else booked
     assert delivery.kept_answer == replace(answer, spent=left)
@@ -135,7 +125,7 @@ def test_a_row_that_cannot_be_written_is_asked_about_later() -> None:
     delivery = claimed(OFFSET, 0.0)
     dispatch = dispatch_that_reads(delivery, Counts())
 
-    dispatch.dispatcher.finish([(delivery, Succeeded(b"{}", 0, Spent()), Verdict.GIVEN_UP)])
+    dispatch.dispatcher.finish([Settled(delivery, Succeeded(b"{}", 0, Spent()), Verdict.GIVEN_UP)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
     assert (delivery.state, delivery.kept_answer) == (DeliveryState.DELAYED, None)
@@ -150,46 +140,27 @@ def test_a_released_suspect_is_not_claimed_again_at_once() -> None:
     delivery = claimed(OFFSET, 0.0, lease_losses=2)
     dispatch = dispatch_that_reads(delivery, Counts())
 
-    dispatch.dispatcher.finish([(delivery, Released(), Verdict.SETTLED)])
+    dispatch.dispatcher.finish([Settled(delivery, Released(), Verdict.SETTLED)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
     assert delivery.state is DeliveryState.DELAYED
 
 
-def dispatch_that_reads(delivery: Any, counts: Counts) -> Dispatch:
+def dispatch_that_reads(delivery: Delivery, counts: Counts) -> Dispatch:
     """Return the parts of a dispatcher that has read one record, which became this delivery."""
-    slots = SlotsHarness(routes(), ending(Released())).slots()
-    dispatch = core.dispatch(
-        Common(
-            ledger=cast("Ledger", None),
-            letters=cast("Letters", None),
-            leases=cast("Leases", SimpleNamespace(current=Lease(1, 0.0))),
-            publishing=cast("Publishing", None),
-            wakeups=Wakeups(),
-            lost_records=asyncio.Event(),
-            failures=Failures(),
-            memory=cast("MemoryWatch", None),
-            clock=SystemClock(),
-            counts=counts,
-            limits=InFlightLimits(),
-            longest_tier=LONGEST,
-            claim_s=600.0,
-        ),
-        partitions=Partitions(
-            {
-                PARTITION.topic: cast(
-                    "Source", SimpleNamespace(mark=lambda *_: None, pause=lambda *_: None)
-                )
-            },
-            limits=InFlightLimits(),
-        ),
-        decoder=cast("RecordDecoder", SimpleNamespace(read=lambda _record: delivery)),
-        admission=slots._admission,
-        slots=slots,
-        lanes={PARTITION.topic: Lane.NORMAL},
-        weight_of=lambda _tenant: 1.0,
-        is_apart=lambda _type: False,
+    decoder = create_autospec(RecordDecoder, instance=True)
+    decoder.read.return_value = delivery
+    dispatch = DispatchHarness(partition=PARTITION, decoder=decoder, counts=counts).parts
+    dispatch.dispatcher.deliver(
+        [
+            Record(
+                partition=PARTITION,
+                offset=OFFSET,
+                timestamp_ms=0,
+                key=b"key",
+                value=b"{}",
+                headers=[],
+            )
+        ]
     )
-    dispatch.dispatcher.deliver(Assigned((PARTITION,)))
-    dispatch.dispatcher.deliver([Record(PARTITION, OFFSET, 0, b"key", b"{}", [])])
     return dispatch

@@ -1,25 +1,23 @@
 """Foreign records that name a task are quarantined and delay neither it nor others."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from unittest.mock import call
 
 import pytest
 
 from agent.dispatch.claimer import Purpose
-from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.delivery import DeliveryState
 from agent.ports import ClaimAnswer
-from agent.routes import RoutePlan
-from agent.routes.names import Preview
-from agent.wiring.core import Dispatch
-from tests.unit.agent.dispatch.test_dispatcher_copies import PARTITION, ROW, made, record
+from schemas.settings.config import Config, RouteConfig
+from tests.support.dispatch import DispatchHarness, harness_after, new_record
+from tests.support.ledger import new_row
 
-WAITING = replace(ROW, status=0)
+WAITING = new_row(fence=2)
 
 
-def behind(dispatch: Dispatch) -> list[int]:
-    return [delivery.offset for delivery in dispatch.table._behind.get(7, ())]
+def behind(harness: DispatchHarness) -> list[int]:
+    return [delivery.offset for delivery in harness.parts.table._behind.get(7, ())]
 
 
 def test_a_foreign_record_behind_a_known_task_is_quarantined_on_arrival() -> None:
@@ -27,14 +25,14 @@ def test_a_foreign_record_behind_a_known_task_is_quarantined_on_arrival() -> Non
 
     Some dozen of 3 MiB behind a task that waits for an hour used to stop the agent for that hour.
     """
-    dispatch, (first,) = made([2])
-    dispatch.answers.apply(first, ClaimAnswer.EARLY, replace(WAITING, due_in_s=3600.0))
+    harness, first = harness_after([2])
+    harness.parts.answers.apply(first, ClaimAnswer.EARLY, replace(WAITING, due_in_s=3600.0))
 
-    dispatch.dispatcher.deliver([record(1, 2, b"x" * 1000), record(2, 2, b"{}")])
+    harness.parts.dispatcher.deliver([new_record(1, 2, b"x" * 1000), new_record(2, 2, b"{}")])
 
-    assert (len(dispatch.quarantine), behind(dispatch)) == (1, [2])
-    assert dispatch.quarantine.bytes > 1000
-    assert dispatch.table.bodies_bytes == 0
+    assert (len(harness.parts.quarantine), behind(harness)) == (1, [2])
+    assert harness.parts.quarantine.bytes > 1000
+    assert harness.parts.table.bodies_bytes == 0
 
 
 def test_foreign_records_behind_a_task_are_quarantined_when_the_ledger_knows_it() -> None:
@@ -42,11 +40,11 @@ def test_foreign_records_behind_a_task_are_quarantined_when_the_ledger_knows_it(
 
     Only then they can be compared with it.
     """
-    dispatch, (first,) = made([2, 2, 2, 2], forged=[1, 3])
+    harness, first = harness_after([2, 2, 2, 2], forged=[1, 3])
 
-    dispatch.answers.apply(first, ClaimAnswer.CLAIMABLE, WAITING)
+    harness.parts.answers.apply(first, ClaimAnswer.CLAIMABLE, WAITING)
 
-    assert (len(dispatch.quarantine), behind(dispatch), dispatch.table.bodies_bytes) == (
+    assert (len(harness.parts.quarantine), behind(harness), harness.parts.table.bodies_bytes) == (
         2,
         [2],
         4 + 2 * 5,
@@ -58,20 +56,15 @@ def test_copies_of_a_foreign_record_are_quarantined_together() -> None:
 
     Hundreds of them used to take one question each before the task's own record had its turn.
     """
-    dispatch, (first,) = made([2, 2, 1, 2, 2], forged=[0, 1, 2, 3])
+    harness, first = harness_after([2, 2, 1, 2, 2], forged=[0, 1, 2, 3])
 
-    dispatch.answers.apply(first, ClaimAnswer.CONFLICT, WAITING)
-    kept: list[int] = []
+    harness.parts.answers.apply(first, ClaimAnswer.CONFLICT, WAITING)
 
-    async def quarantine(records: Sequence[Any]) -> list[Any]:
-        kept.extend(delivery.offset for delivery in records)
-        return []
+    asyncio.run(harness.parts.quarantine.keep())
 
-    dispatch.claimer._ledger.quarantine = quarantine  # type: ignore[method-assign]
-    asyncio.run(dispatch.quarantine.keep())
-
-    assert kept == [0, 1, 3], "one of a lower fence may be right"
-    assert [delivery.offset for delivery in dispatch.table.take_to_ask(0.0, 10)] == [2]
+    (kept,) = harness.ledger.quarantined
+    assert [rejected.offset for rejected in kept] == [0, 1, 3], "one of a lower fence may be right"
+    assert [delivery.offset for delivery in harness.parts.table.take_to_ask(0.0, 10)] == [2]
 
 
 def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -> None:
@@ -79,13 +72,13 @@ def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -
 
     A foreign record for a closed route used to delay the task's own record as long.
     """
-    dispatch, (first,) = made([2], forged=[0])
-    dispatch.table.queue_for_claim(first)
+    harness, first = harness_after([2], forged=[0])
+    harness.parts.table.queue_for_claim(first)
 
-    dispatch.dispatcher.deliver([record(1, 2, b"{}")])
+    harness.parts.dispatcher.deliver([new_record(1, 2, b"{}")])
 
-    assert dispatch.table.take_to_ask(0.0, 10) == [first]
-    assert dispatch.table.take_ready(10, lambda _: 10) == []
+    assert harness.parts.table.take_to_ask(0.0, 10) == [first]
+    assert harness.parts.table.take_ready(10, lambda _: 10) == []
 
 
 @pytest.mark.parametrize("answer", [ClaimAnswer.UNKNOWN, ClaimAnswer.CONFLICT])
@@ -95,15 +88,15 @@ def test_a_known_task_that_the_ledger_lost_keeps_its_place(answer: ClaimAnswer) 
     A backup was restored under a running agent. The value is only on the topic, and a new reader
     gets it.
     """
-    dispatch, (first,) = made([2])
-    dispatch.answers.apply(first, ClaimAnswer.EARLY, replace(WAITING, due_in_s=3600.0))
+    harness, first = harness_after([2])
+    harness.parts.answers.apply(first, ClaimAnswer.EARLY, replace(WAITING, due_in_s=3600.0))
 
-    dispatch.answers.apply(first, answer, None)
+    harness.parts.answers.apply(first, answer, None)
 
     assert (
         first.state,
-        len(dispatch.quarantine),
-        dispatch.partitions.unfinished(PARTITION.topic),
+        len(harness.parts.quarantine),
+        harness.unfinished,
     ) == (
         DeliveryState.DELAYED,
         0,
@@ -117,28 +110,20 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
     It was claimed for the default route, whose provider, key and price differ. It is given back,
     and claimed for its own route.
     """
-    dispatch, (first,) = made([2])
-    dispatch.table.drop_bodies(first)
+    special = RouteConfig(base_url="http://special", model="m")
+    harness, first = harness_after([2], config=Config(routes={"special": special}))
+    harness.parts.table.drop_bodies(first)
     first.digest = None
-    seen = Preview(RoutePlan("special"))
-    dispatch.claimer._bodies._decoder.preview = lambda _: seen  # type: ignore[method-assign]
-    started: list[Delivery] = []
-    given_back: list[Delivery] = []
-    dispatch.claimer._slots.start = started.append  # type: ignore[method-assign]
-    dispatch.claimer._slots.give_back = given_back.append  # type: ignore[method-assign]
+    body = b'{"id":"k","prompt":"p","route":"special"}'
+    harness.ledger.answers[first.task_id] = (ClaimAnswer.CLAIMED, WAITING)
+    harness.ledger.stored_bodies[first.task_id] = (b"k", body)
 
-    async def claim(*_: Any, **__: Any) -> Any:
-        return {7: (ClaimAnswer.CLAIMED, WAITING)}
-
-    async def bodies(_: Any) -> Any:
-        return {7: (b"k", b"body")}
-
-    dispatch.claimer._ledger.claim, dispatch.claimer._ledger.bodies = claim, bodies  # type: ignore[method-assign]
     for _ in range(2):
-        asyncio.run(dispatch.claimer.claim([first], Purpose.RUN))
+        asyncio.run(harness.parts.claimer.claim([first], Purpose.RUN))
 
-    assert (given_back, started) == ([first], [first])
-    assert (first.route, first.value, dispatch.table.bodies_bytes) == ("special", b"body", 4)
+    assert harness.slots.method_calls == [call.give_back(first), call.start(first)]
+    assert (first.route, first.value) == ("special", body)
+    assert harness.parts.table.bodies_bytes == len(body)
 
 
 def test_a_task_that_moves_to_a_tier_needs_no_body() -> None:
@@ -146,21 +131,13 @@ def test_a_task_that_moves_to_a_tier_needs_no_body() -> None:
 
     Up to 3 MiB of each of 125 tasks used to be read four times a second for nothing.
     """
-    dispatch, (known, pointer) = (made([2])[0], [made([2])[1][0] for _ in range(2)])
-    for delivery in (known, pointer):
+    wanted = []
+    for is_known in (True, False):
+        harness, delivery = harness_after([2])
         delivery.value = None
-    pointer.digest = None
-    wanted: list[Sequence[int]] = []
+        delivery.digest = delivery.digest if is_known else None
+        harness.ledger.answers[delivery.task_id] = (ClaimAnswer.CLAIMED, WAITING)
+        asyncio.run(harness.parts.claimer.claim([delivery], Purpose.MOVE))
+        wanted.append(harness.ledger.wanted_bodies)
 
-    async def claim(*_: Any, **__: Any) -> Any:
-        return {7: (ClaimAnswer.CLAIMED, WAITING)}
-
-    async def bodies(ids: Sequence[int]) -> Any:
-        wanted.append(ids)
-        return {}
-
-    dispatch.claimer._ledger.claim, dispatch.claimer._ledger.bodies = claim, bodies  # type: ignore[method-assign]
-    for delivery in (known, pointer):
-        asyncio.run(dispatch.claimer.claim([delivery], Purpose.MOVE))
-
-    assert wanted == [[7]]
+    assert wanted == [[], [[7]]]

@@ -23,13 +23,15 @@ LIMITS = InFlightLimits()
 
 def record(offset: int, digest: bytes | None, fence: int = 2) -> Delivery:
     return Delivery(
-        WHERE,
-        offset,
-        0,
-        Publication("ledger", "group", "batch", 5, fence),
-        b"value",
-        digest,
-        "route",
+        partition=WHERE,
+        offset=offset,
+        timestamp_ms=0,
+        publication=Publication(
+            ledger="ledger", group="group", batch="batch", task_id=5, fence=fence
+        ),
+        value=b"value",
+        digest=digest,
+        route="route",
     )
 
 
@@ -49,7 +51,21 @@ def relieved(
     table, asked = InFlightTable(limits=LIMITS), list[object]()
     delivery = first or record(3, b"ours")
     # A row as it is read.
-    delivery.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
+    delivery.row = Row(
+        task_id=5,
+        batch_id=1,
+        status=3,
+        owner=0,
+        fence=2,
+        counted_before=0,
+        max_attempts=5,
+        lease_losses=0,
+        due_in_s=0.0,
+        expired=False,
+        type="document",
+        task_key=b"k",
+        batch="batch",
+    )
     table.add(delivery, 0.0, redelivered=False)
     if state is DeliveryState.DELAYED:
         table.delay(delivery, due_s)

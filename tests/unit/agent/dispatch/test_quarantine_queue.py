@@ -1,7 +1,6 @@
 """Unknown records are quarantined with everything a replay needs, in bounded transactions."""
 
 import asyncio
-from unittest.mock import AsyncMock, MagicMock
 
 import orjson
 import pytest
@@ -14,20 +13,46 @@ from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import ClaimAnswer, Partition, Record, RejectedRecord
+from agent.reporting.telemetry import Counts
+from agent.routes.names import RouteNames
 from producer.ledger.quarantine import headers_blob
+from producer.relay.publishing import Publishing
+from schemas.settings.config import Config
 from schemas.task.record.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
 from schemas.task.record.lanes import Lane
+from tests.support.dispatch import new_record
+from tests.support.ledger import FakeLedger, NoLetters, NoRelay, new_row
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
 LEDGER = "0" * 32
 LIMITS = InFlightLimits()
 
 
+def new_queue(
+    *,
+    ledger: FakeLedger | None = None,
+    partitions: Partitions | None = None,
+    table: InFlightTable | None = None,
+) -> QuarantineQueue:
+    """Return a queue over these parts, or over empty ones."""
+    return QuarantineQueue(
+        ledger=ledger or FakeLedger(),
+        letters=NoLetters(),
+        partitions=Partitions({}, limits=LIMITS) if partitions is None else partitions,
+        table=InFlightTable(limits=LIMITS) if table is None else table,
+        counts=Counts(),
+        publishing=Publishing(NoRelay()),
+        limits=LIMITS,
+    )
+
+
 def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -> None:
     """The batch is stored: after a restored backup, a replay would otherwise use another batch."""
-    headers = encode(Publication(LEDGER, "g", "invoices", 7, 1))
-    delivery = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read(
-        Record(PARTITION, 3, 0, b"key", b"{}", headers)
+    headers = encode(Publication(ledger=LEDGER, group="g", batch="invoices", task_id=7, fence=1))
+    delivery = RecordDecoder(ledger_id=LEDGER, group="g", naming=RouteNames(Config())).read(
+        Record(
+            partition=PARTITION, offset=3, timestamp_ms=0, key=b"key", value=b"{}", headers=headers
+        )
     )
     assert isinstance(delivery, Delivery)
 
@@ -40,20 +65,20 @@ def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -
 def test_a_distrusted_record_leaves_the_records_behind_it_alone() -> None:
     """The ledger has the named task with another value; its own record may wait behind."""
     table = InFlightTable(limits=LIMITS)
-    aside = QuarantineQueue(
-        ledger=MagicMock(),
-        letters=MagicMock(),
-        partitions=MagicMock(),
-        table=table,
-        counts=MagicMock(),
-        publishing=MagicMock(),
-        limits=LIMITS,
-    )
+    aside = new_queue(table=table)
     theirs, ours = (
-        Delivery(PARTITION, at, 0, Publication(LEDGER, "g", "b", 7, 0), b"{}", digest, "r")
+        Delivery(
+            partition=PARTITION,
+            offset=at,
+            timestamp_ms=0,
+            publication=Publication(ledger=LEDGER, group="g", batch="b", task_id=7, fence=0),
+            value=b"{}",
+            digest=digest,
+            route="r",
+        )
         for at, digest in enumerate((b"1", b"2"))
     )
-    theirs.row = MagicMock(suspect=False, lane=Lane.NORMAL)
+    theirs.row = new_row()
     for record in (theirs, ours):
         table.add(record, 0.0, redelivered=False)
 
@@ -64,11 +89,20 @@ def test_a_distrusted_record_leaves_the_records_behind_it_alone() -> None:
 
 def test_a_key_that_no_task_can_have_is_not_kept_in_memory() -> None:
     """Keys that no task can have are dropped: a thousand of 1 MiB would be 1 GiB."""
-    read = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read
-    headers = encode(Publication(LEDGER, "g", "b", 7, 0))
+    read = RecordDecoder(ledger_id=LEDGER, group="g", naming=RouteNames(Config())).read
+    headers = encode(Publication(ledger=LEDGER, group="g", batch="b", task_id=7, fence=0))
 
     records = [
-        read(Record(PARTITION, 3, 0, b"k" * size, None, headers))
+        read(
+            Record(
+                partition=PARTITION,
+                offset=3,
+                timestamp_ms=0,
+                key=b"k" * size,
+                value=None,
+                headers=headers,
+            )
+        )
         for size in (MAX_KEY_BYTES, MAX_KEY_BYTES + 1)
     ]
 
@@ -84,20 +118,9 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
 
     Reading resumes as the records are stored, a few at a time.
     """
-    table, partitions, ledger = (
-        InFlightTable(limits=LIMITS),
-        Partitions({}, limits=LIMITS),
-        AsyncMock(),
-    )
-    aside = QuarantineQueue(
-        ledger=ledger,
-        letters=AsyncMock(without_letters=AsyncMock(side_effect=list)),
-        partitions=partitions,
-        table=table,
-        counts=MagicMock(),
-        publishing=MagicMock(),
-        limits=LIMITS,
-    )
+    table, partitions = InFlightTable(limits=LIMITS), Partitions({}, limits=LIMITS)
+    ledger = FakeLedger()
+    aside = new_queue(ledger=ledger, partitions=partitions, table=table)
     pressure = Backpressure(
         table=table,
         partitions=partitions,
@@ -107,7 +130,14 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
         limits=LIMITS,
     )
     for offset in range(130):
-        record = Record(PARTITION, offset, 0, key, b"{}", headers)
+        record = Record(
+            partition=PARTITION,
+            offset=offset,
+            timestamp_ms=0,
+            key=key,
+            value=b"{}",
+            headers=headers,
+        )
         aside.put(rejected_record(record, "why"), record)
 
     pressure.update()
@@ -116,25 +146,24 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
     asyncio.run(aside.keep())
     pressure.update()
     assert not pressure.full
-    assert max(len(call.args[0]) for call in ledger.quarantine.call_args_list) < 10
+    assert max(map(len, ledger.quarantined)) < 10
     assert aside.bytes == 0
 
 
 def test_large_records_are_kept_a_few_at_a_time() -> None:
     """Large records are stored a few at a time: a hundred would be one transaction of 300 MiB."""
-    aside = QuarantineQueue(
-        ledger=MagicMock(),
-        letters=MagicMock(),
-        partitions=MagicMock(),
-        table=MagicMock(),
-        counts=MagicMock(),
-        publishing=MagicMock(),
-        limits=LIMITS,
-    )
+    aside = new_queue()
     large = RejectedRecord(
-        "id", "g.tasks", 0, 0, None, bytes(LIMITS.quarantine_page_bytes // 2), [], "why"
+        topic_id="id",
+        topic="g.tasks",
+        partition=0,
+        offset=0,
+        key=None,
+        value=bytes(LIMITS.quarantine_page_bytes // 2),
+        headers=[],
+        reason="why",
     )
     for _ in range(5):
-        aside.put(large, MagicMock())
+        aside.put(large, new_record(0))
 
     assert [len(aside._page()) for _ in range(4)] == [2, 2, 1, 0]

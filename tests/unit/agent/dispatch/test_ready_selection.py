@@ -13,7 +13,8 @@ from agent.inflight.table import InFlightTable
 from agent.outcome import Outcome
 from agent.quota.grants import Charge, QuotaAnswer, WaitingCall
 from agent.routes import Router
-from schemas.settings.config import Config, RouteConfig, TenantConfig, Trigger
+from schemas.settings.config import Config, RouteConfig, Trigger
+from schemas.settings.quota import TenantConfig
 from schemas.task.record.envelope import Publication
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, admitted, call, failed, routes, snoozed
@@ -69,13 +70,15 @@ class Waiting:
             self.number += 1
             plan = self.table.naming.plan_of_route(route).within(allowed or None)
             delivery = Delivery(
-                PARTITION,
-                self.number,
-                0,
-                Publication("ledger", "g", "b", self.number, 0),
-                b"{}",
-                b"d" * 16,
-                plan.first,
+                partition=PARTITION,
+                offset=self.number,
+                timestamp_ms=0,
+                publication=Publication(
+                    ledger="ledger", group="g", batch="b", task_id=self.number, fence=0
+                ),
+                value=b"{}",
+                digest=b"d" * 16,
+                route=plan.first,
                 plan=plan,
                 tenant=tenant,
             )

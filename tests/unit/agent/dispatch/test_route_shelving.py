@@ -19,7 +19,21 @@ LIMITS = InFlightLimits(crowd=2)
 
 def row(task_id: int) -> Row:
     # A row as it is read.
-    return Row(task_id, 1, 1, 0, 0, 0, 5, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
+    return Row(
+        task_id=task_id,
+        batch_id=1,
+        status=1,
+        owner=0,
+        fence=0,
+        counted_before=0,
+        max_attempts=5,
+        lease_losses=0,
+        due_in_s=0.0,
+        expired=False,
+        type="document",
+        task_key=b"k",
+        batch="batch",
+    )
 
 
 class Yard:
@@ -46,13 +60,15 @@ class Yard:
 
     def arrive(self, number: int, route: str, *, known: bool = True) -> Delivery:
         delivery = Delivery(
-            PARTITION,
-            number,
-            0,
-            Publication("ledger", "group", "batch", number, 0),
-            b"body",
-            b"d" * 16,
-            route,
+            partition=PARTITION,
+            offset=number,
+            timestamp_ms=0,
+            publication=Publication(
+                ledger="ledger", group="group", batch="batch", task_id=number, fence=0
+            ),
+            value=b"body",
+            digest=b"d" * 16,
+            route=route,
         )
         delivery.row = row(number) if known else None
         self.table.add(delivery, 0.0, redelivered=False)

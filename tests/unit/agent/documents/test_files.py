@@ -60,7 +60,7 @@ def test_a_document_outside_the_roots_is_refused(root: Path) -> None:
     (root.parent / "root-2").mkdir()
     (root.parent / "root-2" / "x").write_text("x", encoding="utf-8")
 
-    tried = [
+    tried: list[Path | str] = [
         outside,
         f"{root.as_uri()}/../outside.txt",
         f"{root.as_uri()}/%2e%2e/outside.txt",

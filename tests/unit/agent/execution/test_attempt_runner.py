@@ -66,11 +66,11 @@ def claimed(**changes: Any) -> Delivery:
         task_key=b"k",
         batch="b",
     )
-    given = {
+    given: dict[str, Any] = {
         "partition": Partition("g.tasks", "id", 0, 1),
         "offset": 5,
         "timestamp_ms": 0,
-        "publication": Publication("ledger", "g", "b", 7, 2),
+        "publication": Publication(ledger="ledger", group="g", batch="b", task_id=7, fence=2),
         "value": b"{}",
         "digest": None,
         "route": "default",

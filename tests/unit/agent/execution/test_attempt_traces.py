@@ -42,7 +42,9 @@ class Setting:
             clock=self.clock,
         )
         trace = headers or TraceHeaders(publication=SENT)
-        publication = Publication("ledger", "g", "b", 7, 3, trace=trace)
+        publication = Publication(
+            ledger="ledger", group="g", batch="b", task_id=7, fence=3, trace=trace
+        )
         self.traces.claimed([publication], 5, self.clock.utc_s())
         self.clock.at_s += 1
 
@@ -54,7 +56,9 @@ class Setting:
         return call.traceparent
 
     def settle(self, outcome: Outcome, verdict: Verdict = Verdict.SETTLED, row: Row = ROW) -> None:
-        settlement = Settlement(row, 5, outcome, "default", ("g.tasks", 2, 41, 900_000))
+        settlement = Settlement(
+            row=row, owner=5, outcome=outcome, route="default", origin=("g.tasks", 2, 41, 900_000)
+        )
         self.traces.settled([settlement], [verdict], self.clock.utc_s())
 
     def names(self) -> list[str]:
@@ -184,14 +188,18 @@ def test_what_is_held_is_bounded(monkeypatch: Any) -> None:
     for _ in range(open_attempt.MAX_CALLS + 9):
         setting.call(CallEnd(reply=Reply(200, {}, b""), outcome=SUCCESS))
     for owner in range(6, 8):
-        setting.traces.claimed([Publication("ledger", "g", "b", 7, 3)], owner, 0.0)
+        setting.traces.claimed(
+            [Publication(ledger="ledger", group="g", batch="b", task_id=7, fence=3)], owner, 0.0
+        )
     setting.settle(Dead(FAILURE, SPENT))
     process = setting.spans.kept[-2]
     assert process.attributes["docllm.calls_left_out"] == 9
     assert len(setting.spans.kept) == 1 + open_attempt.MAX_CALLS + 2
 
     for owner in range(8, 20):
-        setting.traces.claimed([Publication("ledger", "g", "b", 7, 3)], owner, 0.0)
+        setting.traces.claimed(
+            [Publication(ledger="ledger", group="g", batch="b", task_id=7, fence=3)], owner, 0.0
+        )
     assert len(setting.traces._open) == 3
     assert setting.traces.of(7, 8).trace_id == ""
     assert setting.traces.of(7, 19).trace_id == trace_of("ledger", 7).hex()
@@ -201,11 +209,18 @@ def test_a_settle_names_at_most_so_many_attempts() -> None:
     """A group has hundreds of them."""
     setting = Setting()
     owners = range(100, 300)
-    publications = [Publication("ledger", "g", "b", 7, 3)]
+    publications = [Publication(ledger="ledger", group="g", batch="b", task_id=7, fence=3)]
     for owner in owners:
         setting.traces.claimed(publications, owner, 0.0)
     settlements = [
-        Settlement(ROW, owner, Dead(FAILURE, SPENT), "default", ("t", 0, 0, 0)) for owner in owners
+        Settlement(
+            row=ROW,
+            owner=owner,
+            outcome=Dead(FAILURE, SPENT),
+            route="default",
+            origin=("t", 0, 0, 0),
+        )
+        for owner in owners
     ]
     setting.traces.settled(settlements, [Verdict.SETTLED] * len(owners), 1.0)
     settle = setting.spans.kept[-1]

@@ -12,6 +12,7 @@ from agent.judge import Tier
 from agent.outcome import Failure, Moved
 from agent.ports import Row
 from producer.ledger.guards import as_json
+from schemas.task.failures import ErrorClass
 from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 from tests.support.slots import looks
 
@@ -165,7 +166,7 @@ def test_a_stopped_task_is_moved_uncounted_and_names_the_guard() -> None:
 
     assert isinstance(outcome, Moved)
     text = "the guard of batch tasks, type document, route default is raised: exhausted"
-    assert (outcome.tier, outcome.failure) == ("1h", Failure("GUARD", text))
+    assert (outcome.tier, outcome.failure) == ("1h", Failure(ErrorClass.GUARD, text))
 
 
 def test_moves_are_limited_in_rate() -> None:

@@ -84,9 +84,10 @@ class LocksHarness:
                 await asyncio.gather(*running, return_exceptions=True)
 
         try:
-            return self.loop.run_until_complete(self.loop.spawn(Process("test"), told()))
+            ended: Result = self.loop.run_until_complete(self.loop.spawn(Process("test"), told()))
         finally:
             self.loop.close()
+        return ended
 
     async def _serve(self, locks: ResourceLocks) -> None:
         while True:

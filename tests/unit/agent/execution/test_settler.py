@@ -87,7 +87,15 @@ def test_large_answers_make_small_groups() -> None:
 
 def test_many_follow_ups_make_small_groups() -> None:
     """Each is several rows of the transaction, and its line counts too."""
-    follow_up = FollowUp("k", b"line", "document", "default", 5, None, Lane.NORMAL)
+    follow_up = FollowUp(
+        key="k",
+        value=b"line",
+        type="document",
+        tenant="default",
+        max_attempts=5,
+        deadline=None,
+        lane=Lane.NORMAL,
+    )
     outcome = Succeeded(b"1", 0, Spent(), (follow_up,) * 2)
 
     for page_bytes, groups in ((2 * FOLLOW_UP_BYTES, [[0], [1]]), (1 << 20, [[0, 1]])):

@@ -1,7 +1,7 @@
 """Slots and routes: each call has a permission of its route, and every permission goes back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
@@ -104,7 +104,7 @@ def test_a_task_that_is_refused_alone_differs_from_a_wrong_key() -> None:
     A firewall answers 403 to one document for ever. From the second time on, with an answer to
     another call between, the refusal counts.
     """
-    outcomes = iter([REFUSED, REFUSED, GOOD, REFUSED])
+    outcomes: Iterator[Outcome] = iter([REFUSED, REFUSED, GOOD, REFUSED])
 
     async def act() -> Outcome:
         await asyncio.sleep(0.001)  # let the clock advance
@@ -120,7 +120,7 @@ def test_a_task_that_is_refused_alone_differs_from_a_wrong_key() -> None:
 
 def test_a_rate_limit_between_other_answers_counts_for_no_task() -> None:
     """A task that met a rate limit between answers to others is retried uncounted."""
-    outcomes = iter([snoozed("RATE", 0.0), GOOD, GOOD])
+    outcomes: Iterator[Outcome] = iter([snoozed("RATE", 0.0), GOOD, GOOD])
 
     async def act() -> Outcome:
         await asyncio.sleep(0.001)

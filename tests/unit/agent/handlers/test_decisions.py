@@ -8,6 +8,7 @@ from agent.handlers import Context, GiveUpError, Handler, TryAgainError
 from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
 from agent.ports import Reply
 from schemas.settings.config import TypeConfig
+from schemas.task.failures import ErrorClass
 from tests.support.handlers import TASK, failure_of, handlers_harness
 
 
@@ -25,11 +26,11 @@ def test_a_handler_may_ask_for_another_attempt() -> None:
     again, last = tried.run(), tried.run(counted_before=4)
 
     assert isinstance(again, Retry)
-    assert (again.failure, again.tier, again.delay_s) == (
-        Failure("HANDLER", "the archive is closed"),
+    assert (again.failure, again.tier) == (
+        Failure(ErrorClass.HANDLER, "the archive is closed"),
         "5m",
-        pytest.approx(330),
     )
+    assert again.delay_s == pytest.approx(330)
     assert isinstance(last, Dead)
     assert last.disposition == "exhausted"
 
@@ -62,7 +63,7 @@ def test_a_handler_may_give_up() -> None:
 
     assert isinstance(outcome, Dead)
     assert (outcome.failure, outcome.disposition) == (
-        Failure("HANDLER_GAVE_UP", "no total in ***"),
+        Failure(ErrorClass.HANDLER_GAVE_UP, "no total in ***"),
         "permanent",
     )
 
@@ -81,7 +82,8 @@ def test_the_rules_of_a_type_decide_about_its_errors() -> None:
     unnamed = handlers_harness(types=types, document=raising(ValueError("total"))).run()
 
     assert isinstance(again, Retry)
-    assert (again.tier, again.delay_s) == ("5m", pytest.approx(330))
+    assert again.tier == "5m"
+    assert again.delay_s == pytest.approx(330)
     assert [failure_of(outcome).error_class for outcome in (again, dead, unnamed)] == [
         "HANDLER",
         "HANDLER_GAVE_UP",
@@ -154,15 +156,15 @@ def test_errors_that_come_together_are_judged_by_the_first() -> None:
         document=raising(ExceptionGroup("x", [KeyError("total"), ValueError()])),
     ).run()
 
-    assert failure_of(outcome) == Failure("HANDLER_GAVE_UP", "KeyError: 'total'")
+    assert failure_of(outcome) == Failure(ErrorClass.HANDLER_GAVE_UP, "KeyError: 'total'")
 
 
 @pytest.mark.parametrize(
     "outcome",
     [
         Released(),
-        Retry(Failure("X", ""), Spent(), "soon", 1.0),
-        Snooze(Failure("X", ""), Spent(), 1.0),
+        Retry(Failure(ErrorClass.HANDLER, ""), Spent(), "soon", 1.0),
+        Snooze(Failure(ErrorClass.HANDLER, ""), Spent(), 1.0),
     ],
 )
 def test_a_handler_does_not_choose_tiers(outcome: Outcome) -> None:

@@ -27,6 +27,7 @@ from agent.ports import Call, CallFailed, Reply
 from agent.process.containment import cancel
 from agent.routes.evidence import by_outcome
 from producer.text.printable import ShownFormatter
+from schemas.task.failures import ErrorClass
 from tests.support.handlers import OPENAI, TASK, completion, failure_of, handlers_harness
 
 # ---- the default handler
@@ -54,7 +55,10 @@ def test_a_failed_call_is_judged() -> None:
     """A refused call is a snooze or a death, as the table says."""
     assert failure_of(handlers_harness(Reply(429, {}, b"")).run()).error_class == "RATE"
     assert failure_of(handlers_harness(Reply(400, {}, b"")).run()).error_class == "BAD_REQUEST"
-    assert failure_of(handlers_harness(CallFailed("NETWORK", "x")).run()).error_class == "NETWORK"
+    assert (
+        failure_of(handlers_harness(CallFailed(ErrorClass.NETWORK, "x")).run()).error_class
+        == "NETWORK"
+    )
 
 
 def test_a_refusal_of_one_task_alone_counts() -> None:
@@ -62,9 +66,9 @@ def test_a_refusal_of_one_task_alone_counts() -> None:
 
     All tasks share the key, which may work at times.
     """
-    answers = [
+    answers: list[Reply | CallFailed] = [
         *(Reply(status, {}, b"") for status in (403, 404, 401)),
-        CallFailed("AUTH", "the proxy asks for a password"),
+        CallFailed(ErrorClass.AUTH, "the proxy asks for a password"),
     ]
 
     assert [type(handlers_harness(answer).run()) for answer in answers] == [Snooze] * 4
@@ -203,7 +207,7 @@ def test_a_large_value_is_packed() -> None:
 
 def test_a_handler_may_decide_itself() -> None:
     """A success or death that a handler returns is taken as it is."""
-    decided = Dead(Failure("BAD_REQUEST", "not an invoice"), Spent())
+    decided = Dead(Failure(ErrorClass.BAD_REQUEST, "not an invoice"), Spent())
 
     async def decide(context: Context) -> Outcome:
         return decided
@@ -216,7 +220,7 @@ def test_a_death_that_a_handler_returns_has_the_cost_of_its_calls() -> None:
 
     async def decide(context: Context) -> Outcome:
         await context.complete({"messages": []})
-        return Dead(Failure("BAD_REQUEST", "not an invoice"), Spent())
+        return Dead(Failure(ErrorClass.BAD_REQUEST, "not an invoice"), Spent())
 
     outcome = handlers_harness(document=decide).run()
 
@@ -327,7 +331,7 @@ def test_any_error_of_a_handler_is_its_counted_failure(error: BaseException, mes
     ended = [tried.run(counted_before=attempt) for attempt in (0, 4)]
 
     assert [type(outcome) for outcome in ended] == [Retry, Dead]
-    assert failure_of(ended[0]) == Failure("HANDLER", message.strip())
+    assert failure_of(ended[0]) == Failure(ErrorClass.HANDLER, message.strip())
     assert [outcome.spent.tokens_in for outcome in ended] == [10, 10]
 
 
@@ -485,7 +489,7 @@ def test_errors_in_groups_within_groups_are_the_handlers_failure() -> None:
         raise error
 
     assert failure_of(handlers_harness(document=fail).run()) == Failure(
-        "HANDLER", "ValueError: inmost"
+        ErrorClass.HANDLER, "ValueError: inmost"
     )
 
 
@@ -505,7 +509,7 @@ def test_a_handler_that_awaits_a_cancelled_task_has_failed() -> None:
 
     assert isinstance(outcome, Retry)
     assert outcome.failure == Failure(
-        "HANDLER", "CancelledError: something that the handler waited for was cancelled"
+        ErrorClass.HANDLER, "CancelledError: something that the handler waited for was cancelled"
     )
     assert outcome.spent.tokens_in == 10
 
@@ -518,7 +522,9 @@ def test_a_handler_that_outlasts_its_claim_is_ended() -> None:
 
     outcome = handlers_harness(document=hang).run(left_s=-5.0)
 
-    assert failure_of(outcome) == Failure("HANDLER", "the handler did not return within its claim")
+    assert failure_of(outcome) == Failure(
+        ErrorClass.HANDLER, "the handler did not return within its claim"
+    )
 
 
 def test_a_call_is_not_made_when_the_lease_has_run_out() -> None:

@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from agent.outcome import Dead, Failure, Outcome, Spent, Succeeded
+from schemas.task.failures import ErrorClass
 from schemas.task.result.codec import COMPLETION, JSON_COMPLETION
 from tests.support.handlers import TASK, completion, handlers_harness
 
@@ -32,7 +33,7 @@ def test_an_answer_under_a_schema_says_so_itself() -> None:
 
 def test_no_call_is_made_for_an_output_that_is_refused() -> None:
     """The refusal is the end of the attempt, for this output alone."""
-    refused = Dead(Failure("OUTPUT_REFUSED", "x"), Spent())
+    refused = Dead(Failure(ErrorClass.OUTPUT_REFUSED, "x"), Spent())
     harness = handlers_harness()
 
     def refusal(uri: str) -> Outcome | None:

@@ -261,7 +261,7 @@ def test_a_cancelled_attempt_pays_for_the_call_that_was_under_way() -> None:
     begun = threading.Event()
 
     class Hanging:
-        async def complete(self, _call: Any) -> Any:
+        async def complete(self, call: Any) -> Any:
             begun.set()
             await asyncio.get_running_loop().create_future()
 

@@ -19,10 +19,17 @@ from tests.support.slots import PARTITION
 def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) -> None:
     """A record's route comes from the model in its value, or is the default one."""
     arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
-    headers = list(encode(Publication("00" * 16, "g", "b", 7, 0)))
+    headers = list(encode(Publication(ledger="00" * 16, group="g", batch="b", task_id=7, fence=0)))
 
     read = arrivals.read(
-        Record(PARTITION, 0, 0, b"k", None if line is None else orjson.dumps(line), headers)
+        Record(
+            partition=PARTITION,
+            offset=0,
+            timestamp_ms=0,
+            key=b"k",
+            value=None if line is None else orjson.dumps(line),
+            headers=headers,
+        )
     )
 
     assert isinstance(read, Delivery)
@@ -33,11 +40,15 @@ def test_a_dead_letter_that_was_written_back_is_no_publication() -> None:
     """A dead letter on the topic that it came from is never taken for a record of its task."""
     arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
     headers = [
-        *encode(Publication("00" * 16, "g", "b", 7, 0)),
+        *encode(Publication(ledger="00" * 16, group="g", batch="b", task_id=7, fence=0)),
         ("docllm-disposition", b"permanent"),
     ]
 
-    read = arrivals.read(Record(PARTITION, 0, 0, None, b"{}", headers))
+    read = arrivals.read(
+        Record(
+            partition=PARTITION, offset=0, timestamp_ms=0, key=None, value=b"{}", headers=headers
+        )
+    )
 
     assert isinstance(read, RejectedRecord)
     assert read.headers == headers
@@ -57,10 +68,18 @@ def test_a_record_comes_with_its_tenant(
 ) -> None:
     """The record's header names the tenant that its line does not know, else its line does."""
     arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
-    headers = list(encode(Publication("00" * 16, "g", "b", 7, 0, tenant=named)))
+    headers = list(
+        encode(
+            Publication(ledger="00" * 16, group="g", batch="b", task_id=7, fence=0, tenant=named)
+        )
+    )
     value = None if line is None else orjson.dumps(line)
 
-    read = arrivals.read(Record(PARTITION, 0, 0, b"k", value, headers))
+    read = arrivals.read(
+        Record(
+            partition=PARTITION, offset=0, timestamp_ms=0, key=b"k", value=value, headers=headers
+        )
+    )
 
     assert isinstance(read, Delivery)
     assert read.tenant == tenant

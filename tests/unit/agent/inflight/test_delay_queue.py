@@ -12,13 +12,15 @@ A, B = 7, 8
 
 def new_delivery(task_id: int = 1) -> Delivery:
     return Delivery(
-        PARTITION,
-        task_id,
-        0,
-        Publication("ledger", "group", "batch", task_id, 0),
-        None,
-        None,
-        "route",
+        partition=PARTITION,
+        offset=task_id,
+        timestamp_ms=0,
+        publication=Publication(
+            ledger="ledger", group="group", batch="batch", task_id=task_id, fence=0
+        ),
+        value=None,
+        digest=None,
+        route="route",
     )
 
 
@@ -26,19 +28,19 @@ def delay_while_held(queue: DelayQueue, delivery: Delivery, agent_id: int, now_s
     """Delay a delivery as the loop does: its row names the owner."""
     # A row as it is read.
     delivery.row = Row(
-        delivery.task_id,
-        1,
-        1,
-        agent_id << OWNER_BITS | 1,
-        0,
-        0,
-        5,
-        0,
-        0.0,
-        False,  # noqa: FBT003
-        "document",
-        b"key",
-        "batch",
+        task_id=delivery.task_id,
+        batch_id=1,
+        status=1,
+        owner=agent_id << OWNER_BITS | 1,
+        fence=0,
+        counted_before=0,
+        max_attempts=5,
+        lease_losses=0,
+        due_in_s=0.0,
+        expired=False,
+        type="document",
+        task_key=b"key",
+        batch="batch",
     )
     queue.put_while_held(delivery, agent_id, now_s)
 

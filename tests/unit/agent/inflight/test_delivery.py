@@ -7,13 +7,19 @@ from agent.ports import Claimable, Partition
 from schemas.task.record.envelope import Publication
 from tests.support.slots import claimed
 
-PUBLICATION = Publication("ledger", "g", "b", 7, 2)
+PUBLICATION = Publication(ledger="ledger", group="g", batch="b", task_id=7, fence=2)
 
 
 def delivered() -> Delivery:
     """Return a delivery as it comes from its topic."""
     return Delivery(
-        Partition("g.tasks", "id", 3, 1), 41, 1_700, PUBLICATION, b"{}", b"digest", "default"
+        partition=Partition("g.tasks", "id", 3, 1),
+        offset=41,
+        timestamp_ms=1_700,
+        publication=PUBLICATION,
+        value=b"{}",
+        digest=b"digest",
+        route="default",
     )
 
 

@@ -1,29 +1,14 @@
 """The partitions of an agent: watermarks that only their own assignment moves, and pauses."""
 
-from collections.abc import Iterable
-
 from agent.inflight.delivery import Delivery
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.ports import Partition
 from schemas.task.record.envelope import Publication
+from tests.support.source import FakeSource
 
 TOPIC = "group.tasks"
 LIMITS = InFlightLimits(span=100, resume_span=90)
-
-
-class FakeSource:
-    """Records its calls."""
-
-    def __init__(self) -> None:
-        self.marks: list[tuple[Partition, int]] = []
-        self.pauses: list[frozenset[Partition]] = []
-
-    def mark(self, partition: Partition, watermark: int) -> None:
-        self.marks.append((partition, watermark))
-
-    def pause(self, partitions: Iterable[Partition]) -> None:
-        self.pauses.append(frozenset(partitions))
 
 
 def partition(number: int = 0, epoch: int = 1, topic: str = TOPIC) -> Partition:
@@ -32,7 +17,15 @@ def partition(number: int = 0, epoch: int = 1, topic: str = TOPIC) -> Partition:
 
 def new_delivery(where: Partition, offset: int) -> Delivery:
     return Delivery(
-        where, offset, 0, Publication("ledger", "group", "batch", offset, 0), None, None, "route"
+        partition=where,
+        offset=offset,
+        timestamp_ms=0,
+        publication=Publication(
+            ledger="ledger", group="group", batch="batch", task_id=offset, fence=0
+        ),
+        value=None,
+        digest=None,
+        route="route",
     )
 
 

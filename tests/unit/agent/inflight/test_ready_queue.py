@@ -11,13 +11,15 @@ PARTITION = Partition("group.tasks", "id", 0, 1)
 
 def new_delivery(number: int, route: str = "a") -> Delivery:
     delivery = Delivery(
-        PARTITION,
-        number,
-        0,
-        Publication("ledger", "group", "batch", number, 0),
-        b"body",
-        b"d" * 16,
-        route,
+        partition=PARTITION,
+        offset=number,
+        timestamp_ms=0,
+        publication=Publication(
+            ledger="ledger", group="group", batch="batch", task_id=number, fence=0
+        ),
+        value=b"body",
+        digest=b"d" * 16,
+        route=route,
     )
     delivery.state = DeliveryState.READY
     return delivery

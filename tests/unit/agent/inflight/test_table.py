@@ -22,13 +22,15 @@ def new_delivery(
     digest: bytes = b"d" * 16,
 ) -> Delivery:
     return Delivery(
-        PARTITION,
-        offset,
-        0,
-        Publication("ledger", "group", "batch", task_id, fence),
-        value,
-        digest,
-        "route",
+        partition=PARTITION,
+        offset=offset,
+        timestamp_ms=0,
+        publication=Publication(
+            ledger="ledger", group="group", batch="batch", task_id=task_id, fence=fence
+        ),
+        value=value,
+        digest=digest,
+        route="route",
     )
 
 
@@ -40,19 +42,19 @@ def room(_route: str) -> int:
 def owned_by(task_id: int, agent_id: int) -> Row:
     # A row as it is read.
     return Row(
-        task_id,
-        1,
-        1,
-        agent_id << OWNER_BITS | 1,
-        0,
-        0,
-        5,
-        0,
-        0.0,
-        False,  # noqa: FBT003
-        "document",
-        b"key",
-        "batch",
+        task_id=task_id,
+        batch_id=1,
+        status=1,
+        owner=agent_id << OWNER_BITS | 1,
+        fence=0,
+        counted_before=0,
+        max_attempts=5,
+        lease_losses=0,
+        due_in_s=0.0,
+        expired=False,
+        type="document",
+        task_key=b"key",
+        batch="batch",
     )
 
 
@@ -131,7 +133,15 @@ def test_of_an_entry_without_its_body_only_others_without_one_are_copies() -> No
     table = InFlightTable(limits=LIMITS)
     first, pointer = (
         Delivery(
-            PARTITION, at, 0, Publication("ledger", "group", "batch", 1, 0), None, None, "route"
+            partition=PARTITION,
+            offset=at,
+            timestamp_ms=0,
+            publication=Publication(
+                ledger="ledger", group="group", batch="batch", task_id=1, fence=0
+            ),
+            value=None,
+            digest=None,
+            route="route",
         )
         for at in (0, 2)
     )

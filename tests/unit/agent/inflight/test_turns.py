@@ -1,6 +1,7 @@
 """Turns: lanes and tenants share the slots by their weights, and none of them starves."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -17,8 +18,18 @@ PARTITION = Partition("group.tasks", "id", 0, 1)
 def new_delivery(
     number: int, tenant: str = "a", lane: Lane = Lane.NORMAL, route: str = "r"
 ) -> Delivery:
-    publication = Publication("ledger", "group", "batch", number, 0)
-    delivery = Delivery(PARTITION, number, 0, publication, b"body", b"d" * 16, route)
+    publication = Publication(
+        ledger="ledger", group="group", batch="batch", task_id=number, fence=0
+    )
+    delivery = Delivery(
+        partition=PARTITION,
+        offset=number,
+        timestamp_ms=0,
+        publication=publication,
+        value=b"body",
+        digest=b"d" * 16,
+        route=route,
+    )
     delivery.state, delivery.tenant, delivery.lane = DeliveryState.READY, tenant, lane
     return delivery
 
@@ -31,6 +42,15 @@ def queued(amounts: dict[str, int], weights: dict[str, float] | None = None) -> 
     return turns
 
 
+def has_seat(seats: int, delivery: Delivery) -> bool:
+    """Return whether the tenant of a delivery may start one more."""
+    return delivery.tenant == "free" or seats > 0
+
+
+def is_of(tenants: set[str], delivery: Delivery) -> bool:
+    return delivery.tenant in tenants
+
+
 def taken(turns: TenantTurns, most: int) -> list[str]:
     found = (turns.pop() for _ in range(most))
     return [delivery.tenant for delivery in found if delivery is not None]
@@ -39,7 +59,7 @@ def taken(turns: TenantTurns, most: int) -> list[str]:
 def test_lanes_take_turns_while_all_have_work() -> None:
     """Of 21 tasks, 16 are urgent, 4 normal and one is bulk, evenly spread."""
     turns = LaneTurns()
-    chosen = [turns.choose(Lane) for _ in range(210)]
+    chosen = [turns.choose(list(Lane)) for _ in range(210)]
 
     assert Counter(chosen) == {lane: 10 * share for lane, share in TURNS.items()}
     assert Counter(chosen[:21]) == TURNS
@@ -121,7 +141,7 @@ def test_a_tenant_without_room_keeps_its_order_and_leaves_its_turns_to_others() 
     for number in range(12):
         seats = number % 2
         for _ in range(4):
-            delivery = turns.pop(lambda one, seats=seats: one.tenant == "free" or seats > 0)
+            delivery = turns.pop(partial(has_seat, seats))
             assert delivery is not None
             seats -= delivery.tenant == "capped"
             order.append((delivery.tenant, delivery.offset))
@@ -173,7 +193,7 @@ def test_a_tenant_without_a_place_is_the_next_for_which_one_is_asked() -> None:
     order = []
     for _ in range(60):
         (asked,) = turns.next(1)
-        found = turns.pop(lambda one, asked=asked: one.tenant in {"big", asked.tenant})
+        found = turns.pop(partial(is_of, {"big", asked.tenant}))
         turns.restore()
         order.append(found.tenant if found is not None else "")
     assert Counter(order) == {"big": 54, "small": 3, "poor": 3}

@@ -1,9 +1,5 @@
 """The limits of the intake's memory and of its transactions."""
 
-from collections.abc import Iterable
-from typing import Any
-from unittest.mock import MagicMock
-
 import pytest
 
 from agent.inflight.limits import InFlightLimits
@@ -13,46 +9,19 @@ from agent.ports import Assigned, Partition, Record, Recreated, Revoked, SourceF
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from schemas.task.record.envelope import MAX_TASK_BYTES
+from tests.support.intake import new_intake
+from tests.support.source import FakeSource
 
 INBOX = Partition("group.inbox", "id", 0, 1)
 LIMITS = InFlightLimits()
 
 
-class FakeSource:
-    """Records which partitions are paused."""
-
-    def __init__(self) -> None:
-        self.paused: frozenset[Partition] = frozenset()
-
-    def mark(self, partition: Partition, watermark: int) -> None:
-        """Take an offset."""
-
-    def pause(self, partitions: Iterable[Partition]) -> None:
-        """Take the paused partitions."""
-        self.paused = frozenset(partitions)
-
-
 def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, Failures]:
     source, failures = FakeSource(), Failures()
-    parts: dict[str, Any] = {
-        name: MagicMock()
-        for name in (
-            "transactions",
-            "letters",
-            "apart",
-            "clock",
-            "config",
-            "publishing",
-            "memory",
-        )
-    }
-    parts["counts"] = counts or Counts()
-    made = Intake(
+    made = new_intake(
         partitions=Partitions({INBOX.topic: source}, limits=LIMITS),
-        group="group",
+        counts=counts,
         failures=failures,
-        limits=LIMITS,
-        **parts,
     )
     made.deliver(Assigned((INBOX,)))
     return made, source, failures
@@ -60,7 +29,10 @@ def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, Failures]:
 
 def records(count: int, size: int, first: int = 0) -> list[Record]:
     value = bytes(size)
-    return [Record(INBOX, offset, 0, None, value, []) for offset in range(first, first + count)]
+    return [
+        Record(partition=INBOX, offset=offset, timestamp_ms=0, key=None, value=value, headers=[])
+        for offset in range(first, first + count)
+    ]
 
 
 def test_large_lines_are_read_no_further_when_they_fill_the_memory() -> None:
@@ -101,7 +73,14 @@ def test_keys_and_headers_fill_the_memory_as_lines_do(
 
     inbox.deliver(
         [
-            Record(INBOX, offset, 0, key, b"{}", headers)
+            Record(
+                partition=INBOX,
+                offset=offset,
+                timestamp_ms=0,
+                key=key,
+                value=b"{}",
+                headers=headers,
+            )
             for offset in range(LIMITS.inbox_bytes // MAX_TASK_BYTES + 1)
         ]
     )

@@ -8,6 +8,7 @@ import pytest
 from agent.judge import CLASSES, Action, Effect, effect_of, judge, outcome_of_failure
 from agent.outcome import Failure, Snooze, Spent
 from agent.ports import CallFailed, Reply
+from schemas.task.failures import ErrorClass
 from tests.support.replies import DEAD, FACTS, RETRIED, SNOOZED, became
 
 CASES: dict[str, tuple[dict[str, Any], str | None]] = {
@@ -25,7 +26,7 @@ CASES: dict[str, tuple[dict[str, Any], str | None]] = {
 }
 # The outcome of a class of each action, case by case, and the seconds that it waits, with a jitter
 # of one half.
-BECOMES = {
+BECOMES: dict[Action, dict[str, tuple[object, ...]]] = {
     Action.SNOOZE: {
         "first attempt": (SNOOZED, 1.5),
         "second attempt": (SNOOZED, 1.5),
@@ -58,7 +59,7 @@ BECOMES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_cell_of_the_table(name: str, case: str) -> None:
+def test_every_cell_of_the_table(name: ErrorClass, case: str) -> None:
     """Each class in each case is snoozed uncounted, sent to a tier and counted, or given up."""
     changes, asked = CASES[case]
     headers = {} if asked is None else {"retry-after": asked}
@@ -103,7 +104,7 @@ def test_each_class_stands_where_it_belongs() -> None:
 def test_each_class_has_an_effect_on_its_route(effect: Effect, names: str) -> None:
     """An outage is a failure for the breaker; an answer about one task proves the provider up."""
     assert {name for name, rule in CLASSES.items() if rule.route is effect} == set(names.split())
-    assert {effect_of(name) for name in names.split()} == {effect}
+    assert {effect_of(ErrorClass[name]) for name in names.split()} == {effect}
 
 
 def test_a_class_that_the_judge_does_not_make_tells_nothing_of_the_route() -> None:
@@ -111,13 +112,15 @@ def test_a_class_that_the_judge_does_not_make_tells_nothing_of_the_route() -> No
 
     Examples are an expired task and a bug of ours.
     """
-    assert {effect_of(name) for name in ("EXPIRED", "INTERNAL", "UNDECODABLE")} == {Effect.NONE}
+    ours = (ErrorClass.EXPIRED, ErrorClass.INTERNAL, ErrorClass.UNDECODABLE)
+
+    assert {effect_of(name) for name in ours} == {Effect.NONE}
 
 
 @pytest.mark.parametrize(
     "name", [name for name, rule in CLASSES.items() if rule.action is Action.SNOOZE]
 )
-def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
+def test_a_fault_that_is_not_the_tasks_never_kills_it(name: ErrorClass) -> None:
     """A thousand snoozes on the last attempt give up no task: the fault is not the task's."""
     outcome = judge(CallFailed(name, "x"), replace(FACTS, counted_before=4, snoozes=1000))
 
@@ -128,7 +131,7 @@ def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, rule in CLASSES.items() if rule.action is Action.SNOOZE]
 )
-def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
+def test_only_a_refused_key_can_be_a_tasks_own_fault(name: ErrorClass) -> None:
     """Only a refused key can be a task's own fault.
 
     A firewall that refuses one document answers as for a wrong key. A limit or a lack of money
@@ -150,19 +153,24 @@ def test_a_type_may_wait_longer() -> None:
     """A type's least wait raises the tier as a Retry-After does; the longer of the two wins."""
     patient = replace(FACTS, min_retry_s=120.0)
 
-    assert became(outcome_of_failure(Failure("SERVER", "x"), Spent(), patient)) == (
+    assert became(outcome_of_failure(Failure(ErrorClass.SERVER, "x"), Spent(), patient)) == (
         RETRIED,
         "5m",
         330,
     )
     assert became(
-        outcome_of_failure(Failure("SERVER", "x"), Spent(), patient, {"retry-after": "400"})
+        outcome_of_failure(
+            Failure(ErrorClass.SERVER, "x"), Spent(), patient, {"retry-after": "400"}
+        )
     ) == (
         RETRIED,
         "1h",
         3960,
     )
-    assert became(outcome_of_failure(Failure("RATE", "x"), Spent(), patient)) == (SNOOZED, 1.5)
+    assert became(outcome_of_failure(Failure(ErrorClass.RATE, "x"), Spent(), patient)) == (
+        SNOOZED,
+        1.5,
+    )
 
 
 def test_bad_output_is_tried_again_while_attempts_are_left() -> None:

@@ -16,6 +16,7 @@ from agent.judge.guard_rule import (
     next_size,
 )
 from agent.outcome import Failure, Spent
+from schemas.task.failures import ErrorClass
 from schemas.task.guard import GuardCause
 
 ERROR, OTHER = b"e" * 16, b"o" * 16
@@ -245,7 +246,8 @@ def test_a_guard_for_refusals_holds_back_refusals() -> None:
 
 def test_looks_double_while_they_end_as_expected() -> None:
     """A thousand bad tasks need ten looks."""
-    sizes, size = [], 1
+    sizes: list[int] = []
+    size = 1
     while sum(sizes) < 1000:
         sizes.append(size)
         size = next_size(Look(failed=size), size, vouched=True)
@@ -310,7 +312,7 @@ def test_moved_tasks_come_back_spread_over_a_fifth_of_the_tier() -> None:
 
     A million tasks that were moved in one hour must not return in one second.
     """
-    tier, failure = Tier("1h", 3600.0), Failure("GUARD", "why")
+    tier, failure = Tier("1h", 3600.0), Failure(ErrorClass.GUARD, "why")
     delays = {moved(failure, Spent(), tier, number).delay_s for number in range(10_000, 11_000)}
 
     assert (moved(failure, Spent(), tier, 7).tier, moved(failure, Spent(), tier, 7).failure) == (

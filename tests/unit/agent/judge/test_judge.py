@@ -12,6 +12,7 @@ from agent.judge import judge
 from agent.outcome import COMPLETION, COMPLETION_ZLIB, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
 from schemas.settings.config import Price
+from schemas.task.failures import ErrorClass
 from tests.support.replies import DEAD, FACTS, SNOOZED, became, completion, error
 
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
@@ -86,13 +87,13 @@ def test_cached_tokens_are_a_part_of_the_prompt(details: dict[str, Any], cached:
 @pytest.mark.parametrize(
     ("answer", "cost_micro"),
     [
-        (CallFailed("AMBIGUOUS", "it broke off"), 77),
-        (CallFailed("REPLY_TOO_LARGE", "above the limit"), 77),
+        (CallFailed(ErrorClass.AMBIGUOUS, "it broke off"), 77),
+        (CallFailed(ErrorClass.REPLY_TOO_LARGE, "above the limit"), 77),
         (Reply(200, {}, completion(usage=None)), 77),
         (Reply(200, {}, completion("", usage=None)), 77),
         (Reply(200, {}, b'{"choices": ['), 77),
-        (CallFailed("NETWORK", "nothing was sent"), 0),
-        (CallFailed("AUTH", "nothing was sent"), 0),
+        (CallFailed(ErrorClass.NETWORK, "nothing was sent"), 0),
+        (CallFailed(ErrorClass.AUTH, "nothing was sent"), 0),
         (Reply(503, {}, b""), 0),
         (Reply(200, {}, b"<html>a page of a proxy</html>"), 0),
         (Reply(200, {}, error("overloaded", code=529)), 0),
@@ -195,7 +196,7 @@ def test_a_404_of_an_address_without_its_version_says_so(
 
 def test_without_a_providers_id_ours_is_the_trace() -> None:
     """If the provider gives a call no id, our request id is the trace."""
-    assert judge(CallFailed("NETWORK", "x"), FACTS).spent.call_id == "b/t#1"
+    assert judge(CallFailed(ErrorClass.NETWORK, "x"), FACTS).spent.call_id == "b/t#1"
 
 
 @pytest.mark.parametrize("reason", [None, "stop", "end_turn"])

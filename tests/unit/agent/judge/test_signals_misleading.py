@@ -8,6 +8,7 @@ import pytest
 from agent.judge import CLASSES, Action, Effect, judge
 from agent.outcome import Failure
 from agent.ports import Reply
+from schemas.task.failures import ErrorClass
 from tests.support.handlers import failure_of
 from tests.support.replies import FACTS, class_of, error
 
@@ -185,7 +186,7 @@ def test_an_error_that_a_person_must_repair_makes_no_dead_letter(
     Every task would be refused in the same way.
     """
     assert class_of(status, body) == error_class
-    assert CLASSES[error_class].route is Effect.LOCKED
+    assert CLASSES[ErrorClass[error_class]].route is Effect.LOCKED
 
 
 TRIED_AGAIN = [
@@ -224,7 +225,7 @@ def test_an_error_that_may_pass_is_tried_again(status: int, body: bytes, error_c
     They say nothing against the request.
     """
     assert class_of(status, body) == error_class
-    assert CLASSES[error_class].action is Action.RETRY
+    assert CLASSES[ErrorClass[error_class]].action is Action.RETRY
 
 
 LITELLM_BUDGET = (
@@ -331,7 +332,7 @@ def test_one_requests_fault_is_no_outage_though_a_server_calls_it_500(
     The route goes on for all other tasks.
     """
     assert class_of(500, body) == error_class
-    assert CLASSES[error_class].route is Effect.UP
+    assert CLASSES[ErrorClass[error_class]].route is Effect.UP
 
 
 @pytest.mark.parametrize(
@@ -392,7 +393,7 @@ def test_an_error_in_the_middle_of_an_answer_has_its_own_class(
         )
     )
 
-    assert failure == Failure(error_class, f"{code}: cut off upstream")
+    assert failure == Failure(ErrorClass[error_class], f"{code}: cut off upstream")
 
 
 def test_a_condition_that_fails_is_no_matter_of_the_account() -> None:

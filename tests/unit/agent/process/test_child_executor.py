@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -155,7 +156,7 @@ def test_a_call_that_kills_its_child_harms_no_other() -> None:
 
     async def run() -> list[object]:
         executor = ChildExecutor()
-        calls = [
+        calls: list[Callable[[], object]] = [
             partial(os._exit, 1),
             *[partial(pow, number, 2) for number in range(5)],
             partial(os._exit, 1),

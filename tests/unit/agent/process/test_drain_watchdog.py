@@ -111,7 +111,12 @@ def test_nor_does_a_thread_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) ->
     left: list[int] = []
     begun, over = threading.Event(), threading.Event()
     monkeypatch.setattr(drain_watchdog, "THREADS_S", 0.0)
-    monkeypatch.setattr(os, "_exit", lambda code: (left.append(code), over.set()))
+
+    def leave(code: int) -> None:
+        left.append(code)
+        over.set()
+
+    monkeypatch.setattr(os, "_exit", leave)
 
     def block() -> None:
         begun.set()

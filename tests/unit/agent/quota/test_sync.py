@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -140,7 +141,7 @@ def test_more_agents_than_seats_all_have_turns() -> None:
 
 @pytest.mark.parametrize("limits", [{}, {"rpm": 9000}, {"tpm": 900_000}])
 @pytest.mark.parametrize("call_s", [0.3, 0.8])
-def test_seats_of_short_calls_are_used(call_s: float, limits: dict[str, int]) -> None:
+def test_seats_of_short_calls_are_used(call_s: float, limits: dict[str, Any]) -> None:
     """A seat whose call ends is used again at once, though the store answers later."""
     some, _ = fleet(8, QuotaLimits(in_flight=20, **limits), call_s=call_s)
     some.drive(10.0)

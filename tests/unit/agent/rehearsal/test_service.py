@@ -17,7 +17,7 @@ from agent.rehearsal.wire import Ending, Request, ResponsePlan
 from schemas.runtime.clock import SystemClock
 from schemas.settings.quota import QuotaLimits
 
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "object",
     "$defs": {"name": {"type": "string", "maxLength": 5}},
     "properties": {
@@ -60,7 +60,7 @@ def body_of(plan: ResponsePlan) -> Any:
 
 
 def dial(made: Service, body: bytes, *, local: bool = True) -> ResponsePlan:
-    return made.plan(Request("POST", "/faults", {}, body, local))
+    return made.plan(Request(method="POST", path="/faults", headers={}, body=body, local=local))
 
 
 def get(made: Service, path: str) -> Any:
@@ -137,8 +137,11 @@ def test_faults_that_answer() -> None:
     limited = service("429=1,retry_after=2").plan(chat())
     malformed = service("malformed=1").plan(chat())
     wrong = [
-        service("wrong_schema=1").plan(chat(**more))
-        for more in ({}, {"response_format": {"json_schema": {"schema": SCHEMA}}})
+        service("wrong_schema=1").plan(asked)
+        for asked in (
+            chat(),
+            chat(response_format={"json_schema": {"schema": SCHEMA}}),
+        )
     ]
 
     assert status_of(limited) == 429

@@ -10,13 +10,7 @@ from agent.reporting.latest_report import LatestReport
 from agent.reporting.metrics import AgentMetrics
 from schemas.agent_report import AgentReport, BlockReport
 from tests.support.clock import HandClock
-
-
-class Held:
-    """The leases of an agent, of which there is one."""
-
-    def __init__(self, lease: Lease) -> None:
-        self.current = lease
+from tests.support.slots import OneLease
 
 
 class Watched:
@@ -30,7 +24,7 @@ class Watched:
         self.latest = LatestReport(clock=self.clock, blocked=lambda: self.block)
         self.health = Health(
             beats=lambda: self.beats,
-            leases=Held(self.lease),
+            leases=OneLease(self.lease),
             latest=self.latest,
             clock=self.clock,
         )

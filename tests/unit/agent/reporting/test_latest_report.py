@@ -24,7 +24,11 @@ def test_a_report_grows_old_while_the_main_loop_is_blocked() -> None:
 
 def test_a_report_says_what_blocks_the_main_loop() -> None:
     """The loop itself cannot say so; whoever watches it does."""
-    blocks = [BlockReport(7, "night", "k", "invoice", "invoices.py:7", 2.5)]
+    blocks = [
+        BlockReport(
+            task=7, batch="night", key="k", type="invoice", place="invoices.py:7", blocked_s=2.5
+        )
+    ]
     latest = LatestReport(clock=HandClock(), blocked=lambda: blocks[0] if blocks else None)
     latest.put(AgentReport())
 

@@ -5,11 +5,12 @@ import pytest
 from agent.outcome import Dead, Failure, Released, Retry, Spent, Succeeded
 from agent.ports import Verdict
 from agent.reporting.telemetry import Counts, dead_lines
+from schemas.task.failures import ErrorClass
 
 GOOD = Succeeded(b"{}", 0, Spent())
 
 
-def dead(error_class: str, text: str) -> Dead:
+def dead(error_class: ErrorClass, text: str) -> Dead:
     return Dead(Failure(error_class, text), Spent())
 
 
@@ -27,8 +28,8 @@ def test_each_class_of_dead_tasks_is_logged_with_an_example_and_a_command() -> N
 
     Sixty of sixty tasks died of one parameter, and the log used to say only "60 dead".
     """
-    refused = [dead("BAD_REQUEST", f"400: no parameter {number}") for number in range(2)]
-    counts = noted(*refused, dead("TOO_LONG", "400: too long\x1b[31m\nFORGED"), GOOD)
+    refused = [dead(ErrorClass.BAD_REQUEST, f"400: no parameter {number}") for number in range(2)]
+    counts = noted(*refused, dead(ErrorClass.TOO_LONG, "400: too long\x1b[31m\nFORGED"), GOOD)
 
     assert counts.deaths.news("g") == [
         "2 tasks dead with BAD_REQUEST, for example 400: no parameter 1",
@@ -41,11 +42,11 @@ def test_each_class_of_dead_tasks_is_logged_with_an_example_and_a_command() -> N
 
 def test_dead_tasks_are_logged_once() -> None:
     """Each minute the log names the classes in which tasks died since, with their total."""
-    counts = noted(dead("BAD_REQUEST", "a"), dead("TOO_LONG", "b"))
+    counts = noted(dead(ErrorClass.BAD_REQUEST, "a"), dead(ErrorClass.TOO_LONG, "b"))
     assert len(counts.deaths.news("g")) == 2
     assert counts.deaths.news("g") == []
 
-    counts.note(dead("TOO_LONG", "c"), Verdict.SETTLED)
+    counts.note(dead(ErrorClass.TOO_LONG, "c"), Verdict.SETTLED)
 
     assert [line.partition(";")[0] for line in counts.deaths.news("g")] == [
         "2 tasks dead with TOO_LONG, for example c"
@@ -54,7 +55,7 @@ def test_dead_tasks_are_logged_once() -> None:
 
 def test_a_death_that_the_ledger_refused_is_not_logged() -> None:
     """A death that the ledger refused is not counted: another agent had the task by then."""
-    assert noted(dead("TOO_LONG", "x"), verdict=Verdict.FENCED).deaths.news("g") == []
+    assert noted(dead(ErrorClass.TOO_LONG, "x"), verdict=Verdict.FENCED).deaths.news("g") == []
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_tasks_that_died_lately_are_not_reported_twice() -> None:
 
 def test_an_agent_that_did_all_has_nothing_to_add() -> None:
     """The line of the group has the same counts."""
-    counts = noted(GOOD, dead("TOO_LONG", "x"))
+    counts = noted(GOOD, dead(ErrorClass.TOO_LONG, "x"))
 
     assert not counts.adds_to(succeeded=1, dead=1, cancelled=0)
     assert counts.adds_to(succeeded=2, dead=1, cancelled=0)
@@ -112,7 +113,7 @@ def test_an_agent_that_did_all_has_nothing_to_add() -> None:
 
 def test_why_attempts_are_made_again_is_kept_for_the_log() -> None:
     """The error of an attempt that the ledger sent to a tier is kept; a refused one is not."""
-    again = Retry(Failure("NETWORK", "connection refused"), Spent(), "30s", 30.0)
+    again = Retry(Failure(ErrorClass.NETWORK, "connection refused"), Spent(), "30s", 30.0)
 
     assert len(noted(again).retries.due(0.0, "g")) == 1
     assert noted(again, verdict=Verdict.FENCED).retries.due(0.0, "g") == []

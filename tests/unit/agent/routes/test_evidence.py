@@ -58,8 +58,8 @@ def test_a_page_in_place_of_a_completion_is_an_outage(page: bytes) -> None:
         (Reply(503, {}, b""), Effect.OUTAGE),
         (Reply(429, {}, b""), Effect.REFUSAL),
         (Reply(401, {}, b""), Effect.LOCKED),
-        (CallFailed("NETWORK", "refused"), Effect.OUTAGE),
-        (CallFailed("AMBIGUOUS", "cut"), Effect.OUTAGE),
+        (CallFailed(ErrorClass.NETWORK, "refused"), Effect.OUTAGE),
+        (CallFailed(ErrorClass.AMBIGUOUS, "cut"), Effect.OUTAGE),
     ],
 )
 def test_the_answer_to_the_prompt_is_judged_as_any_other(

@@ -12,6 +12,7 @@ from agent.routes import Router
 from agent.routes.clients import RouteClients
 from agent.routes.probe_sender import ProbeSender
 from schemas.settings.config import Config, LLMConfig
+from schemas.task.failures import ErrorClass
 from tests.support.routes import ROUTE, call, failed, stopped
 from tests.unit.agent.routes.test_clients import FakeLLM
 
@@ -93,7 +94,7 @@ def test_a_prompt_that_hangs_makes_no_room_for_tasks() -> None:
     assert table.room(ROUTE, 110.0, 1, 64) == 0
 
 
-@pytest.mark.parametrize("answer", [CallFailed("NETWORK", "refused"), Reply(503, {}, b"")])
+@pytest.mark.parametrize("answer", [CallFailed(ErrorClass.NETWORK, "refused"), Reply(503, {}, b"")])
 def test_a_prompt_that_fails_leaves_the_route_stopped(answer: Reply | CallFailed) -> None:
     """A failed prompt leaves the route stopped, and a task has the next turn."""
     table = due()

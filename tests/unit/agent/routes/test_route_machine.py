@@ -88,7 +88,14 @@ class RouteMachine(RuleBasedStateMachine):
         self.member.report(self.now_s)
         self.generation += news
         self.member.apply_state(
-            BoardState(self.generation, stopped, parked, "SERVER: away", 1.0, turn),
+            BoardState(
+                generation=self.generation,
+                stopped=stopped,
+                parked=parked,
+                reason="SERVER: away",
+                retry_s=1.0,
+                turn=turn,
+            ),
             self.now_s,
             self.now_s,
         )

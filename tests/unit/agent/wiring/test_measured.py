@@ -12,7 +12,21 @@ from agent.wiring.measured import SAMPLE_S, MeasuredLedger, measured_clients
 from schemas.task.record.envelope import Publication
 from tests.support.clock import HandClock
 
-ROW = Row(1, 1, 0, 0, 0, 0, 5, 0, -40.0, False, "document", b"k", "batch")  # noqa: FBT003
+ROW = Row(
+    task_id=1,
+    batch_id=1,
+    status=0,
+    owner=0,
+    fence=0,
+    counted_before=0,
+    max_attempts=5,
+    lease_losses=0,
+    due_in_s=-40.0,
+    expired=False,
+    type="document",
+    task_key=b"k",
+    batch="batch",
+)
 
 
 class Ledger:
@@ -40,7 +54,9 @@ class Provider:
 
 
 def record(task_id: int) -> Claimable:
-    return Claimable(Publication("ledger", "g", "batch", task_id, 0), None)
+    return Claimable(
+        Publication(ledger="ledger", group="g", batch="batch", task_id=task_id, fence=0), None
+    )
 
 
 def shown(metrics: AgentMetrics) -> dict[tuple[str, ...], float]:

@@ -385,8 +385,8 @@ def test_a_lane_that_was_deleted_is_missed(database: Database, tmp_path: Path) -
         await topics.apply(4, None)
         described = admin.describe
 
-        async def without(names: Sequence[str]) -> dict[str, TopicState]:
-            states = await described(names)
+        async def without(topics: Sequence[str]) -> dict[str, TopicState]:
+            states = await described(topics)
             states.pop("group.tasks.bulk", None)
             return states
 

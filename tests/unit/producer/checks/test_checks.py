@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from producer.app import opened
-from producer.checks import checks
+from producer.checks import checks, redis_rights
 from producer.cli import admin
 from producer.cli.parser import parser
 from schemas.settings.config import Config
@@ -172,7 +172,7 @@ def test_nothing_that_redis_does_ends_the_check(
         return ""
 
     monkeypatch.setattr(Redis, "info", info)
-    monkeypatch.setattr(checks.redis_rights, "refused_commands", refused)
+    monkeypatch.setattr(redis_rights, "refused_commands", refused)
 
     assert check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0")) == 0
     assert text in capsys.readouterr().out

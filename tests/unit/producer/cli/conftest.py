@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from producer.cli import load
+from schemas.runtime import collector
 from tests.support.commands import run
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A ledger with three cancelled tasks."""
-    monkeypatch.setattr(load.collector, "calm", lambda: None)
+    monkeypatch.setattr(collector, "calm", lambda: None)
     lines = tmp_path / "b.jsonl"
     lines.write_text("".join(f'{{"id":"t{number}","prompt":"x"}}\n' for number in range(3)))
     assert run(tmp_path, "load", str(lines)) == 0

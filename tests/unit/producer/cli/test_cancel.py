@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from producer.cli import load
 from producer.cli.cancel import actor
 from producer.cli.parser import parser
+from schemas.runtime import collector
 from schemas.settings.sources import load_config
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a ledger whose batches night and day have a task t3, and day alone a task t4."""
-    monkeypatch.setattr(load.collector, "calm", lambda: None)
+    monkeypatch.setattr(collector, "calm", lambda: None)
     for batch, keys in (("night", ["t3"]), ("day", ["t3", "t4"])):
         lines = tmp_path / f"{batch}.jsonl"
         lines.write_text("".join(f'{{"id":"{key}","prompt":"x"}}\n' for key in keys))

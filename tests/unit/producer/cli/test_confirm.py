@@ -47,6 +47,7 @@ def test_ctrl_c_at_a_question_ends_the_command(tmp_path: Path) -> None:
 def test_an_answer_is_taken(tmp_path: Path) -> None:
     """The answer is returned; the command makes its own exit code from it, here 1 for yes."""
     with asked(tmp_path) as program:
-        assert program.communicate(b"y\n", 20) == (None, b"")
+        _, errors = program.communicate(b"y\n", 20)
 
+    assert errors == b""
     assert program.returncode == 1

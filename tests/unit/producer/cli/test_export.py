@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from producer.cli import load
 from producer.ledger.store import batches_of
 from schemas.errors import ConfigError
 from schemas.ledger.database import Database
 from schemas.ledger.tables import task
+from schemas.runtime import collector
 from schemas.settings.sources import ledger_url
 from schemas.task.states import Status
 from tests.support.commands import config_of, run
@@ -37,7 +37,7 @@ def finish(folder: Path, batch: str) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a ledger with batches b0, b1 and b2 of one, two and three tasks; b1 is final."""
-    monkeypatch.setattr(load.collector, "calm", lambda: None)
+    monkeypatch.setattr(collector, "calm", lambda: None)
     for number in range(3):
         lines = tmp_path / f"b{number}.jsonl"
         lines.write_text(

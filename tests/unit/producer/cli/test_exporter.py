@@ -17,6 +17,7 @@ from producer.metrics.scale import ScaleLimits
 from schemas.errors import DeniedError, DocllmError, UnreachableError, UnsafeStateError
 from schemas.runtime import outage
 from schemas.settings.config import Config
+from schemas.task.record.topics import Topics
 from tests.support.clock import HandClock
 
 
@@ -28,7 +29,7 @@ class Metrics(Exporter):
     """Reads nothing."""
 
     async def read_forever(self, source: GroupSource) -> None:
-        assert source.topics == "topics"
+        assert source.topics == Topics("g")
         raise Reads
 
 
@@ -39,7 +40,7 @@ def read(monkeypatch: pytest.MonkeyPatch, failures: Iterator[DocllmError]) -> No
     async def opened(*_: object, **__: object) -> AsyncIterator[Any]:
         if failure := next(failures, None):
             raise failure
-        yield SimpleNamespace(transactions="transactions", admin="admin", topics="topics")
+        yield SimpleNamespace(transactions="transactions", admin="admin", topics=Topics("g"))
 
     monkeypatch.setattr(exporter, "opened", opened)
     monkeypatch.setattr(exporter, "EVERY_S", 0.0)

@@ -12,6 +12,7 @@ import pytest
 from producer.cli import load
 from producer.cli.parser import parser
 from schemas.errors import UnsafeStateError
+from schemas.runtime import collector
 from schemas.settings.sources import load_config
 
 FIRST, SECOND = b'{"id":"a","prompt":"x"}\n', b'{"id":"b","prompt":"x"}\n'
@@ -25,7 +26,7 @@ def run(folder: Path, *arguments: str) -> int:
 @pytest.fixture(autouse=True)
 def _no_calm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the collector of the test process as it is."""
-    monkeypatch.setattr(load.collector, "calm", lambda: None)
+    monkeypatch.setattr(collector, "calm", lambda: None)
 
 
 @pytest.mark.parametrize(("then", "code"), [(FIRST, 0), (FIRST + SECOND, 4), (SECOND, 4)])

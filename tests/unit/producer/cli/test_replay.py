@@ -86,7 +86,7 @@ def all_dead(folder: Path) -> None:
             letter = DIED | {"task_id": row.id, "batch_id": row.batch_id}
             connection.execute(dead_letter.insert(), letter)
         letters = connection.execute(select(dead_letter)).mappings()
-        tally.write(connection, [tally.died(letter) for letter in letters])
+        tally.write(connection, [tally.died(dict(letter)) for letter in letters])
     database.close()
 
 

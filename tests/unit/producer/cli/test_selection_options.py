@@ -1,17 +1,16 @@
 """Options become a selection of dead letters."""
 
-import argparse
-
 import pytest
 
 from producer.cli import selection_options
 from producer.cli.dead_options import add_selection
+from producer.cli.parsing import Parser
 from producer.ledger.dead_letters.selection import Selection
 from tests.unit.producer.ledger.dead_letters.test_selection import NOW
 
 
 def parsed(*words: str) -> Selection:
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     add_selection(parser)
     return selection_options.selection(parser.parse_args(words), NOW)
 

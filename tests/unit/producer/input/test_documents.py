@@ -30,6 +30,18 @@ def read(source: object, **more: Any) -> list[ValidLine | InvalidLine]:
     return list(read_documents(str(source), **{"prompt": PROMPT} | more))
 
 
+def read_valid(source: object, **more: Any) -> list[ValidLine]:
+    lines = read(source, **more)
+    assert all(isinstance(line, ValidLine) for line in lines), lines
+    return [line for line in lines if isinstance(line, ValidLine)]
+
+
+def invalid(lines: list[ValidLine | InvalidLine]) -> list[InvalidLine]:
+    """Return these lines, none of which may be valid."""
+    assert all(isinstance(line, InvalidLine) for line in lines), lines
+    return [line for line in lines if isinstance(line, InvalidLine)]
+
+
 def ids(lines: list[ValidLine | InvalidLine]) -> list[str]:
     return [line.key for line in lines if isinstance(line, ValidLine)]
 
@@ -43,7 +55,7 @@ def test_a_small_document_travels_in_the_task(tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "object"}')
 
-    (line,) = read(tmp_path / "*.txt", model="m", schema=schema)
+    (line,) = read_valid(tmp_path / "*.txt", model="m", schema=schema)
 
     assert json.loads(line.value) == {
         "id": "a.txt",
@@ -67,7 +79,7 @@ def test_a_large_document_stays_where_it_is(
     path = tmp_path / "with blank & \u00e4.txt"
     path.write_bytes(content)
 
-    (line,) = read(tmp_path, by_uri=by_uri)
+    (line,) = read_valid(tmp_path, by_uri=by_uri)
 
     assert (line.task.text is not None) == inline
     if not inline:
@@ -79,8 +91,8 @@ def test_reading_again_gives_the_same_bytes(tmp_path: Path) -> None:
     """Reading again gives the same bytes, because a second load must recognize every task."""
     fill(tmp_path, "a.txt", "b.txt")
 
-    assert [line.value for line in read(tmp_path)] == [
-        line.value for line in read(f"{tmp_path}/./**")
+    assert [line.value for line in read_valid(tmp_path)] == [
+        line.value for line in read_valid(f"{tmp_path}/./**")
     ]
 
 
@@ -99,7 +111,7 @@ def test_a_file_that_is_no_text_is_bad_and_stops_no_other(tmp_path: Path) -> Non
 
     *bad, last = read(tmp_path)
 
-    assert [f"{line.document} {line.error}" for line in bad] == [
+    assert [f"{line.document} {line.error}" for line in invalid(bad)] == [
         "binary is not text: it has a zero byte",
         "image.pdf is a PNG image, which is not read",
         "large is not text: it has a zero byte",
@@ -107,7 +119,7 @@ def test_a_file_that_is_no_text_is_bad_and_stops_no_other(tmp_path: Path) -> Non
         "sheet.docx is an Excel file (XLSX), which is not read",
         "space has nothing but white space",
     ]
-    assert all(line.fix and line.text is None for line in bad)
+    assert all(line.fix and line.text is None for line in invalid(bad))
     assert ids([last]) == ["z.txt"]
 
 
@@ -129,8 +141,8 @@ def test_a_document_that_must_be_converted_stays_where_it_is(
     (tmp_path / "a.txt").write_bytes(content)
     (tmp_path / ".hidden").write_bytes(content)
 
-    (line,) = read(tmp_path / "a.txt")
-    (hidden,) = read(f"{tmp_path}/.h*")
+    (line,) = read_valid(tmp_path / "a.txt")
+    (hidden,) = invalid(read(f"{tmp_path}/.h*"))
 
     assert (line.task.text, line.task.size) == (None, len(content))
     assert line.task.uri == (tmp_path / "a.txt").as_uri()
@@ -143,7 +155,7 @@ def test_a_document_that_no_agent_reads_is_bad(tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(MAX_DOCUMENT_BYTES + 1)
 
-    assert [f"{line.document} {line.error}" for line in read(tmp_path)] == [
+    assert [f"{line.document} {line.error}" for line in invalid(read(tmp_path))] == [
         f"huge is {MAX_DOCUMENT_BYTES + 1} bytes long"
     ]
 
@@ -155,7 +167,7 @@ def test_names_that_are_no_ids_are_bad(tmp_path: Path) -> None:
     with open(os.fsencode(tmp_path) + b"/bad\xff", "w"):  # noqa: PTH123
         pass
 
-    lines = read(tmp_path)
+    lines = invalid(read(tmp_path))
 
     assert [(line.document, line.field, line.error) for line in lines] == [
         ("bad\ufffd", "", "has a name that is not UTF-8"),
@@ -176,7 +188,7 @@ def test_a_document_without_content_is_bad(tmp_path: Path, *, by_uri: bool) -> N
 
     *bad, late = read(tmp_path, by_uri=by_uri)
 
-    assert [f"{line.document} {line.error}" for line in bad] == [
+    assert [f"{line.document} {line.error}" for line in invalid(bad)] == [
         "blank.txt has nothing but white space",
         "bom.txt is empty",
         "empty.txt is empty",

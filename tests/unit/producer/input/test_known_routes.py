@@ -1,5 +1,7 @@
 """Lines whose task could take no route are refused before they are loaded."""
 
+from typing import Any
+
 import orjson
 import pytest
 
@@ -22,7 +24,7 @@ OLDER = ("host:21 of group g",)
 
 
 def check(
-    allowed: tuple[str, ...] | None = None, older: tuple[str, ...] = (), **fields: object
+    allowed: tuple[str, ...] | None = None, older: tuple[str, ...] = (), **fields: Any
 ) -> ValidLine | InvalidLine:
     """Return a line with these fields as the check leaves it."""
     line = read_line(3, orjson.dumps({"id": "a", "prompt": "p"} | fields))
@@ -45,7 +47,7 @@ def check(
     ],
 )
 def test_a_task_that_may_take_a_route_is_loaded(
-    allowed: tuple[str, ...] | None, fields: dict[str, object]
+    allowed: tuple[str, ...] | None, fields: dict[str, Any]
 ) -> None:
     """Its own route or one of its fallbacks is allowed."""
     assert isinstance(check(allowed, **fields), ValidLine)
@@ -68,7 +70,7 @@ def test_a_task_that_may_take_a_route_is_loaded(
     ],
 )
 def test_a_task_that_may_take_no_route_is_a_bad_line(
-    allowed: tuple[str, ...] | None, fields: dict[str, object], field: str, words: str
+    allowed: tuple[str, ...] | None, fields: dict[str, Any], field: str, words: str
 ) -> None:
     """The error names line and field, and says what to do."""
     line = check(allowed, **fields)

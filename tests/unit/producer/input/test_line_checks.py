@@ -12,7 +12,7 @@ def passes(line: ValidLine) -> ValidLine | InvalidLine:
 
 
 def refused(field: str) -> InvalidLine:
-    return InvalidLine(1, field, "is wrong", "mend it", "{}")
+    return InvalidLine(line=1, field=field, error="is wrong", fix="mend it", text="{}")
 
 
 def test_a_line_that_all_checks_let_through_stays() -> None:

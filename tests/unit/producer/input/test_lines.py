@@ -3,8 +3,10 @@
 import gzip
 import io
 import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -23,6 +25,16 @@ def read(content: bytes) -> list[ValidLine | InvalidLine]:
     return list(read_lines("-", stdin=io.BytesIO(content)))
 
 
+def valid(line: ValidLine | InvalidLine) -> ValidLine:
+    assert isinstance(line, ValidLine), line
+    return line
+
+
+def invalid(line: ValidLine | InvalidLine) -> InvalidLine:
+    assert isinstance(line, InvalidLine), line
+    return line
+
+
 def good(lines: list[ValidLine | InvalidLine]) -> list[tuple[int, str]]:
     return [(line.line, line.key) for line in lines if isinstance(line, ValidLine)]
 
@@ -31,7 +43,7 @@ def test_lines_are_numbered_and_keep_their_bytes() -> None:
     """The value is the line as it was read: inner blanks stay, and the line end is removed."""
     (line,) = read(b'\n  {"id": "a",  "prompt": "Say hello"} \n')
 
-    assert (line.line, line.value) == (2, b'  {"id": "a",  "prompt": "Say hello"} ')
+    assert (line.line, valid(line).value) == (2, b'  {"id": "a",  "prompt": "Say hello"} ')
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
@@ -40,7 +52,7 @@ def test_line_ends_byte_order_mark_and_empty_lines_are_no_content(end: bytes) ->
     lines = read(b"\xef\xbb\xbf" + task("a") + end + end + b"  " + end + task("b"))
 
     assert good(lines) == [(1, "a"), (4, "b")]
-    assert [line.value for line in lines] == [task("a"), task("b")]
+    assert [valid(line).value for line in lines] == [task("a"), task("b")]
 
 
 def test_an_empty_input_has_no_lines() -> None:
@@ -50,7 +62,8 @@ def test_an_empty_input_has_no_lines() -> None:
 
 def test_a_bad_line_stops_nothing() -> None:
     """A bad line is reported with number, field, fix and text, and the next line is read."""
-    first, second, third = read(b"{broken\n" + b'{"id": 5}\n' + task("c"))
+    *bad, third = read(b"{broken\n" + b'{"id": 5}\n' + task("c"))
+    first, second = map(invalid, bad)
 
     assert (first.line, first.field, first.text) == (1, "", "{broken")
     assert (second.line, second.field, second.text) == (2, "id", '{"id": 5}')
@@ -60,7 +73,7 @@ def test_a_bad_line_stops_nothing() -> None:
 
 def test_bytes_that_are_not_utf8_are_reported_and_shown() -> None:
     """A line that is not UTF-8 is shown with replacement characters, as JSON needs text."""
-    (line,) = read(b'{"id": "a", "prompt": "\xff"}\n')
+    line = invalid(*read(b'{"id": "a", "prompt": "\xff"}\n'))
 
     assert "not UTF-8 at byte 24" in line.error
     assert line.text == '{"id": "a", "prompt": "\ufffd"}'
@@ -87,14 +100,14 @@ def test_a_line_that_is_too_large_is_never_in_memory() -> None:
         def readable(self) -> bool:
             return True
 
-        def readinto(self, buffer: memoryview) -> int:
+        def readinto(self, buffer: Any) -> int:
             count = min(len(buffer), self.left)
             buffer[:count] = b"x" * count
             self.left -= count
             return count
 
     tracemalloc.start()
-    (line,) = read_lines("-", stdin=io.BufferedReader(Large()))
+    line = invalid(*read_lines("-", stdin=io.BufferedReader(Large())))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -142,7 +155,9 @@ def _garbage(packed: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("harm", [_cut, _flipped, _garbage])
-def test_a_damaged_gz_file_gives_what_is_before_the_damage(tmp_path: Path, harm: object) -> None:
+def test_a_damaged_gz_file_gives_what_is_before_the_damage(
+    tmp_path: Path, harm: Callable[[bytes], bytes]
+) -> None:
     """Lines before the damage are loaded; the damage is one bad line that names its place."""
     path = tmp_path / "tasks.jsonl.gz"
     content = b"".join(task(f"key-{number * 7919 % 100003}") + b"\n" for number in range(20_000))
@@ -161,7 +176,7 @@ def test_a_file_that_is_no_gz_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl.gz"
     path.write_bytes(task())
 
-    (line,) = read_lines(str(path), stdin=io.BytesIO())
+    line = invalid(*read_lines(str(path), stdin=io.BytesIO()))
 
     assert "Not a gzipped file" in line.error
 
@@ -189,11 +204,11 @@ def test_a_rejects_file_stands_for_its_repaired_texts() -> None:
     )
 
     assert good(lines) == [(1, "b")]
-    assert [(line.line, line.field, line.text) for line in lines[1:]] == [
+    assert [(line.line, line.field, line.text) for line in map(invalid, lines[1:])] == [
         (2, "", "{broken"),
         (3, "text", None),
     ]
-    assert lines[0].value == task("b")
+    assert valid(lines[0]).value == task("b")
 
 
 def test_a_reject_whose_bytes_were_replaced_is_bad_until_they_are_repaired(tmp_path: Path) -> None:
@@ -204,7 +219,7 @@ def test_a_reject_whose_bytes_were_replaced_is_bad_until_they_are_repaired(tmp_p
     """
     with Rejects(tmp_path / "t.rejects.jsonl") as rejects:
         for line in read(b'{"id": "caf\xe9", "prompt": "x"}\n'):
-            rejects.add(line)
+            rejects.add(invalid(line))
     once = rejects.path.read_bytes()
 
     (again,) = read(once)
@@ -220,12 +235,12 @@ def test_a_reject_whose_bytes_were_replaced_is_bad_until_they_are_repaired(tmp_p
 
 def test_an_object_that_only_resembles_a_reject_is_a_bad_line() -> None:
     """An object with other fields than a reject is read as a task line."""
-    assert read(b'{"line": 1, "text": "x"}')[0].field == "line"
+    assert invalid(*read(b'{"line": 1, "text": "x"}')).field == "line"
 
 
 def test_a_clash_says_that_white_space_is_content() -> None:
     """The error for an id with other content names its field, its batch and the remedy."""
-    line = read_line(3, task("a"))
+    line = valid(read_line(3, task("a")))
 
     bad = clashing(line, "spring")
 

@@ -16,7 +16,9 @@ from producer.input.lines import InvalidLine, ValidLine, read_lines
 from producer.input.rejects import Rejects, TooManyRejectsError, rejects_path
 from schemas.errors import ConfigError
 
-BAD = InvalidLine(3, "id", "is missing", "give it one", '{"prompt": "Say hello"}')
+BAD = InvalidLine(
+    line=3, field="id", error="is missing", fix="give it one", text='{"prompt": "Say hello"}'
+)
 SCHEMA = Path(__file__).parents[4] / "schemas" / "json" / "reject.json"
 
 
@@ -58,7 +60,11 @@ def test_each_refused_line_is_in_the_file(tmp_path: Path) -> None:
     """Each refused line is an object that the published schema accepts."""
     with Rejects(tmp_path / "t.rejects.jsonl") as rejects:
         rejects.add(BAD)
-        rejects.add(InvalidLine(4, "", "is 4000000 bytes long", "use input.uri", None))
+        rejects.add(
+            InvalidLine(
+                line=4, field="", error="is 4000000 bytes long", fix="use input.uri", text=None
+            )
+        )
 
     lines = [json.loads(line) for line in rejects.path.read_text().splitlines()]
     assert lines[0] == {
@@ -97,7 +103,11 @@ def test_a_text_is_kept_where_a_load_takes_it_again(
     """
     path = tmp_path / "t.rejects.jsonl"
     with Rejects(path) as rejects:
-        rejects.add(InvalidLine(1, "id", "is missing", "give it one", '"' * quotes))
+        rejects.add(
+            InvalidLine(
+                line=1, field="id", error="is missing", fix="give it one", text='"' * quotes
+            )
+        )
 
     (line,) = read_lines(str(path), stdin=io.BytesIO())
 
@@ -114,7 +124,7 @@ def test_each_load_replaces_the_file(tmp_path: Path) -> None:
     path = tmp_path / "t.rejects.jsonl"
     for number in (1, 2):
         with Rejects(path) as rejects:
-            rejects.add(InvalidLine(number, "", "e", "f", None))
+            rejects.add(InvalidLine(line=number, field="", error="e", fix="f", text=None))
     assert [json.loads(line)["line"] for line in path.read_text().splitlines()] == [2]
 
     with Rejects(path):

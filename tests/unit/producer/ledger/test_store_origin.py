@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,9 @@ from producer.ports import Incoming
 from producer.replay import from_topic, records
 from schemas.errors import UnsafeStateError
 from schemas.ledger.database import Database
+from schemas.runtime import collector
 from schemas.settings.sources import ledger_url, load_config
+from schemas.task.failures import Disposition
 from schemas.task.record.rejected_record import RejectedRecord
 
 LINE = b'{"id":"2024.txt","prompt":"Sum up."}\n'
@@ -36,7 +39,7 @@ LINE = b'{"id":"2024.txt","prompt":"Sum up."}\n'
 @pytest.fixture(autouse=True)
 def _no_calm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the collector of the test process as it is."""
-    monkeypatch.setattr(load.collector, "calm", lambda: None)
+    monkeypatch.setattr(collector, "calm", lambda: None)
 
 
 def run(database: Database, work: Callable[[Connection], object]) -> object:
@@ -121,7 +124,7 @@ def test_records_without_a_batch_go_into_the_batch_of_the_inbox(database: Databa
     not stop.
     """
     for origin in (Origin.LETTERS, Origin.INBOX):
-        assert run(database, lambda c, origin=origin: open_batch(c, direct_batch("g"), "g", origin))
+        assert run(database, partial(open_batch, name=direct_batch("g"), group="g", origin=origin))
     with pytest.raises(UnsafeStateError, match="holds tasks of the inbox"):
         run(database, lambda c: own_batch(c, direct_batch("g"), "g", Origin.LOAD))
 
@@ -154,12 +157,32 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
 
     `replay --disposition rejected` would otherwise be the way round.
     """
-    letter = Incoming(0, 0, b"k", LINE, [("docllm-quarantine", b"1"), ("docllm-batch", b"reports")])
-    task = Incoming(0, 1, b"k", LINE, [("docllm-task", b"1"), ("docllm-batch", b"reports")])
+    letter = Incoming(
+        partition=0,
+        offset=0,
+        key=b"k",
+        value=LINE,
+        headers=[("docllm-quarantine", b"1"), ("docllm-batch", b"reports")],
+    )
+    task = Incoming(
+        partition=0,
+        offset=1,
+        key=b"k",
+        value=LINE,
+        headers=[("docllm-task", b"1"), ("docllm-batch", b"reports")],
+    )
     run(database, lambda c: open_batch(c, "reports", "g"))
     unread: dict[int, str] = {}
     rejected = RejectedRecord(
-        "id", "g.inbox", 0, 0, b"k", LINE, [("docllm-batch", b"reports")], "why", "rejected"
+        topic_id="id",
+        topic="g.inbox",
+        partition=0,
+        offset=0,
+        key=b"k",
+        value=LINE,
+        headers=[("docllm-batch", b"reports")],
+        reason="why",
+        disposition=Disposition.REJECTED,
     )
     run(database, lambda c: quarantine.keep(c, "g", [rejected]))
 

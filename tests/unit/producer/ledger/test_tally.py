@@ -9,8 +9,17 @@ from producer.ledger.tally import NO_FINGERPRINT, TallyChange, TallyKey, write
 from schemas.ledger.tables import tally
 from schemas.task.states import Status
 
-SUCCEEDED = TallyKey(1, "document", "route", Status.SUCCEEDED, "succeeded")
-FAILED = TallyKey(1, "document", "route", Status.RETRYING, "SERVER", b"f" * 16)
+SUCCEEDED = TallyKey(
+    batch_id=1, type="document", route="route", state=Status.SUCCEEDED, outcome="succeeded"
+)
+FAILED = TallyKey(
+    batch_id=1,
+    type="document",
+    route="route",
+    state=Status.RETRYING,
+    outcome="SERVER",
+    fingerprint=b"f" * 16,
+)
 LETTER = {
     "batch_id": 1,
     "type": "document",
@@ -51,9 +60,9 @@ def written(*changes: TallyChange) -> list[tuple[object, ...]]:
 def test_equal_keys_are_summed() -> None:
     """A page of settles writes one row for each kind of outcome, however many tasks it has."""
     rows = written(
-        TallyChange(SUCCEEDED, 1, 10, 5, 300),
-        TallyChange(FAILED, 1, 1, 0, 7),
-        TallyChange(SUCCEEDED, 1, 20, 6, 400),
+        TallyChange(key=SUCCEEDED, delta=1, tokens_in=10, tokens_out=5, cost_micro=300),
+        TallyChange(key=FAILED, delta=1, tokens_in=1, tokens_out=0, cost_micro=7),
+        TallyChange(key=SUCCEEDED, delta=1, tokens_in=20, tokens_out=6, cost_micro=400),
     )
 
     assert rows == [
@@ -69,7 +78,14 @@ def test_no_change_is_no_row() -> None:
 
 def test_different_errors_are_counted_apart() -> None:
     """Different errors are counted separately: the guard needs the failures by fingerprint."""
-    other = TallyKey(1, "document", "route", Status.RETRYING, "SERVER", b"g" * 16)
+    other = TallyKey(
+        batch_id=1,
+        type="document",
+        route="route",
+        state=Status.RETRYING,
+        outcome="SERVER",
+        fingerprint=b"g" * 16,
+    )
 
     assert [row[2] for row in written(TallyChange(FAILED), TallyChange(other))] == [
         b"f" * 16,
@@ -79,7 +95,11 @@ def test_different_errors_are_counted_apart() -> None:
 
 def test_a_long_outcome_is_cut() -> None:
     """A foreign error class is cut to fit its column."""
-    (row,) = written(TallyChange(TallyKey(1, "document", "", Status.DEAD, "X" * 100)))
+    (row,) = written(
+        TallyChange(
+            TallyKey(batch_id=1, type="document", route="", state=Status.DEAD, outcome="X" * 100)
+        )
+    )
 
     assert row[1] == "X" * 64
 

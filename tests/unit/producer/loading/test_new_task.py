@@ -37,7 +37,7 @@ def test_the_budget_of_a_task(line: dict[str, Any], max_attempts: int) -> None:
     )
 
 
-CHAT = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions"}
+CHAT: dict[str, Any] = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions"}
 CHAT |= {"body": {"messages": [{"role": "user", "content": "hi"}]}}
 OURS = {"id": "a", "prompt": "p"}
 

@@ -13,7 +13,17 @@ from tests.support.clock import HandClock
 
 
 def new_task(tenant: str, lane: Lane = Lane.NORMAL) -> NewTask:
-    return NewTask(b"k", b"d", b"v", "document", tenant, 5, None, None, lane=lane)
+    return NewTask(
+        key=b"k",
+        digest=b"d",
+        value=b"v",
+        type="document",
+        tenant=tenant,
+        max_attempts=5,
+        expires_at=None,
+        raw_key=None,
+        lane=lane,
+    )
 
 
 class Ledger:

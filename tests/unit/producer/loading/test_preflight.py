@@ -101,7 +101,20 @@ def test_a_full_temporary_folder_is_reported(monkeypatch: pytest.MonkeyPatch) ->
     seen._file.execute("PRAGMA query_only=1")
 
     with pytest.raises(ConfigError, match="TMPDIR"):
-        seen.matching([NewTask(b"a", b"d", b"v", "t", "n", 1, None, None)])
+        seen.matching(
+            [
+                NewTask(
+                    key=b"a",
+                    digest=b"d",
+                    value=b"v",
+                    type="t",
+                    tenant="n",
+                    max_attempts=1,
+                    expires_at=None,
+                    raw_key=None,
+                )
+            ]
+        )
 
     seen.close()
 

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,11 +28,18 @@ from schemas.task.failures import UNTRIED, Disposition, ErrorClass
 from schemas.task.states import Status
 
 ROUTES = RouteLabels(["fast"])
-ONE = Scale(1, ScaleBound.NEED, 1, None, None)
-NOTHING = Snapshot(GroupStatus("g", "ledger", (), (), 0), GroupSums(), {}, 0, 0, Counter())
+ONE = Scale(desired=1, because=ScaleBound.NEED, need=1, quota=None, partitions=None)
+NOTHING = Snapshot(
+    status=GroupStatus(group="g", ledger="ledger", agents=(), batches=(), orders=0),
+    sums=GroupSums(),
+    oldest_due_s={},
+    oldest_order=0,
+    quarantined=0,
+    replaying=Counter(),
+)
 
 
-def shown(snapshot: Snapshot, **of_reading: object) -> dict[tuple[str, ...], float]:
+def shown(snapshot: Snapshot, **of_reading: Any) -> dict[tuple[str, ...], float]:
     """Return each sample by its name and labels."""
     reading = Reading(snapshot, 1000.0, 0.5, **of_reading)
     return {
@@ -41,7 +49,7 @@ def shown(snapshot: Snapshot, **of_reading: object) -> dict[tuple[str, ...], flo
     }
 
 
-def agent(number: int, *routes: RouteFacts, **report: object) -> AgentStatus:
+def agent(number: int, *routes: RouteFacts, **report: Any) -> AgentStatus:
     of_agent = AgentReport(routes=routes, **report)
     return AgentStatus(number, f"a{number}", AgentState.ALIVE, 0.5, report=of_agent)
 

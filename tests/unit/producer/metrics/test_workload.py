@@ -82,7 +82,16 @@ def agent(number: int, *routes: RouteFacts, **report: object) -> AgentStatus:
 
 def batch(retrying: int = 0, rate_per_s: float = 0.0, *minutes: int) -> BatchStatus:
     counts = {"pending": 0, "processing": 0, "retrying": retrying}
-    return BatchStatus("b", counts, rate_per_s, None, 0, 0, 0.0, per_minute=minutes)
+    return BatchStatus(
+        name="b",
+        counts=counts,
+        rate_per_s=rate_per_s,
+        eta_s=None,
+        tokens_in=0,
+        tokens_out=0,
+        cost=0.0,
+        per_minute=minutes,
+    )
 
 
 def read(
@@ -94,10 +103,19 @@ def read(
 ) -> Workload:
     """Return the work of a group whose topic of tasks has 12 partitions."""
     sentences = tuple(Sentence(urgency, ("a", "b"), "why") for urgency in waits)
-    status = GroupStatus("g", "ledger", agents, batches, 0, sentences)
-    snapshot = Snapshot(status, GroupSums(loaded=unfinished), 0.0, 0.0, 0, Counter())
+    status = GroupStatus(
+        group="g", ledger="ledger", agents=agents, batches=batches, orders=0, waits=sentences
+    )
+    snapshot = Snapshot(
+        status=status,
+        sums=GroupSums(loaded=unfinished),
+        oldest_due_s={},
+        oldest_order=0,
+        quarantined=0,
+        replaying=Counter(),
+    )
     backlogs = {} if inbox is None else {"inbox": Backlog(inbox, None, {})}
-    reading = Reading(snapshot, 1000.0, 0.5, backlogs, 12)
+    reading = Reading(snapshot=snapshot, at_s=1000.0, took_s=0.5, backlogs=backlogs, partitions=12)
     return workload(reading, slots=8, accounts=ProviderAccounts(CONFIG))
 
 
@@ -135,7 +153,13 @@ def test_long_tasks_are_not_taken_for_short_ones() -> None:
     """None ended in the last minute: the last ten minutes count, or the age of the oldest."""
     few = read(agent(1, running=60), batches=(batch(0, 0.0, *[6] * 10),), unfinished=100)
     assert few.task_s == pytest.approx(600)
-    none = read(agent(1, running=60, oldest_call=CallReport(1, "b", "k", "r", 240.0)))
+    none = read(
+        agent(
+            1,
+            running=60,
+            oldest_call=CallReport(task=1, batch="b", key="k", route="r", running_s=240.0),
+        )
+    )
     assert none.task_s == 240
 
 

@@ -23,9 +23,25 @@ STATES = ("total", "pending", "processing", "retrying", "succeeded", "dead", "ca
 
 def group_with(batch: str) -> GroupStatus:
     counts = dict.fromkeys(STATES, 0)
-    batch_status = BatchStatus(batch, counts, 0.0, None, 0, 0, 0.0, {"BAD_REQUEST": 3})
+    batch_status = BatchStatus(
+        name=batch,
+        counts=counts,
+        rate_per_s=0.0,
+        eta_s=None,
+        tokens_in=0,
+        tokens_out=0,
+        cost=0.0,
+        failures={"BAD_REQUEST": 3},
+    )
     agent = AgentStatus(1, batch, AgentState.ALIVE, 1.0, reasons=saying(batch))
-    return GroupStatus("g", "l", (agent,), (batch_status,), 0, saying(f"{batch} waits"))
+    return GroupStatus(
+        group="g",
+        ledger="l",
+        agents=(agent,),
+        batches=(batch_status,),
+        orders=0,
+        waits=saying(f"{batch} waits"),
+    )
 
 
 def saying(text: str) -> tuple[Sentence, ...]:
@@ -41,18 +57,18 @@ def table(status: GroupStatus, width: int = 160) -> str:
 
 def large(name: str, **counts: int) -> BatchStatus:
     return BatchStatus(
-        name,
-        dict.fromkeys(STATES, 0) | counts,
-        123.45,
-        8100.0,
-        1_234_567_890,
-        987_654_321,
-        1148.1234,
+        name=name,
+        counts=dict.fromkeys(STATES, 0) | counts,
+        rate_per_s=123.45,
+        eta_s=8100.0,
+        tokens_in=1_234_567_890,
+        tokens_out=987_654_321,
+        cost=1148.1234,
     )
 
 
 def large_group(*batches: BatchStatus) -> GroupStatus:
-    return GroupStatus("g", "l", (), batches, 0, ())
+    return GroupStatus(group="g", ledger="l", agents=(), batches=batches, orders=0, waits=())
 
 
 @pytest.mark.parametrize(
@@ -134,14 +150,14 @@ def test_what_ended_in_ten_minutes_is_a_sparkline(encoding: str, bars: str) -> N
 def test_a_small_batch_has_its_sparkline_on_a_small_terminal() -> None:
     """Where it has no room it leaves before any figure does, and the title says so."""
     small = BatchStatus(
-        "reports",
-        dict.fromkeys(STATES, 0)
+        name="reports",
+        counts=dict.fromkeys(STATES, 0)
         | {"total": 1000, "pending": 500, "processing": 64, "succeeded": 430, "dead": 6},
-        4.2,
-        87.0,
-        120_000,
-        20_000,
-        1.2345,
+        rate_per_s=4.2,
+        eta_s=87.0,
+        tokens_in=120_000,
+        tokens_out=20_000,
+        cost=1.2345,
         per_minute=MINUTES,
     )
     title, head, row = status_text(large_group(small), 80).plain.splitlines()
@@ -218,7 +234,14 @@ def test_reasons_come_first_and_once() -> None:
         AgentStatus(number, name, AgentState.ALIVE, 1.0, reasons=(waits,))
         for number, name in enumerate("abc")
     ]
-    group = GroupStatus("g", "l", tuple(agents), (large("night", total=1),), 0, (guard, waits))
+    group = GroupStatus(
+        group="g",
+        ledger="l",
+        agents=tuple(agents),
+        batches=(large("night", total=1),),
+        orders=0,
+        waits=(guard, waits),
+    )
 
     def reasons(*, agents: Sequence[AgentStatus]) -> list[str]:
         lines = status_text(replace(group, agents=tuple(agents)), 160).plain.splitlines()
@@ -261,7 +284,10 @@ def test_colours_have_a_meaning() -> None:
         failed_lately={"RATE": 2},
     )
 
-    text = status_text(GroupStatus("g", "l", agents, (batch,), 1, waits), 200)
+    text = status_text(
+        GroupStatus(group="g", ledger="l", agents=agents, batches=(batch,), orders=1, waits=waits),
+        200,
+    )
 
     for urgency in Urgency:
         colour = "bold red" if urgency.needs_person else "yellow"
@@ -282,8 +308,20 @@ def test_colours_have_a_meaning() -> None:
 
 def test_a_lost_agent_whose_tasks_are_back_is_no_alarm() -> None:
     """It is said in words and dim; its last report says nothing about now."""
-    report = AgentReport(slots=64, running=3, oldest_call=CallReport(7, "b", "k", "r", 75.0))
-    lost = AgentStatus(1, "a", AgentState.LOST, 20.0, "1", report, holds_tasks=True)
+    report = AgentReport(
+        slots=64,
+        running=3,
+        oldest_call=CallReport(task=7, batch="b", key="k", route="r", running_s=75.0),
+    )
+    lost = AgentStatus(
+        id=1,
+        name="a",
+        state=AgentState.LOST,
+        silent_s=20.0,
+        version="1",
+        report=report,
+        holds_tasks=True,
+    )
 
     assert lines_of(lost) == ["agent a: lost, seen 20 s ago"]
     assert lines_of(replace(lost, holds_tasks=False)) == [
@@ -293,17 +331,37 @@ def test_a_lost_agent_whose_tasks_are_back_is_no_alarm() -> None:
 
 def test_a_silent_agents_slots_are_those_of_its_last_heartbeat() -> None:
     """Nobody knows for how long its calls have run."""
-    report = AgentReport(slots=64, running=3, oldest_call=CallReport(7, "b", "k", "r", 75.0))
+    report = AgentReport(
+        slots=64,
+        running=3,
+        oldest_call=CallReport(task=7, batch="b", key="k", route="r", running_s=75.0),
+    )
 
-    assert lines_of(AgentStatus(1, "a", AgentState.SILENT, 9.0, "1", report)) == [
-        "agent a: silent, seen 9 s ago, with 3 of 64 slots then"
-    ]
+    assert lines_of(
+        AgentStatus(
+            id=1, name="a", state=AgentState.SILENT, silent_s=9.0, version="1", report=report
+        )
+    ) == ["agent a: silent, seen 9 s ago, with 3 of 64 slots then"]
 
 
 def test_one_thing_is_not_plural() -> None:
     """One slot and one order are said in the singular."""
-    agent = AgentStatus(1, "a", AgentState.ALIVE, 1.0, "1", AgentReport(slots=1, running=1))
-    group = GroupStatus("g", "l", (agent,), (large("night", total=1),), 1, ())
+    agent = AgentStatus(
+        id=1,
+        name="a",
+        state=AgentState.ALIVE,
+        silent_s=1.0,
+        version="1",
+        report=AgentReport(slots=1, running=1),
+    )
+    group = GroupStatus(
+        group="g",
+        ledger="l",
+        agents=(agent,),
+        batches=(large("night", total=1),),
+        orders=1,
+        waits=(),
+    )
 
     assert below(group) == [
         "agent a: alive, seen 1 s ago, 1 of 1 slot",
@@ -323,7 +381,9 @@ def test_quarantined_records_are_counted_with_the_command_that_shows_them() -> N
 
 
 def reporting(name: str, report: AgentReport, version: str = "1") -> AgentStatus:
-    return AgentStatus(1, name, AgentState.ALIVE, 1.0, version, report)
+    return AgentStatus(
+        id=1, name=name, state=AgentState.ALIVE, silent_s=1.0, version=version, report=report
+    )
 
 
 def below(group: GroupStatus) -> list[str]:
@@ -332,7 +392,16 @@ def below(group: GroupStatus) -> list[str]:
 
 
 def lines_of(*agents: AgentStatus) -> list[str]:
-    return below(GroupStatus("g", "l", agents, (large("night", total=1),), 0, ()))
+    return below(
+        GroupStatus(
+            group="g",
+            ledger="l",
+            agents=agents,
+            batches=(large("night", total=1),),
+            orders=0,
+            waits=(),
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -340,7 +409,7 @@ def lines_of(*agents: AgentStatus) -> list[str]:
 )
 def test_an_agents_line_shows_its_slots_and_its_oldest_call(running_s: float, shown: str) -> None:
     """The task of the oldest call is named once the call has run for some seconds."""
-    call = CallReport(7, "b", "k", "r", running_s)
+    call = CallReport(task=7, batch="b", key="k", route="r", running_s=running_s)
     report = AgentReport(slots=64, running=3, oldest_call=call, draining=True)
 
     assert lines_of(reporting("a", report)) == [
@@ -351,10 +420,13 @@ def test_an_agents_line_shows_its_slots_and_its_oldest_call(running_s: float, sh
 def test_several_agents_are_counted_by_state() -> None:
     """Those that live now, and those that were lost lately; stopped ones have their own line."""
     states = (AgentState.ALIVE, AgentState.ALIVE, AgentState.LOST, AgentState.SILENT)
-    agents = [AgentStatus(1, str(state), state, 8.0, "1") for state in states]
-    stopped = AgentStatus(1, "s", AgentState.STOPPED, 8.0, "1")
+    agents = [
+        AgentStatus(id=1, name=str(state), state=state, silent_s=8.0, version="1")
+        for state in states
+    ]
+    stopped = AgentStatus(id=1, name="s", state=AgentState.STOPPED, silent_s=8.0, version="1")
 
-    reaper = AgentStatus(1, f"r{REAPER}", AgentState.ALIVE, 8.0, "1")
+    reaper = AgentStatus(id=1, name=f"r{REAPER}", state=AgentState.ALIVE, silent_s=8.0, version="1")
 
     assert lines_of(*agents, reaper, stopped)[0] == (
         "2 agents alive, 1 silent, 1 lost in the last 10 minutes"
@@ -395,9 +467,9 @@ def test_records_that_wait_are_shown_by_topic() -> None:
 
 def test_no_part_of_an_agents_line_is_broken() -> None:
     """On a small terminal the line goes on below; a pipe gets it whole."""
-    call = CallReport(7, "b", "k", "r", 0.4)
+    call = CallReport(task=7, batch="b", key="k", route="r", running_s=0.4)
     agent = reporting("vm:5220 (rehearsal LLM)", AgentReport(slots=64, running=3, oldest_call=call))
-    group = GroupStatus("g", "l", (agent,), (), 0, ())
+    group = GroupStatus(group="g", ledger="l", agents=(agent,), batches=(), orders=0, waits=())
     start = "agent vm:5220 (rehearsal LLM): alive, seen 1 s ago, 3 of 64 slots,"
 
     assert status_text(group, 72).plain.splitlines()[1:3] == [start, "    oldest call 0 s"]
@@ -406,7 +478,10 @@ def test_no_part_of_an_agents_line_is_broken() -> None:
 
 def test_agents_that_stopped_are_one_line() -> None:
     """Each short run leaves an agent that stopped."""
-    one, two = (AgentStatus(n, f"a{n}", AgentState.STOPPED, 9.0 + n, "1") for n in (1, 2))
+    one, two = (
+        AgentStatus(id=n, name=f"a{n}", state=AgentState.STOPPED, silent_s=9.0 + n, version="1")
+        for n in (1, 2)
+    )
 
     assert lines_of(one) == ["agent a1: stopped, seen 10 s ago"]
     assert lines_of(one, two) == ["2 agents stopped, the last one seen 10 s ago"]

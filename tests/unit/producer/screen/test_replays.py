@@ -13,7 +13,14 @@ from producer.screen.replays import report_lines, result, run_line, unfinished_l
 
 def run_with(counts: dict[ItemState, int], chosen: Selection) -> ReplayRun:
     # As the database has it.
-    return ReplayRun(1, "ann", ReplayRequest(chosen), datetime(2026, 1, 31), None, counts)  # noqa: DTZ001
+    return ReplayRun(
+        id=1,
+        actor="ann",
+        request=ReplayRequest(chosen),
+        created_at=datetime(2026, 1, 31),  # noqa: DTZ001
+        ended_at=None,
+        counts=counts,
+    )
 
 
 def test_tasks_that_were_passed_over_may_be_dead_still() -> None:

@@ -89,7 +89,14 @@ def said(*reasons: Reason) -> list[str]:
             ),
         ),
         (
-            Reason(Code.ROUTE_STOPPED, "a", "SERVER", "503: away", 3.0, fallback="b"),
+            Reason(
+                code=Code.ROUTE_STOPPED,
+                name="a",
+                error_class="SERVER",
+                text="503: away",
+                seconds=3.0,
+                fallback="b",
+            ),
             "route a waits 3 s: SERVER: 503: away; meanwhile its tasks run on route b",
         ),
         (
@@ -151,7 +158,9 @@ def test_a_loop_is_blocked_after_some_seconds() -> None:
 
 def test_what_blocks_a_loop_is_named() -> None:
     """A task is named with its type and place; other code by its place alone."""
-    block = BlockReport(7, "night", "k", "invoice", "invoices.py:7", 12.4)
+    block = BlockReport(
+        task=7, batch="night", key="k", type="invoice", place="invoices.py:7", blocked_s=12.4
+    )
 
     assert joined(blocked(AgentReport(blocked_by=block), "a")) == (
         "the event loop of a has been blocked for 12 s by task k of batch night, type invoice, "

@@ -12,7 +12,7 @@ def test_a_pace_is_that_of_the_last_minute() -> None:
     pace.see(0, 100.0)
     assert pace.per_s is None
     pace.see(1000, 110.0)
-    assert (pace.per_s, pace.left_s(500)) == (100.0, 5.0)
+    assert [pace.per_s, pace.left_s(500)] == [100.0, 5.0]
 
     for passed_s in range(1, 101):
         pace.see(1000 + passed_s, 110.0 + passed_s)

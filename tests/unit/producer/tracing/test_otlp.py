@@ -16,13 +16,13 @@ from tests.servers.collector import Collector, collecting
 
 TRACE = b"t" * 16
 SPAN = Span(
-    SpanId(TRACE, b"s" * 8),
-    "chat m",
-    SpanKind.CLIENT,
-    10.0,
-    12.5,
-    {"docllm.batch": "b", "http.response.status_code": 500},
-    (SpanId(b"u" * 16, b"l" * 8),),
+    id=SpanId(TRACE, b"s" * 8),
+    name="chat m",
+    kind=SpanKind.CLIENT,
+    start_s=10.0,
+    end_s=12.5,
+    attributes={"docllm.batch": "b", "http.response.status_code": 500},
+    links=(SpanId(b"u" * 16, b"l" * 8),),
     parent=b"p" * 8,
     error="SERVER",
 )

@@ -21,7 +21,7 @@ def traces(spans: KeptSpans, ratio: float = 0.0) -> PublicationTraces:
 
 
 def record(headers: Headers, task_id: int = 7) -> Outgoing:
-    publication = Publication("ledger", "g", "b", task_id, 3)
+    publication = Publication(ledger="ledger", group="g", batch="b", task_id=task_id, fence=3)
     return Outgoing("g.tasks", b"k", b"v", encode(publication) + headers)
 
 

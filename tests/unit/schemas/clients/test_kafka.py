@@ -3,7 +3,7 @@
 from unittest.mock import MagicMock
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
 
 from producer.bus.kafka.peek import Peek
 from producer.bus.kafka.reader import OWN
@@ -199,7 +199,7 @@ def test_unreadable_headers_are_marked_as_unreadable(wrong: Exception) -> None:
 
     The client fails on such a name, which must not end the reader.
     """
-    message = MagicMock()
+    message = MagicMock(spec=Message)
     message.headers.side_effect = wrong
 
     headers = raw_headers(message)
@@ -213,7 +213,7 @@ def test_unreadable_headers_are_marked_as_unreadable(wrong: Exception) -> None:
 
 def test_no_headers_of_the_client_mean_an_empty_list() -> None:
     """A record without headers has none; the client returns None."""
-    message = MagicMock()
+    message = MagicMock(spec=Message)
     message.headers.return_value = None
 
     assert list(raw_headers(message)) == []

@@ -12,11 +12,15 @@ from schemas.settings.config import Secret
 URL = Secret("redis://127.0.0.1:1/0")
 
 
+async def ping(url: str) -> None:
+    await redis_client(Secret(url), timeout_s=1.0).ping()
+
+
 @pytest.mark.parametrize("end", ["0?pasword=hunter2", "0?socket_timeout=hunter2"])
 def test_an_unknown_option_is_reported_without_the_address(end: str) -> None:
     """The client's own error may quote the address, which holds the password."""
     with pytest.raises((TypeError, ValueError)) as raised:
-        asyncio.run(redis_client(Secret(f"redis://127.0.0.1:1/{end}"), timeout_s=1.0).ping())
+        asyncio.run(ping(f"redis://127.0.0.1:1/{end}"))
 
     reason = redis_reason(raised.value, URL)
     assert "redis.url" in reason
@@ -47,7 +51,7 @@ def test_only_errors_of_the_connection_are_quoted() -> None:
 )
 def test_an_answer_of_redis_is_reported_with_its_remedy(answer: str, remedy: str) -> None:
     """A person reads what to change, not the name of a class."""
-    assert remedy in redis_reason(BaseParser.parse_error(answer), URL)
+    assert remedy in redis_reason(BaseParser.parse_error(answer), URL)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize(

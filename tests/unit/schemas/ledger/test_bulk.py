@@ -1,8 +1,10 @@
 """Many rows in one statement: the size of a statement."""
 
-from unittest.mock import Mock
+from unittest.mock import create_autospec
 
 from pymysql.connections import Connection as PyMySQL
+from sqlalchemy import Connection
+from sqlalchemy.dialects import mysql
 
 from producer.bus.topic_family import TOPIC_SETTINGS
 from producer.ledger import quarantine
@@ -32,8 +34,8 @@ def test_the_least_packet_holds_the_largest_statement() -> None:
         "body": bytes(MAX_TASK_BYTES),
     }
 
-    server = Mock(dialect=Mock())
-    server.dialect.name = "mysql"
+    server = create_autospec(Connection, instance=True)
+    server.dialect = mysql.dialect()
     insert_rows(server, tables.task_input, [before, task])
     kept = bytes(quarantine.KEPT_BYTES + quarantine.BEGINNING_BYTES + quarantine.KEPT_HEADER_BYTES)
 

@@ -15,9 +15,12 @@ def test_connections_share_one_tls_context(monkeypatch: pytest.MonkeyPatch, tmp_
     megabytes, eight times a second in an outage.
     """
     made: list[object] = []
-    monkeypatch.setattr(
-        ssl, "create_default_context", lambda **options: made.append(options) or unverified()
-    )
+
+    def create_default_context(**options: object) -> ssl.SSLContext:
+        made.append(options)
+        return unverified()
+
+    monkeypatch.setattr(ssl, "create_default_context", create_default_context)
 
     tries = [MySQLConnection(host="127.0.0.1", user="u", defer_connect=True) for _ in range(3)]
     MySQLConnection(host="127.0.0.1", user="u", ssl_ca=str(tmp_path / "ca.pem"), defer_connect=True)

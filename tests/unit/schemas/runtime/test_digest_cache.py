@@ -1,9 +1,12 @@
 """A cache of limited size."""
 
+from typing import Any
+
+import jsonschema_rs
 import pytest
 
 from schemas.runtime.digest_cache import DigestCache
-from schemas.task.answer_schema.bounds import validator
+from schemas.task.answer_schema import validator
 from schemas.task.answer_schema.validator import validator_of
 
 
@@ -40,12 +43,13 @@ def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     A batch of a million tasks has one schema, and each attempt used to compile it twice.
     """
     compiled: list[object] = []
-    real = validator.jsonschema_rs.validator_for
-    monkeypatch.setattr(
-        validator.jsonschema_rs,
-        "validator_for",
-        lambda schema, **rest: compiled.append(schema) or real(schema, **rest),
-    )
+    real = jsonschema_rs.validator_for
+
+    def validator_for(schema: Any, **rest: Any) -> jsonschema_rs.Validator:
+        compiled.append(schema)
+        return real(schema, **rest)
+
+    monkeypatch.setattr(jsonschema_rs, "validator_for", validator_for)
 
     for _ in range(3):
         assert validator_of({"title": "compiled once", "minimum": 3}).is_valid(4)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
@@ -12,12 +13,12 @@ def test_calls_of_one_thread_keep_their_order() -> None:
     """The event loop's thread runs none of them."""
     order: list[tuple[int, str]] = []
 
+    def note(number: int) -> None:
+        order.append((number, threading.current_thread().name))
+
     async def run() -> None:
         executor = ThreadExecutor("ledger")
-        calls = [
-            executor(lambda number=number: order.append((number, threading.current_thread().name)))
-            for number in range(20)
-        ]
+        calls = [executor(partial(note, number)) for number in range(20)]
         await asyncio.gather(*calls)
         executor.close()
 

@@ -9,7 +9,7 @@ import pytest
 from agent.cli import parser as agent
 from agent.reporting.telemetry import configure_logging
 from producer import __main__ as producer
-from producer.cli import load
+from schemas.runtime import collector
 from schemas.runtime.next_command import with_config
 
 
@@ -94,7 +94,7 @@ def test_every_suggested_command_names_the_configuration_file(
     A copied line used to work on another ledger, the embedded one.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(load.collector, "calm", lambda: None)
+    monkeypatch.setattr(collector, "calm", lambda: None)
     (tmp_path / "my.toml").write_text("")
     (tmp_path / "tasks.jsonl").write_text('{"id":"a","prompt":"x"}\n{broken\n')
     config = ["--config", "my.toml"] if named else []

@@ -1,6 +1,7 @@
 """Settings that contradict each other."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.unit.schemas.settings.test_sources import load
         ({"DOCLLM_DATABASE_URL": "mysql://u:p@h/docllm"}, "set DOCLLM_KAFKA_BOOTSTRAP"),
     ],
 )
-def test_half_of_a_pair_is_refused(tmp_path: Path, environ: dict[str, str], words: str) -> None:
+def test_half_of_a_pair_is_refused(tmp_path: Path, environ: dict[str, Any], words: str) -> None:
     """Kafka with SQLite, or MySQL with the embedded bus, is refused with the variable to set."""
     with pytest.raises(ConfigError, match=words):
         load(tmp_path, **environ)

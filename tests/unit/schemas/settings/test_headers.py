@@ -1,6 +1,7 @@
 """Headers for the calls to an LLM: which are refused, and that none is shown."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_headers_are_a_table(tmp_path: Path, value: str) -> None:
     ],
 )
 def test_a_key_and_its_own_header_are_refused_together(
-    tmp_path: Path, toml: str, environ: dict[str, str], place: str
+    tmp_path: Path, toml: str, environ: dict[str, Any], place: str
 ) -> None:
     """Two Authorization headers are no request, and one of the two is not what was meant."""
     text = fault(tmp_path, toml, **environ)
@@ -147,7 +148,7 @@ def test_the_header_of_a_key_may_be_set_without_a_key(tmp_path: Path) -> None:
     ],
 )
 def test_a_found_file_adds_no_header_to_a_call_with_a_key_of_the_environment(
-    tmp_path: Path, toml: str, environ: dict[str, str]
+    tmp_path: Path, toml: str, environ: dict[str, Any]
 ) -> None:
     """A gateway may forward the call, with its key, to a host that a header names."""
     text = fault(tmp_path, toml, named=False, **environ)
@@ -167,7 +168,7 @@ def test_a_found_file_adds_no_header_to_a_call_with_a_key_of_the_environment(
     ],
 )
 def test_a_found_file_adds_headers_to_its_own_calls(
-    tmp_path: Path, toml: str, environ: dict[str, str]
+    tmp_path: Path, toml: str, environ: dict[str, Any]
 ) -> None:
     """No key of the environment goes out with them."""
     assert load(tmp_path, toml, named=False, **environ)

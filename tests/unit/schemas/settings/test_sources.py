@@ -11,7 +11,10 @@ from schemas.settings.config import Config, Price, TypeConfig
 from schemas.settings.sources import OPENAI_URL, ledger_url, load_config, require_llm
 from schemas.task.task_types import BUILT_IN
 
-MYSQL = {"DOCLLM_KAFKA_BOOTSTRAP": "k:9092", "DOCLLM_DATABASE_URL": "mysql://u:p@h/docllm"}
+MYSQL: dict[str, Any] = {
+    "DOCLLM_KAFKA_BOOTSTRAP": "k:9092",
+    "DOCLLM_DATABASE_URL": "mysql://u:p@h/docllm",
+}
 
 
 def load(cwd: Path, toml: str = "", flags: dict[str, Any] | None = None, **environ: str) -> Config:
@@ -311,7 +314,7 @@ def test_a_wrong_url_is_reported_once(tmp_path: Path) -> None:
     ],
 )
 def test_openai_variables_fill_missing_settings(
-    tmp_path: Path, environ: dict[str, str], expected: tuple[str, str]
+    tmp_path: Path, environ: dict[str, Any], expected: tuple[str, str]
 ) -> None:
     """A key alone means OpenAI's own address; OpenAI's key goes to no other provider."""
     llm = load(tmp_path, **environ).llm
@@ -346,6 +349,8 @@ def test_a_missing_llm_is_reported_with_advice(tmp_path: Path) -> None:
     assert len(typed) == 3
     assert typed[2] == "python -m agent --rehearsal"
     for line in typed[:2]:
-        environ = dict(pair.split("=", 1) for pair in line.removeprefix("export ").split())
+        environ: dict[str, Any] = dict(
+            pair.split("=", 1) for pair in line.removeprefix("export ").split()
+        )
         assert load(tmp_path, **environ).llm.model == "NAME", "a request without a model is refused"
     require_llm(load(tmp_path, OPENAI_API_KEY="k"))

@@ -10,7 +10,7 @@ from schemas.settings.config import Config, OtelConfig, Secret
 from schemas.settings.sources import load_config
 
 COLLECTOR = '[otel]\nendpoint = "http://file:4318"\n'
-VARIABLES = {
+VARIABLES: dict[str, Any] = {
     "OTEL_EXPORTER_OTLP_ENDPOINT": "http://variable:4318",
     "OTEL_EXPORTER_OTLP_HEADERS": "key=secret",
 }
@@ -25,7 +25,7 @@ def test_a_variable_of_opentelemetry_is_enough(tmp_path: Path) -> None:
     """The one for traces wins, as OpenTelemetry wants it."""
     assert load(tmp_path).otel == OtelConfig()
     assert load(tmp_path, **VARIABLES).otel.endpoint == "http://variable:4318"
-    own = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://traces:4318/v1/traces"}
+    own: dict[str, Any] = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://traces:4318/v1/traces"}
     found = load(tmp_path, **VARIABLES, **own).otel
     assert (found.endpoint, found.named) == ("http://traces:4318/v1/traces", False)
 

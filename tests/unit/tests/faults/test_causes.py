@@ -22,11 +22,11 @@ def heard(
     start_s: float, status: int = 200, fault: str | None = None, owner: int = OWNER
 ) -> ReceivedCall:
     call = Call(
-        NAME,
-        start_s,
-        start_s + 1,
-        status,
-        start_s,
+        name=NAME,
+        start_s=start_s,
+        end_s=start_s + 1,
+        status=status,
+        start_utc_s=start_s,
         task_id=TASK,
         claim=Claim("a", Status.PROCESSING, owner),
     )
@@ -35,7 +35,20 @@ def heard(
 
 def ended(at_s: float, after: Status, losses: int = 0) -> Move:
     left = OWNER if losses else 0
-    return Move(at_s, at_s, at_s, TASK, Status.PROCESSING, after, OWNER, left, 0, 0, 0.0, losses)
+    return Move(
+        order=at_s,
+        at_s=at_s,
+        clock_s=at_s,
+        task_id=TASK,
+        before=Status.PROCESSING,
+        after=after,
+        old_owner=OWNER,
+        owner=left,
+        old_fence=0,
+        fence=0,
+        old_due_s=0.0,
+        losses=losses,
+    )
 
 
 def fault(
@@ -65,7 +78,14 @@ def cause(
     run = Evidence(frozenset({NAME}), [], attempts=attempts, moves=moves)
     agents = {AGENT: Life("03-agent", 1, "agent1", 0)}
     (repeat,) = causes.repeats(
-        RunEvidence(run, [first, heard(100, owner=OTHER)], faults, [], agents, [])
+        RunEvidence(
+            run=run,
+            received=[first, heard(100, owner=OTHER)],
+            faults=faults,
+            lives=[],
+            agents=agents,
+            bugs=[],
+        )
     )
     return repeat.cause
 
@@ -81,7 +101,9 @@ def test_a_kill_explains_repeated_calls_of_its_agent() -> None:
 
 
 def test_a_refusal_by_the_limits_needs_no_fault() -> None:
-    attempt = Attempt(NAME, 0, "snooze", "RATE", 11, OWNER)
+    attempt = Attempt(
+        task=NAME, number=0, outcome="snooze", error_class="RATE", settled_s=11, owner=OWNER
+    )
 
     assert cause(heard(10, 429, "rpm"), [ended(11, Status.PENDING)], [], [attempt]) == "llm: limits"
 
@@ -104,7 +126,9 @@ def test_a_lost_agent_needs_a_fault_that_can_cost_it(faults: Sequence[dict[str, 
 def test_a_refusal_is_matched_to_the_dialed_fault() -> None:
     """A refusal needs a logged setting of the LLM that makes it refuse."""
     dialed = fault("llm-503", "reply", 5, 20, seats=[], dialed="503=0.5")
-    attempt = Attempt(NAME, 0, "retry", "SERVER", 11, OWNER)
+    attempt = Attempt(
+        task=NAME, number=0, outcome="retry", error_class="SERVER", settled_s=11, owner=OWNER
+    )
 
     assert (
         cause(heard(10, 503, "503"), [ended(11, Status.RETRYING)], [dialed], [attempt])
@@ -118,7 +142,9 @@ def test_a_refusal_is_matched_to_the_dialed_fault() -> None:
 
 def test_an_answer_that_did_not_arrive_needs_a_way_that_was_cut() -> None:
     """A lost answer needs a fault on the way between LLM and agent."""
-    attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 11, OWNER)
+    attempt = Attempt(
+        task=NAME, number=0, outcome="retry", error_class="AMBIGUOUS", settled_s=11, owner=OWNER
+    )
     cut = fault("llm-link-cut", "reply", 9, 14)
 
     assert (
@@ -133,7 +159,9 @@ def test_a_freeze_takes_an_answer_when_the_time_limit_passes_meanwhile() -> None
 
     The answer waits in the socket until the agent continues; a shorter freeze costs nothing.
     """
-    attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 17, OWNER)
+    attempt = Attempt(
+        task=NAME, number=0, outcome="retry", error_class="AMBIGUOUS", settled_s=17, owner=OWNER
+    )
     # Answered at 11; its time limit ends at 16.
     late, moves = heard(10), [ended(17, Status.RETRYING)]
 
@@ -152,7 +180,9 @@ def test_a_freeze_takes_an_answer_when_the_time_limit_passes_meanwhile() -> None
 
 def test_a_request_may_arrive_just_after_the_hole_that_held_it() -> None:
     """A request may arrive just after the hole that held it, though the agent gave it up."""
-    attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 11, OWNER)
+    attempt = Attempt(
+        task=NAME, number=0, outcome="retry", error_class="AMBIGUOUS", settled_s=11, owner=OWNER
+    )
 
     assert cause(
         heard(10, 0),

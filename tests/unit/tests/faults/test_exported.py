@@ -47,7 +47,19 @@ def call(name: str, start_s: float, status: int = 200, fault: str | None = None)
 
 
 def end(task_id: int, after: Status) -> Move:
-    return Move(1.0, 1.0, 1.0, task_id, Status.PROCESSING, after, 1, 0, 0, 0, 0.0)
+    return Move(
+        order=1.0,
+        at_s=1.0,
+        clock_s=1.0,
+        task_id=task_id,
+        before=Status.PROCESSING,
+        after=after,
+        old_owner=1,
+        owner=0,
+        old_fence=0,
+        fence=0,
+        old_due_s=0.0,
+    )
 
 
 RUN = Evidence(
@@ -67,6 +79,11 @@ def shown(*values: float, key: Key = (ENDED, "g", "dead")) -> Series:
 
 def judged(last: Samples = LAST, rows: Rows = ROWS, **series: Series) -> list[str]:
     return violations(Exported(series, last, rows), RUN, CALLS)
+
+
+def judged_of(series: dict[str, Series]) -> list[str]:
+    """Judge these series of programs by their names."""
+    return violations(Exported(series, LAST, ROWS), RUN, CALLS)
 
 
 def test_what_is_exported_may_be_what_happened() -> None:
@@ -114,12 +131,12 @@ def test_an_agent_that_forgets_calls_is_found() -> None:
     name = "docllm_call_duration_seconds_count"
     series = shown(0, 1, key=(name, "default"))
     series.scrapes_s.append(90.0)
-    assert "had made 2 of them" in judged(**{"03-agent#1": series})[0]
+    assert "had made 2 of them" in judged_of({"03-agent#1": series})[0]
     series.add(91.0, {(name, "default"): 2})
     again = Series()
     again.add(92.0, {(name, "default"): 0})
     again.add(200.0, {(name, "default"): 0})
-    assert judged(**{"03-agent#1": series, "03-agent#2": again}) == []
+    assert judged_of({"03-agent#1": series, "03-agent#2": again}) == []
 
 
 def test_a_page_is_read_by_names_and_labels() -> None:

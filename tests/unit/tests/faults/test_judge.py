@@ -54,7 +54,15 @@ def judged(
 ) -> Judgement:
     agents = {KILLED: Life("03-agent", PID, "agent1", 0)}
     return judge(
-        RunEvidence(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs, exported),
+        RunEvidence(
+            run=Evidence(frozenset(), [], **run),
+            received=[],
+            faults=faults,
+            lives=lives,
+            agents=agents,
+            bugs=bugs,
+            exported=exported,
+        ),
         figures=KNOWN,
     )
 
@@ -102,7 +110,18 @@ def test_programs_end_as_they_may(
     A bug or a crash is never excused.
     """
     verdict = judged(
-        [fault("mariadb-kill", 1, 5)], [Life("03-agent", PID, "agent1", 0, ended_s, code, "itself")]
+        [fault("mariadb-kill", 1, 5)],
+        [
+            Life(
+                program="03-agent",
+                pid=PID,
+                seat="agent1",
+                began_s=0,
+                ended_s=ended_s,
+                code=code,
+                by="itself",
+            )
+        ],
     )
 
     assert bool(verdict.violations) == wrong
@@ -118,7 +137,7 @@ def test_metrics_are_judged_and_told() -> None:
     shown = Series()
     shown.add(1.0, {("docllm_tasks_loaded_total", "g"): 0})
     nothing = Rows(tasks=0, succeeded=0, attempts={}, tokens={}, cost_micro=0)
-    samples = {("docllm_tasks_loaded_total", "g"): 0.0}
+    samples: dict[tuple[str, ...], float] = {("docllm_tasks_loaded_total", "g"): 0.0}
     good = judged(exported=Exported({"exporter": shown}, samples, nothing))
     assert good.good
     assert "counters that fell or lied: 0 of 1 in 1 scrapes" in list(report.lines(good))
@@ -165,8 +184,18 @@ def test_a_kill_is_measured_only_if_no_other_fault_is_near(
         [Call(f"b/t{number}", 22, task_id=number) for number in (1, 2)],
     )
     lives = [
-        Life("03-agent", PID, "agent1", 0, 10.1, -9, "fault"),
-        Life("04-agent", PID + 1, "agent2", 0, ended_s, 0, "itself"),
+        Life(
+            program="03-agent", pid=PID, seat="agent1", began_s=0, ended_s=10.1, code=-9, by="fault"
+        ),
+        Life(
+            program="04-agent",
+            pid=PID + 1,
+            seat="agent2",
+            began_s=0,
+            ended_s=ended_s,
+            code=0,
+            by="itself",
+        ),
     ]
     faults = [fault("agent-kill", 10, 10.1, pid=PID), *([fault(other, 30, 31)] if other else [])]
     verdict = judged(faults, lives, moves=moves, calls=calls)
@@ -186,12 +215,36 @@ def test_a_report_can_be_shown() -> None:
 
 def claim(task_id: int, at_s: float) -> Move:
     owner = (KILLED << OWNER_BITS) + task_id
-    return Move(at_s, at_s, at_s, task_id, Status.PENDING, Status.PROCESSING, 0, owner, 0, 0, 0.0)
+    return Move(
+        order=at_s,
+        at_s=at_s,
+        clock_s=at_s,
+        task_id=task_id,
+        before=Status.PENDING,
+        after=Status.PROCESSING,
+        old_owner=0,
+        owner=owner,
+        old_fence=0,
+        fence=0,
+        old_due_s=0.0,
+    )
 
 
 def settled(task_id: int, at_s: float) -> Move:
     owner = (KILLED << OWNER_BITS) + task_id
-    return Move(at_s, at_s, at_s, task_id, Status.PROCESSING, Status.SUCCEEDED, owner, 0, 0, 0, 0.0)
+    return Move(
+        order=at_s,
+        at_s=at_s,
+        clock_s=at_s,
+        task_id=task_id,
+        before=Status.PROCESSING,
+        after=Status.SUCCEEDED,
+        old_owner=owner,
+        owner=0,
+        old_fence=0,
+        fence=0,
+        old_due_s=0.0,
+    )
 
 
 def calls(count: int, every_s: float, seat: str = "agent1") -> list[ReceivedCall]:

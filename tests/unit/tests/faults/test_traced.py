@@ -8,7 +8,7 @@ from tests.faults.lives import Life
 from tests.faults.traced import FailedAttempt, Traced, checked, failed, violations
 
 OWNER = 5 << OWNER_BITS
-AGENTS = {5: Life("03-agent", 4711, "agent1", 0.0, 500.0, 0)}
+AGENTS = {5: Life(program="03-agent", pid=4711, seat="agent1", began_s=0.0, ended_s=500.0, code=0)}
 TRACE, SPAN = trace_of("ledger", 7), attempt_span(7, OWNER)
 GOOD = Traced(
     ledger="ledger",

@@ -14,7 +14,9 @@ def test_a_commit_is_read() -> None:
     key = struct.pack(">h", 1) + text("docllm") + text("docllm.tasks") + struct.pack(">i", 3)
     value = struct.pack(">hqi", 3, 4711, -1) + text("") + struct.pack(">q", 1)
 
-    assert list(_commit(key, value, 5.0)) == [Committed("docllm", "docllm.tasks", 3, 4711, 5.0)]
+    assert list(_commit(key, value, 5.0)) == [
+        Committed(group="docllm", topic="docllm.tasks", number=3, offset=4711, at_s=5.0)
+    ]
 
 
 def test_everything_else_is_left_out() -> None:

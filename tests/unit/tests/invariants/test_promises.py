@@ -1,6 +1,7 @@
 """Each promise is broken by a broken run, and kept by a correct one."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,13 +39,20 @@ from tests.support.recorded_runs import (
     move,
 )
 
-LOADED, TAKEN, ENDED = CLOSE.moves or ()
+MOVES = tuple(CLOSE.moves or ())
+LOADED, TAKEN, ENDED = MOVES
 P, R, S, D = Status.PENDING, Status.PROCESSING, Status.SUCCEEDED, Status.DEAD
 
 
-def closely(**changed: object) -> Evidence:
+def closely(**changed: Any) -> Evidence:
     """Return the detailed run with something changed."""
-    return replace(CLOSE, **changed)  # type: ignore[arg-type]
+    return replace(CLOSE, **changed)
+
+
+def claimed_as(**changed: Any) -> Call:
+    """Return the claimed call with something changed in its claim."""
+    assert CLAIMED.claim is not None
+    return replace(CLAIMED, claim=replace(CLAIMED.claim, **changed))
 
 
 # Task 1 is claimed, answered and reset. Its agent loses the partition, claims it again and calls.
@@ -76,9 +84,18 @@ def test_good_run_keeps_every_promise(run: Evidence) -> None:
     assert violations(run) == []
 
 
-EXHAUSTED = Count(20, 20.0, 1, "document", "default", D, "exhausted", 1)
+EXHAUSTED = Count(
+    order=20,
+    at_s=20.0,
+    batch_id=1,
+    type="document",
+    route="default",
+    state=D,
+    disposition="exhausted",
+    delta=1,
+)
 WORKS = replace(EXHAUSTED, order=10, at_s=10.0, state=S, disposition="")
-HELD = Guarded(1, "document", "default", 15, 30)
+HELD = Guarded(batch_id=1, type="document", route="default", raised=15, opened=30)
 REFUSED = replace(EXHAUSTED, disposition="permanent", outcome="BAD_REQUEST")
 REFUSING = replace(HELD, cause="bad_request")
 TIGHT = Outage("default", "SERVER", 0.0, 3.0)
@@ -92,7 +109,7 @@ BROKEN = {
     "a second row": ("P1", replace(GOOD, tasks=(DONE, DONE, DEAD))),
     "an open task": ("P1", replace(GOOD, tasks=(replace(DONE, status=P), DEAD))),
     "an order that is left": ("P1", replace(GOOD, orders=1)),
-    "a success that is left": ("P1", closely(moves=(*CLOSE.moves, move(16, S, P)))),
+    "a success that is left": ("P1", closely(moves=(*MOVES, move(16, S, P)))),
     "a fence that falls": (
         "P1",
         closely(moves=(LOADED, TAKEN, replace(ENDED, old_fence=2, fence=1))),
@@ -114,7 +131,7 @@ BROKEN = {
     "a success without result": ("P2", replace(GOOD, tasks=(replace(DONE, results=0), DEAD))),
     "a dead task with a result": ("P2", replace(GOOD, tasks=(DONE, replace(DEAD, results=1)))),
     "a final task with an owner": ("P2", replace(GOOD, tasks=(replace(DONE, owner=1), DEAD))),
-    "a claim that ends twice": ("P2", closely(moves=(*CLOSE.moves, replace(ENDED, order=16)))),
+    "a claim that ends twice": ("P2", closely(moves=(*MOVES, replace(ENDED, order=16)))),
     "an end under a claim that was not": ("P2", closely(attempts=(replace(RETRIED, owner=77),))),
     "a result under a claim that was not": ("P2", closely(tasks=(replace(DONE, result_owner=77),))),
     "a claim that another one replaces": (
@@ -131,12 +148,20 @@ BROKEN = {
         "P2",
         closely(moves=(LOADED, TAKEN, move(14, R, Status.RETRYING, old=OWNER, attempts=1))),
     ),
-    "an offset behind the end": ("P3", replace(GOOD, positions=(Position("g.tasks", 0, 0, 2, 1),))),
+    "an offset behind the end": (
+        "P3",
+        replace(GOOD, positions=(Position(topic="g.tasks", number=0, low=0, high=2, committed=1),)),
+    ),
     "an offset that was never committed": (
         "P3",
-        replace(GOOD, positions=(Position("g.tasks", 0, 0, 2, None),)),
+        replace(
+            GOOD, positions=(Position(topic="g.tasks", number=0, low=0, high=2, committed=None),)
+        ),
     ),
-    "an offset beyond the end": ("P3", replace(GOOD, positions=(Position("g.tasks", 0, 0, 2, 3),))),
+    "an offset beyond the end": (
+        "P3",
+        replace(GOOD, positions=(Position(topic="g.tasks", number=0, low=0, high=2, committed=3),)),
+    ),
     "an offset past open work": ("P3", closely(commits=(replace(CLOSE.commits[0], order=13),))),
     "an offset past a record that was lost later": (
         "P3",
@@ -190,11 +215,11 @@ BROKEN = {
     "a call after the result": ("P4", replace(GOOD, calls=(replace(CALL, start_utc_s=21.0),))),
     "a call without a claim": (
         "P4",
-        closely(calls=(replace(CLAIMED, claim=replace(CLAIMED.claim, status=P)),)),
+        closely(calls=(claimed_as(status=P),)),
     ),
     "a call under another's claim": (
         "P4",
-        closely(calls=(replace(CLAIMED, claim=replace(CLAIMED.claim, program="other")),)),
+        closely(calls=(claimed_as(program="other"),)),
     ),
     "a call of an agent that was declared lost": (
         "P4",
@@ -202,11 +227,11 @@ BROKEN = {
     ),
     "a call past the deadline": (
         "P4",
-        closely(calls=(replace(CLAIMED, claim=replace(CLAIMED.claim, expired=True)),)),
+        closely(calls=(claimed_as(expired=True),)),
     ),
     "a call for a cancelled batch": (
         "P4",
-        closely(calls=(replace(CLAIMED, claim=replace(CLAIMED.claim, cancelled=True)),)),
+        closely(calls=(claimed_as(cancelled=True),)),
     ),
     "two calls under one claim": ("P4", closely(calls=(CLAIMED, replace(CLAIMED, order=13)))),
     "a call on a route that is not allowed": (
@@ -321,7 +346,7 @@ BROKEN = {
     ),
     "an earlier death without letter": (
         "P8",
-        closely(moves=(LOADED, move(5, P, D), *CLOSE.moves[1:])),
+        closely(moves=(LOADED, move(5, P, D), *MOVES[1:])),
     ),
     "an unknown disposition": (
         "P8",
@@ -430,7 +455,7 @@ KEPT = {
         records=(*CLOSE.records, Stored("g.tasks", 1, 0, 12, task_id=1, lost=13.5)),
     ),
     "a program that stood still could not know better": closely(
-        calls=(replace(CLAIMED, claim=replace(CLAIMED.claim, status=P)),),
+        calls=(claimed_as(status=P),),
         agents={1: replace(CLOSE.agents[1], stalls=((11.2, 11.8),))},
     ),
     "an agent that is asked to leave gives back": closely(

@@ -43,7 +43,7 @@ def test_a_topic_that_is_created_again_gets_owners() -> None:
     broker = Broker(rng=random.Random(1), utc_s=lambda: 0.0, turn=lambda: 0)  # noqa: S311
     broker.create("t", 1)
     group = broker.group("g")
-    member = group.join("t", 0.0)
+    member = group.join(frozenset({"t"}), 0.0)
     broker.delete("t")
 
     broker.create("t", 1)

@@ -322,7 +322,7 @@ def test_source_that_breaks_answers_everything(tmp_path: Path) -> None:
     async def test() -> None:
         async with hands(tmp_path) as (hand,):
             await hand.step()
-            hand.source._reader._topic_ids.current = lambda: 1 // 0  # type: ignore[assignment,union-attr,return-value]
+            hand.source._reader._topic_ids.current = lambda: 1 // 0  # type: ignore[method-assign,union-attr]
             hand.clock.at_s += 3
             asking = asyncio.ensure_future(hand.source.at_rest())
             await asyncio.sleep(0)

@@ -1,13 +1,15 @@
 """Commits of offsets, with a client that only records its calls."""
 
 from dataclasses import dataclass, field
+from typing import cast
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from agent.consumer.kafka.assignment import Assignment
 from agent.consumer.kafka.commits import COMMIT_EVERY_S, Commits
 from agent.consumer.kafka.positions import LABEL, Start
 from agent.ports import Partition
+from tests.support.clock import HandClock
 
 IDS = {"t": "id-1"}
 
@@ -23,14 +25,6 @@ class Hands:
         self.offsets = offsets
         self.sent.append({offset.partition: offset.offset for offset in offsets})
         return offsets
-
-
-@dataclass
-class Time:
-    seconds: float = 100.0
-
-    def now_s(self) -> float:
-        return self.seconds
 
 
 @dataclass
@@ -64,7 +58,8 @@ class Desk:
     """Commits over an assignment of two partitions of one topic."""
 
     def __init__(self) -> None:
-        self.hands, self.time, self.assignment = Hands(), Time(), Assignment()
+        self.hands, self.time, self.assignment = Hands(), HandClock(), Assignment()
+        self.client = cast("Consumer", self.hands)
         self.commits = Commits(assignment=self.assignment, clock=self.time)
         self.partitions = self.assign(0, 1)
 
@@ -75,8 +70,8 @@ class Desk:
         )
 
     def second(self) -> None:
-        self.time.seconds += COMMIT_EVERY_S
-        self.commits.step(self.hands)
+        self.time.at_s += COMMIT_EVERY_S
+        self.commits.step(self.client)
 
     def answer(self, error: int | None = None) -> None:
         self.commits.answered(KafkaError(error) if error is not None else None, self.hands.offsets)
@@ -159,7 +154,7 @@ def test_a_revocation_commits_only_the_revoked_partitions() -> None:
     for partition in desk.partitions:
         desk.commits.mark(partition, 4)
 
-    desk.commits.commit_now(desk.hands, [("t", 1)])
+    desk.commits.commit_now(desk.client, [("t", 1)])
 
     assert desk.hands.sent == [{1: 4}]
 
@@ -182,7 +177,7 @@ def test_commit_names_topic_incarnation_and_leader_epoch() -> None:
     """
     desk = Desk()
     for number, epoch in enumerate([3, 3, 4, 4]):
-        desk.assignment.record(Record(0, number, epoch))
+        desk.assignment.record(cast("Message", Record(0, number, epoch)))
 
     desk.commits.mark(desk.partitions[0], 2)
     desk.second()
@@ -208,10 +203,10 @@ def test_a_commit_request_is_answered_by_the_commit_that_follows_it() -> None:
 
     desk.answer()
     first = list(reports)
-    desk.commits.step(desk.hands)
+    desk.commits.step(desk.client)
     desk.answer()
     desk.commits.request(lambda: reports.append("nothing to do"))
-    desk.commits.step(desk.hands)
+    desk.commits.step(desk.client)
 
     assert first == []
     assert reports == ["second", "nothing to do"]

@@ -1,13 +1,19 @@
 """How the consumer thread leaves: first the group, then the handle; and errors that end it."""
 
 import threading
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, create_autospec
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, Message
 
+from agent.consumer.kafka.assignment import Assignment
+from agent.consumer.kafka.commits import Commits
+from agent.consumer.kafka.liveness import Liveness
 from agent.consumer.kafka.reader import LAST_POLLS, MAX_LAST_POLLS, KafkaReader
+from agent.consumer.kafka.rebalance import Rebalance
 from agent.consumer.kafka.thread_bridge import ThreadBridge
+from agent.consumer.kafka.topic_watch import TopicWatch
+from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
 
 
@@ -45,13 +51,18 @@ def made(*, stopped: bool = False) -> KafkaReader:
 
     `stopped` means that its handle no longer reaches a broker.
     """
-    parts = {
-        name: MagicMock()
-        for name in ("assignment", "commits", "rebalance", "watch", "liveness", "outage")
-    }
-    parts["liveness"].has_stopped.return_value = stopped
+    liveness = create_autospec(Liveness, instance=True)
+    liveness.has_stopped.return_value = stopped
     return KafkaReader(
-        config=KafkaConfig("b:9092"), settings={}, bridge=MagicMock(spec=ThreadBridge), **parts
+        config=KafkaConfig("b:9092"),
+        settings={},
+        assignment=create_autospec(Assignment, instance=True),
+        commits=create_autospec(Commits, instance=True),
+        rebalance=create_autospec(Rebalance, instance=True),
+        watch=create_autospec(TopicWatch, instance=True),
+        liveness=liveness,
+        bridge=create_autospec(ThreadBridge, instance=True),
+        outage=create_autospec(Outage, instance=True),
     )
 
 
@@ -66,7 +77,7 @@ def test_a_command_reaches_the_handle_on_the_thread_that_polls_it(
         handle.consume(1, 0.0)
         ran.set()
 
-    reader.start(MagicMock())
+    reader.start(lambda: None)
     reader.tell(command)
     assert ran.wait(30)
     reader.leave()
@@ -139,10 +150,8 @@ def test_an_unreadable_batch_is_reported_with_its_partition(code: int) -> None:
     The client asks for it again for ever. An agent used to say that docllm continues by itself,
     but not where it stands.
     """
-    reader, message = (
-        made(),
-        MagicMock(**{"topic.return_value": "docllm.inbox", "partition.return_value": 3}),
-    )
+    reader, message = made(), MagicMock(spec=Message)
+    message.topic.return_value, message.partition.return_value = "docllm.inbox", 3
 
     for _ in range(2):
         reader._on_message_error(message, KafkaError(code, "failed at 17"))

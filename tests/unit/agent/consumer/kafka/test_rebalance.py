@@ -1,22 +1,27 @@
 """Assignments of topics whose ids the brokers have not sent yet. No broker is asked."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, create_autospec
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from agent.consumer.kafka.assignment import Assignment
+from agent.consumer.kafka.commits import Commits
 from agent.consumer.kafka.rebalance import LEFT_OUT_S, Rebalance
+from agent.consumer.kafka.thread_bridge import ThreadBridge
+from agent.consumer.kafka.topic_watch import TopicWatch
 from agent.ports import Assigned, Event, Partition
+from tests.support.clock import HandClock
 
 
-@dataclass
-class Watch:
-    """The topic ids from the brokers, none at first; the topic is the known one."""
+class Watch(TopicWatch):
+    """The ids of one topic from the brokers, none at first; the topic is the known one."""
 
-    topics: tuple[str, ...] = ("t",)
-    ids: Mapping[str, str] | None = None
+    def __init__(self, ids: dict[str, str] | None = None) -> None:
+        self.ids = ids
+
+    @property
+    def topics(self) -> list[str]:
+        return ["t"]
 
     def refresh(self) -> None:
         """Give no answer in time."""
@@ -28,12 +33,37 @@ class Watch:
         return topic in (self.ids or {})
 
 
-@dataclass
-class Heard:
-    events: list[Event] = field(default_factory=list)
+class Heard(ThreadBridge):
+    """Records the events, and gives them to no loop."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
 
     def give(self, event: Event) -> None:
         self.events.append(event)
+
+
+class RebalanceHarness:
+    """A rebalance with a client that knows one committed offset."""
+
+    def __init__(self, ids: dict[str, str] | None = None) -> None:
+        self.watch, self.heard, self.clock = Watch(ids), Heard(), HandClock()
+        self.client = MagicMock(spec=Consumer)
+        self.client.committed.return_value = [TopicPartition("t", 0, 7)]
+        self.rebalance = Rebalance(
+            assignment=Assignment(),
+            commits=create_autospec(Commits, instance=True),
+            watch=self.watch,
+            bridge=self.heard,
+            clock=self.clock,
+        )
+
+    def assign(self) -> None:
+        """Let the group give the topic's first partition."""
+        self.rebalance.on_assign(self.client, [TopicPartition("t", 0)])
+
+    def step(self) -> None:
+        self.rebalance.step(self.client)
 
 
 def test_a_topic_without_a_known_id_is_not_taken_for_a_recreated_one() -> None:
@@ -42,21 +72,17 @@ def test_a_topic_without_a_known_id_is_not_taken_for_a_recreated_one() -> None:
     With slow brokers, an agent used to tell people to apply the topics, and read from the start
     where a tool had set offsets.
     """
-    watch, heard, clock = Watch(), Heard(), MagicMock(**{"now_s.return_value": 100.0})
-    client = MagicMock(**{"committed.return_value": [TopicPartition("t", 0, 7)]})
-    rebalance = Rebalance(
-        assignment=Assignment(), commits=MagicMock(), watch=watch, bridge=heard, clock=clock
-    )  # type: ignore[arg-type]
+    harness = RebalanceHarness()
 
-    rebalance.on_assign(client, [TopicPartition("t", 0)])
-    rebalance.step(client)
-    before = list(heard.events)
-    watch.ids = {"t": "id"}
-    rebalance.step(client)
+    harness.assign()
+    harness.step()
+    before = list(harness.heard.events)
+    harness.watch.ids = {"t": "id"}
+    harness.step()
 
     assert before == []
-    assert heard.events == [Assigned((Partition("t", "id", 0, 1),))]
-    assert client.incremental_assign.call_args.args[0][0].offset == 7
+    assert harness.heard.events == [Assigned((Partition("t", "id", 0, 1),))]
+    assert harness.client.incremental_assign.call_args.args[0][0].offset == 7
 
 
 def test_a_member_without_partitions_of_a_recreated_topic_joins_again_once() -> None:
@@ -64,33 +90,26 @@ def test_a_member_without_partitions_of_a_recreated_topic_joins_again_once() -> 
 
     The group's leader had assigned the topic while the broker knew only some of its partitions.
     """
-    watch, clock = Watch(ids={}), MagicMock(**{"now_s.return_value": 100.0})
-    rebalance = Rebalance(
-        assignment=Assignment(), commits=MagicMock(), watch=watch, bridge=Heard(), clock=clock
-    )  # type: ignore[arg-type]
-    client = MagicMock()
+    harness = RebalanceHarness(ids={})
 
-    rebalance.step(client)
-    watch.ids = {"t": "new"}
-    rebalance.step(client)
-    at_once = rebalance.is_left_out()
-    clock.now_s.return_value += LEFT_OUT_S
+    harness.step()
+    harness.watch.ids = {"t": "new"}
+    harness.step()
+    at_once = harness.rebalance.is_left_out()
+    harness.clock.at_s += LEFT_OUT_S
 
-    assert [at_once, rebalance.is_left_out(), rebalance.is_left_out()] == [False, True, False]
+    later = [harness.rebalance.is_left_out() for _ in range(2)]
+    assert [at_once, *later] == [False, True, False]
 
 
 def test_a_member_that_gets_some_of_a_recreated_topic_stays() -> None:
     """Only a member without partitions joins anew."""
-    watch, clock = Watch(ids={}), MagicMock(**{"now_s.return_value": 100.0})
-    client = MagicMock(**{"committed.return_value": [TopicPartition("t", 0, 7)]})
-    rebalance = Rebalance(
-        assignment=Assignment(), commits=MagicMock(), watch=watch, bridge=Heard(), clock=clock
-    )  # type: ignore[arg-type]
+    harness = RebalanceHarness(ids={})
 
-    rebalance.step(client)
-    watch.ids = {"t": "new"}
-    rebalance.step(client)
-    rebalance.on_assign(client, [TopicPartition("t", 0)])
-    clock.now_s.return_value += LEFT_OUT_S
+    harness.step()
+    harness.watch.ids = {"t": "new"}
+    harness.step()
+    harness.assign()
+    harness.clock.at_s += LEFT_OUT_S
 
-    assert not rebalance.is_left_out()
+    assert not harness.rebalance.is_left_out()

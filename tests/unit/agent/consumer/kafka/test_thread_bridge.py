@@ -13,9 +13,12 @@ def test_events_arrive_in_the_order_in_which_they_were_given() -> None:
 
     async def run() -> None:
         bridge = ThreadBridge(loop=asyncio.get_running_loop(), deliver=heard.append)
-        thread = threading.Thread(
-            target=lambda: [bridge.give(SourceFailed(str(n))) for n in range(100)]
-        )
+
+        def give() -> None:
+            for number in range(100):
+                bridge.give(SourceFailed(str(number)))
+
+        thread = threading.Thread(target=give)
         thread.start()
         await asyncio.to_thread(thread.join)
         await asyncio.sleep(0)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_a_text_is_found_by_its_document_and_the_converters_version(
 
 
 @pytest.mark.parametrize("change", [lambda old: old[:-1], lambda old: old + b"x", lambda _: b""])
-def test_a_damaged_text_does_not_count(tmp_path: Path, change) -> None:  # noqa: ANN001
+def test_a_damaged_text_does_not_count(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
     """A cut or changed file is removed, and the document is converted again."""
     kept = KeptTexts(folder=tmp_path, most_bytes=10_000)
     kept.put(b"raw", "text")

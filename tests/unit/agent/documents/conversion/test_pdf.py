@@ -1,5 +1,8 @@
 """PDFs become text, page after page; scans, encrypted and broken ones are refused."""
 
+from pathlib import Path
+
+import pypdfium2
 import pytest
 from pypdf import PdfReader, PdfWriter
 
@@ -22,7 +25,7 @@ def test_a_pdf_without_text_points_to_ocr() -> None:
         text_of_pdf(made_pdf([], []))
 
 
-def test_an_encrypted_pdf_is_refused(tmp_path) -> None:  # noqa: ANN001
+def test_an_encrypted_pdf_is_refused(tmp_path: Path) -> None:
     """A PDF with a password is named as one, by both readers."""
     (tmp_path / "a.pdf").write_bytes(made_pdf(["secret"]))
     writer = PdfWriter(clone_from=PdfReader(tmp_path / "a.pdf"))
@@ -42,7 +45,7 @@ def test_a_pdf_that_one_reader_cannot_read_is_read_by_the_other(
     """The second reader gives the pages when the first one fails."""
 
     def fails(_raw: bytes) -> list[str]:
-        raise pdf.pypdfium2.PdfiumError("no")
+        raise pypdfium2.PdfiumError("no")
 
     monkeypatch.setattr(pdf, "_by_pdfium", fails)
 

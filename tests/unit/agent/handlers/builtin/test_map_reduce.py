@@ -484,7 +484,12 @@ def test_a_lost_lease_ends_the_attempt() -> None:
     """No other call is made, and nothing is settled."""
     tried, provider = harness()
     attempt: Attempt = tried.attempt(value=orjson.dumps(task(document(60))))
-    provider.answer = lambda _prompt: setattr(tried, "leased", False) or "Fine."
+
+    def answer_without_lease(_prompt: str) -> str:
+        tried.leased = False
+        return "Fine."
+
+    provider.answer = answer_without_lease
 
     outcome = asyncio.run(tried.handlers.run(attempt))
 

@@ -119,14 +119,14 @@ def test_the_two_bombs_are_ended_in_the_child() -> None:
     They used to block every thread of the agent for 13 and 22 seconds.
     """
     lists = {"items": {"enum": [[1] * 50 + [number] for number in range(900)]}}
-    bombs = [
+    bombs: list[tuple[dict[str, Any], Any]] = [
         (lists, [[1] * 50 + [899]] * 20_000),
         ({"items": {"allOf": [{"minimum": -n} for n in range(50_000)]}}, [0] * 400_000),
     ]
 
     async def run() -> list[Outcome]:
         executor = ChildExecutor(limit_s=0.5)
-        outcomes = [
+        outcomes: list[Outcome] = [
             await judged(answered(answer), replace(FACTS, schema=schema), executor)
             for schema, answer in bombs
         ]
@@ -209,7 +209,7 @@ def test_a_cancellation_passes() -> None:
     """A cancellation passes: an agent that leaves waits for no child."""
 
     class Waits(CountingExecutor):
-        async def __call__(self, _call: Any) -> Any:
+        async def __call__(self, call: Any) -> Any:
             await asyncio.get_running_loop().create_future()
 
     async def run() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import Attempt, Context, Handler, OtherRoute
+from agent.handlers import Attempt, Context, OtherRoute
 from agent.handlers.calls.other_route import body_for
 from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
-from agent.ports import Call, Reply, RouteClient
+from agent.ports import Call, CallFailed, Reply, RouteClient
 from schemas.clients.structured_output import response_format
 from schemas.settings.config import Price, Structured
 from tests.support.handlers import (
@@ -29,7 +29,9 @@ TOO_LONG = Reply(400, {}, b'{"error": {"code": "context_length_exceeded", "messa
 SCHEMA = {"type": "object"}
 
 
-async def slowly(complete: Callable[[Call], Awaitable[Reply]], call: Call) -> Reply:
+async def slowly(
+    complete: Callable[[Call], Awaitable[Reply | CallFailed]], call: Call
+) -> Reply | CallFailed:
     """Let another call begin before this one is answered."""
     reply = await complete(call)
     await asyncio.sleep(0)
@@ -39,9 +41,7 @@ async def slowly(complete: Callable[[Call], Awaitable[Reply]], call: Call) -> Re
 class TwoRoutes:
     """Handlers over two routes; each attempt may go on once, to the second."""
 
-    def __init__(
-        self, *replies: Reply, second: RouteClient | None = None, **by_type: Handler
-    ) -> None:
+    def __init__(self, *replies: Reply, second: RouteClient | None = None, **by_type: Any) -> None:
         self.first, self.other = FakeLLM([TOO_LONG]), FakeLLM(list(replies) or [completion()])
         client = second or RouteClient(self.other, "large", 90.0, Structured.JSON_OBJECT)
         clients = {
@@ -169,7 +169,7 @@ def test_the_second_failure_is_the_outcome() -> None:
 
 def test_the_model_that_a_task_names_is_one_of_its_first_route() -> None:
     """In both formats of lines the second route gets its own model."""
-    for task in (TASK | {"model": "mine"}, OPENAI | {"body": OPENAI["body"] | {"model": "mine"}}):  # type: ignore[operator]
+    for task in (TASK | {"model": "mine"}, OPENAI | {"body": OPENAI["body"] | {"model": "mine"}}):
         two = TwoRoutes()
         two.run(task)
         assert orjson.loads(two.first.calls[0].body)["model"] == "mine"
@@ -180,7 +180,7 @@ def test_later_calls_of_a_handler_stay_on_the_second_route() -> None:
     """Also a body that was made before goes there, with the right model."""
 
     async def twice(context: Context) -> list[str | None]:
-        body = {"model": context.model, "messages": []}
+        body: dict[str, Any] = {"model": context.model, "messages": []}
         await context.complete(body)
         await context.complete(body)
         return [context.model]

@@ -68,7 +68,7 @@ class Bench:
         pool = HandlerProcesses(check=lambda _path: None, start=self._start, most=2)
         apart = ProcessHandler("invoices:extract", ProcessLimits("document"))
         is_apart = self.rules.run is RunIn.PROCESS
-        of_type = {"document": partial(pool.run, apart) if is_apart else of_agent}
+        of_type: dict[str, Any] = {"document": partial(pool.run, apart) if is_apart else of_agent}
         self.harness: HandlersHarness = handlers_harness(
             completion("Yes."),
             types={"document": self.rules},

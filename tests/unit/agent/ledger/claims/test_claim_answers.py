@@ -25,22 +25,27 @@ def said(
 ) -> ClaimAnswer:
     # A row as it is read.
     row = Row(
-        1,
-        1,
-        int(status),
-        owner,
-        fence,
-        0,
-        5,
-        0,
-        due_in_s,
-        False,  # noqa: FBT003
-        "document",
-        b"key",
-        "batch",
+        task_id=1,
+        batch_id=1,
+        status=int(status),
+        owner=owner,
+        fence=fence,
+        counted_before=0,
+        max_attempts=5,
+        lease_losses=0,
+        due_in_s=due_in_s,
+        expired=False,
+        type="document",
+        task_key=b"key",
+        batch="batch",
     )
     return answer(
-        Claimable(Publication("ledger", "group", "batch", 1, record_fence), stamp),
+        Claimable(
+            Publication(
+                ledger="ledger", group="group", batch="batch", task_id=1, fence=record_fence
+            ),
+            stamp,
+        ),
         row,
         DIGEST,
         owner=asker,

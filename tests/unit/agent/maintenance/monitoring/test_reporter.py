@@ -1,6 +1,7 @@
 """The report says what the agent does, and no bug in it ends the agent."""
 
 import asyncio
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
 
@@ -105,7 +106,14 @@ def test_a_report_says_since_when_a_route_is_closed() -> None:
     )
     assert report.reasons == (
         Reason(Code.TOPIC_UNKNOWN, "g.inbox"),
-        Reason(Code.ROUTE_STOPPED, "default", "SERVER", "503: away", 1.0, address="http://llm"),
+        Reason(
+            code=Code.ROUTE_STOPPED,
+            name="default",
+            error_class="SERVER",
+            text="503: away",
+            seconds=1.0,
+            address="http://llm",
+        ),
     )
 
 
@@ -131,7 +139,9 @@ def test_a_bug_in_the_report_does_not_end_the_agent(caplog: pytest.LogCaptureFix
     harness = SlotsHarness(routes(), ending(GOOD))
     clock = HandClock()
     made = reporter(harness, harness.slots(), clock=clock)
-    reports = iter([ZeroDivisionError("no report"), AgentReport(), asyncio.CancelledError()])
+    reports: Iterator[AgentReport | BaseException] = iter(
+        [ZeroDivisionError("no report"), AgentReport(), asyncio.CancelledError()]
+    )
 
     def report() -> AgentReport:
         value = next(reports)

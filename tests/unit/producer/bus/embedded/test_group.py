@@ -37,7 +37,7 @@ class EmbeddedBusHarness:
         return {holding.partition_id for holding in result.holdings}
 
     def committed(self) -> dict[int, int]:
-        return dict(self.file.all('SELECT partition_id, "offset" FROM committed'))  # type: ignore[arg-type]
+        return dict(self.file.all('SELECT partition_id, "offset" FROM committed'))
 
     def beat_for(self, seconds: float, *members: Member) -> None:
         for _ in range(int(seconds / BEAT_EVERY_S)):

@@ -34,7 +34,7 @@ class Asked:
 
     def works(self, after_s: float = REQUEST_S) -> None:
         self.clock.at_s += after_s
-        answered: Future[str] = Future()
+        answered: Future[str | None] = Future()
         answered.set_result("yes")
         assert asyncio.run(self._admin._unless_missing(answered)) == "yes"
 

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from types import SimpleNamespace
+from typing import Any
 
 from producer.ledger.dead_letters.failure_groups import FailureGroup, TotalCost, without
 from producer.ledger.tally import OTHER_FINGERPRINTS
@@ -25,7 +26,7 @@ def group(fingerprint: bytes, dead: int) -> FailureGroup:
     )
 
 
-def letter() -> SimpleNamespace:
+def letter() -> Any:
     key = {"batch_id": 1, "fingerprint": OWN, "disposition": "permanent"}
     return SimpleNamespace(**key, attempts=1, tokens_in=0, tokens_out=0, cost_micro=10)
 

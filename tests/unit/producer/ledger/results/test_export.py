@@ -3,6 +3,7 @@
 import io
 import json
 import zlib
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import jsonschema_rs
 import orjson
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import Connection, insert, update
 
 from producer.ledger.dead_letters.history import story
 from producer.ledger.results import export as exports
@@ -376,11 +377,12 @@ def test_large_results_come_in_small_groups(
         filled.succeeded(str(number), completion("x" * size))
     read: list[int] = []
     real = exports._ended
-    monkeypatch.setattr(
-        exports,
-        "_ended",
-        lambda connection, ids: read.append(len(ids)) or real(connection, ids=ids),
-    )
+
+    def ended(connection: Connection, ids: Sequence[int]) -> Any:
+        read.append(len(ids))
+        return real(connection, ids=ids)
+
+    monkeypatch.setattr(exports, "_ended", ended)
 
     assert len(lines(filled)) == 5
     assert read == [2, 1, 1, 1]

@@ -20,8 +20,19 @@ ANSWER = orjson.dumps({"id": "c", "choices": [{"message": {"content": "Fine."}}]
 
 
 def ended(key: str, codec: int, body: bytes) -> ExportedTask:
-    result = Result(codec, body, "m", "", ENDED)
-    return ExportedTask(1, key, Status.SUCCEEDED, 0, LINE, 0, 0, 0, result, None)
+    result = Result(codec=codec, body=body, model="m", trace_id="", created_at=ENDED)
+    return ExportedTask(
+        task_id=1,
+        key=key,
+        status=Status.SUCCEEDED,
+        counted_attempts=0,
+        input=LINE,
+        tokens_in=0,
+        tokens_out=0,
+        cost_micro=0,
+        result=result,
+        letter=None,
+    )
 
 
 class Objects:

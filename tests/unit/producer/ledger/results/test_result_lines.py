@@ -30,18 +30,18 @@ def completion(text: object) -> bytes:
 
 def ended(body: bytes, codec: int = COMPLETION) -> ExportedTask:
     """Return a task with a schema that succeeded with this result."""
-    result = Result(codec, body, "m", "req-1", ENDED)
+    result = Result(codec=codec, body=body, model="m", trace_id="req-1", created_at=ENDED)
     return ExportedTask(
-        1,
-        "a",
-        Status.SUCCEEDED,
-        0,
-        b'{"id":"a","prompt":"p","schema":{}}',
-        10,
-        5,
-        1_500,
-        result,
-        None,
+        task_id=1,
+        key="a",
+        status=Status.SUCCEEDED,
+        counted_attempts=0,
+        input=b'{"id":"a","prompt":"p","schema":{}}',
+        tokens_in=10,
+        tokens_out=5,
+        cost_micro=1_500,
+        result=result,
+        letter=None,
     )
 
 

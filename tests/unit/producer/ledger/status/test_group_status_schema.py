@@ -26,10 +26,19 @@ FULL_REPORT = AgentReport(
     slots=64,
     running=1,
     busy={"default": 1},
-    routes=(RouteFacts("default", "parked", "MONEY", "2026-01-31T08:00:00Z", 3.5, 1),),
+    routes=(
+        RouteFacts(
+            name="default",
+            state="parked",
+            error_class="MONEY",
+            since="2026-01-31T08:00:00Z",
+            open_in_s=3.5,
+            allowed=1,
+        ),
+    ),
     routes_left_out=2,
     lag={"tasks": 3},
-    oldest_call=CallReport(7, "tasks", "a.txt", "default", 12.5),
+    oldest_call=CallReport(task=7, batch="tasks", key="a.txt", route="default", running_s=12.5),
     suspects=(SuspectReport(8, "tasks", "b.txt", 3, alone=True),),
     reasons=(Reason(Code.CALLS_HANG, "default", seconds=99.5, count=1, usual_s=1.5),),
     settings="0123456789abcdef",
@@ -52,14 +61,14 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
         "cancelled": 0,
     }
     batch = BatchStatus(
-        "tasks",
-        counts,
-        0.5,
-        None,
-        900,
-        120,
-        0.02,
-        {"dead BAD_REQUEST": 1, "tried again RATE": 2},
+        name="tasks",
+        counts=counts,
+        rate_per_s=0.5,
+        eta_s=None,
+        tokens_in=900,
+        tokens_out=120,
+        cost=0.02,
+        failures={"dead BAD_REQUEST": 1, "tried again RATE": 2},
         cancelled=True,
         half_loaded=True,
         per_minute=(0, 0, 0, 0, 0, 0, 0, 1, 0, 2),
@@ -67,30 +76,37 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
     )
     # As it is read.
     guard = Guard(
-        1,
-        2,
-        "tasks",
-        "document",
-        "default",
-        "exhausted",
-        "10 of 10",
-        datetime(2026, 1, 31, 8),  # noqa: DTZ001
-        -1.5,
-        0,
-        None,
+        id=1,
+        batch_id=2,
+        batch="tasks",
+        type="document",
+        route="default",
+        cause="exhausted",
+        reason="10 of 10",
+        raised_at=datetime(2026, 1, 31, 8),  # noqa: DTZ001
+        probe_due_in_s=-1.5,
+        open_age_s=0,
+        look_at=datetime(2026, 1, 31, 9),  # noqa: DTZ001
     )
     full = GroupStatus(
-        "docllm",
-        "0" * 32,
-        (
+        group="docllm",
+        ledger="0" * 32,
+        agents=(
             AgentStatus(7, "host-1", AgentState.ALIVE, 0.3),
-            AgentStatus(8, "host-2", AgentState.ALIVE, 0.3, "0.1.0", FULL_REPORT),
+            AgentStatus(
+                id=8,
+                name="host-2",
+                state=AgentState.ALIVE,
+                silent_s=0.3,
+                version="0.1.0",
+                report=FULL_REPORT,
+            ),
             AgentStatus(9, "host-3", AgentState.LOST, 20.0, holds_tasks=True),
         ),
-        (batch,),
-        2,
-        (Sentence(Urgency.NO_AGENT, ("group", "docllm"), "no agent alive"),),
-        (guard,),
+        batches=(batch,),
+        orders=2,
+        waits=(Sentence(Urgency.NO_AGENT, ("group", "docllm"), "no agent alive"),),
+        guards=(guard,),
     )
     validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
 
@@ -104,24 +120,27 @@ def test_the_output_of_status_fits_the_published_schema() -> None:
         part.name for part in fields(RouteFacts)
     }
     assert set(report["reasons"]["items"]["properties"]["code"]["examples"]) < set(Code)
-    for status in (full, GroupStatus("docllm", "0" * 32, (), (), 0, ())):
+    for status in (
+        full,
+        GroupStatus(group="docllm", ledger="0" * 32, agents=(), batches=(), orders=0, waits=()),
+    ):
         assert list(validator.iter_errors(orjson.loads(orjson.dumps(status.as_json())))) == []
 
 
 def test_the_output_of_guards_fits_its_schemas() -> None:
     """`guard list` and `guard open` show a guard as `status` does; each name is described."""
     raised = Guard(
-        1,
-        2,
-        "tasks",
-        "document",
-        "default",
-        "exhausted",
-        "10 of 10",
-        datetime(2026, 1, 31, 8),  # noqa: DTZ001
-        2.5,
-        0,
-        None,
+        id=1,
+        batch_id=2,
+        batch="tasks",
+        type="document",
+        route="default",
+        cause="exhausted",
+        reason="10 of 10",
+        raised_at=datetime(2026, 1, 31, 8),  # noqa: DTZ001
+        probe_due_in_s=2.5,
+        open_age_s=0,
+        look_at=datetime(2026, 1, 31, 9),  # noqa: DTZ001
     )
     head = {"version": 1, "group": "docllm"}
 

@@ -16,7 +16,9 @@ OLD, NEW = "1.0", "2.0"
 
 def minute(release: str, number: int, attempts: int, failed: int, route: str = "r") -> Minute:
     began = NOON + timedelta(minutes=number)
-    return Minute(release, route, began, attempts - failed, failed)
+    return Minute(
+        release=release, route=route, began=began, succeeded=attempts - failed, failed=failed
+    )
 
 
 def drawn(draw: random.Random, attempts: int, rate: float, burst: float = 1.0) -> int:

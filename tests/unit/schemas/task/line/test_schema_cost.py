@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from schemas.task.answer_schema import bounds
 from schemas.task.answer_schema.validator import validator_of
 from schemas.task.line.parsing import LineError, parse
-from schemas.task.line.schema_cost import LIGHT_VALUES, is_heavy, is_heavy_for, is_heavy_line
+from schemas.task.line.schema_cost import (
+    LIGHT_VALUES,
+    is_heavy,
+    is_heavy_for,
+    is_heavy_line,
+)
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 INVOICE: dict[str, Any] = {

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from schemas.task.record.envelope import NotOursError, Publication, decode, digest, encode, text
 
 OURS = Publication(
-    "ab" * 16,
-    "group",
-    "batch",
-    7,
-    3,
-    2,
-    1_700_000_000_000,
-    "group.tasks/3/17",
-    "SERVER",
-    "it answered 503",
+    ledger="ab" * 16,
+    group="group",
+    batch="batch",
+    task_id=7,
+    fence=3,
+    counted_before=2,
+    due_ms=1_700_000_000_000,
+    origin="group.tasks/3/17",
+    error_class="SERVER",
+    error="it answered 503",
 )
 
 
@@ -63,7 +63,10 @@ def test_a_batch_travels_unchanged(name: str) -> None:
 def test_headers_are_text_and_never_empty() -> None:
     """Headers are text that other languages can read, and empty ones are left out."""
     assert {name: value.decode() for name, value in encode(OURS)}["docllm-task"] == "7"
-    assert {name for name, _ in encode(Publication("l", "g", "b", 1, 0))} == {
+    assert {
+        name
+        for name, _ in encode(Publication(ledger="l", group="g", batch="b", task_id=1, fence=0))
+    } == {
         "docllm-v",
         "docllm-ledger",
         "docllm-group",

@@ -1,0 +1,43 @@
+"""An intake without a database, for tests that let it write nothing."""
+
+from unittest.mock import create_autospec
+
+from agent.inflight.limits import InFlightLimits
+from agent.inflight.partitions import Partitions
+from agent.intake.acceptance import Intake
+from agent.process.containment import MemoryWatch
+from agent.process.failures import Failures
+from agent.reporting.telemetry import Counts
+from producer.relay.publishing import Publishing
+from schemas.ledger.transactions import Transactions
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import InlineExecutor
+from schemas.settings.config import Config
+from tests.support.ledger import NoLetters, NoRelay
+
+
+def new_intake(
+    *,
+    partitions: Partitions | None = None,
+    counts: Counts | None = None,
+    failures: Failures | None = None,
+    memory: MemoryWatch | None = None,
+) -> Intake:
+    """Return an intake of group `g` whose transactions do nothing."""
+    limits, clock = InFlightLimits(), SystemClock()
+    if partitions is None:
+        partitions = Partitions({}, limits=limits)
+    return Intake(
+        partitions=partitions,
+        transactions=create_autospec(Transactions, instance=True),
+        letters=NoLetters(),
+        apart=InlineExecutor(),
+        clock=clock,
+        counts=counts or Counts(),
+        group="g",
+        config=Config(),
+        publishing=Publishing(NoRelay()),
+        failures=failures or Failures(),
+        memory=memory or MemoryWatch(clock),
+        limits=limits,
+    )
