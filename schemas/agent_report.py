@@ -168,7 +168,7 @@ def from_json(raw: str | None) -> AgentReport | None:
 # ---- bounds, the same for writer and reader
 
 
-def _report(values: Mapping[str, Any], most: int) -> AgentReport:
+def _report(values: Mapping[str, Any], limit: int) -> AgentReport:
     routes, left_out = _rows(values.get("routes"), _route), _count(values.get("routes_left_out"))
     call, block = values.get("oldest_call"), values.get("blocked_by")
     return AgentReport(
@@ -176,14 +176,14 @@ def _report(values: Mapping[str, Any], most: int) -> AgentReport:
         slots=_count(values.get("slots")),
         running=_count(values.get("running")),
         draining=values.get("draining") is True,
-        busy=_counts(values.get("busy"), most),
-        routes=routes[:most],
-        routes_left_out=left_out + len(routes[most:]),
+        busy=_counts(values.get("busy"), limit),
+        routes=routes[:limit],
+        routes_left_out=left_out + len(routes[limit:]),
         lag=_counts(values.get("lag"), _TOPICS),
         oldest_call=_call(call) if isinstance(call, dict) else None,
-        suspects=_rows(values.get("suspects"), _suspect)[:most],
-        reasons=_rows(values.get("reasons"), _reason)[:most],
-        types=_types(values.get("types"))[: MAX_TYPES if most else 0],
+        suspects=_rows(values.get("suspects"), _suspect)[:limit],
+        reasons=_rows(values.get("reasons"), _reason)[:limit],
+        types=_types(values.get("types"))[: MAX_TYPES if limit else 0],
         settings=_text(values.get("settings"), _WORD_CHARS),
         program=_text(values.get("program"), _WORD_CHARS),
         revision=_text(values.get("revision"), _WORD_CHARS),

@@ -47,10 +47,10 @@ async def _resume(config: Config, group: str, route: str) -> str:
     async with opened_ledger(config) as parts:
 
         def work(connection: Connection) -> None:
-            known = {*RouteNames(config).configured, *routes_in_use(connection, group)}
-            if route not in known:
+            route_names = {*RouteNames(config).configured, *routes_in_use(connection, group)}
+            if route not in route_names:
                 raise ConfigError(
-                    f"group {group} has no route {route!r}; known are: {_listed(known)}"
+                    f"group {group} has no route {route!r}; known are: {_listed(route_names)}"
                 )
             resume(connection, group, route, actor())
 

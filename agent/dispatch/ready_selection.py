@@ -67,8 +67,10 @@ class ReadySelection:
                 selected += self._divert(route, most, room, counted)
         return selected
 
-    def _divert(self, route: str, most: int, room: RoomOf, counted: Counter[str]) -> list[Delivery]:
-        """Take up to `most` deliveries that may leave their closed route; put the others back."""
+    def _divert(
+        self, route: str, limit: int, room: RoomOf, counted: Counter[str]
+    ) -> list[Delivery]:
+        """Take up to `limit` deliveries that may leave their closed route; put the others back."""
 
         def try_divert(delivery: Delivery) -> bool:
             following = self._admission.fallbacks(route, delivery)
@@ -82,7 +84,7 @@ class ReadySelection:
             counted[target] += 1
             return True
 
-        waiting = self._table.take_ready_for(route, most, try_divert)
+        waiting = self._table.take_ready_for(route, limit, try_divert)
         diverted = [delivery for delivery in waiting if delivery.route != route]
         for delivery in waiting:
             if delivery.route == route:

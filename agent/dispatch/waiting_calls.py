@@ -32,8 +32,8 @@ class WaitingCalls:
         for route in routes | self._reported_routes:
             waiting = self._quotas.waiting(route)
             usable = 0 if self._admission.leaving else max(0, free + ended[route])
-            most = 0 if self._admission.leaving else max(1, min(MAX_WAITING, usable))
-            ready = self._ready((route, *came_from[route]), most)
+            limit = 0 if self._admission.leaving else max(1, min(MAX_WAITING, usable))
+            ready = self._ready((route, *came_from[route]), limit)
             calls = [self._quotas.first_call(delivery, route) for delivery in ready]
             soon, later = [*waiting, *calls[:usable]], calls[usable:]
             self._quotas.quotas.set_waiting(route, soon, now_s, later=later)

@@ -315,10 +315,10 @@ class HookRunner:
         while self._clock.now_s() < until_s and not hurry() and await self._has_work():
             await self._clock.sleep(CHECK_EVERY_S / 4)
         self._draining = True
-        for task in (left := list(self._running)):
+        for task in (unfinished := list(self._running)):
             cancel(task)
-        if left:
-            await asyncio.wait(left, timeout=CANCEL_S)
+        if unfinished:
+            await asyncio.wait(unfinished, timeout=CANCEL_S)
         for run in self._running.values():
             log.warning(
                 "hook on_%s of task %d goes on though it was cancelled; an agent runs it again",

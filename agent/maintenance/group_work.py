@@ -77,14 +77,14 @@ class GroupWork:
         loads = map(store.half_loaded_message, await self._read(store.half_loaded, group))
         batches = (await self._read(group_status.read, group)).batches
         dead = {batch.name: batch.counts["dead"] for batch in batches}
-        left = [
+        hook_lines = [
             text
             for of in (hooks.given_up, hooks.to_be_tried)
             for text in await self._read(of, group)
         ]
-        lines = dead_lines(group, dead, dead_lately=dead_lately)
+        task_lines = dead_lines(group, dead, dead_lately=dead_lately)
         return [
             *(Note(text, Code.LOAD_UNFINISHED) for text in loads),
-            *(Note(text, Code.HOOKS_GIVEN_UP) for text in left),
-            *(Note(text, Code.TASKS_DEAD) for text in lines),
+            *(Note(text, Code.HOOKS_GIVEN_UP) for text in hook_lines),
+            *(Note(text, Code.TASKS_DEAD) for text in task_lines),
         ]

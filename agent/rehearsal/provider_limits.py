@@ -72,8 +72,8 @@ class ProviderLimits:
 
     def begin(self, size: RehearsedCall) -> OverLimit | None:
         """Charge for a call that begins, or return the limit that refuses it."""
-        most = self.limits.in_flight
-        if most is not None and self._running >= most:
+        calls_allowed = self.limits.in_flight
+        if calls_allowed is not None and self._running >= calls_allowed:
             return OverLimit("in_flight", _MANY_CALLS_RETRY_S)
         costs = self._costs(size, first=True)
         now_s = self._clock.now_s()
@@ -102,10 +102,10 @@ class ProviderLimits:
             if bucket is None:
                 continue
             bucket.fill(now_s)
-            left = max(0.0, bucket.level) / bucket.capacity * bucket.per_minute
+            remaining = max(0.0, bucket.level) / bucket.capacity * bucket.per_minute
             headers |= {
                 f"x-ratelimit-limit-{name}": str(bucket.per_minute),
-                f"x-ratelimit-remaining-{name}": str(int(left)),
+                f"x-ratelimit-remaining-{name}": str(int(remaining)),
                 f"x-ratelimit-reset-{name}": f"{bucket.resets_in_s:.3f}s",
             }
         return headers

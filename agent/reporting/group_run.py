@@ -99,8 +99,8 @@ class GroupRun:
             return f"cost {self.cost_micro / 1e6:.4f}"
         names = ", ".join(unpriced[:MODELS_NAMED]) + (", ..." if unpriced[MODELS_NAMED:] else "")
         missing = f"no price set for {'models' if unpriced[1:] else 'model'} {names}"
-        known = len(unpriced) < len(models)
-        return f"cost {self.cost_micro / 1e6:.4f}, {missing}" if known else missing
+        some_priced = len(unpriced) < len(models)
+        return f"cost {self.cost_micro / 1e6:.4f}, {missing}" if some_priced else missing
 
     @property
     def cost_micro(self) -> int:
@@ -119,8 +119,8 @@ class GroupRun:
             counts.append(f"{counted(retried, 'failed attempt')} tried again")
         took = duration(now_s - self.began_s)
         if self.open:
-            left = f"{self.open:,} of {counted(total, 'task')} not done"
-            head = f"ended with {left}, which any agent goes on with; done in {took}"
+            unfinished = f"{self.open:,} of {counted(total, 'task')} not done"
+            head = f"ended with {unfinished}, which any agent goes on with; done in {took}"
         else:
             head = f"done: {counted(done, 'task')} in {took}"
         cost = self.cost()

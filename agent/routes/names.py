@@ -167,8 +167,8 @@ def _preview(line: dict[str, Any], length: int, names: RouteNames) -> Preview:
         _texts(line.get("routes_allowed")),
     )
     if task_type == MAP_REDUCE:  # its first call has one part of the document
-        most = names.context_tokens(plan.first, model) * BYTES_PER_TOKEN
-        size = replace(size, input_bytes=min(size.input_bytes, most))
+        context_bytes = names.context_tokens(plan.first, model) * BYTES_PER_TOKEN
+        size = replace(size, input_bytes=min(size.input_bytes, context_bytes))
     return Preview(plan, size, _text(line.get("tenant")) or DEFAULT_TENANT)
 
 

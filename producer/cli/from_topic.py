@@ -71,10 +71,10 @@ def _refuse_own(survey: TopicSurvey, topic: str, options: argparse.Namespace) ->
 
 
 def _report_load(loaded: LoadedLetters, options: argparse.Namespace, answer: CommandAnswer) -> int:
-    known = f", {loaded.known} loaded already" if loaded.known else ""
+    already_loaded = f", {loaded.known} loaded already" if loaded.known else ""
     done = "would be loaded: a dry run" if options.dry_run else "loaded"
     answer.say(
-        f"{counted(loaded.new, 'task')} {done}{known}",
+        f"{counted(loaded.new, 'task')} {done}{already_loaded}",
         new=loaded.new,
         known=loaded.known,
         refused=loaded.refused,

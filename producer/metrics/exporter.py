@@ -94,7 +94,9 @@ class Exporter(Collector):
         """Read the group once; keep the last reading if the ledger does not answer."""
         began_s = self._clock.now_s()
         try:
-            found = await source.transactions.read(snapshot.read, self._group, self._routes.label)
+            group_snapshot = await source.transactions.read(
+                snapshot.read, self._group, self._routes.label
+            )
         except (UnreachableError, DatabaseError) as error:
             self._tell(Code.EXPORTER_STALE, "the ledger cannot be read, the metrics are old", error)
             return
@@ -102,10 +104,10 @@ class Exporter(Collector):
         backlogs, partitions = await self._of_bus(source)
         self._read_at_s = self._clock.now_s()
         took_s = self._read_at_s - began_s
-        if found.oldest_order != self._order or not self._order:
-            self._order, self._order_since_s = found.oldest_order, self._read_at_s
+        if group_snapshot.oldest_order != self._order or not self._order:
+            self._order, self._order_since_s = group_snapshot.oldest_order, self._read_at_s
         self._reading = Reading(
-            found,
+            group_snapshot,
             self._clock.utc_s(),
             took_s,
             backlogs,

@@ -200,10 +200,10 @@ def _agents_at_learned_limit(load: Workload) -> int | None:
     )
     if slots == inf:
         return None
-    least, most = (
+    fewest_agents, most_agents = (
         max(1, ceil(slots * part / load.slots)) for part in (1 - TOLERANCE, 1 + TOLERANCE)
     )
-    return min(max(load.agents, least), most)
+    return min(max(load.agents, fewest_agents), most_agents)
 
 
 def _slots_fed(limits: QuotaLimits, load: Workload) -> float:

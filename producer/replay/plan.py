@@ -118,9 +118,9 @@ def _dead(connection: Connection, group: str, request: ReplayRequest) -> _DeadSe
         return _counted(connection, group, request)
     failures = failure_groups.read(connection, group, request.selection)
     expires_at = dead_letter.c.expires_at
-    rest = failure_groups.without(failures, capped)
-    open_ones = [failure for failure in rest if not failure.is_closed]
-    closed = sum(failure.dead for failure in rest if failure.is_closed)
+    uncapped = failure_groups.without(failures, capped)
+    open_ones = [failure for failure in uncapped if not failure.is_closed]
+    closed = sum(failure.dead for failure in uncapped if failure.is_closed)
     if request.selection.limit is not None:
         tasks = candidates(connection, group, request, TASK)
         first = _first(tasks, request.selection.limit)

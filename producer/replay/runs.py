@@ -147,16 +147,16 @@ def _store_items(
     query: Select[Any],
     kind: int,
     ids: Sequence[int],
-    most: int,
+    limit: int,
 ) -> int:
-    """Store at most `most` of the query's items between the first and last of `ids`.
+    """Store at most `limit` of the query's items between the first and last of `ids`.
 
     Returns how many items were stored.
     """
     if not ids:
         return 0
     column = query.selected_columns[0]
-    page = query.where(column.between(ids[0], ids[-1])).order_by(column).limit(most)
+    page = query.where(column.between(ids[0], ids[-1])).order_by(column).limit(limit)
     rows = [
         {"run_id": run_id, "kind": kind, "item_id": row.id, "fence": row.fence}
         for row in connection.execute(page)

@@ -110,8 +110,8 @@ class Adopter:
                 raise ArchiveAlteredError(f"{at} {error}; nothing is adopted") from None
             keys = sorted(tasks)
             for start in range(0, len(keys), adoptions.PAGE):
-                some = keys[start : start + adoptions.PAGE]
-                for stored in await self._transactions.read(adoptions.of_keys, batch_id, some):
+                page = keys[start : start + adoptions.PAGE]
+                for stored in await self._transactions.read(adoptions.of_keys, batch_id, page):
                     _require_same(stored, tasks[stored.key], at)
                     if ids[0] <= stored.id <= ids[1]:
                         has[stored.id - ids[0]] = 1

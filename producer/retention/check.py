@@ -32,11 +32,11 @@ async def description(config: Config, group: str) -> str:
         raise kind(str(error)) from None
     if back:
         names = ", ".join(shown(name) for name in back[:_MAX_NAMED])
-        rest = f" and {len(back) - _MAX_NAMED} more" if len(back) > _MAX_NAMED else ""
+        more_names = f" and {len(back) - _MAX_NAMED} more" if len(back) > _MAX_NAMED else ""
         raise UnreachableError(
             f"these batches have an archive at {to} and are not archived here, as after a backup "
-            f"was restored: {names}{rest}; before agents run and pay for them again, run for each: "
-            f"python -m producer archive --adopt --batch NAME --group {group}"
+            f"was restored: {names}{more_names}; before agents run and pay for them again, run for "
+            f"each: python -m producer archive --adopt --batch NAME --group {group}"
         )
     return f"archives to {to}{_ages(config)}"
 

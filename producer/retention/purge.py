@@ -45,21 +45,21 @@ async def purge(
     crash.reach("purge.marked")
     pages = Pages(clock, rate)
     next_id, last_id = await transactions.read(id_range, target.id)
-    done = left = 0
+    done = kept = 0
 
-    async def page(first_id: int, most: int) -> tuple[int, int]:
-        nonlocal done, left
+    async def page(first_id: int, limit: int) -> tuple[int, int]:
+        nonlocal done, kept
         result = await transactions.write_once(
-            purges.purge_page, target, keep, (first_id, last_id), most
+            purges.purge_page, target, keep, (first_id, last_id), limit
         )
         crash.reach("purge.page_deleted")
-        done, left = done + result.purged, left + result.left
+        done, kept = done + result.purged, kept + result.left
         progress(done)
         return result.next_id, result.purged
 
     while next_id <= last_id:
         next_id = await pages.run(partial(page, next_id))
-    if left or not await transactions.write(purges.finish, target, keep):
+    if kept or not await transactions.write(purges.finish, target, keep):
         raise UnsafeStateError(
             f"batch {target.name}: tasks of it run again and are kept; run the same command again "
             "when they are final"

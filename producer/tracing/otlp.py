@@ -90,14 +90,14 @@ class OtlpSpans:
         self._thread.join(CLOSE_S)
         self._exporter.shutdown()  # type: ignore[no-untyped-call]  # ends a wait for another try
         with self._changed:
-            left = len(self._waiting) + len(self._sending)
+            unsent = len(self._waiting) + len(self._sending)
             self._waiting.clear()
             self._sending = []
-            self._dropped += left
+            self._dropped += unsent
         self._tell_overflow()
-        if left:
+        if unsent:
             log.warning(
-                "%d spans were not sent before the end", left, extra={"code": Code.SPANS_DROPPED}
+                "%d spans were not sent before the end", unsent, extra={"code": Code.SPANS_DROPPED}
             )
 
     def _run(self) -> None:

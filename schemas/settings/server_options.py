@@ -76,8 +76,8 @@ def _require_needless(name: str, value: str) -> None:
         )
     values = _IN_ANY_CASE.get(folded)
     if values is None:
-        known = [*_PASSED, *_IN_ANY_CASE]
-        nearest = difflib.get_close_matches(folded, known, 1)
+        option_names = [*_PASSED, *_IN_ANY_CASE]
+        nearest = difflib.get_close_matches(folded, option_names, 1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"known are: {', '.join(_PASSED)}"
         raise ValueError(f"{shown} after '?' is unknown; {hint}; correct or remove it")
     if value.lower() not in values:

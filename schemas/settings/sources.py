@@ -273,9 +273,9 @@ def _exists(path: Path) -> bool:
 
 
 def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tuple[str, Any]]:
-    known = (*SETTINGS, CLIENT, *(f"{section}." for section in NAMED))
+    setting_names = (*SETTINGS, CLIENT, *(f"{section}." for section in NAMED))
     for name, setting in given.items():
-        if setting.value == {} and any(prefix.startswith(f"{name}.") for prefix in known):
+        if setting.value == {} and any(prefix.startswith(f"{name}.") for prefix in setting_names):
             continue  # an empty section
         if fault := _section_fault(name, whole=setting.value == {}):
             faults.append(f"{setting.where}: {fault}")

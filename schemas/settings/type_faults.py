@@ -22,8 +22,8 @@ def _faults(name: str, settings: TypeConfig, config: Config) -> Iterator[str]:
         yield "model and route are both set, but a route has its own model; remove one of them"
     unknown = [tier for tier in settings.tiers if tier not in config.retry_tiers]
     if unknown:
-        known = ", ".join(config.retry_tiers)
-        yield f"tiers names a tier that retry.tiers does not have; it has {known}"
+        tier_names = ", ".join(config.retry_tiers)
+        yield f"tiers names a tier that retry.tiers does not have; it has {tier_names}"
     soft_s, hard_s = settings.soft_limit_s, settings.time_limit_s
     if soft_s is not None and hard_s is not None and soft_s >= hard_s:
         yield "soft_limit_s must be less than time_limit_s, so that the handler has time to end"

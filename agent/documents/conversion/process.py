@@ -146,8 +146,8 @@ class ConvertingProcess:
         if code == -signal.SIGXCPU:
             text = f"takes more than {self._limits.cpu_s} s of a processor to convert"
             return ConversionDiedError(text, lasting=True, own=True)
-        known = -code in set(signal.Signals)
-        name = signal.Signals(-code).name if known else f"exit code {code}"
+        is_signal = -code in set(signal.Signals)
+        name = signal.Signals(-code).name if is_signal else f"exit code {code}"
         text = f"crashes what converts it, or needs too much memory ({name})"
         # The process never kills itself: a person did, or the kernel because memory ran out.
         return ConversionDiedError(text, lasting=code != -signal.SIGKILL)

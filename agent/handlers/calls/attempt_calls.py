@@ -98,14 +98,16 @@ class AttemptCalls:
         self, body: Mapping[str, Any], *, schema: dict[str, Any] | None, verbatim: bool
     ) -> Answer:
         """Make a chat completion and return its answer; see `Context.complete`."""
-        sent, model, most = body_bytes(body), str(body.get("model", "")), most_out(body)
+        sent, model, output_limit = body_bytes(body), str(body.get("model", "")), most_out(body)
         del body  # another copy of the text would wait for the answer
         target = self._target
         if target.client is not self._first:
             sent, model = target.fitted(sent, schema)
         may_correct = not verbatim
         while True:
-            reply, outcome = await self._call(target, sent, model, schema, most, verbatim=verbatim)
+            reply, outcome = await self._call(
+                target, sent, model, schema, output_limit, verbatim=verbatim
+            )
             if isinstance(outcome, Succeeded):
                 answer = reply.body if isinstance(reply, Reply) else b""
                 return Answer(answer, self._of_type(outcome, schema))

@@ -49,14 +49,14 @@ def may_die(connection: Connection, group: str, lost: Sequence[Lost]) -> set[int
         tried = guard_decisions.in_lost_looks(
             connection, group, [(task.task_id, task.fence) for task in lost]
         )
-    may = [
+    candidates = [
         task for task in lost if (task.batch_id, task.type) not in stopped or task.task_id in tried
     ]
-    left = deaths_left(connection, group)
-    if spared := {(task.batch_id, task.type) for task in may[left:]}:
+    deaths_allowed = deaths_left(connection, group)
+    if spared := {(task.batch_id, task.type) for task in candidates[deaths_allowed:]}:
         reason = f"more than {LOST_PER_WINDOW} tasks died of lost agents in 10 minutes"
         guard_decisions.raise_for_losses(connection, group, spared, reason)
-    return {task.task_id for task in may[:left]}
+    return {task.task_id for task in candidates[:deaths_allowed]}
 
 
 def spare(

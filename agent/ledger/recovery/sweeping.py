@@ -102,11 +102,11 @@ def replace_lost_by_carrier(
     `replace_lost_records` cannot decide. Return how many were lost, and the cursor from which the
     next call goes on; None if the walk has come to its end.
     """
-    known = [carrier.horizon for carrier in carriers if carrier.horizon is not None]
+    horizons = [carrier.horizon for carrier in carriers if carrier.horizon is not None]
     status, ends = carriers[0].status, {carrier.horizon for carrier in carriers}
-    if not known or len(ends) == 1:
+    if not horizons or len(ends) == 1:
         return 0, None
-    begin = SweepCursor(min(known) - timedelta(seconds=slack_s), 0)
+    begin = SweepCursor(min(horizons) - timedelta(seconds=slack_s), 0)
     if after is not None and after.due_at >= begin.due_at:
         begin = after
     waits = and_(

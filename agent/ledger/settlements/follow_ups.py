@@ -87,8 +87,8 @@ def insert(
         return accepted, Family()
     open_ones = [_in_open_batch(settlement, cancelled) for settlement in accepted]
     while True:
-        known = _known(connection, open_ones)
-        decided, family = _decide(open_ones, known, first_id)
+        stored_digests = _stored_digests(connection, open_ones)
+        decided, family = _decide(open_ones, stored_digests, first_id)
         for batch_id, tasks in family.tasks.items():
             placed = new_tasks.in_lanes(connection, group, list(tasks.values()))
             family.tasks[batch_id] = dict(zip(tasks, placed, strict=True))
@@ -120,17 +120,19 @@ def _in_open_batch(settlement: Settlement, cancelled: set[int]) -> Settlement:
     return settlement
 
 
-def _known(connection: Connection, settlements: Sequence[Settlement]) -> dict[TaskKey, bytes]:
+def _stored_digests(
+    connection: Connection, settlements: Sequence[Settlement]
+) -> dict[TaskKey, bytes]:
     """Return the digests of tasks that the batches have under the follow-ups' keys."""
     keys: dict[int, set[bytes]] = {}
     for settlement in settlements:
         of_batch = keys.setdefault(settlement.row.batch_id, set())
         of_batch.update(follow_up.key.encode() for follow_up in ordered(settlement))
-    known: dict[TaskKey, bytes] = {}
+    digests: dict[TaskKey, bytes] = {}
     for batch_id, page in _pages(keys):
         rows = connection.execute(_DIGESTS, {"of_batch": batch_id, "keys": page})
-        known |= {(batch_id, bytes(row.task_key)): bytes(row.digest) for row in rows}
-    return known
+        digests |= {(batch_id, bytes(row.task_key)): bytes(row.digest) for row in rows}
+    return digests
 
 
 def _pages(keys: Mapping[int, set[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
@@ -141,13 +143,13 @@ def _pages(keys: Mapping[int, set[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _decide(
-    settlements: Sequence[Settlement], known: Mapping[TaskKey, bytes], first_id: int
+    settlements: Sequence[Settlement], stored_digests: Mapping[TaskKey, bytes], first_id: int
 ) -> tuple[list[Settlement], Family]:
     """Return the settlements as they are settled, and the tasks to make.
 
     A task that two parents order alike is made once, for the first of them.
     """
-    digests, family, ids = dict(known), Family(), count(first_id)
+    digests, family, ids = dict(stored_digests), Family(), count(first_id)
     decided = []
     for settlement in settlements:
         tasks = [_task(settlement, follow_up) for follow_up in ordered(settlement)]

@@ -124,9 +124,9 @@ def with_examples(
     groups: Sequence[ErrorGroup],
     failures: Iterable[FailureGroup],
     selection: Selection,
-    most: int | None = None,
+    limit: int | None = None,
 ) -> list[ErrorGroup]:
-    """Return the groups, the first `most` of them with an example that is dead now.
+    """Return the groups, the first `limit` of them with an example that is dead now.
 
     The oldest batch comes first in `failures`, and the example is its oldest dead task.
     """
@@ -134,7 +134,7 @@ def with_examples(
     for failure in failures:
         parts.setdefault((failure.fingerprint.hex(), failure.disposition), failure)
     oldest: dict[tuple[str, str], int] = {}
-    for group in groups[:most]:
+    for group in groups[:limit]:
         part = parts.get(_key(group)) if group.tasks else None
         if part is not None and part.fingerprint != OTHER_FINGERPRINTS:
             oldest[_key(group)] = connection.execute(_oldest(part, selection)).scalar() or 0

@@ -156,11 +156,11 @@ def erase(connection: Connection, group: str, ids: Sequence[int], *, tenant: boo
     cancel.cancel_waiting(connection, [_Id(task_id) for task_id in ids])
     lock = select(task.c.id, task.c.status, task.c.digest).where(task.c.id.in_(sorted(ids)))
     rows = connection.execute(lock.order_by(task.c.id).with_for_update()).all()
-    left = {row.id for row in rows if row.status in OPEN}
+    unerased = {row.id for row in rows if row.status in OPEN}
     if not tenant:
-        left = _leading(connection, ids, left)
-    final = [row for row in rows if row.id not in left]
-    running = sorted(left, reverse=True)
+        unerased = _leading(connection, ids, unerased)
+    final = [row for row in rows if row.id not in unerased]
+    running = sorted(unerased, reverse=True)
     if not final:
         return Erased(running=running)
     final_ids = [row.id for row in final]
@@ -183,10 +183,10 @@ def _leading(connection: Connection, ids: Sequence[int], running: set[int]) -> s
         .where(follow_up.c.parent_id.in_(sorted(ids)))
     )
     rows = [row for row in connection.execute(query) if not row.task_key.startswith(ERASED)]
-    left = running.union(row.id for row in rows if row.id not in ids)
-    while parents := {row.parent_id for row in rows if row.id in left} - left:
-        left |= parents
-    return left
+    unerased = running.union(row.id for row in rows if row.id not in ids)
+    while parents := {row.parent_id for row in rows if row.id in unerased} - unerased:
+        unerased |= parents
+    return unerased
 
 
 def erase_records(

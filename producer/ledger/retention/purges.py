@@ -102,9 +102,9 @@ def begin_purge(
 
 
 def purge_page(
-    connection: Connection, target: Purgeable, keep: Keep, ids: tuple[int, int], most: int
+    connection: Connection, target: Purgeable, keep: Keep, ids: tuple[int, int], limit: int
 ) -> PurgedPage:
-    """Delete what is to go of at most `most` tasks from the first of the two ids on.
+    """Delete what is to go of at most `limit` tasks from the first of the two ids on.
 
     The page follows the primary key, whatever batches the tasks are of.
     """
@@ -113,7 +113,7 @@ def purge_page(
         select(task.c.id, task.c.batch_id)
         .where(task.c.id.between(first_id, last_id))
         .order_by(task.c.id)
-        .limit(most)
+        .limit(limit)
     )
     rows = connection.execute(page).all()
     next_id = rows[-1].id + 1 if rows else last_id + 1
@@ -188,8 +188,8 @@ def _keep_forms(connection: Connection, ids: Sequence[int]) -> None:
     )
     candidates = sorted(connection.execute(may_have).scalars())
     for start in range(0, len(candidates), MAX_READ):
-        some = candidates[start : start + MAX_READ]
-        query = select(task_input.c.task_id, body).where(task_input.c.task_id.in_(some))
+        page = candidates[start : start + MAX_READ]
+        query = select(task_input.c.task_id, body).where(task_input.c.task_id.in_(page))
         with_schema = [row.task_id for row in connection.execute(query) if has_schema(row.body)]
         for codec, with_json in WITH_JSON.items() if with_schema else ():
             of_codec = update(task_result).where(

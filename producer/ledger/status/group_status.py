@@ -123,13 +123,13 @@ def _waits(
     in no batch yet. Types are not, since an agent learns late that no task of a type waits; nor are
     types that another agent knows, to which their tasks come.
     """
-    known = {
+    known_types = {
         name for agent in agents if agent.works and agent.report for name in agent.report.types
     }
     waits = [
         wait
         for wait in agent_status.reasons(agents)
-        if wait.urgency is not Urgency.TYPE_UNKNOWN or wait.about[1] not in known
+        if wait.urgency is not Urgency.TYPE_UNKNOWN or wait.about[1] not in known_types
     ]
     if not any(batch.open for batch in batches):
         waits = [wait for wait in waits if wait.urgency is not Urgency.TYPE_UNKNOWN]

@@ -105,9 +105,9 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
             group_sums.final[status] += int(row.delta)
             group_sums.kept[status] += int(row.kept)
         if status is Status.DEAD:
-            known = row.disposition in _DISPOSITIONS
+            is_disposition = row.disposition in _DISPOSITIONS
             dead_letters += int(row.letters)
-            group_sums.dead[error_class, row.disposition if known else OTHER] += entered
+            group_sums.dead[error_class, row.disposition if is_disposition else OTHER] += entered
         group_sums.tokens[route, "in"] += int(row.tokens_in)
         group_sums.tokens[route, "cached"] += int(row.tokens_cached)
         group_sums.tokens[route, "out"] += int(row.tokens_out)

@@ -71,13 +71,13 @@ def read(connection: Connection, group: str) -> Totals:
     sums = (func.sum(of_group.c[name]).label(name) for name in names)
     rows = connection.execute(select(*keys, *sums).group_by(*keys)).all()
     ends, deaths, tokens = Counter[Status](), Counter[str](), Counter[str]()
-    loaded = left = retried = 0
+    loaded = ended = retried = 0
     for row in rows:
         state = Status(row.state)
         tokens[row.model] += int(row.tokens_in) + int(row.tokens_out)
         if state in _FINAL:
             ends[state] += int(row.entered)
-            left += int(row.delta)
+            ended += int(row.delta)
             if state is Status.DEAD:
                 deaths[row.outcome] += int(row.entered)
         elif row.outcome == TallyOutcome.LOADED:
@@ -85,7 +85,7 @@ def read(connection: Connection, group: str) -> Totals:
         elif state is Status.RETRYING and row.outcome not in UNTRIED:
             retried += int(row.delta)
     return Totals(
-        open=max(0, loaded - left),
+        open=max(0, loaded - ended),
         succeeded=ends[Status.SUCCEEDED],
         dead=ends[Status.DEAD],
         cancelled=ends[Status.CANCELLED],
