@@ -23,9 +23,9 @@ from urllib.request import urlopen
 
 from sqlalchemy import Connection, func, select, text
 
+from agent.execution.observability.measured_ports import MeasuredLedger, measured_clients
 from agent.ports import Reply, RouteClient
 from agent.reporting.metrics import AgentMetrics
-from agent.wiring.measured import MeasuredLedger, measured_clients
 from bench.program import BenchError
 from bench.site import Site, Sites, llm
 from bench.table import Figure

@@ -36,7 +36,7 @@ from agent.reporting.progress import Progress
 from agent.reporting.telemetry import Counts
 from agent.routes.sharing.sync import BoardSync
 from agent.wiring.agent import wired_agent
-from agent.wiring.chosen import Chosen, Instruments
+from agent.wiring.choices import Chosen, Instruments
 from agent.wiring.live_settings import Rereading
 from agent.wiring.retention import retention_loops
 from producer.app import Parts, make_relay

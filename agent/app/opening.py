@@ -27,7 +27,7 @@ from agent.reporting.latest_report import LatestReport
 from agent.routes import Router
 from agent.routes.clients import RouteClients
 from agent.routes.sharing.board import Board
-from agent.wiring.chosen import Handles, Providers, Registration, Workers
+from agent.wiring.choices import Handles, Providers, Registration, Workers
 from producer.app import Parts, bus_path
 from producer.bus.embedded.lock import AGENTS
 from schemas.ledger import migrations

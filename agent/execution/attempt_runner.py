@@ -2,7 +2,7 @@
 
 from agent.execution.admission import Permit
 from agent.execution.attempt_routes import AttemptRoutes
-from agent.execution.attempt_traces import AttemptTraces
+from agent.execution.observability.attempt_traces import AttemptTraces
 from agent.execution.output_writer import Claimed, Outputs
 from agent.execution.resource_locks import ResourceLocks
 from agent.handlers import Attempt, Handlers

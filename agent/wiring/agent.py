@@ -8,8 +8,10 @@ from collections.abc import Mapping
 
 from agent.agent import Agent
 from agent.dispatch.record_finisher import Wakeups
-from agent.execution.attempt_traces import AttemptTraces
 from agent.execution.guard_gate import GuardGate
+from agent.execution.observability.attempt_traces import AttemptTraces
+from agent.execution.observability.measured_ports import MeasuredLedger
+from agent.execution.observability.traced_ledger import TracedLedger
 from agent.execution.output_writer import Outputs
 from agent.execution.resource_locks import ResourceLocks
 from agent.execution.settler import Settler
@@ -28,15 +30,13 @@ from agent.maintenance.group_work import GroupWork
 from agent.ports import Ledger, Source
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
-from agent.wiring.chosen import Chosen
-from agent.wiring.core import Common, Dispatch, Execution, Gates, dispatch, execution
+from agent.wiring.choices import Chosen
 from agent.wiring.duties import Built, duties
 from agent.wiring.handling import handling
 from agent.wiring.hooks import make_hook_runner
-from agent.wiring.measured import MeasuredLedger
 from agent.wiring.quotas import quota_gate
-from agent.wiring.traced import TracedLedger, attempt_traces
-from producer.app import Parts, make_relay
+from agent.wiring.record_path import Common, Dispatch, Execution, Gates, dispatch, execution
+from producer.app import Parts, make_relay, messaging_system
 from producer.relay.publishing import Publishing
 from producer.relay.relay import Relay
 from schemas.ledger.transactions import Transactions
@@ -99,7 +99,7 @@ def _built(chosen: Chosen) -> Built:
 
 def _common(chosen: Chosen, publishing: Publishing) -> Common:
     parts = chosen.parts
-    longest_tier, traces = tiers_of(parts.topics.tiers)[-1], attempt_traces(parts)
+    longest_tier, traces = tiers_of(parts.topics.tiers)[-1], _attempt_traces(parts)
     return Common(
         ledger=_ledger(chosen, longest_tier, traces),
         letters=ReturnedLetters(
@@ -121,6 +121,22 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
         longest_tier=longest_tier,
         claim_s=claim_s(chosen.providers.routes.longest_timeout_s, parts.config.types.values()),
         traces=traces,
+    )
+
+
+def _attempt_traces(parts: Parts) -> AttemptTraces | None:
+    """Return the recorder of an agent's attempt traces; None if nothing is traced."""
+    if parts.spans is None:
+        return None
+    otel = parts.config.otel
+    return AttemptTraces(
+        spans=parts.spans,
+        ledger=parts.ledger_id,
+        group=parts.topics.group,
+        system=messaging_system(parts.config),
+        ratio=otel.ratio,
+        to_provider=otel.to_provider,
+        clock=parts.clock,
     )
 
 

@@ -20,11 +20,11 @@ from agent.maintenance.routes.route_call_up import RouteCallUp
 from agent.ports import Clock
 from agent.routes.names import preview
 from agent.routes.probe_sender import ProbeSender
-from agent.wiring.chosen import Chosen
-from agent.wiring.core import Common, Dispatch, Execution, Gates
+from agent.wiring.choices import Chosen
 from agent.wiring.handling import Handling
 from agent.wiring.live_settings import LiveSettings, reread_duties
 from agent.wiring.quotas import quota_duties
+from agent.wiring.record_path import Common, Dispatch, Execution, Gates
 from producer.relay.relay import Relay
 from producer.replay.applier import make_applier
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from agent.execution.observability.measured_ports import measured_clients
 from agent.handlers import Handler, Handlers, registry
 from agent.handlers.attempt import Tools
 from agent.handlers.deadline import usual_limit_s
@@ -16,11 +17,10 @@ from agent.handlers.processes.suspects import Suspects
 from agent.handlers.threads import HandlerThreads
 from agent.hooks.functions import Hooks, load_hooks
 from agent.judge import tiers_of
-from agent.wiring.chosen import Chosen
-from agent.wiring.core import Common
+from agent.wiring.choices import Chosen
 from agent.wiring.documents import make_documents
 from agent.wiring.live_settings import LoadHandlers, LoadHooks
-from agent.wiring.measured import measured_clients
+from agent.wiring.record_path import Common
 from schemas.settings.config import TypeConfig
 
 

@@ -11,7 +11,7 @@ from agent.hooks.runner import HookRunner
 from agent.ledger.hook_runs import HookRun
 from agent.quota.estimate import CallSize
 from agent.routes import Router, route_of
-from agent.wiring.core import Common
+from agent.wiring.record_path import Common
 from producer.app import Parts
 from schemas.objects.write_once import WriteOnceStore
 

@@ -18,7 +18,7 @@ from agent.quota.grants import GrantStore
 from agent.quota.quotas import Quotas
 from agent.quota.share import ShareGrantStore
 from agent.quota.sync import QuotaSync
-from agent.wiring.core import Dispatch
+from agent.wiring.record_path import Dispatch
 from producer.app import Parts
 
 CHECK_EVERY_S = 1.0  # how often it is checked whether a limit has been set

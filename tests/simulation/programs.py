@@ -19,7 +19,7 @@ from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from agent.routes.clients import RouteClients
 from agent.wiring.agent import wired_agent
-from agent.wiring.chosen import Chosen, Handles, Instruments, Providers, Registration, Workers
+from agent.wiring.choices import Chosen, Handles, Instruments, Providers, Registration, Workers
 from producer.app import Parts
 from producer.input.lines import InvalidLine, ValidLine
 from producer.ledger import store

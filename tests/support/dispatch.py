@@ -16,8 +16,8 @@ from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from agent.routes.names import RouteNames
-from agent.wiring import core
-from agent.wiring.core import Common, Dispatch
+from agent.wiring import record_path
+from agent.wiring.record_path import Common, Dispatch
 from producer.relay.publishing import Publishing
 from schemas.settings.config import Config
 from schemas.task.record.envelope import Publication, encode
@@ -60,7 +60,7 @@ class DispatchHarness:
         self.partition = partition
         self.slots = create_autospec(Slots, instance=True)
         clock, limits = HandClock(), InFlightLimits()
-        self.parts: Dispatch = core.dispatch(
+        self.parts: Dispatch = record_path.dispatch(
             Common(
                 ledger=self.ledger,
                 letters=NoLetters(),

@@ -1,6 +1,6 @@
 """The port through which an attempt reports its calls to tracing.
 
-Tested by tests/unit/agent/execution/test_attempt_traces.py.
+Tested by tests/unit/agent/execution/observability/test_attempt_traces.py.
 """
 
 from typing import Protocol

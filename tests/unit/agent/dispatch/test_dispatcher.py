@@ -23,7 +23,7 @@ from agent.outcome import (
 )
 from agent.ports import Record, Verdict
 from agent.reporting.telemetry import Counts
-from agent.wiring.core import Dispatch
+from agent.wiring.record_path import Dispatch
 from schemas.task.failures import ErrorClass
 from tests.support.dispatch import DispatchHarness
 from tests.support.slots import PARTITION, claimed

@@ -19,9 +19,9 @@ from agent.dispatch.route_shelving import RouteShelving
 from agent.dispatch.ticker import Ticker
 from agent.execution.admission import Admission
 from agent.execution.attempt_runner import AttemptRunner
-from agent.execution.attempt_traces import AttemptTraces
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
+from agent.execution.observability.attempt_traces import AttemptTraces
 from agent.execution.output_writer import Outputs
 from agent.execution.quota_gate import QuotaGate
 from agent.execution.resource_locks import ResourceLocks

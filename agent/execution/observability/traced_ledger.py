@@ -5,10 +5,9 @@ Tested by tests/integration/test_traces.py.
 
 from collections.abc import Sequence
 
-from agent.execution.attempt_traces import AttemptTraces
+from agent.execution.observability.attempt_traces import AttemptTraces
+from agent.execution.observability.ledger_wrapper import LedgerWrapper
 from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Clock, Ledger, Settlement, Verdict
-from agent.wiring.ledger_wrapper import LedgerWrapper
-from producer.app import Parts, messaging_system
 from producer.ports import Order
 
 
@@ -46,19 +45,3 @@ class TracedLedger(LedgerWrapper):
         verdicts, orders = await super().settle(settlements)
         self._traces.settled(settlements, verdicts, start_s)
         return verdicts, orders
-
-
-def attempt_traces(parts: Parts) -> AttemptTraces | None:
-    """Return the recorder of an agent's attempt traces; None if nothing is traced."""
-    if parts.spans is None:
-        return None
-    otel = parts.config.otel
-    return AttemptTraces(
-        spans=parts.spans,
-        ledger=parts.ledger_id,
-        group=parts.topics.group,
-        system=messaging_system(parts.config),
-        ratio=otel.ratio,
-        to_provider=otel.to_provider,
-        clock=parts.clock,
-    )

@@ -6,9 +6,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.execution.observability.measured_ports import SAMPLE_S, MeasuredLedger, measured_clients
 from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Reply, RouteClient, Row
 from agent.reporting.metrics import AgentMetrics
-from agent.wiring.measured import SAMPLE_S, MeasuredLedger, measured_clients
 from schemas.task.record.envelope import Publication
 from tests.support.clock import HandClock
 

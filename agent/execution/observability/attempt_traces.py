@@ -6,8 +6,14 @@ emitted, and a successful one's only if its task is sampled.
 
 from collections.abc import Iterable, Sequence
 
-from agent.execution.open_attempt import OpenAttempt
-from agent.execution.span_attributes import FAILED, error_of, of_cost, of_outcome, of_task
+from agent.execution.observability.open_attempt import OpenAttempt
+from agent.execution.observability.span_attributes import (
+    FAILED,
+    error_of,
+    of_cost,
+    of_outcome,
+    of_task,
+)
 from agent.handlers.calls.traces import NO_TRACE, AttemptTrace
 from agent.outcome import Dead, Outcome, Retry
 from agent.ports import Clock, Settlement, Verdict

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent.execution import attempt_traces, open_attempt, span_attributes
-from agent.execution.attempt_traces import AttemptTraces
+from agent.execution.observability import attempt_traces, open_attempt, span_attributes
+from agent.execution.observability.attempt_traces import AttemptTraces
 from agent.handlers.calls.permits import CallEnd
 from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Reply, Row, Settlement, Verdict

@@ -1,6 +1,6 @@
 """What the spans of attempts and calls say: task, outcome, cost and error. Pure.
 
-Tested by tests/unit/agent/execution/test_attempt_traces.py.
+Tested by tests/unit/agent/execution/observability/test_attempt_traces.py.
 """
 
 from agent.handlers.calls.permits import CallEnd

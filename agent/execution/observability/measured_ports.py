@@ -1,8 +1,10 @@
 """Ports that measure what passes through them; everything else is left as it is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
+from agent.execution.observability.ledger_wrapper import LedgerWrapper
 from agent.ports import (
     LLM,
     Call,
@@ -18,15 +20,37 @@ from agent.ports import (
     Verdict,
 )
 from agent.quota.provider_headers import left
-from agent.reporting.metrics import AgentMetrics
-from agent.wiring.ledger_wrapper import LedgerWrapper
 from producer.ports import Order
 
 SAMPLE_S = 1.0  # waits are sampled for at most one claim in this time
 
 
+class Measures(Protocol):
+    """Takes what the ports measure; the agent's metrics do. Times are in seconds."""
+
+    def called(self, route: str, took_s: float) -> None:
+        """Take the time of a call that ended, successful or not."""
+        ...
+
+    def left(self, route: str, amounts: Mapping[str, float]) -> None:
+        """Take what is left of a provider's limits, by kind."""
+        ...
+
+    def waited(self, wait_s: float) -> None:
+        """Take how long a task had been due when it was claimed."""
+        ...
+
+    def claimed(self, took_s: float) -> None:
+        """Take the time of a transaction that claimed tasks."""
+        ...
+
+    def settled(self, took_s: float, tasks: int) -> None:
+        """Take the time of a transaction that settled so many tasks."""
+        ...
+
+
 def measured_clients(
-    client_of: Callable[[str], RouteClient], metrics: AgentMetrics, clock: Clock
+    client_of: Callable[[str], RouteClient], metrics: Measures, clock: Clock
 ) -> Callable[[str], RouteClient]:
     """Return the same clients, whose calls are timed by route."""
 
@@ -40,7 +64,7 @@ def measured_clients(
 class _TimedLLM:
     """An LLM client that times its calls."""
 
-    def __init__(self, llm: LLM, route: str, metrics: AgentMetrics, clock: Clock) -> None:
+    def __init__(self, llm: LLM, route: str, metrics: Measures, clock: Clock) -> None:
         self._llm = llm
         self._route = route
         self._metrics = metrics
@@ -67,7 +91,7 @@ class MeasuredLedger(LedgerWrapper):
     `SAMPLE_S`: a read by keys, whatever the number of tasks.
     """
 
-    def __init__(self, ledger: Ledger, metrics: AgentMetrics, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, metrics: Measures, clock: Clock) -> None:
         super().__init__(ledger)
         self._metrics = metrics
         self._clock = clock

@@ -1,6 +1,6 @@
 """A wrapper around a ledger; subclasses observe its claims and settles.
 
-Tested by tests/unit/agent/wiring/test_measured.py.
+Tested by tests/unit/agent/execution/observability/test_measured_ports.py.
 """
 
 from collections.abc import Sequence

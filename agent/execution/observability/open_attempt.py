@@ -1,9 +1,9 @@
 """An attempt under way, as its spans see it, and its calls.
 
-Tested by tests/unit/agent/execution/test_attempt_traces.py.
+Tested by tests/unit/agent/execution/observability/test_attempt_traces.py.
 """
 
-from agent.execution.span_attributes import error_of_call, of_cost
+from agent.execution.observability.span_attributes import error_of_call, of_cost
 from agent.handlers.calls.permits import CallEnd
 from agent.handlers.calls.traces import CallTrace
 from agent.ports import Clock, Reply
