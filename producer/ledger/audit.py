@@ -3,6 +3,7 @@
 Tested by tests/contract/test_ledger_audit.py.
 """
 
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from sqlalchemy import Connection, insert, select
@@ -54,10 +55,15 @@ def write(
     connection.execute(insert(audit), row)
 
 
-def targets(connection: Connection, group: str, action: str) -> set[str]:
+def targets(connection: Connection, group: str, action: str, *, since: datetime) -> set[str]:
     """Return the objects of the group for which an action was ordered, such as names of batches.
 
-    It reads all orders of the group, which are few.
+    It reads the orders of the group from `since` on, in UTC without a zone: for a batch, since it
+    was made. A database's clock may be set back, so it reads those of a day before too.
     """
-    ordered = (audit.c.group_name == group, audit.c.action == action)
+    ordered = (
+        audit.c.group_name == group,
+        audit.c.created_at >= since - timedelta(days=1),
+        audit.c.action == action,
+    )
     return set(connection.execute(select(audit.c.object).where(*ordered).distinct()).scalars())

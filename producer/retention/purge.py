@@ -29,17 +29,19 @@ async def purge(
     store: ArchiveStore,
     actor: str,
     unarchived: bool = False,
+    just_verified: bool = False,
     rate: float | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> int:
     """Delete all of a batch that `keep` does not retain; return the number of tasks concerned.
 
-    `store` has the batch's archive, which is not read if `unarchived`. `rate`: tasks a second
-    at most. `progress` is told how many tasks are done. Raises UnsafeStateError, with the reason,
-    if the batch may not be purged, or if tasks of it run again; ObjectError if the archive cannot
-    be looked for.
+    `store` has the batch's archive, which is not read if `unarchived`, and only listed if this
+    process has `just_verified` it. `rate`: tasks a second at most. `progress` is told how many
+    tasks are done. Raises UnsafeStateError, with the reason, if the batch may not be purged, or if
+    tasks of it run again; ObjectError if the archive cannot be looked for.
     """
-    if not unarchived and (reason := await lost_archive(store, target, reads=True)):
+    reads = not just_verified
+    if not unarchived and (reason := await lost_archive(store, target, reads=reads)):
         raise UnsafeStateError(f"batch {target.name}: {reason}")
     await transactions.write(purges.begin_purge, target, keep, actor, unarchived=unarchived)
     crash.reach("purge.marked")

@@ -112,11 +112,14 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     faults += _key_faults(given) + _otel_faults(given, environ)
     checked = dict(_checked(given, faults))
     config = replace(_config(checked, environ, cwd), file=None if file is None else file.path)
-    if not (given.keys() - checked.keys()) & {"kafka.bootstrap", "database.url"}:
+    wrong = given.keys() - checked.keys()
+    if not wrong & {"kafka.bootstrap", "database.url"}:
         faults += contradictions(config)
     faults += route_faults(config) + fallback_faults(config)
     faults += account_faults(config) + quota_faults(config) + _header_faults(given, config)
-    faults += type_faults(config) + retention_faults(config)
+    faults += type_faults(config)
+    if not any(name.startswith("retention.") for name in wrong):
+        faults += retention_faults(config)
     if faults:
         raise ConfigError("\n".join(faults))
     return config

@@ -40,6 +40,7 @@ class Memory:
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.puts_left = 10**6
+        self.hashed: list[str] = []
 
     async def put_new(self, uri: str, content: bytes) -> None:
         if self.puts_left == 0:
@@ -58,6 +59,7 @@ class Memory:
         return content
 
     async def sha256(self, uri: str, *, limit: int) -> str:
+        self.hashed.append(uri)
         return hashlib.sha256(await self.get(uri, limit=limit)).hexdigest()
 
     async def sizes(self, folder: str) -> dict[str, int]:

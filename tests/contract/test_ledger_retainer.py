@@ -70,12 +70,14 @@ async def test_a_batch_is_archived_and_then_goes_piece_by_piece(ledger_db: Ledge
     assert await duty.retain() == 2
     assert batch(ledger_db).archived_at is not None
     assert len(memory.named("manifest.json")) == 1
+    assert memory.hashed == []  # the archive was read back a moment before
     assert ledger_db.count(tables.task_input) == 1  # the dead task's
     assert ledger_db.count(tables.task_result) == 3
 
     aged(ledger_db, 31)
     assert await duty.retain() == 1
     assert {bytes(row.body) for row in ledger_db.rows(tables.task_result)} == {b""}
+    assert memory.hashed
 
     aged(ledger_db, 91)
     tally = len(ledger_db.rows(tables.tally))

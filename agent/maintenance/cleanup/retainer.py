@@ -56,6 +56,7 @@ class Retainer:
         A batch that fails does not hold up the others. Raises the first failure at the end.
         """
         failures: list[Exception] = []
+        verified: set[str] = set()  # URIs of the archives that were read back in this round
         done = 0
         for mark, age_s, keep in self._steps():
             if not await self._take_turn():
@@ -65,7 +66,7 @@ class Retainer:
                 if not await self._take_turn():
                     break
                 try:
-                    await self._put_away(target, keep)
+                    await self._put_away(target, keep, verified)
                 except ObjectError as error:
                     failures.append(UnreachableError(f"batch {target.name!r}: {error}"))
                 except DocllmError as error:
@@ -96,19 +97,29 @@ class Retainer:
         )
         return [(mark, age_s, keep) for mark, age_s, keep in ages_s if age_s is not None]
 
-    async def _put_away(self, target: Batch, keep: Keep | None) -> None:
+    async def _put_away(self, target: Batch, keep: Keep | None, verified: set[str]) -> None:
         if keep is None:
-            await self._archiver.archive(target, AGENT)
+            verified.add(await self._archive(target))
             return
         find = partial(self._transactions.read, purgeable.find, self._group, target.name)
         found = await find()
         if found is not None and not found.is_archived:
-            await self._archiver.archive(target, AGENT)  # a program before this one changed it
+            verified.add(await self._archive(target))  # a program before this one changed it
             found = await find()
         if found is not None:
             await purge(
-                self._transactions, self._clock, found, keep, store=self._store, actor=AGENT
+                self._transactions,
+                self._clock,
+                found,
+                keep,
+                store=self._store,
+                actor=AGENT,
+                just_verified=found.archived_to in verified,
             )
+
+    async def _archive(self, target: Batch) -> str:
+        made, _ = await self._archiver.archive(target, AGENT)
+        return made.uri
 
     async def _take_turn(self) -> bool:
         async with self._taking:

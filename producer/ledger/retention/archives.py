@@ -285,7 +285,7 @@ def _archive_refusal(connection: Connection, target: Batch) -> str:
     row = connection.execute(select(batch).where(batch.c.id == target.id)).one()
     if row.purging_at is not None:
         return "rows of it are purged"
-    begun = audit.targets(connection, target.group, audit.PURGE)
+    begun = audit.targets(connection, target.group, audit.PURGE, since=row.created_at)
     if is_emptied(row, begun) and (whole := covering(connection, target.id)):
         return (
             "inputs of it are purged, so a new archive would lack them; keep the archive "

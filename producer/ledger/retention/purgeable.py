@@ -113,8 +113,12 @@ def _read(
     connection: Connection, group: str, *of_batch: ColumnElement[bool]
 ) -> Iterator[Purgeable]:
     query = select(batch).where(batch.c.group_name == group, *of_batch).order_by(batch.c.id)
-    begun = audit.targets(connection, group, audit.PURGE)
-    for row in connection.execute(query).all():
+    rows = connection.execute(query).all()
+    if not rows:
+        return
+    since = min(row.created_at for row in rows)
+    begun = audit.targets(connection, group, audit.PURGE, since=since)
+    for row in rows:
         changed_at = max(last_change(connection, row.id), row.created_at)
         newest = archives.newest(connection, [row.id]).get(row.id)
         yield Purgeable(
