@@ -60,7 +60,7 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
     as_json = partial(log_as_json, options.group, options.child, options.config)
     if early_log_format(os.environ) is LogFormat.JSON:
         as_json()
-    command = _reap if options.command == "reaper" else _run
+    command = _run_reaper if options.command == "reaper" else _run
     try:
         config = load_config(flags=_flags(options), environ=os.environ, cwd=current_folder())
         if config.log_format is LogFormat.JSON:
@@ -326,7 +326,7 @@ def _complain(options: argparse.Namespace, error: DocllmError) -> None:
     sys.stderr.write(shown_lines(f"{who}error: {with_config(str(error), options.config)}") + "\n")
 
 
-async def _reap(config: Config, options: argparse.Namespace) -> bool:
+async def _run_reaper(config: Config, options: argparse.Namespace) -> bool:
     """Run a reaper; return whether it must start anew."""
     stop = _signals(drain_watchdog.GRACE_S)
     _on_reread(partial(log.info, "a reaper reads its settings only when it starts"))

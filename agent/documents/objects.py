@@ -53,7 +53,7 @@ class ObjectSource:
         except ObjectError as error:
             if error.fault is ObjectFault.CHANGED:
                 raise changed(str(error)) from None
-            if error.fault is ObjectFault.GONE and expected.etag is not None:
+            if error.fault is ObjectFault.MISSING and expected.etag is not None:
                 raise changed(f"{error}; it did when it was loaded") from None
             raise (refused if error.fault in _FINAL else unreadable)(str(error)) from None
         if expected.size not in {None, len(content.raw)}:

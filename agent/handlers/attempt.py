@@ -24,7 +24,7 @@ from schemas.settings.config import Price, TypeConfig
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A claimed task, as the attempt runner hands it over.
+    """A claimed task, as the attempt runner hands it over; a run of a hook has the same form.
 
     - `value`: the record's bytes.
     - `counted_before`: how many attempts were counted before this one, of `max_attempts`.

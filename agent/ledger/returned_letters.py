@@ -51,7 +51,7 @@ class ReturnedLetters:
         }
         if not letters:
             return list(records)
-        standings = dict(zip(letters, await self._judge(list(letters.values())), strict=True))
+        standings = dict(zip(letters, await self._standings(list(letters.values())), strict=True))
         crash.reach("letters.judged")
         foreign = []
         for position, record in enumerate(records):
@@ -67,7 +67,7 @@ class ReturnedLetters:
         letters = await self._transactions.read(returned.of_lines, self._group, digests)
         if not letters:
             return ()
-        standings = dict(zip(letters, await self._judge(list(letters.values())), strict=True))
+        standings = dict(zip(letters, await self._standings(list(letters.values())), strict=True))
         crash.reach("letters.lines_judged")
         taken = []
         for digest, letter in standings.items():
@@ -76,7 +76,7 @@ class ReturnedLetters:
                 self._log("the line", letter, topic, self._text_of_line(letter))
         return taken
 
-    async def _judge(self, letters: Sequence[ReturnedLetter]) -> list[LetterStanding]:
+    async def _standings(self, letters: Sequence[ReturnedLetter]) -> list[LetterStanding]:
         if self._redrive:
             return await self._transactions.write(returned.redrive, self._group, letters)
         return await self._transactions.read(returned.standings_of, self._group, letters)

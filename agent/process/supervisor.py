@@ -142,7 +142,7 @@ class Supervisor:
                 self._watch.tick()
                 if self._signals >= _FORCING:
                     return INTERRUPTED
-                self._reap()
+                self._collect_ended()
                 self._start_due()
         return self._code
 
@@ -256,17 +256,17 @@ class Supervisor:
         for process in self._running():
             os.kill(process.pid, number)
 
-    def _reap(self) -> None:
-        """Handle every child that has ended, and ignore other processes reaped as process 1."""
+    def _collect_ended(self) -> None:
+        """Handle every child that has ended, and ignore other processes that process 1 collects."""
         while (ended := _ended()) is not None:
             pid, code = ended
             for child in self._children:
                 if child.process is not None and child.process.pid == pid:
                     child.process.returncode, child.process = code, None
                     self._close(child)
-                    self._judge(child, code, frozenset(child.words))
+                    self._follow_end(child, code, frozenset(child.words))
 
-    def _judge(self, child: _ChildProcess, code: int, words: frozenset[Word]) -> None:
+    def _follow_end(self, child: _ChildProcess, code: int, words: frozenset[Word]) -> None:
         """Decide whether an ended child is restarted.
 
         A handler may have ended the process, with any exit code.

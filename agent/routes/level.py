@@ -77,7 +77,7 @@ class ConcurrencyLevel:
             round_.answered += 1
         former = self.calls
         self.calls = max(former, min(self._goal, former + self._step))
-        self._judge(now_s, spared)
+        self._decide(now_s, spared)
         return self.calls != former
 
     def note_refused(
@@ -102,7 +102,7 @@ class ConcurrencyLevel:
             return True
         if not self._chance:
             self._goal = former
-        self._judge(now_s, spared)
+        self._decide(now_s, spared)
         return self.calls != former
 
     def _runs_ahead(self, running: float) -> bool:
@@ -130,7 +130,7 @@ class ConcurrencyLevel:
         rounds = (one for one in reversed(self._rounds) if one.began_s <= began_s <= one.ended_s)
         return next(rounds, None)
 
-    def _judge(self, now_s: float, spared: float) -> None:
+    def _decide(self, now_s: float, spared: float) -> None:
         """End the newest round if it is over; judge the oldest once its calls are decided."""
         if not self._rounds:
             return

@@ -83,7 +83,7 @@ class Relay:
             for order in await self._taken(
                 self._transactions.write(outbox.take_one, group, destination)
             ):
-                delivered += await self.publish(order, probe=True)
+                delivered += await self.publish(order, first_slice_only=True)
         return delivered
 
     async def _taken(self, take: Awaitable[list[Order]]) -> list[Order]:
@@ -96,10 +96,10 @@ class Relay:
         """Delete orders that could only put inert records on a topic; return how many."""
         return await self._transactions.write(outbox.drop_settled, self._topics.group)
 
-    async def publish(self, order: Order, *, probe: bool = False) -> int:
+    async def publish(self, order: Order, *, first_slice_only: bool = False) -> int:
         """Publish one order and shrink it by the delivered items; return how many records arrived.
 
-        With `probe`, only its first slice is published.
+        With `first_slice_only`, the other slices are left.
         """
         delivered, unsent = 0, list(order.items)
         for start in range(0, len(order.items), SLICE):
@@ -108,7 +108,7 @@ class Relay:
             crash.reach("publish.delivered")
             delivered += sent
             unsent = [item for item in unsent if item not in items or item in refused]
-            if probe or order.destination in self._failing:
+            if first_slice_only or order.destination in self._failing:
                 break
         await self._transactions.write(outbox.shrink, order, unsent)
         crash.reach("publish.shrunk")

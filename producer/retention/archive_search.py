@@ -75,7 +75,7 @@ async def _manifest(uri: str) -> Manifest | None:
     except ManifestError:
         return None
     except ObjectError as error:
-        if error.fault is ObjectFault.GONE:
+        if error.fault is ObjectFault.MISSING:
             return None
         raise
     finally:

@@ -15,7 +15,7 @@ from schemas.objects.write_once import WriteOnceStore
 
 _ALTERED = "has other content than when the archive was verified"
 _LOST = {
-    ObjectFault.GONE: "is not there any more",
+    ObjectFault.MISSING: "is not there any more",
     ObjectFault.NO_BUCKET: "is not there any more: nor is its bucket",
     ObjectFault.TOO_LARGE: _ALTERED,
 }
@@ -64,7 +64,7 @@ def _listing_fault(uri: str, manifest: Manifest, sizes: dict[str, int]) -> str:
     """Return which file of the manifest is missing or has another size; empty if none."""
     for file in manifest.files:
         if file.name not in sizes:
-            return f"{uri}{file.name} {_LOST[ObjectFault.GONE]}"
+            return f"{uri}{file.name} {_LOST[ObjectFault.MISSING]}"
         if sizes[file.name] != file.bytes:
             return f"{uri}{file.name} {_ALTERED}"
     return ""

@@ -15,7 +15,7 @@ _WRONG_NAME = frozenset({"KeyTooLongError", "KeyTooLong", "InvalidURI", "Invalid
 _NO_CREDENTIALS = ("169.254.169.254", "metadata.google.internal", "169.254.170.2")
 _DENIED = (401, 403)
 _DENIED_KINDS = frozenset({"PermissionDeniedError", "UnauthenticatedError"})
-_GONE = 404
+_NOT_FOUND = 404
 _CREDENTIALS = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS",
@@ -27,7 +27,7 @@ HTTP_VARIABLES = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZUR
 class ObjectFault(StrEnum):
     """The kind of a failure."""
 
-    GONE = "gone"
+    MISSING = "missing"
     CHANGED = "changed"
     NO_BUCKET = "no bucket"
     DENIED = "denied"
@@ -80,8 +80,8 @@ def _of_object(kind: str, error: Exception, status: int, code: str) -> tuple[Obj
         return ObjectFault.NO_BUCKET, "is in a bucket that does not exist"
     if kind == "AlreadyExistsError":
         return ObjectFault.EXISTS, "exists already"
-    if isinstance(error, FileNotFoundError) or status == _GONE:
-        return ObjectFault.GONE, "does not exist"
+    if isinstance(error, FileNotFoundError) or status == _NOT_FOUND:
+        return ObjectFault.MISSING, "does not exist"
     if kind in _DENIED_KINDS or status in _DENIED:
         return ObjectFault.DENIED, "is not allowed for the credentials in the environment"
     if isinstance(error, ValueError) or kind == "InvalidPathError" or code in _WRONG_NAME:

@@ -18,7 +18,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FAULTS = {
     errno.EEXIST: ObjectFault.EXISTS,
-    errno.ENOENT: ObjectFault.GONE,
+    errno.ENOENT: ObjectFault.MISSING,
     errno.EACCES: ObjectFault.DENIED,
     errno.EPERM: ObjectFault.DENIED,
     errno.EROFS: ObjectFault.DENIED,

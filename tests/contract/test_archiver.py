@@ -53,7 +53,7 @@ class Memory:
     async def get(self, uri: str, *, limit: int) -> bytes:
         content = self.objects.get(uri)
         if content is None:
-            raise ObjectError(ObjectFault.GONE, f"{uri} does not exist")
+            raise ObjectError(ObjectFault.MISSING, f"{uri} does not exist")
         if len(content) > limit:
             raise ObjectError(ObjectFault.TOO_LARGE, f"{uri} is too large")
         return content

@@ -106,7 +106,7 @@ async def test_an_object_that_changed_is_told_apart(object_store: ObjectStore, b
 
 async def test_what_is_not_there_is_told_apart(object_store: ObjectStore, bucket: str) -> None:
     """An object that is gone, a bucket that never was, and a name that no object can have."""
-    assert (await fault_of(f"s3://{bucket}/none")).fault is ObjectFault.GONE
+    assert (await fault_of(f"s3://{bucket}/none")).fault is ObjectFault.MISSING
     assert (await fault_of("s3://no-such-bucket/a")).fault is ObjectFault.NO_BUCKET
     assert (await fault_of(f"s3://{bucket}/a//b")).fault is ObjectFault.WRONG_NAME
     with pytest.raises(ObjectError) as caught:
@@ -193,7 +193,7 @@ def refusing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     [
         (403, ObjectFault.DENIED),
         (401, ObjectFault.DENIED),
-        (404, ObjectFault.GONE),
+        (404, ObjectFault.MISSING),
         (503, ObjectFault.OUTAGE),
     ],
 )

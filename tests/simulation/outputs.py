@@ -42,7 +42,7 @@ class SimOutputs:
         """Return an object."""
         await self._answer(uri)
         if uri not in self.objects:
-            raise ObjectError(ObjectFault.GONE, f"{uri} does not exist")
+            raise ObjectError(ObjectFault.MISSING, f"{uri} does not exist")
         if len(self.objects[uri]) > limit:
             raise ObjectError(ObjectFault.TOO_LARGE, f"{uri} is larger")
         return self.objects[uri]

@@ -23,7 +23,7 @@ from schemas.runtime.clock import Clock
 IDLE_S = 0.05
 # A mark is committed within a second, including the wait for the next pass.
 _COMMIT_EVERY_S = 0.9
-_PROBE_EVERY_S = 0.5
+_SEARCH_EVERY_S = 0.5
 _BATCHES_IN_FLIGHT = 4
 _BATCH_RECORDS = 200
 _BATCH_BYTES = 1 << 20
@@ -55,8 +55,8 @@ class EmbeddedReader:
         self._in_flight = 0
         self._changes = -1
         self._passed_at_s = clock.now_s()
-        # The first pass must look for dead members: no other member may be left to notice them.
-        self._probed_at_s = -_PROBE_EVERY_S
+        # The first pass must search for dead members: no other member may be left to notice them.
+        self._searched_at_s = -_SEARCH_EVERY_S
 
     def step(self) -> float:
         """Make one pass; return the seconds after which the next pass is useful.
@@ -113,9 +113,9 @@ class EmbeddedReader:
 
     def _dead(self) -> set[str]:
         now_s = self._clock.now_s()
-        if now_s - self._probed_at_s < _PROBE_EVERY_S:
+        if now_s - self._searched_at_s < _SEARCH_EVERY_S:
             return set()
-        self._probed_at_s = now_s
+        self._searched_at_s = now_s
         return self._member.dead()
 
     def _commit_is_due(self) -> bool:

@@ -38,7 +38,7 @@ class ByContent:
     async def text(self, raw: bytes, uri: str) -> str:
         """Return the document's text. Raises DocumentError."""
         try:
-            kind, text = await work.run(self._executor, partial(_looked_at, raw), size=len(raw))
+            kind, text = await work.run(self._executor, partial(_kind_and_text, raw), size=len(raw))
             return text if text is not None else await self._converted(kind, raw)
         except NoTextError as error:
             raise refused(f"{uri} {error}") from None
@@ -56,7 +56,7 @@ class ByContent:
         return text
 
 
-def _looked_at(raw: bytes) -> tuple[Kind, str | None]:
+def _kind_and_text(raw: bytes) -> tuple[Kind, str | None]:
     """Return the document's kind, and its text if no child process is needed."""
     kind = kind_of(raw)
     if kind is Kind.TEXT:

@@ -72,14 +72,14 @@ class ProcessStarter:
         while True:
             await self._clock.sleep(WATCH_S)
             try:
-                await self._look()
+                await self._check_use()
             except Exception:
                 log.exception(
                     "the processes of handlers were not looked at",
                     extra={"code": Code.INTERNAL_ERROR},
                 )
 
-    async def _look(self) -> None:
+    async def _check_use(self) -> None:
         """End processes that use more memory or more child processes than allowed."""
         self._alive = {process for process in self._alive if not process.closed}
         for process in self._alive:

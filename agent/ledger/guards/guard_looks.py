@@ -49,7 +49,7 @@ RoutePromptGuards = Sequence[tuple[int, datetime]]
 # ---- the beginning of a look
 
 
-def claim_route_prompt(
+def take_prompt_turn(
     connection: Connection, group: str, route: str, wait_s: float
 ) -> RoutePromptGuards:
     """Take the turn to ask a route for all its due guards; they are due again after `wait_s`."""

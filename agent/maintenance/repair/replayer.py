@@ -26,7 +26,7 @@ class Replayer:
         self._group = group
         self._duty = Duty(name="applying replays", work=self.apply, clock=clock)
         self._cursors: dict[int, ReplayCursor] = {}
-        self._passes = 0
+        self._rounds = 0
         self._wait_s = CHECK_EVERY_S
 
     async def run(self) -> None:
@@ -39,9 +39,9 @@ class Replayer:
         wait_s, self._wait_s = CHECK_EVERY_S, CHECK_EVERY_S
         runs = await self._transactions.read(replay_progress.unfinished, self._group)
         cursors: dict[int, ReplayCursor] = {}
-        # A run that fails holds up those behind it in this pass only.
-        first = self._passes % max(len(runs), 1)
-        self._passes += 1
+        # A run that fails holds up those behind it in this round only.
+        first = self._rounds % max(len(runs), 1)
+        self._rounds += 1
         for run in (*runs[first:], *runs[:first]):
             step = await self._applier.advance(run, self._cursors.get(run.id, ReplayCursor()))
             cursors[run.id] = step.cursor

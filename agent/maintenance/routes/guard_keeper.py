@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 CHECK_EVERY_S = 1.0
 IDLE_S = 10.0
 PROMPT_S = 60.0
-# One pass stays short: the most guards that it looks after, in turn, and the most pages of 500
+# One round stays short: the most guards that it looks after, in turn, and the most pages of 500
 # tasks that it calls up for each.
 MAX_GUARDS, PAGES = 50, 4
 TIDY_S, REMIND_S = 60.0, 60.0
@@ -75,11 +75,11 @@ class GuardKeeper:
         )
         self._prompt = Duty(name="asking a guard's route", work=self._send_prompt, clock=clock)
         self._prompts: set[asyncio.Task[None]] = set()
-        self._passes = 0
+        self._rounds = 0
         self._reminded_at_s = clock.now_s()
 
     async def run(self) -> None:
-        """Make a pass each second until cancelled, and delete old guards each minute."""
+        """Make a round each second until cancelled, and delete old guards each minute."""
         try:
             await repeat(self._duties, partial(self._clock.sleep, CHECK_EVERY_S))
         finally:
@@ -109,8 +109,8 @@ class GuardKeeper:
             or guard.looking
             or guard.probe_due_in_s <= 0
         ]
-        first = self._passes * MAX_GUARDS % max(len(busy), 1)
-        self._passes += 1
+        first = self._rounds * MAX_GUARDS % max(len(busy), 1)
+        self._rounds += 1
         return (busy[first:] + busy[:first])[:MAX_GUARDS]
 
     def _learn(self, raised: dict[int, Guard], look_tasks: set[int]) -> None:
@@ -177,7 +177,7 @@ class GuardKeeper:
             guard_looks.begin, self._group, guard
         ):
             asked = await self._transactions.write(
-                guard_looks.claim_route_prompt, self._group, guard.route, self.probe_s
+                guard_looks.take_prompt_turn, self._group, guard.route, self.probe_s
             )
             if asked:
                 crash.reach("guard.turn_taken")

@@ -112,7 +112,7 @@ def page_index(selection: Selection) -> str:
 
 
 def _ids(connection: Connection, key: str, group: str) -> list[int]:
-    """Return the group's tasks with this key: one probe for each batch."""
+    """Return the group's tasks with this key: one search for each batch."""
     batches = select(batch.c.id).where(batch.c.group_name == group)
     query = select(task.c.id).where(task.c.batch_id.in_(batches), task.c.task_key == key.encode())
     return list(connection.execute(query).scalars())

@@ -73,7 +73,7 @@ def test_an_object_outside_the_prefixes_is_refused_unseen(
         (ObjectFault.NO_BUCKET, "DOCUMENT_REFUSED"),
         (ObjectFault.TOO_LARGE, "DOCUMENT_REFUSED"),
         (ObjectFault.WRONG_NAME, "DOCUMENT_REFUSED"),
-        (ObjectFault.GONE, "DOCUMENT_UNREADABLE"),
+        (ObjectFault.MISSING, "DOCUMENT_UNREADABLE"),
         (ObjectFault.DENIED, "DOCUMENT_UNREADABLE"),
         (ObjectFault.OUTAGE, "DOCUMENT_UNREADABLE"),
         (ObjectFault.NOT_INSTALLED, "DOCUMENT_UNREADABLE"),
@@ -86,7 +86,7 @@ def test_each_fault_has_its_class(fault: ObjectFault, error_class: str) -> None:
 
 def test_an_object_that_is_gone_since_it_was_loaded_has_changed() -> None:
     """The load saw it, so another attempt would not find it either."""
-    error = error_of(Stored(ObjectFault.GONE), etag="e")
+    error = error_of(Stored(ObjectFault.MISSING), etag="e")
 
     assert error.failure.error_class == "DOCUMENT_CHANGED"
 

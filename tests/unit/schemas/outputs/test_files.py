@@ -28,8 +28,8 @@ def test_a_file_is_written_once_and_read_back(tmp_path: Path) -> None:
     assert files.sizes(root) == {}
     assert fault("put_new", uri, b"other", root=root) is ObjectFault.EXISTS
     assert fault("get", uri, limit=4) is ObjectFault.TOO_LARGE
-    assert fault("get", f"{root}gone.json", limit=4) is ObjectFault.GONE
-    assert fault("sizes", f"{root}gone/") is ObjectFault.GONE
+    assert fault("get", f"{root}gone.json", limit=4) is ObjectFault.MISSING
+    assert fault("sizes", f"{root}gone/") is ObjectFault.MISSING
 
 
 def test_no_link_leads_out_of_the_root(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_no_link_leads_out_of_the_root(tmp_path: Path) -> None:
 def test_a_root_that_is_missing_is_not_made(tmp_path: Path) -> None:
     """A disk that is not mounted must not be taken for an empty folder."""
     root = f"file://{tmp_path}/mount/"
-    assert fault("put_new", f"{root}x.json", b"x", root=root) is ObjectFault.GONE
+    assert fault("put_new", f"{root}x.json", b"x", root=root) is ObjectFault.MISSING
     assert not (tmp_path / "mount").exists()
 
 
