@@ -2,7 +2,6 @@
 
 A hook needs no slot. Its calls wait for their permits like all other calls, and are not made on a
 closed route. A hook's row is deleted only after the hook has run, so a lost agent loses no hook.
-Tested by tests/contract/test_ledger_hook_runner.py and tests/integration/test_hooks.py.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The duty runs each hook that is due, and whatever a hook does is its own affair alone."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -17,18 +17,17 @@ from agent.hooks.functions import Hook, HookOutcome, Hooks
 from agent.hooks.runner import HookRunner
 from agent.lease import Lease
 from agent.process.containment import new_event_loop
-from schemas.ledger import tables
+from schemas.ledger import migrations, tables
+from schemas.ledger.database import Database
 from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime.clock import SystemClock
 from schemas.task.hooks import HookEvent, HookState
-from tests.contract.ledger_parts import GROUP, LedgerDatabase, only_sqlite
+from tests.contract.ledger_parts import GROUP, LedgerDatabase
 from tests.support.handlers import handlers_harness
 
 TYPE = "invoice"
 KIND = (TYPE, HookEvent.SUCCESS)
 LINE = {"id": "a", "type": TYPE, "prompt": "Hello"}
-
-pytestmark = only_sqlite  # the SQL itself is tested on every database
 
 
 @dataclass
@@ -71,15 +70,25 @@ class World:
         return row
 
 
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LedgerDatabase]:
+    """One migrated ledger; `tests/contract/test_ledger_hooks.py` has the SQL on every database."""
+    database = Database(f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}", timeout_s=5)
+    migrations.migrate(database)
+    yield LedgerDatabase(database)
+    database.close()
+
+
 @pytest.fixture
-def world(ledger_db: LedgerDatabase) -> World:
-    batch = ledger_db.batch()
+def world(migrated: LedgerDatabase) -> World:
+    migrated.empty()
+    batch = migrated.batch()
     task = {"id": 1, "batch_id": batch.id, "task_key": b"a", "digest": bytes(16), "type": TYPE}
-    ledger_db.run(lambda c: c.execute(insert(tables.task).values(**task)))
+    migrated.run(lambda c: c.execute(insert(tables.task).values(**task)))
     body = {"task_id": 1, "body": orjson.dumps(LINE)}
-    ledger_db.run(lambda c: c.execute(insert(tables.task_input).values(**body)))
-    agent_id = ledger_db.agent().agent_id
-    return World(ledger_db, Lease(agent_id, SystemClock().now_s() + 1000))
+    migrated.run(lambda c: c.execute(insert(tables.task_input).values(**body)))
+    agent_id = migrated.agent().agent_id
+    return World(migrated, Lease(agent_id, SystemClock().now_s() + 1000))
 
 
 def run(work: Awaitable[Any]) -> Any:
@@ -90,9 +99,10 @@ def run(work: Awaitable[Any]) -> Any:
 async def once(runner: HookRunner) -> None:
     """Run what is due once, to its end."""
     await runner.run_due()
-    if runner._running:
-        await asyncio.wait(list(runner._running), timeout=30)
-    await runner.write_ends()
+    async with asyncio.timeout(30):
+        while runner.unwritten:
+            await asyncio.sleep(0)
+            await runner.write_ends()
 
 
 def test_a_hook_gets_the_outcome_and_is_gone_after_it(world: World) -> None:
@@ -178,7 +188,7 @@ def test_a_hook_over_which_agents_were_lost_runs_alone(world: World) -> None:
     beside: list[int] = []
 
     async def hook(_context: Context, _outcome: HookOutcome) -> None:
-        beside.append(len(runner._running))
+        beside.append(world.lease.hooks)
         await asyncio.sleep(0.02)
 
     runner = world.runner(hook)
@@ -300,7 +310,7 @@ def test_a_drain_starts_no_hook_that_waits_to_run_alone(world: World) -> None:
         await begun.wait()
         await runner.drain(30.0, hurry=lambda: True)
         await runner.run_due()
-        assert not runner._running
+        assert world.lease.hooks == 0
 
     run(work())
 
