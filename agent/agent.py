@@ -22,7 +22,7 @@ from agent.process.stop_request import StopRequest
 from agent.process.time_limit import ends_within
 from agent.reporting.messages import Note
 from agent.reporting.telemetry import Counts
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.errors import DocllmError, UnreachableError
 from schemas.runtime import crash
 from schemas.text.wording import counted

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, Select, select, update
 from agent.judge import Tier
 from agent.lease import Lease
 from agent.ledger import queries
-from agent.ledger.claims import claims
+from agent.ledger.claims import claiming
 from agent.ledger.guards import guard_looks
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping
-from agent.ledger.settlements.settlements import settle
+from agent.ledger.settlements.settling import settle
 from agent.outcome import COMPLETION, Spent, Succeeded
 from agent.ports import Claimable, Row, Settlement
 from bench.filling import BATCHES, GROUP, TYPE, batch_name, fingerprint_of, key_of
@@ -46,7 +46,7 @@ def questions(dead_id: int) -> Mapping[str, Work]:
     last = batch_name(BATCHES)
     guard, last_guard = _guard(_FINAL_BATCH), _guard(BATCHES)
     return {
-        "ask 500": lambda c: claims.ask(c, _records(c)),
+        "ask 500": lambda c: claiming.ask(c, _records(c)),
         "claim 500": _claimed,
         "claim and settle 500": _settled,
         "orphans": lambda c: reaping.orphans(c, GROUP),
@@ -137,11 +137,11 @@ def _records(connection: Connection) -> list[Claimable]:
 
 
 def _owner(connection: Connection) -> int:
-    return Lease(leases.register(connection, "bench", GROUP, "1"), 0.0).next_owner()
+    return Lease(leasing.register(connection, "bench", GROUP, "1"), 0.0).next_owner()
 
 
 def _claimed(connection: Connection, owner: int | None = None) -> list[Row]:
-    answers = claims.claim(connection, _records(connection), owner or _owner(connection), 600.0)
+    answers = claiming.claim(connection, _records(connection), owner or _owner(connection), 600.0)
     return [row for _, row in answers.values() if row is not None]
 
 

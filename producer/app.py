@@ -19,7 +19,7 @@ from producer.bus.embedded.lock import LOCK_FOLDERS
 from producer.bus.embedded.mount import refuse_network
 from producer.bus.topic_family import EMBEDDED_PARTITIONS, TopicFamily, with_old_tiers
 from producer.ports import Publisher, TopicAdmin, TopicReader
-from producer.relay.relay import Relay
+from producer.publishing.relay import Relay
 from producer.text.private_files import make_file, make_folder, warn_of_others
 from producer.tracing import names
 from producer.tracing.opening import open_spans

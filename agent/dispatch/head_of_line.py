@@ -9,7 +9,7 @@ from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Ledger, Order
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.runtime import crash
 
 # A blocking task that waits longer than LONG_S is relieved at `InFlightLimits.stuck_share` already.

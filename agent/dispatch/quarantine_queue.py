@@ -14,7 +14,7 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import ClaimAnswer, Ledger, Letters, Record, RejectedRecord
 from agent.reporting.telemetry import Counts
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.codes import Code
 from schemas.runtime import crash
 from schemas.task.record.envelope import record_bytes

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Succeeded
 from agent.ports import Clock, Ledger, Settlement, Verdict
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.runtime import crash
 from schemas.task.failures import ErrorClass
 from schemas.task.result.codec import POINTER

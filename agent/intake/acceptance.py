@@ -35,7 +35,7 @@ from producer.loading import foreign_records
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.new_task import with_defaults
 from producer.loading.overflow import Overflow
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.codes import Code
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.transactions import Transactions

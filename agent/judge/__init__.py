@@ -4,7 +4,7 @@ Nothing here reads a clock, draws a random number or calls a server.
 """
 
 from agent.judge.classes import CLASSES, Action, ClassRule, Effect, effect_of
-from agent.judge.judge import JudgeFacts, judge, outcome_of_failure, unjudged
+from agent.judge.judgement import JudgeFacts, judge, outcome_of_failure, unjudged
 from agent.judge.rules import action_of, names_of
 from agent.judge.tiers import SPREAD, Tier, tiers_of
 from schemas.text.fingerprint import fingerprint

@@ -1,6 +1,6 @@
 """Reads a success: its finish reason, its usage, and whether its answer fits the request.
 
-Tested by tests/unit/agent/judge/test_judge.py.
+Tested by tests/unit/agent/judge/test_judgement.py.
 """
 
 from dataclasses import dataclass

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agent.judge import Tier
-from agent.ledger.claims import claims
+from agent.ledger.claims import claiming
 from agent.ledger.guards import guard_looks
 from agent.ledger.settlements.follow_ups import ordered
-from agent.ledger.settlements.settlements import NO_HOOKS, settle
+from agent.ledger.settlements.settling import NO_HOOKS, settle
 from agent.outcome import Dead, Failure, Spent, Succeeded
 from agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
 from producer.ledger import quarantine, store
@@ -79,7 +79,7 @@ class SqlLedger:
 
     async def ask(self, records: Sequence[Claimable]) -> ClaimAnswers:
         """Answer without a lock."""
-        return await self._pages(records, lambda page: self._claiming.read(claims.ask, page))
+        return await self._pages(records, lambda page: self._claiming.read(claiming.ask, page))
 
     async def claim(
         self,
@@ -93,17 +93,17 @@ class SqlLedger:
         return await self._pages(
             records,
             lambda page: self._claiming.write_singly(
-                claims.claim, page, owner, claim_s, with_suspects=with_suspects
+                claiming.claim, page, owner, claim_s, with_suspects=with_suspects
             ),
         )
 
     async def bodies(self, task_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
         """Return keys and values of tasks."""
-        return await self._claiming.read(claims.bodies, task_ids)
+        return await self._claiming.read(claiming.bodies, task_ids)
 
     async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
         """Order a replacement record for a task that runs or waits."""
-        return await self._background.write(claims.relieve, self._group, record, fence, owner)
+        return await self._background.write(claiming.relieve, self._group, record, fence, owner)
 
     async def join_look(self, guard_id: int, task_id: int) -> bool:
         """Let a task join a guard's look if the look has a free place."""
@@ -123,8 +123,8 @@ class SqlLedger:
         answer: Callable[[Sequence[Claimable]], Awaitable[ClaimAnswers]],
     ) -> ClaimAnswers:
         answers: ClaimAnswers = {}
-        for start in range(0, len(records), claims.PAGE):
-            answers |= await answer(records[start : start + claims.PAGE])
+        for start in range(0, len(records), claiming.PAGE):
+            answers |= await answer(records[start : start + claiming.PAGE])
         return answers
 
     def _settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:

@@ -12,7 +12,7 @@ from producer.ledger import hooks, outbox, replay_progress, store
 from producer.ledger.dead_letters import error_groups
 from producer.ledger.status import group_status
 from producer.ports import TopicAdmin
-from producer.relay.relay import Relay
+from producer.publishing.relay import Relay
 from schemas.codes import Code
 from schemas.errors import UnreachableError
 from schemas.ledger.transactions import Transactions

@@ -9,7 +9,7 @@ from functools import partial
 
 from agent.inflight.partitions import Partitions
 from agent.ledger.counts.compaction import CompactionLimits
-from agent.ledger.leases import leases, resource_locks
+from agent.ledger.leases import leasing, resource_locks
 from agent.ledger.recovery import losses
 from agent.maintenance.cleanup.compactor import Compactor
 from agent.maintenance.cleanup.trimmer import Trimmer
@@ -22,7 +22,7 @@ from agent.maintenance.repair.sweeper import Sweeper
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
 from producer.app import Parts
-from producer.relay.relay import Relay
+from producer.publishing.relay import Relay
 from producer.replay.applier import Applier
 from schemas.runtime.clock import Clock
 
@@ -84,7 +84,7 @@ def repair_loops(
         duty(name="the sweep", work=sweeper.sweep),
         duty(name="continuing cancels", work=canceller.cancel),
         duty(name="rolling up counts", work=compactor.compact),
-        duty(name="forgetting old agents", work=partial(write, leases.forget)),
+        duty(name="forgetting old agents", work=partial(write, leasing.forget)),
         duty(name="taking back losses", work=rescuer.take_back_losses),
         duty(name="forgetting old losses", work=partial(write, losses.forget)),
         duty(name="forgetting old locks", work=partial(write, resource_locks.forget)),

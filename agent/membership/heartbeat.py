@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from agent.lease import HEARTBEAT_MAX_AGE_S, Lease
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from agent.membership.locks import AgentLocks
 from schemas.codes import Code
 from schemas.ledger.database import DatabaseError
@@ -75,7 +75,7 @@ class Heartbeat:
         """Register a new incarnation."""
         asked_at_s = self._clock.now_s()
         agent_id = await self._transactions.write(
-            leases.register,
+            leasing.register,
             self._name,
             self._group,
             self._version,
@@ -93,7 +93,7 @@ class Heartbeat:
         while True:
             began_s = self._clock.now_s()
             has_answered = await self.beat_once()
-            wait_s = leases.HEARTBEAT_S if has_answered else AGAIN_S
+            wait_s = leasing.HEARTBEAT_S if has_answered else AGAIN_S
             await self._clock.sleep(max(0.0, wait_s - (self._clock.now_s() - began_s)))
 
     async def beat_once(self) -> bool:
@@ -116,7 +116,7 @@ class Heartbeat:
     async def stop(self) -> None:
         """Record that this agent left, after its last settle."""
         for lease in self._leases:
-            await self._transactions.write(leases.stop, lease.agent_id)
+            await self._transactions.write(leasing.stop, lease.agent_id)
         if self._locks is not None:
             self._locks.close()
 
@@ -136,7 +136,7 @@ class Heartbeat:
             lease.is_lost = True
         is_idle = lease.running == 0 and lease.hooks == 0
         if lease is not self.current and is_idle and alive:
-            await self._transactions.write_once(leases.stop, lease.agent_id)
+            await self._transactions.write_once(leasing.stop, lease.agent_id)
             self._leases.remove(lease)
 
     def _reported(self) -> str:
@@ -158,7 +158,7 @@ class Heartbeat:
         while True:
             tries += 1
             try:
-                return await self._transactions.write_once(leases.beat, agent_id, report)
+                return await self._transactions.write_once(leasing.beat, agent_id, report)
             except DatabaseError as error:
                 if not deadlocked(error) or tries == DEADLOCK_TRIES:
                     raise

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from agent.judge import Effect, effect_of, one_line
 from agent.judge.completion import read
-from agent.judge.judge import classified
+from agent.judge.judgement import classified
 from agent.outcome import Dead, Failure, Moved, Outcome, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
 

@@ -37,8 +37,8 @@ from agent.wiring.hooks import make_hook_runner
 from agent.wiring.quotas import quota_gate
 from agent.wiring.record_path import Common, Dispatch, Execution, Gates, dispatch, execution
 from producer.app import Parts, make_relay, messaging_system
-from producer.relay.publishing import Publishing
-from producer.relay.relay import Relay
+from producer.publishing.background import Publishing
+from producer.publishing.relay import Relay
 from schemas.ledger.transactions import Transactions
 
 

@@ -25,7 +25,7 @@ from agent.wiring.handling import Handling
 from agent.wiring.live_settings import LiveSettings, reread_duties
 from agent.wiring.quotas import quota_duties
 from agent.wiring.record_path import Common, Dispatch, Execution, Gates
-from producer.relay.relay import Relay
+from producer.publishing.relay import Relay
 from producer.replay.applier import make_applier
 
 

@@ -41,7 +41,7 @@ from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.task.record.lanes import Lane
 
 

@@ -104,7 +104,7 @@ async def check(config: Config, options: argparse.Namespace) -> int:
     Returns the worst exit code.
     """
     # This loads the Redis client, which no other command needs.
-    from producer.checks.checks import Check, Checks, outcome  # noqa: PLC0415
+    from producer.checks.checklist import Check, Checks, outcome  # noqa: PLC0415
 
     tests = Checks(config, options.group).all()
     if config.retention.archive is not None:

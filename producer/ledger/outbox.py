@@ -1,7 +1,7 @@
 """Publish orders in the database.
 
 Every record that must reach Kafka is ordered in the transaction that makes it true. This module
-writes, takes and shrinks orders. In `producer/relay`, `record_builder` turns their items into
+writes, takes and shrinks orders. In `producer/publishing`, `record_builder` turns their items into
 records, and `relay` sends them.
 """
 

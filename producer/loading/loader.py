@@ -20,7 +20,7 @@ from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.new_task import new_task
 from producer.loading.overflow import Overflow
 from producer.ports import Order, Publisher
-from producer.relay import record_builder
+from producer.publishing import record_builder
 from producer.tracing.publications import Headers, PublicationTraces
 from schemas.errors import DocllmError
 from schemas.ledger.transactions import Transactions

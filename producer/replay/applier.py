@@ -13,7 +13,7 @@ from producer.app import Parts
 from producer.ledger import store
 from producer.ledger.outbox import QUARANTINE, TASK
 from producer.ledger.replay_progress import ReplayRun
-from producer.relay.relay import Relay
+from producer.publishing.relay import Relay
 from producer.replay import records, runs, tasks
 from producer.replay.record_reader import RecordReader
 from producer.replay.runs import Page

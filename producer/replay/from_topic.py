@@ -21,7 +21,7 @@ from producer.ledger.audit import AuditKind
 from producer.ledger.new_tasks import NewTask
 from producer.loading import foreign_records
 from producer.ports import Incoming, Order, TopicReader
-from producer.relay.relay import Relay
+from producer.publishing.relay import Relay
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from producer.ledger import replay_progress
 from producer.ledger.replay_progress import ReplayRequest, ReplayRun
-from producer.relay.relay import Relay
+from producer.publishing.relay import Relay
 from producer.replay import runs
 from producer.replay.applier import Applier, ReplayCursor, Step
 from producer.replay.runs import Cursor, DroppedError

@@ -13,13 +13,13 @@ import pytest
 from sqlalchemy import bindparam, update
 
 from agent.inflight.watermark import OffsetTracker
-from agent.ledger.claims import claims
+from agent.ledger.claims import claiming
 from agent.ledger.recovery import reaping
-from agent.ledger.settlements import settlements
+from agent.ledger.settlements import settling
 from agent.ports import Settlement
 from producer.ledger import outbox
-from producer.relay import record_builder
-from producer.relay.relay import Relay
+from producer.publishing import record_builder
+from producer.publishing.relay import Relay
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.task.record.envelope import Outgoing
@@ -37,7 +37,7 @@ def settle_without_owner(patch: pytest.MonkeyPatch) -> None:
             if rows[settlement.row.task_id].status in TRANSITIONS["succeed"].sources
         ]
 
-    patch.setattr(settlements, "_accepted", accepted)
+    patch.setattr(settling, "_accepted", accepted)
 
 
 def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
             if rows[settlement.row.task_id].status in TRANSITIONS["succeed"].sources
         ]
 
-    patch.setattr(settlements, "_accepted", accepted)
+    patch.setattr(settling, "_accepted", accepted)
 
 
 def reap_without_recheck(patch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def delete_before_report(patch: pytest.MonkeyPatch) -> None:
 
 def no_outbox(patch: pytest.MonkeyPatch) -> None:
     """Settle without writing the publish order of the next attempt or dead letter."""
-    patch.setattr(settlements, "_write_orders", lambda *_: [])
+    patch.setattr(settling, "_write_orders", lambda *_: [])
 
 
 def reap_raises_the_fence_only(patch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def claim_without_fence(patch: pytest.MonkeyPatch) -> None:
         "due_at": utc_after(bindparam("claim_s")),
     }
     patch.setattr(
-        claims, "_CLAIM", update(table).where(*free, bindparam("at_fence") >= 0).values(**values)
+        claiming, "_CLAIM", update(table).where(*free, bindparam("at_fence") >= 0).values(**values)
     )
 
 
@@ -148,9 +148,7 @@ def retry_keeps_the_fence(patch: pytest.MonkeyPatch) -> None:
         "route": bindparam("by_route"),
         "carrier": bindparam("to_carrier"),
     }
-    patch.setattr(
-        settlements, "_RETRY", kept.values(**values, due_at=utc_after(bindparam("delay_s")))
-    )
+    patch.setattr(settling, "_RETRY", kept.values(**values, due_at=utc_after(bindparam("delay_s"))))
     patch.setattr(outbox, "place", _with_old_fences(outbox.place))
 
 

@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from agent.lease import Lease
-from agent.ledger.claims import call_up, claims
-from agent.ledger.leases import leases
+from agent.ledger.claims import call_up, claiming
+from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping, sweeping
 from agent.outcome import (
     COMPLETION,
@@ -117,7 +117,7 @@ class Lives:
         """Lose an agent; its claim stays, and may still be settled late."""
         if self.running:
             _, _, lease = self.random.choice(self.running)
-            self.ledger_db.call(leases.declare_lost, lease.agent_id)
+            self.ledger_db.call(leasing.declare_lost, lease.agent_id)
             found = self.ledger_db.call(reaping.orphans, GROUP)
             back, dead = self.ledger_db.call(reaping.reset_orphans, GROUP, found)
             self.seen.update({"reset": back, "lost": dead})
@@ -148,7 +148,7 @@ class Lives:
         """Order records as relief, call-up and sweep do."""
         row = self.random.choice(self._rows(tuple(Status)))
         if self.random.random() < 0.5:
-            self.ledger_db.call(claims.relieve, GROUP, self._record(row), row.fence, None)
+            self.ledger_db.call(claiming.relieve, GROUP, self._record(row), row.fence, None)
         elif row.status in WAITING:
             self.ledger_db.call(call_up.make_due, GROUP, tables.task.c.id == row.id)
         else:

@@ -11,7 +11,7 @@ from agent.maintenance.routes.guard_keeper import GuardKeeper
 from agent.ports import Order
 from agent.routes.evidence import RouteEvidence
 from agent.routes.probe_sender import ProbeSender
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
 from schemas.task.guard import Guard

@@ -12,10 +12,10 @@ from sqlalchemy import Column, Table, delete, func, insert, select, update
 
 from agent.judge import Tier
 from agent.lease import Lease
-from agent.ledger.claims import claims
-from agent.ledger.leases import leases
+from agent.ledger.claims import claiming
+from agent.ledger.leases import leasing
 from agent.ledger.settlements.follow_ups import ordered
-from agent.ledger.settlements.settlements import settle
+from agent.ledger.settlements.settling import settle
 from agent.outcome import (
     COMPLETION,
     Dead,
@@ -114,7 +114,7 @@ class LedgerDatabase:
     def agent(self, name: str = "agent", group: str = GROUP) -> Lease:
         """Register an agent of this version."""
         revision = migrations.own_revision()
-        return Lease(self.run(lambda c: leases.register(c, name, group, "1", revision)), 0.0)
+        return Lease(self.run(lambda c: leasing.register(c, name, group, "1", revision)), 0.0)
 
     def steady_agent(self) -> Lease:
         """Return an agent that has sent heartbeats for long enough to judge others."""
@@ -125,7 +125,7 @@ class LedgerDatabase:
     def lost_agent(self) -> Lease:
         """Return an agent that was declared lost."""
         lease = self.agent("lost")
-        self.run(lambda c: leases.declare_lost(c, lease.agent_id))
+        self.run(lambda c: leasing.declare_lost(c, lease.agent_id))
         return lease
 
     # ---- moves
@@ -148,13 +148,13 @@ class LedgerDatabase:
     def answers(
         self, records: Sequence[Claimable], owner: int, claim_s: float = 600.0
     ) -> ClaimAnswers:
-        return self.run(lambda c: claims.claim(c, records, owner, claim_s, with_suspects=True))
+        return self.run(lambda c: claiming.claim(c, records, owner, claim_s, with_suspects=True))
 
     def claim(self, task_id: int, owner: int, fence: int = 0) -> ClaimAnswer:
         return self.answers([self.record(task_id, fence)], owner)[task_id][0]
 
     def ask(self, task_id: int, fence: int = 0) -> ClaimAnswer:
-        return self.run(lambda c: claims.ask(c, [self.record(task_id, fence)]))[task_id][0]
+        return self.run(lambda c: claiming.ask(c, [self.record(task_id, fence)]))[task_id][0]
 
     def claimed(self, task_id: int, owner: int, fence: int = 0) -> Row:
         """Claim a task that must be free; return its row."""
@@ -190,7 +190,7 @@ class LedgerDatabase:
 
         The result is rounded to milliseconds, because SQLite's day is no more exact.
         """
-        _, row = self.run(lambda c: claims.ask(c, [self.record(task_id)]))[task_id]
+        _, row = self.run(lambda c: claiming.ask(c, [self.record(task_id)]))[task_id]
         assert row is not None
         return round(row.due_in_s, 3)
 

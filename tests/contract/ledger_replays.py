@@ -7,7 +7,7 @@ from agent.maintenance.repair.replayer import Replayer
 from producer.ledger import replay_progress
 from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
 from producer.ports import Refusal
-from producer.relay.relay import Relay
+from producer.publishing.relay import Relay
 from producer.replay.applier import Applier
 from producer.replay.record_reader import RecordReader
 from producer.replay.runner import Replay

@@ -3,7 +3,7 @@
 Each runs in a world of two tasks whose records are on their topic.
 """
 
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from tests.contract.ledger_bus import TASKS
 from tests.contract.ledger_parts import DEAD, RELEASED, RETRY, SUCCEEDED
 from tests.contract.ledger_world import World
@@ -33,7 +33,7 @@ def settled_between_finding_and_reset(world: World) -> None:
     """The reaper reads a lost agent's task, the agent settles it, the reaper resets it."""
     agent = world.agents[0]
     run = world.take(agent)
-    world.ledger_db.run(lambda c: leases.declare_lost(c, agent.lease.agent_id))
+    world.ledger_db.run(lambda c: leasing.declare_lost(c, agent.lease.agent_id))
     world.find()
     world.settle_one(agent, run, SUCCEEDED)
     world.reset()

@@ -6,7 +6,7 @@ Every promise is checked after each step.
 from collections import Counter
 from collections.abc import Callable
 
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from producer.ledger import outbox
 from schemas.ledger import tables
 from schemas.task.states import FINAL, WAITING, Status
@@ -112,7 +112,7 @@ def end(world: World, promises: Promises) -> None:
         if not unfinished(world):
             return
         for lease in world.dead_leases:
-            world.ledger_db.call(leases.declare_lost, lease.agent_id)
+            world.ledger_db.call(leasing.declare_lost, lease.agent_id)
         for step in REPAIRS:
             step(world)
     raise BrokenError(unfinished(world))

@@ -14,13 +14,13 @@ from typing import Any
 from sqlalchemy import update
 
 from agent.lease import Lease
-from agent.ledger.claims import claims
-from agent.ledger.leases import leases
+from agent.ledger.claims import claiming
+from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping, sweeping
 from agent.outcome import Outcome, Released, Snooze
 from agent.ports import ClaimAnswer, Row, Verdict
 from producer.ledger import cancel, outbox
-from producer.relay.relay import Relay
+from producer.publishing.relay import Relay
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
 from schemas.runtime.clock import SystemClock
@@ -200,7 +200,7 @@ class World:
     def release_doubts(self) -> None:
         agent = self.random.choice(self.agents)
         for owner, task_id in agent.doubts:
-            self.ledger_db.call(claims.release, owner, [task_id])
+            self.ledger_db.call(claiming.release, owner, [task_id])
         agent.doubts.clear()
 
     def commit(self) -> None:
@@ -240,7 +240,7 @@ class World:
     def declare_lost(self) -> None:
         """Declare a dead or a living incarnation lost."""
         lease = self.random.choice([*self.dead_leases, self.random.choice(self.agents).lease])
-        lease.is_lost |= self.ledger_db.run(lambda c: leases.declare_lost(c, lease.agent_id))
+        lease.is_lost |= self.ledger_db.run(lambda c: leasing.declare_lost(c, lease.agent_id))
 
     def register_anew(self) -> None:
         for agent in self.agents:

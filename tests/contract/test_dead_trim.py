@@ -6,7 +6,7 @@ from sqlalchemy import delete, insert
 
 from producer.ledger import outbox
 from producer.ports import Incoming
-from producer.relay import record_builder
+from producer.publishing import record_builder
 from producer.retention.dead_trim import TrimPlan, plan_trim
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_now

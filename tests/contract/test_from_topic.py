@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Sequence
 
 from producer.ledger import quarantine, store
 from producer.ports import Incoming, Order
-from producer.relay import record_builder
-from producer.relay.relay import Relay
+from producer.publishing import record_builder
+from producer.publishing.relay import Relay
 from producer.replay import from_topic
 from producer.replay.from_topic import FromTopic, LoadedLetters, TopicSurvey
 from schemas.ledger import tables

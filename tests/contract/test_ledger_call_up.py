@@ -16,7 +16,7 @@ from agent.maintenance.routes.route_call_up import RouteCallUp
 from agent.outcome import Failure, Moved, Outcome, Retry
 from agent.ports import Order
 from agent.routes import Router
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.ledger import tables
 from schemas.settings.config import RouteConfig
 from schemas.task.failures import ErrorClass

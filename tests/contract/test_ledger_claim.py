@@ -7,7 +7,7 @@ import orjson
 import pytest
 from sqlalchemy import Connection
 
-from agent.ledger.claims import claims
+from agent.ledger.claims import claiming
 from agent.outcome import Outcome
 from agent.ports import ClaimAnswer
 from producer.ledger import batch_options
@@ -213,13 +213,13 @@ def test_a_task_that_came_back_between_the_statements_is_again(
     lease = ledger_db.agent()
     first, second = lease.next_owner(), lease.next_owner()
     ledger_db.claimed(task_id, first)
-    read = claims._answers
+    read = claiming._answers
 
     def released_meanwhile(connection: Connection, *rest: Any) -> object:
-        claims.release(connection, first, [task_id])
+        claiming.release(connection, first, [task_id])
         return read(connection, *rest)
 
-    monkeypatch.setattr(claims, "_answers", released_meanwhile)
+    monkeypatch.setattr(claiming, "_answers", released_meanwhile)
 
     assert ledger_db.claim(task_id, second) is ClaimAnswer.AGAIN
 
@@ -326,7 +326,7 @@ def test_a_release_gives_back_only_the_owners_claims(ledger_db: LedgerDatabase) 
     ledger_db.claimed(other, stranger)
     ledger_db.settle(ledger_db.claimed(ended, owner), owner, SUCCEEDED)
 
-    ledger_db.run(lambda c: claims.release(c, owner, [own_task, other, ended]))
+    ledger_db.run(lambda c: claiming.release(c, owner, [own_task, other, ended]))
 
     assert (
         ledger_db.status(own_task),
@@ -362,9 +362,9 @@ def test_relief_orders_another_record_for_a_running_task_only(ledger_db: LedgerD
     owner = lease.next_owner()
     ledger_db.claimed(task_id, owner)
 
-    order = ledger_db.run(lambda c: claims.relieve(c, GROUP, ledger_db.record(task_id), 0, owner))
+    order = ledger_db.run(lambda c: claiming.relieve(c, GROUP, ledger_db.record(task_id), 0, owner))
     refused = ledger_db.run(
-        lambda c: claims.relieve(c, GROUP, ledger_db.record(task_id), 0, lease.next_owner())
+        lambda c: claiming.relieve(c, GROUP, ledger_db.record(task_id), 0, lease.next_owner())
     )
 
     assert order is not None
@@ -384,7 +384,7 @@ def test_relief_orders_another_record_for_a_task_that_waits_at_its_fence(
     ledger_db.claimed(running, ledger_db.agent().next_owner())
 
     orders = [
-        ledger_db.call(claims.relieve, GROUP, ledger_db.record(task_id), fence, None)
+        ledger_db.call(claiming.relieve, GROUP, ledger_db.record(task_id), fence, None)
         for task_id, fence in ((waiting, 0), (waiting, 1), (running, 0))
     ]
 
@@ -403,7 +403,7 @@ def test_relief_compares_a_record_with_its_task(ledger_db: LedgerDatabase) -> No
     def ordered(task_id: int, stamp: bytes, by: int | None) -> bool:
         return (
             ledger_db.run(
-                lambda c: claims.relieve(c, GROUP, ledger_db.record(task_id, stamp=stamp), 0, by)
+                lambda c: claiming.relieve(c, GROUP, ledger_db.record(task_id, stamp=stamp), 0, by)
             )
             is not None
         )
@@ -435,7 +435,7 @@ def test_bodies_come_back_byte_for_byte(ledger_db: LedgerDatabase) -> None:
     """The ledger returns key and value of records kept without them; missing ids are left out."""
     first, _ = ledger_db.load("a", "b")
 
-    assert ledger_db.run(lambda c: claims.bodies(c, [first, 4711])) == {
+    assert ledger_db.run(lambda c: claiming.bodies(c, [first, 4711])) == {
         first: (b"a", b"value of a")
     }
 

@@ -12,7 +12,7 @@ from producer.ledger import outbox
 from producer.ledger.retention import erasures
 from producer.ledger.retention.erasures import Erased, Subject
 from producer.ledger.status import group_sums
-from producer.relay import record_builder
+from producer.publishing import record_builder
 from producer.retention.erasure import CHECK_EVERY_S, WAIT_S, Erasure
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_now

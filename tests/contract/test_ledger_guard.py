@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.ledger.settlements.settlements import settle
+from agent.ledger.settlements.settling import settle
 from agent.outcome import Dead, Failure
 from agent.ports import Verdict
 from agent.routes import RouteNames

@@ -6,7 +6,7 @@ Looks double while the route works, tasks that fail in them die, and an outage k
 import pytest
 
 from agent.judge.guard_rule import FASTER
-from agent.ledger.leases.leases import declare_lost
+from agent.ledger.leases.leasing import declare_lost
 from agent.ledger.recovery import reaping
 from agent.outcome import Failure, Moved
 from producer.ledger.dead_letters.selection import Selection

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from agent.membership.heartbeat import AGAIN_S, DEADLOCK_TRIES, Heartbeat
 from agent.membership.locks import AgentLocks
 from schemas.agent_report import AgentReport, to_json
@@ -175,13 +175,13 @@ async def test_a_lease_is_late_whose_turn_came_late(
     await beating.beat_once()
     current = beating.current
     clock.now += 3
-    stop = leases.stop
+    stop = leasing.stop
 
     def slowly(connection: Connection, agent_id: int) -> None:
         stop(connection, agent_id)
         clock.now += HEARTBEAT_MAX_AGE_S
 
-    monkeypatch.setattr(leases, "stop", slowly)
+    monkeypatch.setattr(leasing, "stop", slowly)
     await beating.beat_once()
 
     assert former.agent_id != current.agent_id
@@ -193,7 +193,7 @@ async def test_a_lost_agent_takes_a_new_incarnation(ledger_db: LedgerDatabase) -
     clock = FakeClock()
     beating = heartbeat(ledger_db, clock)
     old = await beating.register()
-    ledger_db.run(lambda c: leases.declare_lost(c, old.agent_id))
+    ledger_db.run(lambda c: leasing.declare_lost(c, old.agent_id))
     clock.now += 3
 
     await beating.beat_once()
@@ -266,11 +266,11 @@ async def test_a_beat_that_fails_is_tried_again_soon(
         await beating.run()
 
     assert clock.slept == [
-        leases.HEARTBEAT_S,
+        leasing.HEARTBEAT_S,
         AGAIN_S,
         AGAIN_S,
-        leases.HEARTBEAT_S,
-        leases.HEARTBEAT_S,
+        leasing.HEARTBEAT_S,
+        leasing.HEARTBEAT_S,
     ]
     assert lease.beaten_at_s == 1000.0
 
@@ -286,14 +286,14 @@ async def test_a_deadlock_is_tried_again_at_once(
     beating = heartbeat(ledger_db, clock)
     lease = await beating.register()
     clock.now += 3
-    real, left = leases.beat, [1213] * (DEADLOCK_TRIES - 1)
+    real, left = leasing.beat, [1213] * (DEADLOCK_TRIES - 1)
 
     def beat(*args: Any) -> bool:
         if left:
             raise OperationalError("UPDATE agent", {}, Exception(left.pop(), "Deadlock found"))
         return real(*args)
 
-    monkeypatch.setattr(leases, "beat", beat)
+    monkeypatch.setattr(leasing, "beat", beat)
 
     assert await beating.beat_once()
     assert (lease.beaten_at_s, left, caplog.messages) == (clock.now, [], [])
@@ -314,7 +314,9 @@ async def test_an_outage_is_an_answer_and_no_end(
     old = await beating.register()
     with monkeypatch.context() as patch:
         patch.setattr(
-            leases, "beat", lambda *_: ledger_db.database.engine.connect().exec_driver_sql("no SQL")
+            leasing,
+            "beat",
+            lambda *_: ledger_db.database.engine.connect().exec_driver_sql("no SQL"),
         )
         clock.now += 3
         assert not await beating.beat_once()
@@ -353,13 +355,13 @@ async def test_the_lease_is_dated_before_its_beat(
     clock = FakeClock()
     beating = heartbeat(ledger_db, clock)
     lease = await beating.register()
-    real = leases.beat
+    real = leasing.beat
 
     def slow(*args: Any) -> bool:
         clock.now += 5
         return real(*args)
 
-    monkeypatch.setattr(leases, "beat", slow)
+    monkeypatch.setattr(leasing, "beat", slow)
     clock.now += 3
     await beating.beat_once()
 

@@ -7,9 +7,9 @@ from sqlalchemy import Connection, select, update
 
 from agent.ledger import hook_runs
 from agent.ledger.hook_runs import HookEnd, HookFate, HookRun
-from agent.ledger.leases.leases import declare_lost, stop
+from agent.ledger.leases.leasing import declare_lost, stop
 from agent.ledger.recovery import reaping
-from agent.ledger.settlements.settlements import settle
+from agent.ledger.settlements.settling import settle
 from agent.outcome import Moved, Outcome, Spent
 from agent.ports import Verdict
 from producer.ledger import cancel, hooks

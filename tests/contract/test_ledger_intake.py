@@ -14,7 +14,7 @@ from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from producer.ledger import batch_options, cancel, store
 from producer.ledger.batch_options import TaskDefaults
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.ledger import tables
 from schemas.ledger.migrations import ledger_id
 from schemas.runtime.clock import SystemClock

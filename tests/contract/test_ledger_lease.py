@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import insert
 
 from agent.lease import OWNER_BITS, Lease
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from schemas.agent_report import AgentReport, RouteFacts, to_json
 from schemas.ledger import tables
 from tests.contract.ledger_parts import GROUP, RELEASED, LedgerDatabase
@@ -23,11 +23,11 @@ def row(ledger_db: LedgerDatabase, lease: Lease) -> Any:
 
 
 def beat(ledger_db: LedgerDatabase, lease: Lease, report: str = "") -> bool:
-    return ledger_db.run(lambda c: leases.beat(c, lease.agent_id, report))
+    return ledger_db.run(lambda c: leasing.beat(c, lease.agent_id, report))
 
 
 def judge(ledger_db: LedgerDatabase, judge_lease: Lease) -> int:
-    return ledger_db.run(lambda c: leases.declare_silent_agents(c, judge_lease.agent_id))
+    return ledger_db.run(lambda c: leasing.declare_silent_agents(c, judge_lease.agent_id))
 
 
 def test_an_incarnation_is_a_row_of_its_own(ledger_db: LedgerDatabase) -> None:
@@ -38,7 +38,7 @@ def test_an_incarnation_is_a_row_of_its_own(ledger_db: LedgerDatabase) -> None:
     first, second = ledger_db.agent("one"), ledger_db.agent("one")
 
     assert first.agent_id != second.agent_id
-    assert 0 < leases.owner_range(first.agent_id)[1] < 1 << 63
+    assert 0 < leasing.owner_range(first.agent_id)[1] < 1 << 63
     agent = row(ledger_db, first)
     assert (agent.name, agent.group_name, agent.stopped_at, agent.lost_at) == (
         "one",
@@ -64,7 +64,7 @@ def test_owner_numbers_of_a_lease_lie_in_its_range(ledger_db: LedgerDatabase) ->
     lease = ledger_db.agent()
     owners = [lease.next_owner() for _ in range(100)]
 
-    first, last = leases.owner_range(lease.agent_id)
+    first, last = leasing.owner_range(lease.agent_id)
     assert len(set(owners)) == 100
     assert all(first <= owner <= last and owner >> OWNER_BITS == lease.agent_id for owner in owners)
 
@@ -89,7 +89,7 @@ def test_a_beat_renews_the_lease(ledger_db: LedgerDatabase) -> None:
     assert beat(ledger_db, lease)
     assert row(ledger_db, lease).report is None
     assert beat(ledger_db, lease, longest)
-    ledger_db.run(lambda c: leases.stop(c, lease.agent_id))
+    ledger_db.run(lambda c: leasing.stop(c, lease.agent_id))
     assert row(ledger_db, lease).report == longest
 
 
@@ -162,7 +162,7 @@ def test_an_agent_whose_own_beat_is_late_declares_no_agent_lost(ledger_db: Ledge
 def test_a_lost_agent_declares_no_agent_lost(ledger_db: LedgerDatabase) -> None:
     """An agent that was itself declared lost may not judge."""
     me, silent = ledger_db.steady_agent(), ledger_db.agent()
-    ledger_db.run(lambda c: leases.declare_lost(c, me.agent_id))
+    ledger_db.run(lambda c: leasing.declare_lost(c, me.agent_id))
     ledger_db.ago(tables.agent.c.seen_at, 100, silent.agent_id)
 
     assert judge(ledger_db, me) == 0
@@ -175,7 +175,7 @@ def test_stopped_agents_and_other_groups_are_not_judged(ledger_db: LedgerDatabas
         ledger_db.agent(),
         ledger_db.agent(group="other"),
     )
-    ledger_db.run(lambda c: leases.stop(c, stopped.agent_id))
+    ledger_db.run(lambda c: leasing.stop(c, stopped.agent_id))
     ledger_db.ago(tables.agent.c.seen_at, 100, stopped.agent_id, elsewhere.agent_id)
 
     assert judge(ledger_db, me) == 0
@@ -191,7 +191,7 @@ def test_a_lost_lease_is_not_revived(ledger_db: LedgerDatabase) -> None:
     assert row(ledger_db, lease) == before
 
 
-@pytest.mark.parametrize("ending", [leases.declare_lost, leases.stop])
+@pytest.mark.parametrize("ending", [leasing.declare_lost, leasing.stop])
 def test_an_agent_that_is_gone_is_remembered_for_a_day(
     ledger_db: LedgerDatabase, ending: Callable[..., object]
 ) -> None:
@@ -204,17 +204,17 @@ def test_an_agent_that_is_gone_is_remembered_for_a_day(
     for member in (lease, other):
         ledger_db.call(ending, member.agent_id)
 
-    assert ledger_db.run(lambda c: leases.gone(c, GROUP)) == {lease.agent_id}
-    assert ledger_db.run(lambda c: leases.alive(c, GROUP)) == [(living.agent_id, "living")]
+    assert ledger_db.run(lambda c: leasing.gone(c, GROUP)) == {lease.agent_id}
+    assert ledger_db.run(lambda c: leasing.alive(c, GROUP)) == [(living.agent_id, "living")]
     ledger_db.ago(
-        tables.agent.c.lost_at if ending is leases.declare_lost else tables.agent.c.stopped_at,
+        tables.agent.c.lost_at if ending is leasing.declare_lost else tables.agent.c.stopped_at,
         86_401,
         lease.agent_id,
     )
-    assert ledger_db.run(lambda c: leases.gone(c, GROUP)) == frozenset()
+    assert ledger_db.run(lambda c: leasing.gone(c, GROUP)) == frozenset()
 
 
-@pytest.mark.parametrize("ending", [leases.declare_lost, leases.stop])
+@pytest.mark.parametrize("ending", [leasing.declare_lost, leasing.stop])
 def test_an_agent_that_left_long_ago_is_forgotten(
     ledger_db: LedgerDatabase, ending: Callable[..., object]
 ) -> None:
@@ -225,19 +225,21 @@ def test_an_agent_that_left_long_ago_is_forgotten(
     old, recent, silent = ledger_db.agent(), ledger_db.agent(), ledger_db.agent()
     for member in (old, recent):
         ledger_db.call(ending, member.agent_id)
-    ledger_db.ago(tables.agent.c.seen_at, leases.FORGET_S + 60)
-    left_at = tables.agent.c.lost_at if ending is leases.declare_lost else tables.agent.c.stopped_at
-    ledger_db.ago(left_at, leases.FORGET_S + 60, old.agent_id)
-    ledger_db.ago(left_at, leases.FORGET_S - 60, recent.agent_id)
+    ledger_db.ago(tables.agent.c.seen_at, leasing.FORGET_S + 60)
+    left_at = (
+        tables.agent.c.lost_at if ending is leasing.declare_lost else tables.agent.c.stopped_at
+    )
+    ledger_db.ago(left_at, leasing.FORGET_S + 60, old.agent_id)
+    ledger_db.ago(left_at, leasing.FORGET_S - 60, recent.agent_id)
 
-    assert ledger_db.run(leases.forget) == 1
+    assert ledger_db.run(leasing.forget) == 1
 
     assert {agent.id for agent in ledger_db.rows(tables.agent)} == {
         recent.agent_id,
         silent.agent_id,
     }
     assert not beat(ledger_db, old)
-    assert ledger_db.run(leases.forget) == 0
+    assert ledger_db.run(leasing.forget) == 0
 
 
 def test_an_agent_with_a_task_in_hand_is_not_forgotten(ledger_db: LedgerDatabase) -> None:
@@ -245,35 +247,35 @@ def test_an_agent_with_a_task_in_hand_is_not_forgotten(ledger_db: LedgerDatabase
     first, other = ledger_db.lost_agent(), ledger_db.lost_agent()
     (task_id,) = ledger_db.load("a")
     row_in_hand = ledger_db.claimed(task_id, first.next_owner())
-    ledger_db.ago(tables.agent.c.lost_at, leases.FORGET_S + 60, first.agent_id, other.agent_id)
+    ledger_db.ago(tables.agent.c.lost_at, leasing.FORGET_S + 60, first.agent_id, other.agent_id)
 
-    assert ledger_db.run(leases.forget) == 1
+    assert ledger_db.run(leasing.forget) == 1
     assert [agent.id for agent in ledger_db.rows(tables.agent)] == [first.agent_id]
 
     ledger_db.settle(row_in_hand, row_in_hand.owner, RELEASED)
-    assert ledger_db.run(leases.forget) == 1
+    assert ledger_db.run(leasing.forget) == 1
 
 
 def test_agents_are_forgotten_a_page_at_a_time(ledger_db: LedgerDatabase) -> None:
     """A ledger that has run for long is cleaned up in steps."""
     rows = [
         {"id": number, "name": "pod", "group_name": GROUP}
-        for number in range(1, leases.MAX_FORGET + 11)
+        for number in range(1, leasing.MAX_FORGET + 11)
     ]
     ledger_db.run(lambda c: c.execute(insert(tables.agent), rows))
-    ledger_db.ago(tables.agent.c.stopped_at, leases.FORGET_S + 60)
+    ledger_db.ago(tables.agent.c.stopped_at, leasing.FORGET_S + 60)
 
-    assert [ledger_db.run(leases.forget) for _ in range(3)] == [leases.MAX_FORGET, 10, 0]
+    assert [ledger_db.run(leasing.forget) for _ in range(3)] == [leasing.MAX_FORGET, 10, 0]
 
 
 def test_an_agent_is_declared_lost_once(ledger_db: LedgerDatabase) -> None:
     """Proof of death counts once, and not for an agent that has stopped."""
     lease, stopped = ledger_db.agent(), ledger_db.agent()
-    ledger_db.run(lambda c: leases.stop(c, stopped.agent_id))
+    ledger_db.run(lambda c: leasing.stop(c, stopped.agent_id))
 
-    assert ledger_db.run(lambda c: leases.declare_lost(c, lease.agent_id))
-    assert not ledger_db.run(lambda c: leases.declare_lost(c, lease.agent_id))
-    assert not ledger_db.run(lambda c: leases.declare_lost(c, stopped.agent_id))
+    assert ledger_db.run(lambda c: leasing.declare_lost(c, lease.agent_id))
+    assert not ledger_db.run(lambda c: leasing.declare_lost(c, lease.agent_id))
+    assert not ledger_db.run(lambda c: leasing.declare_lost(c, stopped.agent_id))
 
 
 def test_agents_learn_which_batches_are_cancelled(ledger_db: LedgerDatabase) -> None:
@@ -284,9 +286,9 @@ def test_agents_learn_which_batches_are_cancelled(ledger_db: LedgerDatabase) -> 
     ledger_db.cancel("one")
     first_batch = ledger_db.batch("one").id
 
-    first = ledger_db.run(lambda c: leases.cancelled(c, GROUP))
+    first = ledger_db.run(lambda c: leasing.cancelled(c, GROUP))
     assert [(batch_id, name) for batch_id, name, _ in first] == [(first_batch, "one")]
     ledger_db.ago(tables.batch.c.cancelled_at, 1, first_batch)
-    assert first.isdisjoint(ledger_db.run(lambda c: leases.cancelled(c, GROUP)))
+    assert first.isdisjoint(ledger_db.run(lambda c: leasing.cancelled(c, GROUP)))
     ledger_db.ago(tables.batch.c.archived_at, 1, first_batch)
-    assert ledger_db.run(lambda c: leases.cancelled(c, GROUP)) == frozenset()
+    assert ledger_db.run(lambda c: leasing.cancelled(c, GROUP)) == frozenset()

@@ -9,7 +9,7 @@ import pytest
 
 from producer.ledger import outbox, quarantine
 from producer.ports import Order
-from producer.relay import record_builder
+from producer.publishing import record_builder
 from schemas.ledger import tables
 from schemas.task.record.envelope import (
     ENVELOPE_VERSION,

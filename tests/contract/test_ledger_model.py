@@ -20,7 +20,7 @@ STEPS = 60
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Lost reports are normal in these worlds, so they are not logged."""
-    caplog.set_level(logging.ERROR, "producer.relay.relay")
+    caplog.set_level(logging.ERROR, "producer.publishing.relay")
 
 
 def seeds(ledger_db: LedgerDatabase, on_a_file: int, on_a_server: int) -> range:

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Connection
 
 from agent.lease import Lease
-from agent.ledger.claims import claims
-from agent.ledger.leases.leases import declare_lost, stop
+from agent.ledger.claims import claiming
+from agent.ledger.leases.leasing import declare_lost, stop
 from agent.ledger.recovery import losses, reaping
 from agent.ports import ClaimAnswer, Row, Verdict
 from schemas.ledger import tables
@@ -461,7 +461,7 @@ def test_a_suspect_is_claimed_alone(ledger_db: LedgerDatabase) -> None:
     records = [ledger_db.record(suspect), ledger_db.record(other)]
     owner = ledger_db.agent().next_owner()
 
-    answers = ledger_db.run(lambda c: claims.claim(c, records, owner, 600.0))
+    answers = ledger_db.run(lambda c: claiming.claim(c, records, owner, 600.0))
 
     assert [answers[task_id][0] for task_id in (suspect, other)] == [
         ClaimAnswer.AGAIN,

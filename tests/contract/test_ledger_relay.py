@@ -9,7 +9,7 @@ from agent.ledger.recovery import reaping
 from producer.ledger import outbox
 from producer.ledger.quarantine import headers_blob
 from producer.ports import Order, Refusal
-from producer.relay.relay import CROWDED, SLICE, Relay
+from producer.publishing.relay import CROWDED, SLICE, Relay
 from producer.tracing.publications import PublicationTraces
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock

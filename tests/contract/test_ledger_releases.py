@@ -9,7 +9,7 @@ from sqlalchemy import insert, select, update
 
 from agent.ledger.counts import compaction, release_counts
 from agent.ledger.counts.compaction import CompactionLimits
-from agent.ledger.settlements.settlements import settle
+from agent.ledger.settlements.settling import settle
 from agent.outcome import Dead, Failure, Outcome, Spent
 from agent.ports import Settlement
 from producer.ledger.status import group_status, releases

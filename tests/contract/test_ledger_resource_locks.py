@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection, update
 
 from agent.ledger.leases import resource_locks
-from agent.ledger.leases.leases import declare_lost
+from agent.ledger.leases.leasing import declare_lost
 from agent.ledger.recovery import reaping
 from agent.outcome import Cancelled, Outcome
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange

@@ -17,7 +17,7 @@ from producer.ledger.outbox import QUARANTINE, TASK
 from producer.ledger.replay_progress import ItemState, latest
 from producer.limits import CAP
 from producer.ports import Order
-from producer.relay import record_builder
+from producer.publishing import record_builder
 from producer.replay import returned, runs
 from producer.replay.returned import ReturnedLetter
 from schemas.ledger import tables

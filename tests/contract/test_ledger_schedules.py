@@ -21,7 +21,7 @@ from tests.contract.ledger_world import World
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Lost reports are normal in these worlds, so they are not logged."""
-    caplog.set_level(logging.ERROR, "producer.relay.relay")
+    caplog.set_level(logging.ERROR, "producer.publishing.relay")
 
 
 Schedule = Callable[[World], None]

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import Connection, insert
 from sqlalchemy.exc import OperationalError
 
-from agent.ledger.claims import claims
-from agent.ledger.settlements import settlements
+from agent.ledger.claims import claiming
+from agent.ledger.settlements import settling
 from agent.ledger.sql_ledger import Executors, SqlLedger
 from agent.outcome import COMPLETION, Dead, Failure, Outcome, Spent, Succeeded
 from agent.ports import ClaimAnswer, RejectedRecord, Row, Settlement, Verdict
@@ -195,7 +195,7 @@ def failing(
 ) -> list[int]:
     """Let settles raise what `error` returns for their group; return the tried group sizes."""
     sizes: list[int] = []
-    real = settlements.settle
+    real = settling.settle
 
     def fail(
         connection: Connection,
@@ -438,7 +438,7 @@ def test_the_port_claims_settles_and_releases_through_threads(
         ]
         verdicts, orders = await ledger.settle(settling)
         assert {order.destination for order in orders} == {"retry.30s"}
-        ledger_db.call(claims.release, first, [row.task_id for row in rows])
+        ledger_db.call(claiming.release, first, [row.task_id for row in rows])
         asked = await ledger.ask([ledger_db.record(row.task_id) for row in rows[500:]])
         assert {answer for answer, _ in asked.values()} == {ClaimAnswer.CLAIMABLE}
         assert len(await ledger.bodies([row.task_id for row in rows[:3]])) == 3

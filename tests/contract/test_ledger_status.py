@@ -9,7 +9,7 @@ from sqlalchemy import event, insert
 
 from agent.ledger import queries
 from agent.ledger.counts import compaction
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping
 from agent.outcome import Outcome
 from producer.ledger import cancel, outbox
@@ -183,7 +183,7 @@ def test_reaped_tasks_are_pending_or_dead(ledger_db: LedgerDatabase) -> None:
     for task_id in (first, second):
         lease = ledger_db.agent()
         ledger_db.claimed(task_id, lease.next_owner())
-        assert ledger_db.call(leases.declare_lost, lease.agent_id)
+        assert ledger_db.call(leasing.declare_lost, lease.agent_id)
     ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [first, second]))
 
     assert counts(ledger_db) == {"total": 2, "pending": 1, "dead": 1}
@@ -282,7 +282,7 @@ def test_an_unknown_type_is_a_reason_while_a_task_may_have_it(ledger_db: LedgerD
     (task_id,) = ledger_db.load("a")
     unknown = Reason(Code.TYPE_UNKNOWN, "invoice")
     agent = ledger_db.agent("alive")
-    ledger_db.run(lambda c: leases.beat(c, agent.agent_id, reporting(unknown)))
+    ledger_db.run(lambda c: leasing.beat(c, agent.agent_id, reporting(unknown)))
     assert any("tasks of type invoice wait" in reason for reason in shown(ledger_db).reasons)
 
     settled(ledger_db, task_id, SUCCEEDED)
@@ -296,11 +296,11 @@ def test_a_type_that_one_agent_knows_is_no_reason(ledger_db: LedgerDatabase) -> 
     unknown = Reason(Code.TYPE_UNKNOWN, "invoice")
     older, newer = ledger_db.agent("older"), ledger_db.agent("newer")
     knowing = to_json(AgentReport(slots=8, types=("invoice",)))
-    ledger_db.run(lambda c: leases.beat(c, older.agent_id, reporting(unknown)))
-    ledger_db.run(lambda c: leases.beat(c, newer.agent_id, knowing))
+    ledger_db.run(lambda c: leasing.beat(c, older.agent_id, reporting(unknown)))
+    ledger_db.run(lambda c: leasing.beat(c, newer.agent_id, knowing))
 
     assert shown(ledger_db).reasons == ()
-    ledger_db.run(lambda c: leases.stop(c, newer.agent_id))
+    ledger_db.run(lambda c: leasing.stop(c, newer.agent_id))
     assert any("tasks of type invoice wait" in reason for reason in shown(ledger_db).reasons)
 
 
@@ -314,9 +314,9 @@ def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     alive, lost, silent, stopped = (
         ledger_db.agent(name) for name in ("alive", "lost", "silent", "stopped")
     )
-    ledger_db.run(lambda c: leases.beat(c, alive.agent_id, reporting(PAUSED)))
-    ledger_db.run(lambda c: leases.declare_lost(c, lost.agent_id))
-    ledger_db.run(lambda c: leases.stop(c, stopped.agent_id))
+    ledger_db.run(lambda c: leasing.beat(c, alive.agent_id, reporting(PAUSED)))
+    ledger_db.run(lambda c: leasing.declare_lost(c, lost.agent_id))
+    ledger_db.run(lambda c: leasing.stop(c, stopped.agent_id))
     ledger_db.ago(tables.agent.c.seen_at, 9, silent.agent_id)
 
     report = shown(ledger_db)
@@ -332,7 +332,7 @@ def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     assert not any(reason.startswith("agent lost lost") for reason in report.reasons)
     assert not any("no agent alive" in reason for reason in report.reasons)
     settled(ledger_db, task_id, SUCCEEDED)
-    ledger_db.run(lambda c: leases.beat(c, alive.agent_id, ""))
+    ledger_db.run(lambda c: leasing.beat(c, alive.agent_id, ""))
     assert shown(ledger_db).reasons == ()
 
 
@@ -348,7 +348,7 @@ def test_a_lost_agent_is_a_reason_while_it_holds_tasks(
     ledger_db.agent("alive")
     lost = ledger_db.agent("lost")
     ledger_db.claimed(first, lost.next_owner())
-    ledger_db.run(lambda c: leases.declare_lost(c, lost.agent_id))
+    ledger_db.run(lambda c: leasing.declare_lost(c, lost.agent_id))
     ledger_db.ago(tables.agent.c.seen_at, seen_s, lost.agent_id)
     found = shown(ledger_db)
     assert found.reasons == (f"agent lost lost, {seen_s:.0f} s; its tasks are not reset yet",)
@@ -373,7 +373,7 @@ def test_the_worst_reason_of_group_agents_and_batches_comes_first(
         ledger_db.agent(name) for name in ("gone", "quiet", "first", "second")
     )
     ledger_db.claimed(first, lost.next_owner())
-    ledger_db.run(lambda c: leases.declare_lost(c, lost.agent_id))
+    ledger_db.run(lambda c: leasing.declare_lost(c, lost.agent_id))
     ledger_db.ago(tables.agent.c.seen_at, 9, silent.agent_id)
     unknown = Reason(Code.TOPIC_UNKNOWN, "docllm.inbox")
     money = Reason(Code.ROUTE_PARKED, "b", "MONEY", "402", seconds=9.0)
@@ -382,7 +382,7 @@ def test_the_worst_reason_of_group_agents_and_batches_comes_first(
         (waiting, AgentReport(reasons=(PAUSED, unknown), loop_age_s=20.0)),
         (parked, AgentReport(reasons=(money,), suspects=(suspect,))),
     ):
-        ledger_db.call(leases.beat, lease.agent_id, to_json(report))
+        ledger_db.call(leasing.beat, lease.agent_id, to_json(report))
     ledger_db.run(
         lambda c: c.execute(
             insert(tables.guard).values(
@@ -406,7 +406,7 @@ def test_the_worst_reason_of_group_agents_and_batches_comes_first(
     assert found.as_json()["reasons"] == [wait.text for wait in found.waits]
     assert found.as_json()["waits"][0] == {"code": "route_parked", "text": found.waits[0].text}
     for lease in (waiting, parked):
-        ledger_db.call(leases.stop, lease.agent_id)
+        ledger_db.call(leasing.stop, lease.agent_id)
     assert [wait.urgency.name for wait in shown(ledger_db).waits] == [
         "NO_AGENT",
         "GUARD_RAISED",
@@ -440,7 +440,7 @@ def test_paused_topics_are_shown_without_an_open_batch(
     """
     alive = ledger_db.agent()
     unknown = reporting(Reason(Code.TOPIC_UNKNOWN, "docllm.inbox"))
-    ledger_db.run(lambda c: leases.beat(c, alive.agent_id, unknown))
+    ledger_db.run(lambda c: leasing.beat(c, alive.agent_id, unknown))
 
     assert shown(ledger_db).reasons == (
         (
@@ -463,7 +463,7 @@ def test_the_reports_of_agents_are_shown(ledger_db: LedgerDatabase) -> None:
         (second, reporting(replace(PAUSED, seconds=3.0), parked, lag={"tasks": 4})),
         (silent, reporting(Reason(Code.TOPIC_UNKNOWN, "t"), lag={"tasks": 100})),
     ):
-        ledger_db.call(leases.beat, lease.agent_id, report)
+        ledger_db.call(leasing.beat, lease.agent_id, report)
     ledger_db.set(tables.agent, older.agent_id, notice="route old waits 1 s")
     ledger_db.ago(tables.agent.c.seen_at, 9, silent.agent_id)
 
@@ -488,7 +488,7 @@ def test_a_blocked_event_loop_is_a_reason(ledger_db: LedgerDatabase) -> None:
     ledger_db.load("a")
     for name, age_s in (("busy", 4.9), ("stuck", 12.0)):
         report = to_json(AgentReport(slots=8, loop_age_s=age_s))
-        ledger_db.call(leases.beat, ledger_db.agent(name).agent_id, report)
+        ledger_db.call(leasing.beat, ledger_db.agent(name).agent_id, report)
 
     assert shown(ledger_db).reasons == ("the event loop of stuck has been blocked for 12 s",)
 
@@ -497,7 +497,7 @@ def test_a_blocked_event_loop_is_a_reason(ledger_db: LedgerDatabase) -> None:
 def test_a_damaged_report_hides_no_agent(ledger_db: LedgerDatabase, report: str) -> None:
     """Whatever is stored as a report, the agent is alive."""
     ledger_db.load("a")
-    ledger_db.call(leases.beat, ledger_db.agent().agent_id, report)
+    ledger_db.call(leasing.beat, ledger_db.agent().agent_id, report)
 
     found = shown(ledger_db)
 
@@ -509,10 +509,10 @@ def test_the_types_of_a_groups_agents_are_known_for_a_day(ledger_db: LedgerDatab
     """Also those of an agent that stopped; none of another group, or of a damaged report."""
     for name, group, hours in (("a", GROUP, 0), ("b", GROUP, 23), ("c", GROUP, 25), ("d", "g2", 0)):
         agent_id = ledger_db.agent(name, group).agent_id
-        ledger_db.call(leases.beat, agent_id, to_json(AgentReport(types=("document", name))))
-        ledger_db.call(leases.stop, agent_id)
+        ledger_db.call(leasing.beat, agent_id, to_json(AgentReport(types=("document", name))))
+        ledger_db.call(leasing.stop, agent_id)
         ledger_db.ago(tables.agent.c.seen_at, 3600 * hours, agent_id)
-    ledger_db.call(leases.beat, ledger_db.agent("old").agent_id, "{")
+    ledger_db.call(leasing.beat, ledger_db.agent("old").agent_id, "{")
 
     assert ledger_db.run(lambda c: reported_types.read(c, GROUP)) == {"document", "a", "b"}
 
@@ -521,8 +521,8 @@ def test_the_last_report_of_an_agent_that_stopped_is_not_shown(ledger_db: Ledger
     """It says nothing about now."""
     ledger_db.load("a")
     agent_id = ledger_db.agent().agent_id
-    ledger_db.call(leases.beat, agent_id, reporting(PAUSED))
-    ledger_db.run(lambda c: leases.stop(c, agent_id))
+    ledger_db.call(leasing.beat, agent_id, reporting(PAUSED))
+    ledger_db.run(lambda c: leasing.stop(c, agent_id))
 
     (agent,) = shown(ledger_db).agents
 

@@ -21,7 +21,7 @@ from agent.routes import Router
 from agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, Stance
 from agent.routes.sharing.redis_board import KEEP_S, RedisBoard
 from agent.routes.sharing.sync import BoardSync
-from producer.checks.checks import Checks, outcome
+from producer.checks.checklist import Checks, outcome
 from producer.checks.redis_rights import ENOUGH, NAMES, refused_commands
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import AgentConfig, Secret

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from sqlalchemy import Connection, inspect, select, table, text, update
 
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from schemas.errors import UnsafeStateError
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
@@ -122,7 +122,7 @@ def test_lost_and_silent_agents_do_not_stop_the_upgrade(database: Database) -> N
     database.run(lambda c: c.execute(silent))
 
     assert migrations.migrate(database)[1] == migrations.own_revision()
-    assert migrations._ALIVE_S >= leases.DEAD_AFTER_S
+    assert migrations._ALIVE_S >= leasing.DEAD_AFTER_S
 
 
 @pytest.mark.parametrize(

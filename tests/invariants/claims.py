@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from agent.lease import OWNER_BITS
-from agent.ledger.leases.leases import DEAD_AFTER_S
+from agent.ledger.leases.leasing import DEAD_AFTER_S
 from schemas.task.states import Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Incarnation, Move

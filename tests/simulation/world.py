@@ -22,7 +22,7 @@ from agent.handlers import runner
 from agent.inflight.limits import InFlightLimits
 from agent.judge import completion
 from agent.ledger.counts import release_counts
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from agent.process.containment import OutOfMemoryError
 from agent.quota.configured import ConfiguredQuotas
 from producer.loading import foreign_records, loader
@@ -355,7 +355,7 @@ class World:
             stack.callback(gc.enable)
             mishaps = Mishaps(self.rng, lambda: self.well)
             replaced: list[tuple[ModuleType | type, str, object]] = [
-                (leases, "_draw", self._draw),
+                (leasing, "_draw", self._draw),
                 (crash, "reach", self._reach),
                 (ConfiguredQuotas, "of_route", self._quota_of(ConfiguredQuotas.of_route)),
             ]

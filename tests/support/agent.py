@@ -19,7 +19,7 @@ from agent.maintenance.group_work import GroupWork
 from agent.ports import AtRest, Source
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from tests.support.clock import HandClock
 
 # The calls of a drain that may wait: the part, and its method.

@@ -18,7 +18,7 @@ from agent.reporting.telemetry import Counts
 from agent.routes.names import RouteNames
 from agent.wiring import record_path
 from agent.wiring.record_path import Common, Dispatch
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.settings.config import Config
 from schemas.task.record.envelope import Publication, encode
 from schemas.task.record.lanes import Lane

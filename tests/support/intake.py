@@ -8,7 +8,7 @@ from agent.intake.acceptance import Intake
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, case, delete, select, update
 
 from agent.lease import OWNER_BITS
-from agent.ledger.leases.leases import REMEMBER_S, owner_range
+from agent.ledger.leases.leasing import REMEMBER_S, owner_range
 from agent.ports import SUSPECT_LOSSES
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import utc_after

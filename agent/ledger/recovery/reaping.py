@@ -26,7 +26,7 @@ from agent.judge import fingerprint
 from agent.lease import OWNER_BITS
 from agent.ledger.guards import guard_decisions, loss_deaths
 from agent.ledger.guards.loss_deaths import LOST_PER_WINDOW, Lost
-from agent.ledger.leases.leases import REMEMBER_S
+from agent.ledger.leases.leasing import REMEMBER_S
 from agent.ledger.recovery import losses
 from agent.ledger.settlements import dead_letters
 from agent.ports import SUSPECT_LOSSES

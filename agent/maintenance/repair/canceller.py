@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from agent.ledger import queries
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from producer.ledger import cancel
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
@@ -32,7 +32,7 @@ class Canceller:
 
     async def cancel(self) -> None:
         """Cancel what waits in cancelled batches."""
-        cancelled = await self._transactions.write(leases.cancelled, self._group)
+        cancelled = await self._transactions.write(leasing.cancelled, self._group)
         self._done &= cancelled
         for batch_id, name, cancelled_at in sorted(cancelled - self._done):
             more_wait = True

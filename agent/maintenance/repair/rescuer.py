@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from agent.ledger.recovery import losses, reaping
 from agent.maintenance.repair.lost_traces import LostTraces
 from agent.membership.heartbeat import Heartbeat
@@ -88,13 +88,13 @@ class Rescuer:
         lease = self._heartbeat.current
         declared = 0
         if lease.may_claim(self._clock.now_s()):
-            declared = leases.declare_silent_agents(connection, lease.agent_id)
-        return declared, leases.gone(connection, self._group)
+            declared = leasing.declare_silent_agents(connection, lease.agent_id)
+        return declared, leasing.gone(connection, self._group)
 
     async def _declare_by_locks(self, locks: AgentLocks) -> None:
-        for agent_id, name in await self._transactions.write(leases.alive, self._group):
+        for agent_id, name in await self._transactions.write(leasing.alive, self._group):
             if locks.is_process_gone(agent_id) and await self._transactions.write(
-                leases.declare_lost, agent_id
+                leasing.declare_lost, agent_id
             ):
                 crash.reach("reap.judged")
                 log.warning(

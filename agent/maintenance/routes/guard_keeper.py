@@ -20,7 +20,7 @@ from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes.probe_sender import ProbeSender
 from producer.ledger import audit, guards
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.codes import Code
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions

@@ -12,7 +12,7 @@ from agent.ledger.claims.call_up import CallUpCursor
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes import Router
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.ledger.transactions import Transactions
 from schemas.text.wording import counted
 

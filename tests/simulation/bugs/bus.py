@@ -4,11 +4,11 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from agent.execution import settler
-from agent.ledger.settlements import settlements
+from agent.ledger.settlements import settling
 from agent.outcome import Dead
 from producer.ledger import outbox, store
 from producer.ports import Order
-from producer.relay import record_builder
+from producer.publishing import record_builder
 from tests.simulation.bugs import stages
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.machine import GROUP
@@ -32,7 +32,7 @@ def _load_without_order() -> AbstractContextManager[Any]:
 
 
 def _from_memory() -> AbstractContextManager[Any]:
-    write = settlements._write_orders
+    write = settling._write_orders
 
     def remembered(*args: Any) -> Any:
         with patched(
@@ -40,7 +40,7 @@ def _from_memory() -> AbstractContextManager[Any]:
         ):
             return write(*args)
 
-    return patched(settlements, "_write_orders", remembered)
+    return patched(settling, "_write_orders", remembered)
 
 
 def _published_first() -> AbstractContextManager[Any]:
@@ -78,7 +78,7 @@ BUGS = {
     "order deleted whatever the report": Bug("P1", _always_deleted),
     "load without an order": Bug("P1", _load_without_order),
     "settled without an order": Bug(
-        "P8", replaced(settlements, "_write_orders", lambda _connection, _group, _chosen: [])
+        "P8", replaced(settling, "_write_orders", lambda _connection, _group, _chosen: [])
     ),
     "orders are kept in memory": Bug("P1", _from_memory),
     "a letter before its death": Bug("P8", _published_first),

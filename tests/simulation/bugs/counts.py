@@ -6,7 +6,7 @@ The last one is of a purge: its mark counts, because late records look for it.
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agent.ledger.claims import claims
+from agent.ledger.claims import claiming
 from agent.ledger.counts import compaction, release_counts
 from agent.outcome import Dead, Retry, Snooze, Succeeded
 from producer.ledger import tally
@@ -70,7 +70,7 @@ BUGS = {
         "P1", replaced(release_counts, "_rolls", lambda _row: ())
     ),
     "a late record of a purged batch is foreign": Bug(
-        "P4", replaced(claims, "archived", lambda _connection, _names: set()), PURGED
+        "P4", replaced(claiming, "archived", lambda _connection, _names: set()), PURGED
     ),
     "an adopted batch is replayed": Bug(
         "P4", replaced(adoptions, "_end", lambda _connection, _batch_id: None), PURGED

@@ -12,10 +12,10 @@ from agent.execution.admission import Admission
 from agent.handlers import runner
 from agent.judge import guard_rule
 from agent.judge.classes import CLASSES, Action
-from agent.ledger.claims import claims
+from agent.ledger.claims import claiming
 from agent.ledger.guards import guard_decisions
 from agent.ledger.returned_letters import ReturnedLetters
-from agent.ledger.settlements import settlements, uncounted_ends
+from agent.ledger.settlements import settling, uncounted_ends
 from agent.routes import route, window
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.tables import task
@@ -49,8 +49,8 @@ def _outage_counted() -> AbstractContextManager[Any]:
 
 
 def _cancel_unheard() -> AbstractContextManager[Any]:
-    row = claims._row
-    return patched(claims, "_row", lambda columns: replace(row(columns), cancelled=False))
+    row = claiming._row
+    return patched(claiming, "_row", lambda columns: replace(row(columns), cancelled=False))
 
 
 def _any_type(self: Admission, delivery: Any) -> Any:
@@ -107,7 +107,7 @@ BUGS = {
         replaced(guard_rule.KeyHistory, "let_die_of_bad_request", _raised_for_nothing),
         ALL_REFUSED,
     ),
-    "a death does not count": Bug("P5", replaced(settlements, "_DIE", _DIE)),
+    "a death does not count": Bug("P5", replaced(settling, "_DIE", _DIE)),
     "a letter that comes back gets a second letter": Bug(
         "P8", replaced(ReturnedLetters, "without_letters", _all_foreign), REDRIVES
     ),

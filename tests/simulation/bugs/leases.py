@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import true, update
 
 from agent import lease
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping
 from producer.ledger import outbox
 from schemas.ledger.sql import utc_after, utc_now
@@ -45,7 +45,7 @@ BUGS = {
         "P4", replaced(lease.Lease, "may_call", lambda _self, _now_s: True), ZOMBIES
     ),
     "verdict without amnesty": Bug(
-        "P7", replaced(leases, "declare_silent_agents", _no_amnesty), DATABASE_AWAY
+        "P7", replaced(leasing, "declare_silent_agents", _no_amnesty), DATABASE_AWAY
     ),
-    "verdict after 4 s": Bug("P7", replaced(leases, "DEAD_AFTER_S", 4.0)),
+    "verdict after 4 s": Bug("P7", replaced(leasing, "DEAD_AFTER_S", 4.0)),
 }

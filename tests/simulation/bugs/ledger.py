@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import bindparam, update
 
-from agent.ledger.claims import claims
-from agent.ledger.settlements import follow_ups, settlements
+from agent.ledger.claims import claiming
+from agent.ledger.settlements import follow_ups, settling
 from agent.maintenance.repair.replayer import Replayer
 from agent.outcome import Dead, Moved, Retry
 from producer.ledger import outbox, quarantine, store
@@ -92,8 +92,8 @@ def _retry_keeps_fence() -> AbstractContextManager[Any]:
         return placed
 
     stack = ExitStack()
-    stack.enter_context(patched(settlements, "_RETRY", _retry(fence=task.c.fence)))
-    stack.enter_context(patched(settlements, "_write_orders", orders))
+    stack.enter_context(patched(settling, "_RETRY", _retry(fence=task.c.fence)))
+    stack.enter_context(patched(settling, "_write_orders", orders))
     return stack
 
 
@@ -141,7 +141,7 @@ def _quarantine_without_letter() -> AbstractContextManager[Any]:
 
 
 def _fenced_settles_order() -> AbstractContextManager[Any]:
-    accepted_of = settlements._accepted
+    accepted_of = settling._accepted
 
     def generous(connection: Any, group: Sequence[Any]) -> list[Any]:
         accepted = accepted_of(connection, group)
@@ -151,35 +151,33 @@ def _fenced_settles_order() -> AbstractContextManager[Any]:
         follow_ups.complete(connection, GROUP, family)
         return accepted
 
-    return patched(settlements, "_accepted", generous)
+    return patched(settling, "_accepted", generous)
 
 
 BUGS = {
-    "settle without owner": Bug(
-        "P2", replaced(settlements, "_accepted", _any_owner_settles), ZOMBIES
-    ),
+    "settle without owner": Bug("P2", replaced(settling, "_accepted", _any_owner_settles), ZOMBIES),
     "a reaped task is settled by anyone": Bug(
-        "P2", replaced(settlements, "_accepted", _reaped_settled_by_anyone), CONTESTED
+        "P2", replaced(settling, "_accepted", _reaped_settled_by_anyone), CONTESTED
     ),
     "claim takes the claimed": Bug(
-        "P2", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 1, 2)), _FENCE))
+        "P2", replaced(claiming, "_CLAIM", _claiming(task.c.status.in_((0, 1, 2)), _FENCE))
     ),
     "snooze keeps its owner": Bug(
         "P2",
         replaced(
-            settlements, "_SNOOZE", _ONE.values(status=0, due_at=utc_after(bindparam("delay_s")))
+            settling, "_SNOOZE", _ONE.values(status=0, due_at=utc_after(bindparam("delay_s")))
         ),
     ),
     "claim takes the final": Bug(
-        "P1", replaced(claims, "_CLAIM", _claiming(_FENCE, (task.c.status > 1) | _DUE))
+        "P1", replaced(claiming, "_CLAIM", _claiming(_FENCE, (task.c.status > 1) | _DUE))
     ),
     "claim before it is due": Bug(
-        "P6", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 2)), _FENCE))
+        "P6", replaced(claiming, "_CLAIM", _claiming(task.c.status.in_((0, 2)), _FENCE))
     ),
     "a retry keeps losses": Bug(
-        "P2", replaced(settlements, "_RETRY", _retry(lease_losses=task.c.lease_losses)), ZOMBIES
+        "P2", replaced(settling, "_RETRY", _retry(lease_losses=task.c.lease_losses)), ZOMBIES
     ),
-    "a retry is due at once": Bug("P6", replaced(settlements, "_RETRY", _retry(due_at=utc_now()))),
+    "a retry is due at once": Bug("P6", replaced(settling, "_RETRY", _retry(due_at=utc_now()))),
     "retry keeps the fence": Bug("P3", _retry_keeps_fence),
     "replay keeps the fence": Bug("P8", _replay_keeps_fence),
     "replay goes by id alone": Bug(

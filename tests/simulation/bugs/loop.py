@@ -15,7 +15,7 @@ from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
 from agent.intake.acceptance import Intake
 from agent.ledger import sql_ledger
-from agent.ledger.claims import claims
+from agent.ledger.claims import claiming
 from agent.ledger.recovery import reaping
 from agent.outcome import Released, Snooze
 from agent.ports import ClaimAnswer, Verdict
@@ -129,7 +129,7 @@ def _new_token() -> AbstractContextManager[Any]:
         self: Any, records: Any, owner: int, claim_s: float, *, with_suspects: bool = False
     ) -> Any:
         def work(c: Any, page: Any) -> Any:
-            return claims.claim(
+            return claiming.claim(
                 c, page, owner + (next(tokens) << 8), claim_s, with_suspects=with_suspects
             )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S, OWNER_BITS, Lease
-from agent.ledger.leases.leases import DEAD_AFTER_S, HEARTBEAT_S
+from agent.ledger.leases.leasing import DEAD_AFTER_S, HEARTBEAT_S
 
 
 def test_a_lease_is_fresh_for_nine_seconds() -> None:

@@ -13,7 +13,7 @@ from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Claimable, Order, Partition, Row
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.task.record.envelope import Publication
 
 WHERE = Partition("group.tasks", "id", 0, 1)

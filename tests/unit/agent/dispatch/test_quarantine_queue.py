@@ -16,7 +16,7 @@ from agent.ports import ClaimAnswer, Partition, Record, RejectedRecord
 from agent.reporting.telemetry import Counts
 from agent.routes.names import RouteNames
 from producer.ledger.quarantine import headers_blob
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 from schemas.settings.config import Config
 from schemas.task.record.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
 from schemas.task.record.lanes import Lane

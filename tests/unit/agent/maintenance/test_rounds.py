@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from agent.ledger.counts import compaction
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from agent.ledger.recovery import losses
 from agent.maintenance import rounds
 from agent.maintenance.duty import DutyLoop
@@ -73,7 +73,7 @@ def test_each_round_rolls_up_counts_and_forgets_agents_though_kafka_is_away() ->
     with pytest.raises(Rested):
         asyncio.run(tidying(parts)())
 
-    assert {compaction.compact, leases.forget, losses.forget} <= set(parts.asked)
+    assert {compaction.compact, leasing.forget, losses.forget} <= set(parts.asked)
 
 
 def test_a_missing_right_ends_the_reaper() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from agent.ledger.leases import leases
+from agent.ledger.leases import leasing
 from producer.bus import topic_family as families
 from producer.bus.embedded.admin import EmbeddedTopicAdmin
 from producer.bus.topic_family import StoredIds, TopicFamily
@@ -310,7 +310,7 @@ def test_lanes_are_not_made_while_agents_run_that_do_not_know_them(
         admin = EmbeddedTopicAdmin(tmp_path / "bus.sqlite")
         topics = family(database, admin)
         database.run(lambda c: c.execute(insert(ledger), {"ledger_id": bytes(16)}))
-        old = database.run(lambda c: leases.register(c, "old", "group", "1", revision="0006"))
+        old = database.run(lambda c: leasing.register(c, "old", "group", "1", revision="0006"))
 
         refused, *_ = await topics.apply(4, None)
 
@@ -330,7 +330,7 @@ def test_lanes_are_not_made_while_agents_run_that_do_not_know_them(
         )
         assert database.run(served_from) < families.LANES_FROM
 
-        database.run(lambda c: leases.stop(c, old))
+        database.run(lambda c: leasing.stop(c, old))
         await topics.apply(4, None)
 
         assert lanes_of(await admin.describe(TOPICS.names)) == TOPICS.lanes.keys()
@@ -352,7 +352,7 @@ def test_lanes_that_a_killed_apply_left_are_not_used_beside_older_agents(
         database.run(lambda c: c.execute(insert(ledger), {"ledger_id": bytes(16)}))
         for name in TOPICS.added_names:
             await admin.create(name, 4, None)
-        old = database.run(lambda c: leases.register(c, "old", "group", "1", revision="0006"))
+        old = database.run(lambda c: leasing.register(c, "old", "group", "1", revision="0006"))
 
         refused, *_ = await topics.apply(4, None)
 
@@ -362,7 +362,7 @@ def test_lanes_that_a_killed_apply_left_are_not_used_beside_older_agents(
         assert await topics.differences() == []
         await topics.require()
 
-        database.run(lambda c: leases.stop(c, old))
+        database.run(lambda c: leasing.stop(c, old))
         await topics.apply(4, None)
 
         assert database.run(lambda c: lanes.made(c, "group"))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from schemas.settings.config import LLMConfig
-from tests.unit.producer.checks.test_checks import LLM, check, configured
+from tests.unit.producer.checks.test_checklist import LLM, check, configured
 
 
 def test_each_account_is_asked_once(

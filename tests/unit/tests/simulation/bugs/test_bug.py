@@ -6,7 +6,7 @@ import pytest
 
 from agent.ledger.guards import guard_decisions
 from agent.ledger.recovery import reaping
-from agent.ledger.settlements import settlements
+from agent.ledger.settlements import settling
 from tests.simulation.bugs import BUGS
 from tests.simulation.bugs.bug import patched, replaced
 
@@ -35,7 +35,7 @@ def test_every_bug_can_be_planted_and_leaves_nothing_behind() -> None:
     ("owner", "name"),
     [
         pytest.param(reaping, "no_such_name", id="a name that is gone"),
-        pytest.param(settlements, "hold_back", id="a function that is only imported"),
+        pytest.param(settling, "hold_back", id="a function that is only imported"),
         pytest.param(_Heir, "step", id="a method that is only inherited"),
     ],
 )
@@ -58,5 +58,5 @@ def test_a_name_of_its_own_is_replaced() -> None:
 
 
 _OWNERS: dict[str, ModuleType] = {
-    module.__name__: module for module in (guard_decisions, reaping, settlements)
+    module.__name__: module for module in (guard_decisions, reaping, settling)
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from agent.ports import Order
-from producer.relay.publishing import Publishing
+from producer.publishing.background import Publishing
 
 ORDER = Order(1, "g", "tasks", ((0, 7, 0),))
 

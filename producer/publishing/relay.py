@@ -15,7 +15,7 @@ from producer.ledger import outbox
 from producer.ledger.outbox import Item
 from producer.ledger.quarantine import undeliverable
 from producer.ports import Order, Publisher, Refusal
-from producer.relay import record_builder
+from producer.publishing import record_builder
 from producer.tracing.publications import PublicationTraces
 from schemas.codes import Code
 from schemas.ledger.transactions import Transactions

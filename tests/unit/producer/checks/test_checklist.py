@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from producer.app import opened
-from producer.checks import checks, redis_rights
+from producer.checks import checklist, redis_rights
 from producer.cli import admin
 from producer.cli.parser import parser
 from schemas.settings.config import Config
@@ -101,7 +101,7 @@ def test_an_error_is_reported_once(
 
     The same error used to appear three times, with topics failed "by database".
     """
-    monkeypatch.setattr(checks.Checks, "_bus", lambda _self: asyncio.sleep(0, "cluster x"))
+    monkeypatch.setattr(checklist.Checks, "_bus", lambda _self: asyncio.sleep(0, "cluster x"))
     config = configured(
         tmp_path,
         DOCLLM_KAFKA_BOOTSTRAP="127.0.0.1:1",
