@@ -21,7 +21,7 @@ OF_PROMETHEUS = {"ALERTS", "process_resident_memory_bytes", "process_cpu_seconds
 
 @pytest.mark.parametrize("name", MADE)
 def test_the_committed_files_are_what_the_script_makes(name: str) -> None:
-    """Otherwise run `python -m tools.dashboards`."""
+    """If they differ, run `python -m tools.dashboards`."""
     assert json.loads((dashboards.FOLDER / name).read_text()) == MADE[name]
 
 

@@ -72,7 +72,7 @@ def amtool(*arguments: str) -> str:
 
 
 def test_the_example_for_alertmanager_sends_pages_and_tickets_apart() -> None:
-    """It is valid, and each alert goes to the receiver of its severity."""
+    """The example is valid, and each alert goes to the receiver of its severity."""
     amtool("check-config", str(EXAMPLE))
     for alert in ALERTS:
         severity = alert["labels"]["severity"]
@@ -151,7 +151,7 @@ def test_each_alert_has_a_scene_that_raises_it_on_real_programs() -> None:
 
 
 def test_the_page_about_alerts_lists_each_with_its_severity() -> None:
-    """And the faults that it names are kinds of the fault runs."""
+    """The faults that the page names are kinds of the fault runs."""
     rows = _ROW.findall(PAGE.read_text())
     assert {(name, severity) for name, severity, _ in rows} == {
         (alert["alert"], alert["labels"]["severity"]) for alert in ALERTS

@@ -165,7 +165,7 @@ def test_an_interrupted_adoption_goes_on(
 
 
 def test_a_batch_that_the_backup_lacks_is_made(restored: Restored) -> None:
-    """So the load that is repeated is refused, and calls nothing."""
+    """The load that is repeated is refused, and calls nothing."""
     restored.ledger_db.empty()
 
     assert restored.adopt() == 0
@@ -198,7 +198,7 @@ def test_a_task_that_the_archive_lacks_is_named(restored: Restored) -> None:
 
 
 def test_an_erased_task_need_not_be_in_the_archive(restored: Restored) -> None:
-    """It has no content, and another id than in the archive."""
+    """The task has no content, and another id than in the archive."""
     db = restored.ledger_db
     ids = restored.back()
     db.set(tables.task, ids[0], task_key=b"erased:1", status=int(Status.CANCELLED))
@@ -277,7 +277,7 @@ def swapped(line: bytes) -> bytes:
 
 @pytest.mark.parametrize("said", DAMAGES)
 def test_a_damaged_file_adopts_nothing(restored: Restored, said: str) -> None:
-    """Its error names the file."""
+    """The error names the damaged file."""
     DAMAGES[said](restored)
     restored.back()
 

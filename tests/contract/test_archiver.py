@@ -198,7 +198,7 @@ def test_bytes_that_are_no_text_come_back_whole(ledger_db: LedgerDatabase, memor
 
 
 def test_an_interrupted_archive_is_continued(ledger_db: LedgerDatabase, memory: Memory) -> None:
-    """Its files serve, and there is one manifest in one folder."""
+    """The archive's files serve, and there is one manifest in one folder."""
     ended(ledger_db)
     memory.puts_left = 2
     with pytest.raises(ObjectError):
@@ -368,7 +368,7 @@ def test_dead_letters_of_an_archived_batch_stay_dead(
 
 
 def test_an_archive_is_not_made_of_what_is_left(ledger_db: LedgerDatabase, memory: Memory) -> None:
-    """It would be the newest archive of the batch, and lack what the one before has."""
+    """A new archive would be the batch's newest one, and lack what the one before has."""
     ended(ledger_db)
     run(archiver(ledger_db, memory), ledger_db)
     of_batch = tables.batch.update().values(inputs_purged_at=utc_now())

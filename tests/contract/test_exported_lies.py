@@ -70,7 +70,7 @@ def lies(ledger_db: LedgerDatabase, seed: int) -> list[str]:
 
 @only_sqlite
 def test_the_metrics_tell_no_lies(ledger_db: LedgerDatabase) -> None:
-    """They never fall, and equal the rows at the end."""
+    """The counters never fall, and equal the rows at the end."""
     assert lies(ledger_db, 1) == []
 
 

@@ -265,7 +265,7 @@ async def test_a_route_that_opens_calls_up_its_tasks(ledger_db: LedgerDatabase) 
 async def test_a_route_that_opens_calls_up_the_tasks_that_may_not_leave_it(
     ledger_db: LedgerDatabase,
 ) -> None:
-    """Its fallback has taken all other tasks, so the route itself was not waited for."""
+    """The route's fallback has taken all other tasks, so the route itself was not waited for."""
     config = {"routes": {ROUTE: RouteConfig(fallback=("spare",)), "spare": RouteConfig()}}
     duty = ObservedCallUp(ledger_db, table=routes(slots=3, **config))
     await duty.look(60)

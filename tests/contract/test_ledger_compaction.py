@@ -268,7 +268,7 @@ def test_a_death_within_a_page_changes_nothing(
 
 
 def test_a_replay_leaves_the_group_of_its_death(ledger_db: LedgerDatabase) -> None:
-    """Its row names the death's route, so no sum falls below zero; what entered stays."""
+    """The replay's row names the death's route, so no sum falls below zero; what entered stays."""
     died = {"state": int(Status.DEAD), "route": "gpu", "delta": 3, "dead_attempts": 9}
     gone = died | {"delta": -2, "dead_attempts": -6}
     add(ledger_db, [change(1, **died), change(1, **gone)])
@@ -496,7 +496,7 @@ def test_loads_are_known_after_compaction(ledger_db: LedgerDatabase) -> None:
 
 
 def test_a_roll_up_is_one_row_for_each_key(ledger_db: LedgerDatabase) -> None:
-    """Its key is the table's own; nothing else tells two counts apart."""
+    """The key is the table's own; nothing else tells two counts apart."""
     add(ledger_db, [change(number) for number in range(60)])
     compacted(ledger_db)
 

@@ -402,7 +402,7 @@ def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
 
 
 def test_a_story_of_a_running_task_says_since_when_it_runs(ledger_db: LedgerDatabase) -> None:
-    """It is the time of the claim; a task that waits again, or whose claim is old, has none."""
+    """The time is that of the claim; a task that waits again, or whose claim is old, has none."""
 
     def claimed_at() -> datetime | None:
         story = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))

@@ -61,7 +61,7 @@ def stored_texts(ledger_db: LedgerDatabase, *without: str) -> str:
 
 
 async def test_nothing_of_a_tenant_stays_but_counts(ledger_db: LedgerDatabase) -> None:
-    """Its tasks of all states end; no table has their texts, ids or tenant, the counts apart."""
+    """The tenant's tasks of all states end; only the counts still know of them."""
     succeeded, died, retried, waits = (load(ledger_db, f"{MARK}-{name}") for name in "abcd")
     other = load(ledger_db, "other", "someone")
     killed(ledger_db, succeeded, replace(SUCCEEDED, body=MARK.encode()))
@@ -107,7 +107,7 @@ async def test_nothing_of_a_tenant_stays_but_counts(ledger_db: LedgerDatabase) -
 
 
 async def test_a_late_record_of_an_erased_task_is_done(ledger_db: LedgerDatabase) -> None:
-    """Its digest still fits, so it is not quarantined with the very text that was erased."""
+    """The record's digest fits, so it is not quarantined with the very text that was erased."""
     task_id = load(ledger_db, MARK)
     digest = ledger_db.task(task_id).digest
 
@@ -130,7 +130,7 @@ async def test_a_letter_of_an_erased_task_is_not_sent(ledger_db: LedgerDatabase)
 
 
 async def test_what_a_task_ordered_goes_with_it(ledger_db: LedgerDatabase) -> None:
-    """Its follow-ups hold the person's data too; other tasks stay, also in other batches."""
+    """A task's follow-ups hold the person's data too; other tasks stay, also in other batches."""
     parent, other = load(ledger_db, MARK), load(ledger_db, "other")
     killed(ledger_db, parent, ordering(follow_up("child")))
     ledger_db.load(MARK, into="elsewhere")
@@ -147,7 +147,7 @@ async def test_what_a_task_ordered_goes_with_it(ledger_db: LedgerDatabase) -> No
 
 
 async def test_results_outside_of_the_ledger_are_named(ledger_db: LedgerDatabase) -> None:
-    """Their URIs would be lost with the erasure, and a person has to delete them."""
+    """The URIs of results would be lost with the erasure, and a person has to delete them."""
     task_id = load(ledger_db, MARK)
     pointer = OutputPointer(uri="s3://bucket/a", size=1, sha256="00", codec=0, start=0)
     killed(ledger_db, task_id, SUCCEEDED)
@@ -158,7 +158,7 @@ async def test_results_outside_of_the_ledger_are_named(ledger_db: LedgerDatabase
 
 
 async def test_a_task_that_runs_is_waited_for(ledger_db: LedgerDatabase) -> None:
-    """It keeps its data until it has ended; then it is erased, or the command says that it runs."""
+    """A running task keeps its data until it ends; then it is erased, or is said to run still."""
     task_id = load(ledger_db, MARK)
     owner = ledger_db.agent().next_owner()
     row = ledger_db.claimed(task_id, owner)
@@ -198,7 +198,7 @@ class Meanwhile(HandClock):
 async def test_what_a_running_task_orders_goes_with_it(
     ledger_db: LedgerDatabase, subject: Subject
 ) -> None:
-    """It orders another task as it ends, after the erasure has read which tasks there are."""
+    """The task orders another one as it ends, after the erasure has read which tasks there are."""
     parent = load(ledger_db, MARK)
     owner = ledger_db.agent().next_owner()
     row = ledger_db.claimed(parent, owner)
@@ -214,7 +214,7 @@ async def test_what_a_running_task_orders_goes_with_it(
 
 
 async def test_a_task_leads_to_those_that_still_run(ledger_db: LedgerDatabase) -> None:
-    """It is erased after what it ordered, so that the same command finds all of it again."""
+    """The task is erased after what it ordered, so the same command finds all of it again."""
     parent = load(ledger_db, MARK)
     killed(ledger_db, parent, ordering(follow_up("child")))
     child = max(row.id for row in ledger_db.rows(tables.task))
@@ -232,7 +232,7 @@ async def test_a_task_leads_to_those_that_still_run(ledger_db: LedgerDatabase) -
 async def test_locks_and_reports_that_name_the_subject_go(
     ledger_db: LedgerDatabase, subject: Subject
 ) -> None:
-    """Those that a running attempt uses stay, and so do those of others."""
+    """Locks that a running attempt uses stay, and so do those of others."""
     runs = load(ledger_db, "runs", "someone")
     ledger_db.set(tables.task, runs, status=int(Status.PROCESSING), owner=7)
     for name, task_id, owner in (

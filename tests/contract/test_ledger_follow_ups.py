@@ -248,7 +248,7 @@ def test_a_clash_within_one_settle_hits_the_second_parent(ledger_db: LedgerDatab
 
 
 def test_a_cancelled_batch_takes_no_follow_up(ledger_db: LedgerDatabase) -> None:
-    """Its parent is cancelled with its cost, so that a replay runs it again and makes them."""
+    """The parent is cancelled with its cost, so that a replay runs it again and makes them."""
     task_id, row, owner = parent(ledger_db)
     ledger_db.cancel()
 
@@ -272,7 +272,7 @@ def test_a_success_without_follow_ups_is_kept_in_a_cancelled_batch(
 
 
 def test_more_follow_ups_than_one_statement_takes(ledger_db: LedgerDatabase) -> None:
-    """They have the ids in the order in which they were ordered, so an export follows it."""
+    """The order of the ids is that in which follow-ups were ordered, so an export follows it."""
     names = [f"a/{number}" for number in range(1200, 0, -1)]
     _, row, owner = parent(ledger_db)
 

@@ -254,7 +254,7 @@ async def test_a_look_is_of_the_guards_own_route(ledger_db: LedgerDatabase) -> N
 
 
 async def test_a_look_takes_tasks_whose_fallback_is_guarded(ledger_db: LedgerDatabase) -> None:
-    """Those that begin on the route go first; the others would wait as long as the guard does."""
+    """Tasks that begin on the route go first; the others would wait as long as the guard does."""
     values = {"a": b"for another", "b": b"falls back", "c": b"for this one"}
 
     assert await called_up(ledger_db, values) == [b"c"]

@@ -175,7 +175,7 @@ async def test_a_cancelled_task_does_not_count_and_another_takes_its_place(
 async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(
     ledger_db: LedgerDatabase,
 ) -> None:
-    """Its risen fence shows that it died; it waits for a turn like the other tasks."""
+    """The task's risen fence shows that it died; it waits for a turn like the other tasks."""
     first, *_ = fail_as_a_whole(ledger_db)
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)

@@ -70,7 +70,7 @@ def test_a_batch_with_some_bad_tasks_is_not_held_back(ledger_db: LedgerDatabase)
 
 
 def test_a_key_that_has_succeeded_is_not_locked_for_a_refusal(ledger_db: LedgerDatabase) -> None:
-    """So agents of a batch with many bad tasks do not wait for each other."""
+    """Agents of a batch with many bad tasks do not wait for each other."""
     end(ledger_db, SUCCEEDED)
     end(ledger_db, refused())
 

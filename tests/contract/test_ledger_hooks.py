@@ -113,7 +113,7 @@ def test_a_fenced_settle_orders_nothing(ledger_db: LedgerDatabase) -> None:
 def test_a_running_task_that_is_cancelled_orders_the_hook_of_its_end(
     ledger_db: LedgerDatabase,
 ) -> None:
-    """Its batch was cancelled, so it does not come back."""
+    """The task's batch was cancelled, so it does not come back."""
     (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
     row = ledger_db.claimed(task_id, owner)
@@ -229,7 +229,7 @@ def give_up(ledger_db: LedgerDatabase, **keys: Outcome) -> None:
 
 
 def test_hooks_that_were_given_up_are_ordered_again(ledger_db: LedgerDatabase) -> None:
-    """They have all their tries again, those of other kinds stay, and an audit row names who."""
+    """The hooks have all their tries again, other kinds stay, and an audit row names who."""
     give_up(ledger_db, a=SUCCEEDED, b=SUCCEEDED, c=DEAD)
     given_up = ledger_db.call(hooks.given_up_kinds, GROUP, None, None)
     assert [(kind.event, kind.count, kind.failure) for kind in given_up] == [
@@ -253,7 +253,7 @@ def test_hooks_that_were_given_up_are_ordered_again(ledger_db: LedgerDatabase) -
 
 
 def test_a_released_hook_has_not_failed(ledger_db: LedgerDatabase) -> None:
-    """It is due again after its delay."""
+    """The hook is due again after its delay."""
     end(ledger_db, "a", SUCCEEDED)
     (run,) = take(ledger_db, 1)
 
@@ -294,7 +294,7 @@ def test_a_hook_whose_time_is_over_runs_again(ledger_db: LedgerDatabase) -> None
 
 
 def test_a_hook_that_kills_its_agents_is_given_up(ledger_db: LedgerDatabase) -> None:
-    """It would end the whole group otherwise, one agent after the other."""
+    """Such a hook would end the whole group otherwise, one agent after the other."""
     end(ledger_db, "a", SUCCEEDED)
     for _ in range(5):
         (run,) = take(ledger_db, ledger_db.agent().agent_id)
@@ -320,7 +320,7 @@ def test_a_hook_gets_its_task_and_its_result(ledger_db: LedgerDatabase) -> None:
 
 
 def test_the_calls_of_a_hook_are_booked_to_its_task(ledger_db: LedgerDatabase) -> None:
-    """They are a row of its history, which is no attempt, and a part of its batch's cost."""
+    """A hook's calls are a row of the task's history, no attempt, and part of its batch's cost."""
     task_id, _ = end(ledger_db, "a", SUCCEEDED)
     (run,) = take(ledger_db, 1)
 

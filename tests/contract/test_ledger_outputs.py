@@ -65,7 +65,7 @@ def settled(ledger: SqlLedger, ledger_db: LedgerDatabase, key: str, outcome: Suc
 def test_a_pointer_takes_the_place_of_the_answer(
     ledger: SqlLedger, ledger_db: LedgerDatabase
 ) -> None:
-    """It is one row of the same table, written in the same transaction."""
+    """The pointer is one row of the same table, written in the same transaction."""
     outcome = Succeeded(STORED, POINTER, SPENT)
 
     assert settled(ledger, ledger_db, "a", outcome) is Verdict.SETTLED

@@ -243,7 +243,7 @@ def walk(connection: Connection) -> tuple[int, sweeping.SweepCursor | None]:
 def test_a_step_of_a_walk_costs_the_same_behind_any_backlog(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looks at a bounded number of the bulk lane's tasks, whatever their number is."""
+    """A step looks at a bounded number of the bulk lane's tasks, whatever their number is."""
     monkeypatch.setattr(sweeping, "STEP", 200)
     costs = []
     for waiting in (BATCHES * SMALL // 2, BATCHES * LARGE // 2):

@@ -353,7 +353,7 @@ async def unreachable(uri: str, *, limit: int) -> bytes:
 
 
 async def test_older_agents_are_named_and_then_refused(ledger_db: LedgerDatabase) -> None:
-    """They would replay what is being deleted; once they have gone, none like them may start."""
+    """Older agents would replay what is being deleted; once they are gone, none may start."""
     final(ledger_db)
     archived(ledger_db)
     old = ledger_db.agent("old").agent_id
@@ -370,7 +370,7 @@ async def test_older_agents_are_named_and_then_refused(ledger_db: LedgerDatabase
 async def test_a_batch_without_an_archive_goes_if_its_loss_is_asked_for(
     ledger_db: LedgerDatabase,
 ) -> None:
-    """It is marked as archived too, so that late records are `done`."""
+    """The batch is marked as archived too, so that late records are `done`."""
     succeeded, *_ = final(ledger_db)
 
     assert await purged(ledger_db, unarchived=True) == 3

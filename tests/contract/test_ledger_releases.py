@@ -124,7 +124,7 @@ def test_old_minutes_are_forgotten_and_their_sums_are_not(ledger_db: LedgerDatab
 
 @pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
 def test_a_settle_that_was_frozen_is_not_lost(ledger_db: LedgerDatabase) -> None:
-    """Its row is locked, so compaction leaves it for its next round, with the new count in it."""
+    """The row is locked, so compaction leaves it, with the new count, to its next round."""
     settled(ledger_db, [SUCCEEDED], "1.0")
     later(ledger_db, 600)
     more = update(release_count).values(succeeded=release_count.c.succeeded + 1)
@@ -153,7 +153,7 @@ def test_those_that_worked_last_are_shown(ledger_db: LedgerDatabase) -> None:
 
 
 def test_the_minute_is_the_databases(ledger_db: LedgerDatabase) -> None:
-    """It begins at most a minute ago, and has no seconds."""
+    """The minute begins at most a minute ago, and has no seconds."""
     settled(ledger_db, [SUCCEEDED], "1.0")
 
     (row,) = ledger_db.rows(release_count)

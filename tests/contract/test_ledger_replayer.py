@@ -161,7 +161,7 @@ async def test_a_run_that_fails_holds_up_no_other(
 async def test_an_agent_leaves_a_run_that_is_being_stored(
     site: Site, ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It neither applies nor drops it: the storing goes on where it was."""
+    """The agent neither applies nor drops the run: the storing goes on where it was."""
     monkeypatch.setattr(runs, "STORED_PAGE", 2)
     dead(ledger_db, "a", "b", "c")
     order = request()
@@ -297,7 +297,7 @@ async def test_an_unfinished_replay_is_work_that_is_left(
 
 
 async def test_the_status_names_unfinished_replays(site: Site, ledger_db: LedgerDatabase) -> None:
-    """It has done and all items, the rate and the person, until the run has ended."""
+    """A replay is shown with its items, rate and person, until its run has ended."""
     dead(ledger_db, "a", "b", "c")
     run = await site.stored(ReplayRequest(Selection(batch=BATCH), rate=2.0))
     agent = site.replayer()

@@ -175,7 +175,7 @@ def test_a_task_keeps_its_place_for_its_next_attempt(locks: Locks) -> None:
 
 
 def test_the_number_rises_whatever_happened_to_the_row(locks: Locks) -> None:
-    """It is a time in milliseconds, or above the last number if the clock went back."""
+    """The number is a time in milliseconds, or above the last number if the clock went back."""
     a, b, c = locks.attempts("a", "b", "c")
     first = locks.ask(a)
     assert abs(first.fence / 1000 - datetime.now().timestamp()) < 600  # noqa: DTZ005
@@ -257,7 +257,7 @@ def test_agents_that_ask_at_once_hold_it_one_after_the_other(locks: Locks) -> No
 
 
 def test_a_task_s_locks_are_shown_while_it_holds_them(locks: Locks) -> None:
-    """Also one for which nobody waits; after the end of the attempt there is none."""
+    """A lock for which nobody waits is shown too; after the attempt's end there is none."""
     a, b = locks.attempts("a", "b")
     first = locks.ask(a)
 

@@ -145,7 +145,7 @@ async def test_rows_stay_when_their_archive_is_gone(ledger_db: LedgerDatabase) -
 
 
 async def test_a_batch_whose_rows_a_person_purges_is_told(ledger_db: LedgerDatabase) -> None:
-    """It changed after its archive, and rows of it may be gone: a person must end that purge."""
+    """The batch changed after its archive and may lack rows: a person must end that purge."""
     ids = old(ledger_db)
     duty = retainer(ledger_db, Memory())
     aged(ledger_db, 8)
@@ -161,7 +161,7 @@ async def test_a_batch_whose_rows_a_person_purges_is_told(ledger_db: LedgerDatab
 
 
 def test_one_agent_has_the_turn(ledger_db: LedgerDatabase) -> None:
-    """Others wait until it has ended; its owner renews it."""
+    """Other agents wait until the turn has ended; its owner renews it."""
     first = ledger_db.call(turns.take, "a", 0, 60.0)
     assert first
     assert ledger_db.call(turns.take, "a", 0, 60.0) == 0

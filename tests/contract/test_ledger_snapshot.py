@@ -147,7 +147,7 @@ def test_a_server_estimates_the_rows_of_each_table(ledger_db: LedgerDatabase) ->
 def test_attempts_that_were_given_back_after_a_call_are_counted(
     ledger_db: LedgerDatabase,
 ) -> None:
-    """So a person sees what it costs that agents leave in the middle of calls."""
+    """A person sees what it costs that agents leave in the middle of calls."""
     first, second = ledger_db.load("a", "b")
     for task_id, outcome in ((first, Released(SPENT)), (second, Released())):
         owner = ledger_db.agent().next_owner()

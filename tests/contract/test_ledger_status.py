@@ -238,7 +238,7 @@ def test_what_ended_is_counted_by_minute(ledger_db: LedgerDatabase) -> None:
 
 
 def test_failed_attempts_are_shown_while_they_matter(ledger_db: LedgerDatabase) -> None:
-    """Those of the last ten minutes are, until the batch is done."""
+    """Failures of the last ten minutes are shown, until the batch is done."""
     (task_id,) = ledger_db.load("a")
     settled(ledger_db, task_id, SNOOZE)
     assert batch(ledger_db).failed_lately == {SNOOZE.failure.error_class: 1}
@@ -291,7 +291,7 @@ def test_an_unknown_type_is_a_reason_while_a_task_may_have_it(ledger_db: LedgerD
 
 
 def test_a_type_that_one_agent_knows_is_no_reason(ledger_db: LedgerDatabase) -> None:
-    """Its tasks come to that agent, though another one has just met them."""
+    """Tasks of the type come to that agent, though another one has just met them."""
     ledger_db.load("a")
     unknown = Reason(Code.TYPE_UNKNOWN, "invoice")
     older, newer = ledger_db.agent("older"), ledger_db.agent("newer")
@@ -506,7 +506,7 @@ def test_a_damaged_report_hides_no_agent(ledger_db: LedgerDatabase, report: str)
 
 
 def test_the_types_of_a_groups_agents_are_known_for_a_day(ledger_db: LedgerDatabase) -> None:
-    """Also those of an agent that stopped; none of another group, or of a damaged report."""
+    """Types of a stopped agent count; those of another group, or of a damaged report, do not."""
     for name, group, hours in (("a", GROUP, 0), ("b", GROUP, 23), ("c", GROUP, 25), ("d", "g2", 0)):
         agent_id = ledger_db.agent(name, group).agent_id
         ledger_db.call(leasing.beat, agent_id, to_json(AgentReport(types=("document", name))))
@@ -518,7 +518,7 @@ def test_the_types_of_a_groups_agents_are_known_for_a_day(ledger_db: LedgerDatab
 
 
 def test_the_last_report_of_an_agent_that_stopped_is_not_shown(ledger_db: LedgerDatabase) -> None:
-    """It says nothing about now."""
+    """The last report says nothing about now."""
     ledger_db.load("a")
     agent_id = ledger_db.agent().agent_id
     ledger_db.call(leasing.beat, agent_id, reporting(PAUSED))

@@ -40,7 +40,7 @@ def settled(ledger_db: LedgerDatabase, task_id: int, outcome: Outcome) -> Verdic
 def test_a_suspect_without_an_end_of_its_own_stays_one(
     ledger_db: LedgerDatabase, outcome: Outcome
 ) -> None:
-    """Its next attempt has a process of its own again; other tasks of the settle forget theirs."""
+    """The next attempt has a process of its own again; other tasks of the settle forget theirs."""
     (task_id,) = suspects(ledger_db, "a")
 
     assert settled(ledger_db, task_id, outcome) is Verdict.SETTLED
@@ -51,7 +51,7 @@ def test_a_suspect_without_an_end_of_its_own_stays_one(
 
 
 def test_the_losses_beside_a_suspect_that_died_are_taken_back(ledger_db: LedgerDatabase) -> None:
-    """It is the one that has ended their agents."""
+    """The suspect is the one that has ended the agents of the others."""
     culprit, beside = suspects(ledger_db, "culprit", "beside")
 
     settled(ledger_db, culprit, DIED)
@@ -65,7 +65,7 @@ def test_the_losses_beside_a_suspect_that_died_are_taken_back(ledger_db: LedgerD
 
 
 def test_a_release_that_ends_every_process_kills_ten_tasks(ledger_db: LedgerDatabase) -> None:
-    """The others wait behind a guard, as they do when their agents are lost."""
+    """The other tasks wait behind a guard, as they do when their agents are lost."""
     lease = ledger_db.agent()
     claims = run_by(ledger_db, lease, *map(str, range(LOST_PER_WINDOW + 2)), losses=2)
 

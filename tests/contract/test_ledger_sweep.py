@@ -291,7 +291,7 @@ def test_a_walk_leaves_tasks_alone_whose_order_may_wait(ledger_db: LedgerDatabas
 
 
 def test_nothing_is_walked_where_all_topics_are_read_as_far(ledger_db: LedgerDatabase) -> None:
-    """Then the sweep by status finds all that is lost, and costs less."""
+    """If all topics are read as far, the sweep by status finds all that is lost, and costs less."""
     ledger_db.load("a")
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
     same = utc_ago(30)

@@ -89,7 +89,7 @@ def test_conditions_hold_for_both_parts(ledger_db: LedgerDatabase) -> None:
 
 
 def test_a_failure_group_is_the_roll_up_and_the_tail(ledger_db: LedgerDatabase) -> None:
-    """Its costs are those of all attempts of the tasks that are dead; loads are no failures."""
+    """A group's costs are those of all attempts of the dead tasks; loads are no failures."""
     roll_up(ledger_db)
     write(ledger_db, DIED, REPLAYED, tally.TallyChange(LOADED, 9))
 

@@ -240,7 +240,7 @@ async def test_another_region_is_told() -> None:
 async def test_a_store_that_is_down_is_an_outage(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may go well later, so nothing is said of the object."""
+    """The next try may go well, so nothing is said of the object."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://me:{_SECRET}@127.0.0.1:1")
 
     error = await fault_of(f"s3://{bucket}/a")

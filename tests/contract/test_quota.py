@@ -176,7 +176,7 @@ async def test_what_is_given_back_late_is_forgotten(meeting: Meeting) -> None:
 
 
 async def test_a_task_beyond_the_capacity_runs_and_leaves_a_debt(meeting: Meeting) -> None:
-    """Otherwise it would wait for ever beside small tasks that empty the level."""
+    """A large task would wait for ever beside small ones that empty the level."""
     large = WaitingCall(charge=Charge(tokens_in=100_000, tokens_out=0))
     await meeting.say("a", TPM)
     meeting.wait(100)
@@ -308,7 +308,7 @@ async def test_more_agents_than_seats_take_turns(meeting: Meeting) -> None:
 
 
 async def test_an_agent_without_tasks_gives_its_seat_back_at_once(meeting: Meeting) -> None:
-    """It does not keep the seat for `SEAT_MS` then."""
+    """An idle agent does not keep its seat for `SEAT_MS`."""
     limits = QuotaLimits(in_flight=1)
     await acquainted(meeting, limits)
     assert (await meeting.say("a", limits, 5)).seats == 1
@@ -319,7 +319,7 @@ async def test_an_agent_without_tasks_gives_its_seat_back_at_once(meeting: Meeti
 
 
 async def test_calls_that_end_soon_are_granted_for_beforehand(meeting: Meeting) -> None:
-    """Their seats would be empty until the next request; grants in hand are for them, too."""
+    """Seats would be empty until the next request; grants in hand are for them, too."""
     limits = QuotaLimits(rpm=12_000, in_flight=10)
     await acquainted(meeting, limits)
     meeting.wait(50)

@@ -179,7 +179,7 @@ async def test_records_are_not_read_before_the_rate_lets_them_through(
 async def test_a_clock_that_was_set_back_holds_nothing_up(
     site: Site, ledger_db: LedgerDatabase
 ) -> None:
-    """Otherwise the next items would wait for as long as the clock was set back."""
+    """The next items do not wait for as long as the clock was set back."""
     dead(ledger_db, "a")
     run = await site.stored(ReplayRequest(Selection(), rate=0.5))
     ledger_db.ago(tables.replay_run.c.next_at, -3600)
@@ -312,7 +312,7 @@ async def test_the_command_says_that_a_run_stands_still(
 async def test_the_command_applies_a_run_whose_agents_died(
     site: Site, ledger_db: LedgerDatabase
 ) -> None:
-    """It says so, and an agent that starts again shares the rest with it."""
+    """The command says that it applies the run; an agent that starts again shares the rest."""
     dead(ledger_db, *(f"k{number}" for number in range(6)))
     run = await site.stored(ReplayRequest(Selection(), rate=2.0))
     ledger_db.agent()

@@ -35,7 +35,7 @@ def archived(deployment: Deployment, *options: str) -> dict[str, object]:
 
 
 def test_an_archived_batch_is_put_away(embedded: Deployment) -> None:
-    """It is in a folder, out of `status`, still exported, and takes nothing more."""
+    """The batch is in a folder, out of `status`, still exported, and takes nothing more."""
     finished(embedded)
     to = embedded.folder / "old batches"
     refused = embedded.run("producer", "archive", "--batch", BATCH, "--to", str(to))
@@ -77,7 +77,7 @@ def test_an_archived_batch_is_put_away(embedded: Deployment) -> None:
 
 
 def test_the_export_of_a_purged_batch_names_its_archive(embedded: Deployment) -> None:
-    """Its results are nowhere else, so an archive that has gone stops the purge."""
+    """The batch's results are nowhere else, so an archive that has gone stops the purge."""
     finished(embedded)
     gone = Path(str(archived(embedded, "--to", str(embedded.folder))["uri"]).removeprefix("file:"))
     part = next(gone.glob("part-*"))
@@ -103,7 +103,7 @@ def test_the_export_of_a_purged_batch_names_its_archive(embedded: Deployment) ->
 
 
 def test_a_batch_without_inputs_is_not_archived_again(embedded: Deployment) -> None:
-    """Its archive is gone, and a new one would lack the inputs: nothing says that it is made."""
+    """A new archive would lack the inputs of the one that is gone: nothing says that it is made."""
     finished(embedded)
     to = ("--to", str(embedded.folder))
     gone = Path(str(archived(embedded, *to)["uri"]).removeprefix("file:"))
@@ -131,7 +131,7 @@ def test_a_batch_with_work_is_refused(embedded: Deployment) -> None:
 
 
 def test_an_agent_archives_and_purges_by_itself(embedded: Deployment) -> None:
-    """It archives what is old enough; a backup from before is noticed by `check`."""
+    """The agent archives what is old enough; a backup from before is noticed by `check`."""
     finished(embedded)
     (embedded.folder / "old").mkdir()
     (embedded.folder / "docllm.toml").write_text(

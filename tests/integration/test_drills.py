@@ -66,7 +66,7 @@ def test_a_restored_backup_loses_nothing(site: Deployment) -> None:
 
 
 def test_an_archive_newer_than_the_backup_is_not_paid_again(site: Deployment) -> None:
-    """Its batch was alive in the backup, or not there at all; all results are in the archives."""
+    """The batch was alive in the backup, or not there; all results are in the archives."""
     to = site.folder / "archives"
     to.mkdir()
     (site.folder / "docllm.toml").write_text(f'{TOML}[retention]\narchive = "{to}"\n')

@@ -88,7 +88,7 @@ def test_the_metrics_are_what_the_ledger_says(deployment: Deployment) -> None:
 
 
 def test_it_serves_while_its_ledger_is_away(embedded: Deployment) -> None:
-    """Its start waits for the database, and the metrics say so; it ends as soon as it is asked."""
+    """The exporter waits for its database, its metrics say so, and it ends at once when asked."""
     port = free_port()
     program, url = started(
         embedded,

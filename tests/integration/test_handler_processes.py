@@ -200,7 +200,7 @@ def hung(deployment: Deployment) -> list[str]:
 
 
 def test_async_functions_run_in_processes_too(on_kafka: Deployment) -> None:
-    """Their calls are the agent's, and an answer is stored as the provider sent it."""
+    """An async function calls through the agent; an answer is stored as the provider sent it."""
     configured(on_kafka)
     load(on_kafka, *map(str, range(20)), task_type="async")
 

@@ -218,7 +218,7 @@ def extract(context):
 
 @repeated_on_embedded
 def test_plain_functions_run_side_by_side_in_threads(deployment: Deployment) -> None:
-    """They block their own threads alone, and their calls go through the agent."""
+    """Plain functions block their own threads alone, and call through the agent."""
     llm = deployment.llm("--latency", "0")
     configured(deployment, "invoices:extract")
     (deployment.folder / "invoices.py").write_text(PLAIN)

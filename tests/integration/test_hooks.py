@@ -109,7 +109,7 @@ def test_hooks_run_after_the_ends_of_attempts(embedded: Deployment) -> None:
 
 
 def test_a_cancelled_task_has_its_hook(embedded: Deployment) -> None:
-    """It may never have begun; the agents have named their hooks before."""
+    """The task may never have begun; the agents have named their hooks before."""
     embedded.llm("--latency", "0")
     configured(embedded)
     load(embedded, "good")
@@ -125,7 +125,7 @@ def test_a_cancelled_task_has_its_hook(embedded: Deployment) -> None:
 
 @repeated_on_embedded
 def test_a_killed_agents_hook_runs_on_another_one(deployment: Deployment) -> None:
-    """It had begun, so it may run twice, but it is never lost."""
+    """The hook had begun, so it may run twice, but it is never lost."""
     deployment.llm("--latency", "0")
     configured(deployment, "slow")
     load(deployment, "good")

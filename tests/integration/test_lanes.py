@@ -57,7 +57,7 @@ def test_urgent_tasks_go_first_and_none_starves(deployment: Deployment) -> None:
 def test_what_a_tenant_has_too_much_of_is_bulk(
     embedded: Deployment, settings: Callable[[Deployment, str], None]
 ) -> None:
-    """Its tasks beyond the overflow wait in the bulk lane, and a task of another does not."""
+    """A tenant's tasks beyond its overflow wait in the bulk lane; a task of another does not."""
     settings(embedded, "[tenant_defaults]\noverflow = 50\n")
     load(embedded, "first", 40, tenant="large")
     load(embedded, "second", 40, tenant="large")
@@ -89,7 +89,7 @@ def test_a_small_tenant_does_not_wait_behind_a_large_one(deployment: Deployment)
 
 
 def test_a_load_waits_while_too_much_is_unfinished(embedded: Deployment) -> None:
-    """It says so and goes on by itself, as does the inbox."""
+    """The load says why it waits and goes on by itself, as does the inbox."""
     embedded.llm("--latency", "0")
     load(embedded, "first", 30)
     path = embedded.write_lines(map(task_line, range(10)), "second")
@@ -108,7 +108,7 @@ def test_a_load_waits_while_too_much_is_unfinished(embedded: Deployment) -> None
 def test_the_inbox_waits_while_too_much_is_unfinished(
     embedded: Deployment, settings: Callable[[Deployment, str], None]
 ) -> None:
-    """Its records stay where they are until tasks have ended; none is lost."""
+    """The inbox's records stay where they are until tasks have ended; none is lost."""
     settings(embedded, "[inbox]\nmax_backlog = 20\n")
     llm = embedded.llm("--latency", "0.2")
     load(embedded, "first", 40)

@@ -53,7 +53,7 @@ def used(
 def test_an_agent_that_stands_still_with_grants_in_hand_uses_none_of_them(
     limited: Deployment,
 ) -> None:
-    """The others take over its share; when it wakes, nothing is used twice."""
+    """The other agents take over the share of the frozen one; nothing is used twice."""
     started(limited, 3)
     frozen = limited.agents[0]
 

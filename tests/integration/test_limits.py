@@ -45,7 +45,7 @@ def limited(embedded: Deployment, settings: Callable[[Deployment, str], None]) -
 def test_agents_use_the_limit_together_and_are_never_refused(
     limited: Deployment, redis_server: Redis
 ) -> None:
-    """They share it by Redis, and `status` says what they wait for."""
+    """The agents share the limit by Redis, and `status` says what they wait for."""
     limited.environ["DOCLLM_REDIS_URL"] = redis_server.url
     llm = started(limited, 3)
 
@@ -59,7 +59,7 @@ def test_agents_use_the_limit_together_and_are_never_refused(
 def test_a_killed_agent_and_lost_redis_data_leave_the_limit_in_use(
     limited: Deployment, redis_server: Redis
 ) -> None:
-    """The others take over what the dead one had, and nothing is taken twice."""
+    """The other agents take over what the dead one had, and nothing is taken twice."""
     limited.environ["DOCLLM_REDIS_URL"] = redis_server.url
     llm = started(limited, 3)
 

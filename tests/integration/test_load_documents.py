@@ -125,7 +125,7 @@ def test_blank_documents_of_lines_are_refused(
 def test_a_document_that_is_blank_when_it_is_read_is_dead_without_a_call(
     embedded: Deployment,
 ) -> None:
-    """It had content when it was loaded, or the load could not read it."""
+    """The document had content when it was loaded, or the load could not read it."""
     llm = embedded.llm("--latency", "0")
     late = embedded.folder / "late.txt"
     late.write_text("text")
@@ -145,7 +145,7 @@ def test_a_document_that_is_blank_when_it_is_read_is_dead_without_a_call(
 def test_old_and_long_tasks_are_warned_about(
     embedded: Deployment, options: tuple[str, ...]
 ) -> None:
-    """They are loaded, and the person hears of them before agents run."""
+    """The tasks are loaded, and the person hears of them before agents run."""
     (embedded.folder / "docllm.toml").write_text(
         '[llm]\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "mini"\ncontext_tokens = 1000\n'
     )

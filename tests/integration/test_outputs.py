@@ -70,7 +70,7 @@ def test_results_go_to_folders_and_the_export_follows_them(embedded: Deployment)
 
 
 def test_answers_wait_for_a_folder_that_is_away(embedded: Deployment) -> None:
-    """They are kept and not paid for again, and no further call is made until then."""
+    """The answers are kept and not paid for again, and no further call is made until then."""
     folder = allowed_folder(embedded)
     llm = embedded.llm()
     embedded.producer(

@@ -74,7 +74,7 @@ def test_agents_hold_a_lock_one_after_the_other(deployment: Deployment) -> None:
 
 @repeated_on_embedded
 def test_the_lock_of_a_killed_agent_goes_to_those_who_wait(deployment: Deployment) -> None:
-    """It stays taken until the agent was declared lost; then its task runs again, as any other."""
+    """The lock stays taken until the agent was declared lost; its task runs again as any other."""
     deployment.llm("--latency", "0")
     folder = configured(deployment)
     deployment.producer("load", str(deployment.write_lines(bookings("slow"))))

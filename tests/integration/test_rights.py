@@ -119,7 +119,7 @@ def test_each_program_names_the_right_that_its_user_lacks(site: Deployment, sql:
 
 
 def test_an_agent_ends_when_a_right_is_revoked(site: Deployment, sql: Sql) -> None:
-    """It says which one, and no task is given up for it."""
+    """The agent names the right, and no task is given up for it."""
     site.producer("migrate")
     for table in metadata.tables:
         sql(f"GRANT {RUN} ON {{db}}.{table} TO {{user}}")

@@ -93,7 +93,7 @@ def test_an_output_in_ascii_has_a_sparkline_in_ascii(embedded: Deployment) -> No
 
 
 def test_a_live_screen_draws_over_its_lines(embedded: Deployment) -> None:
-    """It never clears the terminal, so nothing flickers, and ends when all tasks are final."""
+    """The screen never clears the terminal, so nothing flickers, and ends when all is final."""
     embedded.llm("--latency", "0.5-1")
     embedded.load(12)
     agent = embedded.agent("--until-done", "--slots", "2")

@@ -86,7 +86,7 @@ def _ends(deployment: Deployment) -> dict[str, tuple[str, object]]:
 
 
 def test_a_task_of_an_unknown_type_waits_until_an_agent_knows_it(embedded: Deployment) -> None:
-    """It is not run as a completion, log and status name it, and a restart with a section helps.
+    """The task is no completion; log and status name it, and a restart with a section helps.
 
     Tasks of other types are not held up.
     """

@@ -148,7 +148,7 @@ def test_agents_that_know_the_schema_run_on(
 
 
 def test_what_agents_of_versions_before_write_still_fits(database: Database) -> None:
-    """Their statements name no newer column: each has a default, and no older one is gone."""
+    """Old statements name no newer column: each has a default, and no older one is gone."""
 
     def columns(connection: Connection) -> dict[tuple[str, str], bool]:
         """Return whether each column may be left out of an INSERT."""

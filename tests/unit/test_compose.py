@@ -204,7 +204,7 @@ def test_health_checks_ask_the_port_of_the_program(
 
 
 def test_prometheus_reads_agents_and_exporter(services: dict[str, Any]) -> None:
-    """Its targets, token and files are those of the other services; rules go along."""
+    """Targets, token and files are those of the other services; rules go along."""
     prometheus = services["prometheus"]
     folder, inside, _ = prometheus["volumes"][0].split(":")
     name = prometheus["command"][0].removeprefix("--config.file=")

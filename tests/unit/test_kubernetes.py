@@ -186,7 +186,7 @@ def test_programs_understand_their_arguments_and_variables(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_settings_file_is_where_the_programs_look(name: str) -> None:
-    """It is mounted read-only, by the folder, so that a new version appears in it."""
+    """The file is mounted read-only, by the folder, so that a new version appears in it."""
     mounts = {mount["name"]: mount for mount in container(name)["volumeMounts"]}
     assert environment(name)["DOCLLM_CONFIG"] == f"{mounts['settings']['mountPath']}/docllm.toml"
     assert "subPath" not in mounts["settings"]

@@ -71,7 +71,7 @@ def test_calls_and_hooks_share_the_drains_time() -> None:
 
 
 def test_an_agent_without_hooks_waits_for_none() -> None:
-    """Their ends are stored all the same: settings may have named hooks before."""
+    """The ends of hooks are stored all the same: settings may have named hooks before."""
     harness = AgentHarness()
 
     drain(harness)
@@ -138,7 +138,7 @@ def test_a_second_signal_hurries_the_calls_and_the_hooks() -> None:
 
 
 def test_the_watchdog_leaves_every_step_its_time() -> None:
-    """It ends a drain only after all limits have passed."""
+    """The watchdog ends a drain only after all limits have passed."""
     assert SETTLE_S + HOOKS_S + PUBLISH_S + STOP_S < LEAVING_S < drain_watchdog.GRACE_S
 
 

@@ -82,7 +82,7 @@ def test_a_task_of_another_agent_waits_until_that_agent_is_gone() -> None:
 
 
 def test_a_task_that_was_released_meanwhile_is_claimed_again() -> None:
-    """It is ready at once a few times, then after a growing delay, so that no loop spins."""
+    """The task is ready at once a few times, then after a growing delay, so that no loop spins."""
     harness = AnswerHarness()
     states, dues_s = [], []
 
@@ -105,7 +105,7 @@ def test_a_record_of_no_known_task_is_quarantined(answer: ClaimAnswer) -> None:
 
 
 def test_a_delivery_of_a_partition_that_was_lost_ends() -> None:
-    """Its new owner finishes the record."""
+    """The partition's new owner finishes the record."""
     harness = AnswerHarness(ours=False)
 
     harness.handle(ClaimAnswer.DONE)

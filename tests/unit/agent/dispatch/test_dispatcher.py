@@ -107,7 +107,7 @@ def test_a_fenced_answer_is_kept_for_the_next_claim_of_its_task() -> None:
 
 @pytest.mark.parametrize("verdict", [Verdict.SETTLED, Verdict.FENCED])
 def test_an_answer_that_could_not_be_written_is_kept(verdict: Verdict) -> None:
-    """Its costs are booked once: with this end, or with the next one if this one is fenced."""
+    """The answer's costs are booked once: with this end, or with the next if this one is fenced."""
     delivery, booked = claimed(OFFSET, 0.0), Spent(call_id="c", cost_micro=7)
     dispatch = dispatch_that_reads(delivery, Counts())
     answer = Succeeded(b"{}", 0, Spent(call_id="c"), output_uri="s3://b/")

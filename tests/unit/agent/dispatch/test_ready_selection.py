@@ -120,7 +120,7 @@ def test_tasks_of_a_route_that_stops_run_on_its_fallback_at_once(outcome: Outcom
 
 
 def test_a_probe_still_goes_to_the_stopped_route_and_new_tasks_go_back() -> None:
-    """So it is known when the route is well again."""
+    """A probe shows when the stopped route is well again."""
     waiting = Waiting()
     waiting.arrive("a", 4)
     waiting.close("a")
@@ -156,7 +156,7 @@ def test_the_next_route_of_the_chain_is_taken_if_the_first_is_closed_or_full() -
 
 
 def test_tasks_wait_if_every_fallback_is_closed() -> None:
-    """They keep their place on their own route."""
+    """The tasks keep their place on their own route."""
     waiting = Waiting()
     waiting.arrive("a", 5)
     for route in "abc":
@@ -193,7 +193,7 @@ def test_no_task_leaves_its_bounds() -> None:
 
 
 def test_a_route_whose_tasks_go_on_does_not_count_as_closed() -> None:
-    """Its tasks are neither shelved nor moved to a tier."""
+    """Tasks that go on elsewhere are neither shelved nor moved to a tier."""
     waiting = Waiting()
     waiting.arrive("a", 1)
     waiting.close("a")
@@ -206,7 +206,7 @@ def test_a_route_whose_tasks_go_on_does_not_count_as_closed() -> None:
 
 
 def test_no_task_is_diverted_to_a_route_where_a_guard_holds_its_batch_back() -> None:
-    """It waits for its own route, and is not moved to a tier for the fallback's guard."""
+    """The task waits for its own route, and is not moved to a tier for the fallback's guard."""
     waiting = Waiting()
     guarded = replace(RAISED, route="b")
     waiting.harness.guards.replace([guarded])
@@ -256,7 +256,7 @@ def test_what_is_taken_counts_for_the_room_of_the_fallback() -> None:
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_capped_tenant_keeps_its_order_and_takes_no_place_of_others(*, closed: bool) -> None:
-    """So it is on a fallback, too."""
+    """A capped tenant keeps its order on a fallback, too."""
     waiting = Waiting()
     waiting.cap("acme", 2)
     for _ in range(50):
@@ -279,7 +279,7 @@ def test_a_capped_tenant_keeps_its_order_and_takes_no_place_of_others(*, closed:
 
 
 def test_a_crash_suspect_is_claimed_for_a_fallback_too() -> None:
-    """It goes back to its own route once that takes calls."""
+    """The suspect goes back to its own route once that takes calls."""
     waiting = Waiting()
     suspect = claimed(1, waiting.clock.now_s(), lease_losses=2)
     suspect.plan = waiting.table.naming.plan_of_route("a")

@@ -89,7 +89,7 @@ def test_the_next_tenant_has_a_place_before_a_slot_is_free(room: int, seats: int
 
 
 def test_an_agent_that_leaves_asks_for_nothing() -> None:
-    """Its last waiting calls are taken back."""
+    """The agent's last waiting calls are taken back."""
     assert Ready(5, 3, leaving=True).asked() == []
 
 
@@ -102,7 +102,7 @@ def test_waiting_calls_end_with_the_last_task() -> None:
 
 
 def test_the_tasks_of_a_closed_route_are_asked_for_on_its_fallback() -> None:
-    """Otherwise nothing would be granted there, and they would wait as long as the stop lasts."""
+    """Without grants on the fallback, the tasks would wait as long as the stop lasts."""
     ready = Ready(0, 3)
     for number in range(5):
         delivery = claimed(number, 0.0)

@@ -100,7 +100,7 @@ def test_an_object_of_another_size_has_changed() -> None:
 
 
 def test_a_query_is_not_shown() -> None:
-    """It may be the signature of an address, and other people read the error."""
+    """A query may be the signature of an address, and other people read the error."""
     with pytest.raises(DocumentError) as caught:
         fetched(Stored(b"text"), f"{URI}?signature=s3cret")
     assert "s3cret" not in caught.value.failure.text

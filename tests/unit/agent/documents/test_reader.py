@@ -58,7 +58,7 @@ def test_a_document_is_read_from_the_source_of_its_scheme() -> None:
 
 
 def test_a_size_that_is_never_read_holds_back_no_other_document() -> None:
-    """It is refused before it takes any of the memory that all documents share."""
+    """Such a document is refused before it takes any of the memory that all documents share."""
     source = Stored(b"text")
 
     assert refused(source, size=(32 << 20) + 1) == (

@@ -154,7 +154,7 @@ def test_a_task_that_was_refused_waits_for_its_fallback() -> None:
 
 
 def test_a_task_does_not_leave_a_stopped_route_for_closed_ones() -> None:
-    """It waits for its own route, uncounted, as without a fallback."""
+    """The task waits for its own route, uncounted, as without a fallback."""
     attempts = Attempts()
     delivery, way = attempts.begin()
     for route in "abc":
@@ -241,7 +241,7 @@ def test_an_attempt_ends_if_its_route_takes_no_other_call() -> None:
 
 
 def test_an_attempt_may_make_the_call_that_tries_a_paused_route() -> None:
-    """Otherwise nobody would, if all slots wait for it."""
+    """If all slots wait for the route, nobody else would try it."""
     attempts = Attempts()
     _, way = attempts.begin()
     paused(attempts.table, snoozed("RATE"), attempts.now_s, "a")

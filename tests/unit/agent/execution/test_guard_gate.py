@@ -129,7 +129,7 @@ def test_an_opened_guard_stops_no_task() -> None:
 
 
 def test_a_task_of_the_look_asks_the_ledger() -> None:
-    """It may have been called up, or come back from another agent that it has killed."""
+    """The task may have been called up, or come back from another agent that it has killed."""
     full = replace(RAISED, look_left=0)
 
     async def grant(_guard_id: int, task_id: int) -> bool:

@@ -158,7 +158,7 @@ def test_a_failure_that_passes_is_tried_again_at_once() -> None:
 
 @pytest.mark.parametrize("fault", [ObjectFault.OUTAGE, ObjectFault.DENIED, ObjectFault.NO_BUCKET])
 def test_a_paid_answer_is_kept_while_its_store_fails(fault: ObjectFault) -> None:
-    """Its costs are booked at once, and the next claim writes it without a call."""
+    """The answer's costs are booked at once, and the next claim writes it without a call."""
     parts = Parts(FakeStore(faults=[fault] * 3))
 
     outcome = parts.write()
@@ -204,7 +204,7 @@ def test_no_call_is_made_for_a_store_that_fails() -> None:
 
 
 def test_one_call_is_made_when_no_answer_is_left_to_be_tried() -> None:
-    """Its answer shows whether the store works; all the others still wait."""
+    """The call's answer shows whether the store works; all the others still wait."""
     parts = Parts(FakeStore(faults=[ObjectFault.OUTAGE] * 3))
     parts.write()
     parts.clock.at_s += QUIET_S

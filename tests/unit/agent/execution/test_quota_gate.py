@@ -187,7 +187,7 @@ def test_the_headers_say_what_is_left() -> None:
 
 
 def test_an_attempt_without_a_call_gives_its_turn_back() -> None:
-    """Its handler failed, or needed no call."""
+    """A handler may fail before its first call, or need no call."""
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
@@ -201,7 +201,7 @@ def test_an_attempt_without_a_call_gives_its_turn_back() -> None:
 
 
 def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:
-    """It is asked for with its own size; a task that is not begun yet leaves it the grant."""
+    """A second call asks with its own size; a task that has not begun leaves it the grant."""
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
@@ -243,7 +243,7 @@ def test_a_call_that_gets_no_permit_in_time_is_not_made() -> None:
 
 
 def test_calls_that_ended_lately_are_counted_for_two_questions() -> None:
-    """So many more tasks may soon begin."""
+    """As many tasks as ended lately may soon begin."""
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))

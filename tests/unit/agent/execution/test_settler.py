@@ -105,7 +105,7 @@ def test_many_follow_ups_make_small_groups() -> None:
 
 
 def test_an_answer_that_no_statement_can_carry_is_an_error() -> None:
-    """It is never cut short; its cost is kept."""
+    """Such an answer is never cut short; its cost is kept."""
     spent = Spent(tokens_in=3)
     harness = SettlerHarness()
 

@@ -8,7 +8,7 @@ from tests.support.slots import SlotsHarness, claimed, ending
 
 
 def test_slots_move_tasks_with_the_text_by_which_they_are_found() -> None:
-    """It names the route."""
+    """The text names the route."""
     harness = SlotsHarness(routes(slots=3), ending(GOOD))
     slots: Slots = harness.slots()
     slots.move(claimed(1, harness.clock.now_s()))

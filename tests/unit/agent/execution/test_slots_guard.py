@@ -28,7 +28,7 @@ def test_stopped_tasks_are_moved_without_a_call() -> None:
 
 
 def test_one_goes_first_in_a_look_of_one_task() -> None:
-    """It runs as any task; the others are moved."""
+    """The first task runs as any task; the others are moved."""
     harness = SlotsHarness(routes(), ending(GOOD), grant)
     harness.guards.replace([replace(RAISED, look_left=1)])
 
@@ -51,7 +51,7 @@ def test_a_task_past_its_deadline_is_not_kept_by_a_guard() -> None:
 
 
 def test_a_suspect_is_stopped_too() -> None:
-    """It is no exception that agents were lost over it."""
+    """A guard makes no exception for a task over which agents were lost."""
     harness = SlotsHarness(routes(), ending(GOOD))
     harness.guards.replace([RAISED])
 

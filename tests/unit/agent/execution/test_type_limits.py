@@ -39,7 +39,7 @@ def limits(clock: HandClock) -> TypeLimits:
     [(21.995, "30s", 18.0), (21.95, "5m", 180.0), (20.0, "1h", 7200.0), (6.0, "1h", 57_600.0)],
 )
 def test_a_task_waits_until_the_hours_of_its_type(at_h: float, tier: str, wait_s: float) -> None:
-    """It waits in the shortest tier that is long enough, and comes soon after they begin."""
+    """The task waits in the shortest tier that is long enough, and comes soon after they begin."""
     clock = HandClock()
     clock.at_s = at_h * HOUR_S
     moved = [limits(clock).move_until_hours("document", task_id) for task_id in (997, 996)]

@@ -132,7 +132,7 @@ def test_admission_gives_the_type_as_the_reason() -> None:
 
 
 def test_an_expired_task_of_an_unknown_type_is_dead() -> None:
-    """Its deadline ends the wait."""
+    """The task's deadline ends the wait."""
     (outcome,) = ran(SlotsHarness(routes(), ending(GOOD)), expired=True)
 
     assert isinstance(outcome, Dead)
@@ -161,7 +161,7 @@ def test_a_cancelled_task_of_an_unknown_type_is_cancelled() -> None:
     ],
 )
 def test_a_task_that_may_take_no_route_waits_without_a_call(plan: RoutePlan, why: str) -> None:
-    """It waits as a task of an unknown type does, and the report says why."""
+    """Such a task waits as a task of an unknown type does, and the report says why."""
     harness = SlotsHarness(routes(), ending(GOOD))
     harness.guards.replace([RAISED])
     delivery = claimed(1, harness.clock.now_s())

@@ -21,7 +21,7 @@ def test_a_handler_ends_before_others_may_take_its_task() -> None:
 
 
 def test_a_types_longer_limit_makes_claims_longer_but_not_other_handlers() -> None:
-    """Its attempt fits into the claim; a handler without a limit still hangs no longer."""
+    """The long attempt fits into the claim; a handler without a limit still hangs no longer."""
     types = [TypeConfig(), TypeConfig(time_limit_s=3600)]
 
     assert claim_s(600, types) == 3600 + DEADLINE_MARGIN_S

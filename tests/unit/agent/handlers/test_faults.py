@@ -32,7 +32,7 @@ def test_an_error_has_a_text_its_names_and_a_place() -> None:
 
 
 def test_a_decision_of_the_handler_is_kept() -> None:
-    """Its text is what the handler said, without the class."""
+    """The decision's text is what the handler said, without the class."""
     up, again = raised(GiveUpError("no invoice")), raised(TryAgainError("later", after_s=7.0))
 
     assert (up.text, up.gives_up, up.after_s) == ("no invoice", True, None)
@@ -40,14 +40,14 @@ def test_a_decision_of_the_handler_is_kept() -> None:
 
 
 def test_an_error_of_another_process_says_what_it_said_there() -> None:
-    """Its own place in the agent means nothing."""
+    """The place in the agent where it arrives means nothing."""
     fault = raised(ValueError("x"))
 
     assert raised(RemoteError(fault)) == fault
 
 
 def test_a_refused_call_decides_in_a_group() -> None:
-    """Otherwise the first error does."""
+    """In a group without a refused call, the first error decides."""
     refused = CallRefusedError(Dead(Failure(ErrorClass.HANDLER, "no"), Spent()))
     first, second = ValueError("1"), ValueError("2")
 

@@ -88,7 +88,7 @@ def test_a_follow_up_takes_tenant_lane_and_routes_from_its_parent() -> None:
 
 
 def test_a_line_of_openai_s_format_is_taken_as_it_is() -> None:
-    """It has no field for a tenant, so the row alone has its parent's."""
+    """Such a line has no field for a tenant, so the row alone has its parent's."""
     body = {"messages": [{"role": "user", "content": "hi"}]}
     line = {"custom_id": "x", "method": "POST", "url": "/v1/chat/completions", "body": body}
 
@@ -109,7 +109,7 @@ def test_an_attempt_that_fails_carries_nothing() -> None:
 
 
 def test_a_bad_line_fails_the_attempt_with_field_and_fix() -> None:
-    """It is the handler's own failure: it counts, and may be better next time."""
+    """A bad line is the handler's own failure: it counts, and may be better next time."""
 
     async def parent(context: Context) -> None:
         await context.follow({"id": "a/1", "promt": "Summarize."})

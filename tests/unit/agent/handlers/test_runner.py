@@ -587,7 +587,7 @@ async def locking(context: Context) -> int:
 
 
 def test_a_handler_holds_a_lock() -> None:
-    """It gets the lock's number, and waits for half of its time at most."""
+    """The handler gets the lock's number, and waits for half of its time at most."""
     locks = NotedLocks()
 
     outcome = handlers_harness(document=locking).run(locks=locks)

@@ -42,7 +42,7 @@ def asked(context: BlockingContext) -> dict[str, str]:
 
 
 def test_a_plain_function_calls_through_its_attempt() -> None:
-    """Its calls are judged and cost what those of an async handler cost."""
+    """The function's calls are judged and cost what those of an async handler cost."""
     handlers, _ = harness(asked, completion("Yes."))
 
     outcome = handlers.run()
@@ -78,7 +78,7 @@ def test_an_answer_of_a_plain_function_is_the_result() -> None:
 
 
 def test_a_plain_function_holds_locks() -> None:
-    """It takes them one after the other, and hears when it may have lost one."""
+    """The function takes its locks one after the other, and hears when it may have lost one."""
     heard: list[Any] = []
 
     def hold(context: BlockingContext) -> int:
@@ -100,7 +100,7 @@ def test_a_plain_function_holds_locks() -> None:
 
 
 def test_what_a_plain_function_orders_is_part_of_its_success() -> None:
-    """Its follow-ups are checked at once, as those of an async handler."""
+    """The function's follow-ups are checked at once, as those of an async handler."""
 
     def order(context: BlockingContext) -> str:
         context.follow({"id": "a/2", "prompt": "Translate."})
@@ -183,7 +183,7 @@ def test_a_refused_call_ends_a_plain_function() -> None:
 
 
 def test_a_function_that_outlives_its_attempt_makes_no_more_calls() -> None:
-    """Its thread is not waited for; a call that it tries afterwards ends it."""
+    """The function's thread is not waited for; a call that it tries afterwards ends it."""
     go_on, ended = threading.Event(), threading.Event()
     errors: list[BaseException] = []
 
@@ -257,7 +257,7 @@ def test_a_thread_serves_one_attempt_after_another() -> None:
 
 
 def test_a_cancelled_attempt_pays_for_the_call_that_was_under_way() -> None:
-    """Its call ends with it, and costs its estimate."""
+    """The running call ends with its attempt, and costs its estimate."""
     begun = threading.Event()
 
     class Hanging:

@@ -119,7 +119,7 @@ def test_a_hook_that_cannot_be_used_is_refused(module: str, name: str, text: str
 
 
 def test_a_plain_function_runs_in_a_thread(module: str) -> None:
-    """Its calls block it alone, and are paid for by the task."""
+    """The function's calls block it alone, and are paid for by the task."""
     loaded = load(document=TypeConfig(on_success=f"{module}:plain"))
 
     returned = run(loaded[KIND])

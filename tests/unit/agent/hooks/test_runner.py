@@ -119,7 +119,7 @@ def test_a_hook_gets_the_outcome_and_is_gone_after_it(world: World) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("full"), SystemExit(3), asyncio.CancelledError()])
 def test_an_error_of_a_hook_is_its_own_failure(world: World, error: BaseException) -> None:
-    """It is tried again later, and says why it failed."""
+    """The hook is tried again later, and says why it failed."""
 
     async def hook(_context: Context, _outcome: HookOutcome) -> None:
         raise error
@@ -133,7 +133,7 @@ def test_an_error_of_a_hook_is_its_own_failure(world: World, error: BaseExceptio
 
 
 def test_a_hook_that_hangs_is_ended(world: World) -> None:
-    """It has failed, as if it had raised."""
+    """The hook has failed, as if it had raised."""
 
     async def hook(_context: Context, _outcome: HookOutcome) -> None:
         await asyncio.get_running_loop().create_future()
@@ -145,7 +145,7 @@ def test_a_hook_that_hangs_is_ended(world: World) -> None:
 
 
 def test_a_call_of_a_hook_is_booked(world: World) -> None:
-    """It is paid for, whatever becomes of the hook afterwards."""
+    """The call is paid for, whatever becomes of the hook afterwards."""
 
     async def hook(context: Context, _outcome: HookOutcome) -> None:
         await context.complete({"model": "m", "messages": []})
@@ -174,7 +174,7 @@ def test_no_call_is_made_without_a_lease(world: World) -> None:
 
 
 def test_a_late_agent_leases_nothing(world: World) -> None:
-    """Its lease may be lost, so nobody would know who runs the hook."""
+    """A late agent's lease may be lost, so nobody would know who runs the hook."""
     world.lease.was_late = True
     world.order()
 
@@ -223,7 +223,7 @@ def test_a_group_is_busy_while_a_hook_waits_for_another_that_runs_alone(world: W
 
 
 def test_a_drain_runs_what_is_due(world: World) -> None:
-    """Until then, the group has work left."""
+    """A group has work left until its due hooks have run."""
     world.order()
     runner = world.runner()
 
@@ -241,7 +241,7 @@ def test_a_drain_runs_what_is_due(world: World) -> None:
 
 
 def test_a_hurry_gives_a_running_hook_back(world: World) -> None:
-    """It is due at once, for any agent, and has not failed."""
+    """The hook is due at once, for any agent, and has not failed."""
     begun = asyncio.Event()
 
     async def hook(_context: Context, _outcome: HookOutcome) -> None:
@@ -343,7 +343,7 @@ def test_a_hook_that_waits_to_run_alone_has_its_whole_time(world: World) -> None
 
 
 def test_an_agent_names_its_hooks(world: World) -> None:
-    """So programs without its settings order them."""
+    """Programs without the agent's settings order the hooks that it names."""
     run(world.runner().store_kinds())
 
     (row,) = world.ledger_db.rows(tables.hook_type)

@@ -38,7 +38,7 @@ def look(share: PartitionShare) -> None:
 
 
 def test_the_partitions_of_all_lanes_count_together() -> None:
-    """Those of other topics do not count, and a revoked one no longer counts."""
+    """Partitions of other topics do not count, nor does a revoked one."""
     partitions, bus = Partitions({}, limits=InFlightLimits()), Bus()
     share = PartitionShare(
         partitions=partitions, topics=(TASKS, BULK), describe=bus.describe, clock=SystemClock()

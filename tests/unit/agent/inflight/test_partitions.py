@@ -37,7 +37,7 @@ def assigned(*partitions: Partition) -> tuple[Partitions, FakeSource]:
 
 
 def test_a_source_of_several_topics_is_told_all_that_it_must_not_read() -> None:
-    """Its set is replaced each time, so the partitions of one topic must not undo the other's."""
+    """The set is replaced each time, so the partitions of one topic must not undo the other's."""
     source, bulk = FakeSource(), Partition("bulk", "id", 0, 1)
     tracked = Partitions({TOPIC: source, "bulk": source}, limits=LIMITS)
     tracked.assign([partition(), bulk])

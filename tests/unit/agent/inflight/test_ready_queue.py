@@ -100,7 +100,7 @@ def test_a_shelved_route_counts_apart() -> None:
 
 
 def test_the_next_deliveries_are_shown_as_they_will_be_taken() -> None:
-    """They stay in the queue; one whose partition was revoked is left out."""
+    """The deliveries stay in the queue; one whose partition was revoked is left out."""
     gone = new_delivery(13)
     ready = filled(*map(new_delivery, (1, 2)), back=(*map(new_delivery, (11, 12)), gone))
     gone.state = DeliveryState.ENDED

@@ -297,7 +297,7 @@ def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
 
 
 def test_waiting_entries_of_a_cancelled_batch_are_asked_about() -> None:
-    """They may be delayed for a day, or ready for a route that stays closed."""
+    """The entries may be delayed for a day, or ready for a route that stays closed."""
     table = InFlightTable(limits=LIMITS)
     delayed, ready, running = (new_delivery(task_id) for task_id in (1, 2, 3))
     for delivery in (delayed, running, ready):

@@ -67,7 +67,7 @@ def test_lanes_take_turns_while_all_have_work() -> None:
 
 
 def test_a_lane_without_work_gives_its_turns_to_the_others() -> None:
-    """And it saves up none: after an hour without work it does not take all slots."""
+    """An idle lane saves no turns up: after an hour it does not take all slots."""
     turns = LaneTurns()
     alone = [turns.choose([Lane.BULK]) for _ in range(100)]
     both = [turns.choose([Lane.NORMAL, Lane.BULK]) for _ in range(50)]
@@ -135,7 +135,7 @@ def test_no_weight_lets_a_tenant_starve(weight: float) -> None:
 
 
 def test_a_tenant_without_room_keeps_its_order_and_leaves_its_turns_to_others() -> None:
-    """Its cap is reached with each second take; nothing of it is passed by its later tasks."""
+    """The cap is reached with each second take; none of the tenant's later tasks passes another."""
     turns = queued({"free": 60, "capped": 6}, {"capped": 5.0})
     order: list[tuple[str, int]] = []
     for number in range(12):
@@ -154,7 +154,7 @@ def test_a_tenant_without_room_keeps_its_order_and_leaves_its_turns_to_others() 
 
 
 def test_tenants_that_are_set_aside_are_still_there() -> None:
-    """They count as waiting again once the others have taken theirs."""
+    """Tenants count as waiting again once the others have taken theirs."""
     turns = queued({"capped": 3, "free": 1})
 
     assert turns.pop(lambda one: one.tenant == "free") is not None
@@ -166,7 +166,7 @@ def test_tenants_that_are_set_aside_are_still_there() -> None:
 
 
 def test_a_new_tenant_may_be_set_aside_in_its_turn_of_the_round() -> None:
-    """Its first tasks do not go ahead then, and come to their turn later."""
+    """The tenant's first tasks do not go ahead then, and come to their turn later."""
     turns = queued({"a": 20, "new": 2 * FIRST_TURNS + 2})
     assert taken(turns, 2 * FIRST_TURNS + 1).count("a") == 1
 

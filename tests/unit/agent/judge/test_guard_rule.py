@@ -149,7 +149,7 @@ def test_failures_of_a_handler_are_a_cause_of_their_own() -> None:
 
 
 def test_a_long_good_run_is_not_held_back_at_its_end() -> None:
-    """Its last tasks may all be bad ones: they were tried again for longest."""
+    """The batch's last tasks may all be bad ones: they were tried again for longest."""
     asked: list[bool] = []
 
     def ends_well() -> bool:
@@ -260,7 +260,7 @@ def test_looks_double_while_they_end_as_expected() -> None:
     ("look", "vouched"), [(Look(failed=3), False), (Look(cancelled=4), True), (Look(), True)]
 )
 def test_a_look_that_tells_nothing_is_made_again(look: Look, *, vouched: bool) -> None:
-    """Its route did not answer, or its tasks were cancelled or lost their agents."""
+    """Such a look's route is silent, or its tasks are cancelled or lose their agents."""
     assert next_size(look, 4, vouched=vouched) == 4
 
 

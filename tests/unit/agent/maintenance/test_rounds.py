@@ -77,7 +77,7 @@ def test_each_round_rolls_up_counts_and_forgets_agents_though_kafka_is_away() ->
 
 
 def test_a_missing_right_ends_the_reaper() -> None:
-    """It is nothing that passes: the agent ends with it, and its exit code tells an operator."""
+    """The lack of a right does not pass: the agent ends, and its exit code tells an operator."""
     parts = OneRound("DELETE command denied to user 'app'@'10.0.0.5' for table 'tally'")
 
     with pytest.raises(DeniedError, match="tally"):
@@ -88,7 +88,7 @@ def test_a_missing_right_ends_the_reaper() -> None:
 def test_the_slow_round_begins_soon_after_records_were_lost(
     lost_after_s: float | None, pause_s: float
 ) -> None:
-    """It also begins soon if the loss was noticed during the round before (after 0 s)."""
+    """The round also begins soon if the loss was noticed during the round before (after 0 s)."""
     lost_records, slept_s = asyncio.Event(), 0.0
 
     async def sleep(delay_s: float) -> None:

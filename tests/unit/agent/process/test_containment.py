@@ -155,7 +155,7 @@ def test_no_task_of_a_handler_ends_the_event_loop(
 
 
 def test_a_handlers_task_that_is_cancelled_before_it_begins_logs_nothing() -> None:
-    """Its coroutine is closed as asyncio would close it."""
+    """The task's coroutine is closed as asyncio would close it."""
 
     async def handle() -> bool:
         enter_handler(asyncio.current_task())
@@ -170,7 +170,7 @@ def test_a_handlers_task_that_is_cancelled_before_it_begins_logs_nothing() -> No
 
 
 def test_a_task_of_a_handler_belongs_to_its_attempt() -> None:
-    """Also the tasks of its tasks; a task that no handler started belongs to itself."""
+    """Tasks of the handler's tasks belong to it too; a task of no handler belongs to itself."""
     owners: list[asyncio.Task[object]] = []
 
     async def part() -> None:

@@ -74,7 +74,7 @@ def test_a_late_grant_is_given_back_once() -> None:
 
 
 def test_an_answer_that_comes_late_grants_nothing() -> None:
-    """Its grants are given back at once."""
+    """A late answer's grants are given back at once."""
     one = member(LIMITS, charge(100))
     request = one.next_request(0.0)
     one.apply_answer(request, replace(ANSWER, granted=(True,)), 0.0, 5.0)
@@ -150,7 +150,7 @@ def test_a_seat_without_a_call_waits_for_the_answer_to_a_request() -> None:
 
 
 def test_calls_that_ended_lately_are_told() -> None:
-    """So many will probably end again before the next request: those of the last two."""
+    """As many calls as in the last two requests will probably end before the next one."""
     one = member(LIMITS, *[charge(100)] * 3)
     exchange(one, 3, 0.0)
     for now_s in (0.1, 0.6, 0.7):

@@ -30,7 +30,7 @@ def test_routes_of_one_account_have_one_quota() -> None:
 
 
 def test_a_tenant_has_a_quota_in_each_group() -> None:
-    """Its name is not shown to other users of Redis."""
+    """The tenant's name is not shown to other users of Redis."""
     here, there = (ConfiguredQuotas(config=CONFIG, group=group) for group in ("g", "h"))
 
     found = here.of_tenant("acme")
@@ -57,7 +57,7 @@ def test_no_duty_is_needed_where_no_limit_is_set(config: Config, is_set: bool) -
 
 
 def test_routes_with_a_limit_of_requests_a_day_are_told_by_account() -> None:
-    """Their calls are counted together."""
+    """The calls of an account's routes are counted together."""
     config = Config(
         llm=LLMConfig(base_url="http://h/v1", model="mini", limits=QuotaLimits(rpd=1000)),
         routes={

@@ -48,7 +48,7 @@ def test_a_nonsense_usage_is_forgotten_soon() -> None:
 
 
 def test_documents_elsewhere_are_learned_in_a_few_calls() -> None:
-    """Their prompts have many more tokens than their lines have bytes."""
+    """A prompt with a document from elsewhere has many more tokens than its line has bytes."""
     estimates = Estimates()
     size = CallSize(input_bytes=100, by_uri=True)
 
@@ -73,7 +73,7 @@ def test_most_answers_fit_the_estimate() -> None:
 def test_the_longest_answer_counts_as_the_provider_counts_it(
     limits: QuotaLimits, reserved: int, charged: int
 ) -> None:
-    """It is reserved, and given back unless the provider keeps it."""
+    """The longest answer is reserved, and given back unless the provider keeps it."""
     estimates = Estimates()
     size = CallSize(most_out=800)
     estimates.learn("a", size, 10, 50)

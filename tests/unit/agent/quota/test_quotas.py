@@ -36,7 +36,7 @@ def exchange(some: Quotas, clock: MovedClock, server: MemoryQuotaServer) -> int:
 
 
 def test_a_route_without_limits_has_no_quota() -> None:
-    """Its calls begin without a grant, and settle nothing."""
+    """The route's calls begin without a grant, and settle nothing."""
     some = quotas()
     some.set_waiting("free", asks(3), 0.0)
 

@@ -43,7 +43,7 @@ def test_only_without_any_redis_all_partitions_are_the_whole_limit() -> None:
 
 
 def test_an_agent_without_partitions_is_granted_nothing() -> None:
-    """Its part of the limit is with the agents that have them."""
+    """Such an agent's part of the limit is with the agents that have partitions."""
     clock = MovedClock()
 
     assert granted(ShareGrantStore(partitions=lambda: 0.0, clock=clock), clock) == 0

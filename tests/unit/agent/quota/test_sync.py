@@ -155,7 +155,7 @@ def test_seats_of_short_calls_are_used(call_s: float, limits: dict[str, Any]) ->
 
 @pytest.mark.parametrize("limits", [RPM, QuotaLimits(in_flight=40)])
 def test_the_share_of_a_killed_agent_is_used_within_ten_seconds(limits: QuotaLimits) -> None:
-    """Its grants are lost for seconds only, and so are its seats."""
+    """The killed agent's grants are lost for seconds only, and so are its seats."""
     some, _ = fleet(4, limits, call_s=2.0)
     some.drive(30.0)
     rate = some.provider.calls(10.0, 30.0) / 20
@@ -277,7 +277,7 @@ def test_a_limit_that_is_set_too_high_is_found_by_refusals() -> None:
 
 
 def test_an_agent_with_nothing_to_do_is_silent() -> None:
-    """It tells once that it has ended, and asks nothing more."""
+    """An idle agent tells once that it has ended, and asks nothing more."""
     some, server = fleet(1, RPM)
     some.drive(5.0)
     some.agents[0].idle = True

@@ -60,7 +60,7 @@ def test_tokens_are_charged_by_the_rule(
 
 
 def test_a_call_larger_than_the_bucket_needs_a_full_one() -> None:
-    """It leaves a debt, which later calls wait for."""
+    """Such a call leaves a debt, which later calls wait for."""
     clock = FakeClock()
     server = limits(clock, tpm=600)
 

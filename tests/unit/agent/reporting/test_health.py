@@ -35,7 +35,7 @@ class Watched:
 
 
 def test_an_agent_is_ready_once_it_has_reported() -> None:
-    """Before that it starts."""
+    """An agent that has not reported yet is still starting."""
     agent = Watched()
     assert (agent.status("/livez"), agent.status("/readyz")) == (200, 503)
     agent.latest.put(AgentReport())

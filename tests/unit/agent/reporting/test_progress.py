@@ -188,7 +188,7 @@ def test_what_stands_still_says_why_every_half_minute(caplog: pytest.LogCaptureF
 
 
 def test_only_the_first_of_several_agents_speaks_for_all(caplog: pytest.LogCaptureFixture) -> None:
-    """The others say what their own routes wait for, and nothing twice."""
+    """The other agents say what their own routes wait for, and nothing twice."""
     waits = Reason(Code.ROUTE_PAUSED, "default", "RATE", "429", seconds=20.0)
 
     messages = logged(progress_of(Totals(open=2), reasons=(waits,), first=False), caplog)
@@ -214,7 +214,7 @@ def test_the_end_of_a_stop_is_logged_at_once(caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_limit_that_is_used_up_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """It is used up and free again all the time, so its end is no news either."""
+    """A limit is used up and free again all the time, so its end is no news either."""
     progress = progress_of(clock=Hour())
     limited = AgentReport(
         reasons=(Reason(Code.ROUTE_LIMITED, "r", text="rpm", count=600, agents=2),)

@@ -68,7 +68,7 @@ def test_a_death_that_the_ledger_refused_is_not_logged() -> None:
     ],
 )
 def test_what_the_ledger_wrote_is_counted(verdict: Verdict, summary: str) -> None:
-    """It may have replaced the outcome of the attempt."""
+    """The ledger may have replaced the outcome of the attempt."""
     assert noted(Released(), verdict=verdict).summary() == summary
 
 
@@ -95,7 +95,7 @@ def test_a_program_that_waits_for_a_group_reports_all_its_dead_tasks() -> None:
 
 
 def test_tasks_that_died_lately_are_not_reported_twice() -> None:
-    """Their own lines name the command already."""
+    """The lines of these tasks name the command already."""
     assert dead_lines("g", {"a": 2}, dead_lately=2) == []
     assert dead_lines("g", {"a": 2, "b": 1}, dead_lately=2) == [
         "dead in group g in all: 3 tasks (2 in a, 1 in b)"

@@ -176,7 +176,7 @@ def test_each_address_that_gets_a_key_in_clear_text_is_reported_once() -> None:
 
 
 def test_headers_in_clear_text_are_reported() -> None:
-    """They may be the key of the account."""
+    """The headers may be the key of the account."""
     headers = {"api-key": Secret("k")}
     config = Config(llm=LLMConfig(base_url="http://main", headers=headers))
 

@@ -22,7 +22,7 @@ PLAN = NAMES.plan_of_route("a")
 
 
 def test_a_task_goes_on_in_the_order_of_the_chain() -> None:
-    """It skips the routes that the failure does not lead to, and never goes back."""
+    """The task skips the routes that the failure does not lead to, and never goes back."""
     assert list(PLAN) == ["a", "b", "d", "c"]
     assert list(PLAN.after("a", Trigger.OUTAGE)) == ["b", "c"]
     assert list(PLAN.after("b", Trigger.TOO_LONG)) == ["d"]
@@ -37,7 +37,7 @@ def test_a_task_goes_on_in_the_order_of_the_chain() -> None:
     [(["a"], ["a"]), (["c", "a"], ["a", "c"]), (["d", "c"], ["d", "c"]), (["x"], []), ([], [])],
 )
 def test_no_route_lies_outside_the_bounds(allowed: list[str], routes: list[str]) -> None:
-    """Also the task's own route is left out if it is not allowed."""
+    """The task's own route is left out too if it is not allowed."""
     plan = PLAN.within(allowed)
 
     assert list(plan) == routes

@@ -110,7 +110,7 @@ def test_tasks_that_fail_make_room_for_the_prompt(task_ids: list[int]) -> None:
 
 
 def test_a_task_that_succeeds_clears_the_others() -> None:
-    """Then it was the provider; the prompt's success says nothing about tasks."""
+    """The provider was at fault then; the prompt's success says nothing about tasks."""
     schedule = probes()
     schedule.note_failure(7)
     schedule.note_success(None)

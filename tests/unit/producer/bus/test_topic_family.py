@@ -344,7 +344,7 @@ def test_lanes_are_not_made_while_agents_run_that_do_not_know_them(
 def test_lanes_that_a_killed_apply_left_are_not_used_beside_older_agents(
     database: Database, tmp_path: Path
 ) -> None:
-    """Their topics exist, but their ids are not stored, and an older agent has started since."""
+    """The topics exist, but their ids are not stored, and an older agent has started since."""
 
     async def story() -> None:
         admin = EmbeddedTopicAdmin(tmp_path / "bus.sqlite")

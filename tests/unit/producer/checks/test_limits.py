@@ -26,7 +26,7 @@ def test_each_limit_is_named() -> None:
 
 
 def test_without_redis_the_part_of_each_agent_is_told() -> None:
-    """It is a smaller one, so a person may want Redis."""
+    """An agent's part without Redis is a smaller one, so a person may want Redis."""
     config = Config(llm=CONFIG.llm)
 
     assert description(config, redis_works=False).endswith(

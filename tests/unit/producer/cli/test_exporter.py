@@ -71,7 +71,7 @@ def test_it_ends_when_waiting_cannot_help(
 def test_a_command_logs_that_a_server_answers_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a log that names an outage would not say that it is over."""
+    """A log that names an outage must say that it is over."""
     monkeypatch.chdir(tmp_path)
 
     assert main(["replay", "--list"]) == 0

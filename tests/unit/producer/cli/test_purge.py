@@ -50,7 +50,7 @@ def test_old_batches_without_an_archive_are_left(
 def test_a_damaged_archive_keeps_its_own_batch_only(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others go; the batch that is left is named, and refused if it is asked for by name."""
+    """The other batches go; the one that is left is named, and refused if asked for by name."""
     (folder / "a").mkdir()
     for name in ("c", "d"):
         (folder / f"{name}.jsonl").write_text('{"id": "1", "prompt": "p"}\n')

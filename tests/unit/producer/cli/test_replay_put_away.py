@@ -19,7 +19,7 @@ ASKS = (
 
 
 def test_an_export_names_the_archive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It may have what a purge has deleted meanwhile."""
+    """The archive may have what a purge has deleted meanwhile."""
     archived(folder)
     assert run(folder, "purge", "--batch", "b", "--keep", "dead", "--yes") == 0
     capsys.readouterr()
@@ -88,7 +88,7 @@ def test_a_batch_without_an_archive_says_so(
 
 
 def test_status_says_that_all_is_archived(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And names the time of the purge of a batch that it shows."""
+    """The status also names the time of the purge of a batch that it shows."""
     archived(folder)
     assert run(folder, "purge", "--batch", "b", "--yes") == 0
     capsys.readouterr()

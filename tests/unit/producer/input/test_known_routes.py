@@ -49,7 +49,7 @@ def check(
 def test_a_task_that_may_take_a_route_is_loaded(
     allowed: tuple[str, ...] | None, fields: dict[str, Any]
 ) -> None:
-    """Its own route or one of its fallbacks is allowed."""
+    """The task's own route or one of its fallbacks is allowed."""
     assert isinstance(check(allowed, **fields), ValidLine)
 
 

@@ -27,5 +27,5 @@ def test_the_first_reason_counts() -> None:
 
 
 def test_a_bad_line_is_not_checked() -> None:
-    """It has its error already."""
+    """A bad line has its error already."""
     assert list(checked([BAD, TASK], [lambda _: refused("type")])) == [BAD, refused("type")]

@@ -47,7 +47,7 @@ def warned(*lines: ValidLine, config: Config = CONFIG) -> str:
 def test_the_limit_is_that_of_the_model_that_the_task_takes(
     fields: dict[str, object], limit: int
 ) -> None:
-    """It comes from `context_tokens` of its route, or from the table of known models."""
+    """The limit is `context_tokens` of the task's route, or is in the table of known models."""
     assert warned(line("a", limit - 50, **fields)) == ""
     assert f"takes {limit:,}" in warned(line("a", limit + 1, **fields))
 
@@ -71,7 +71,7 @@ def test_the_longest_are_named_with_their_sizes_and_the_estimate() -> None:
 
 
 def test_a_document_by_uri_counts_with_its_size() -> None:
-    """Its text is not in the line."""
+    """The document's text is not in the line."""
     source = {"uri": "file:///a.txt", "size": 40_000}
     made = read_line(1, orjson.dumps({"id": "a", "prompt": "{document}", "input": source}))
     assert isinstance(made, ValidLine)

@@ -79,7 +79,7 @@ def test_a_task_without_a_prompt_that_fits_is_refused(fields: dict[str, Any], te
     ],
 )
 def test_a_task_with_a_prompt_or_a_handler_passes(fields: dict[str, Any]) -> None:
-    """Its own prompt was checked before; of types that only agents know, nothing is known."""
+    """A task's own prompt was checked before; of types that only agents know, nothing is known."""
     assert isinstance(check(**fields), ValidLine)
 
 

@@ -103,7 +103,7 @@ def test_the_batch_has_the_name_of_the_folder(source: str, name: str) -> None:
 def test_an_object_that_no_agent_could_read_is_a_bad_line(
     name: str, size: int, problem: str
 ) -> None:
-    """The others are loaded."""
+    """The other objects are loaded."""
     bad, good = lines(Listed((name, size), ("z", 1)))
 
     assert isinstance(bad, InvalidLine)

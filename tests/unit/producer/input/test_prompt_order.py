@@ -32,7 +32,7 @@ def warned(made: ValidLine, tasks: int = LARGE, config: Config = CONFIG) -> str:
 
 
 def test_the_warning_says_how_many_tokens_no_cache_can_have() -> None:
-    """They are estimated from the prompt's bytes, times the tasks."""
+    """The tokens are estimated from the prompt's bytes, times the tasks."""
     said = warned(line(), 1000)
 
     assert said == (
@@ -82,7 +82,7 @@ def test_a_small_batch_and_other_prompts_are_no_reason() -> None:
 
 
 def test_the_prompt_of_a_type_counts() -> None:
-    """It is that of each of its tasks without one."""
+    """The type's prompt is that of each of its tasks without one."""
     assert f"of {LARGE} tasks" in warned(line(None, type="invoice"))
 
 

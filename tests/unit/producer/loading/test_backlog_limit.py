@@ -36,7 +36,7 @@ def waited(most: int, counts: list[int], times: int = 1) -> tuple[list[float], l
 
 
 def test_tasks_wait_until_there_are_fewer_and_a_person_is_told_why() -> None:
-    """It is said once, however long that takes."""
+    """The reason is said once, however long the tasks wait."""
     assert waited(10, [12, 11, 10, 9]) == (
         [CHECK_EVERY_S] * 3,
         ["12 tasks of group g are unfinished: waiting until there are fewer than 10"],

@@ -63,7 +63,7 @@ def test_a_batch_is_named_by_the_last_header_that_has_a_name() -> None:
 
 
 def test_the_error_for_a_whole_file_in_one_record_says_that_a_record_is_a_line() -> None:
-    """It once said "unexpected content after document at column 1".
+    """The error once said "unexpected content after document at column 1".
 
     kcat without -l makes one record of a whole file.
     """

@@ -60,7 +60,7 @@ def exporter(clock: HandClock | None = None) -> Exporter:
 
 
 def test_fifty_watchers_at_once_cost_one_reading() -> None:
-    """They all get the same page; a page never reads the ledger."""
+    """All watchers get the same page; a page never reads the ledger."""
     ledger = Ledger()
     metrics = exporter()
     asyncio.run(metrics.read(source(ledger, Bus())))
@@ -96,7 +96,7 @@ def test_an_old_reading_desires_no_number_of_agents() -> None:
 
 
 def test_the_ledger_is_up_while_its_reading_is_fresh() -> None:
-    """It is down before the first reading, and once the last one is old."""
+    """The ledger is down before the first reading, and once the last one is old."""
     clock = HandClock()
     metrics = exporter(clock)
 

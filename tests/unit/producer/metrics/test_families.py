@@ -174,7 +174,7 @@ def test_reasons_to_wait_are_a_closed_set() -> None:
 
 
 def test_the_time_of_the_last_archive_is_shown_once_there_is_one() -> None:
-    """It is a time, so it stays right while nobody reads the ledger."""
+    """The metric is a time, so it stays right while nobody reads the ledger."""
     name = "docllm_archive_last_success_timestamp_seconds"
     assert (name, "g") not in shown(NOTHING)
     assert shown(replace(NOTHING, archived_s=40.0))[name, "g"] == 960

@@ -465,7 +465,7 @@ def test_the_traceback_of_a_dead_task_is_shown_with_its_lines() -> None:
 
 
 def test_the_json_of_a_record_is_whole() -> None:
-    """Its bytes, its headers, and whether its value was cut."""
+    """The JSON has the record's bytes, its headers, and whether its value was cut."""
     document = orjson.loads(orjson.dumps(record_json(RECORD)))
 
     assert (document["kind"], document["number"], document["topic"], document["cut"]) == (

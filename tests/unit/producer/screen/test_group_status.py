@@ -307,7 +307,7 @@ def test_colours_have_a_meaning() -> None:
 
 
 def test_a_lost_agent_whose_tasks_are_back_is_no_alarm() -> None:
-    """It is said in words and dim; its last report says nothing about now."""
+    """The loss is said in words and dim; the agent's last report says nothing about now."""
     report = AgentReport(
         slots=64,
         running=3,
@@ -418,7 +418,7 @@ def test_an_agents_line_shows_its_slots_and_its_oldest_call(running_s: float, sh
 
 
 def test_several_agents_are_counted_by_state() -> None:
-    """Those that live now, and those that were lost lately; stopped ones have their own line."""
+    """Agents that live, or were lost lately, are counted; stopped ones have a line of their own."""
     states = (AgentState.ALIVE, AgentState.ALIVE, AgentState.LOST, AgentState.SILENT)
     agents = [
         AgentStatus(id=1, name=str(state), state=state, silent_s=8.0, version="1")

@@ -84,7 +84,7 @@ def test_results_go_where_they_are_sent(
 def test_a_terminal_that_cannot_move_its_cursor_gets_no_bar(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its reader gets log lines instead."""
+    """The terminal's reader gets log lines instead."""
     terminal = made(monkeypatch)
     monkeypatch.setenv("TERM", "dumb")
 

@@ -74,7 +74,7 @@ def test_a_time_that_cannot_be_drops_no_other_span(collector: Collector, at_s: f
 
 
 def test_an_answer_without_end_is_not_read(collector: Collector) -> None:
-    """It would fill the agent's memory. The spans were taken all the same."""
+    """Such an answer would fill the agent's memory. The spans were taken all the same."""
     collector.mebibytes = 64
     spans = sender(collector)
     spans.emit(SPAN)

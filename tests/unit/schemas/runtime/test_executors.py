@@ -43,7 +43,7 @@ def test_the_error_of_a_call_is_raised_where_it_is_awaited() -> None:
 
 
 def test_closing_drops_calls_that_have_not_begun() -> None:
-    """It waits for the running call alone."""
+    """Closing waits for the running call alone."""
     begun, go_on = threading.Event(), threading.Event()
     ran: list[str] = []
 

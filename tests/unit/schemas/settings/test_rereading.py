@@ -117,7 +117,7 @@ def test_what_the_agent_cannot_use_is_reported() -> None:
 
 
 def test_a_bug_in_the_change_ends_no_agent() -> None:
-    """It is reported like a fault of the file."""
+    """The bug is reported like a fault of the file."""
     harness = Harness()
 
     def broken(_config: Config) -> None:

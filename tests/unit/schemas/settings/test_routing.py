@@ -18,7 +18,7 @@ CONFIG = Config(
 
 
 def test_the_default_route_is_the_last_of_all() -> None:
-    """It is a route also without a section."""
+    """The default route is a route also without a section."""
     assert configured_routes(CONFIG) == ("a", "b", "c", "default")
     assert configured_routes(Config()) == ("default",)
 

@@ -33,7 +33,7 @@ def test_the_schema_is_read_from_the_folder_of_the_settings(tmp_path: Path) -> N
 def test_a_file_that_is_no_schema_is_refused_with_its_setting(
     tmp_path: Path, content: bytes | None, words: str
 ) -> None:
-    """Otherwise each task of the type would fail, one by one, and be paid for."""
+    """With such a file each task of the type would fail, one by one, and be paid for."""
     if content is not None:
         (tmp_path / "invoice.json").write_bytes(content)
 

@@ -23,7 +23,7 @@ def test_what_docllm_does_in_any_case_is_taken_and_left_out(text: str) -> None:
 
 
 def test_options_of_the_driver_stay_as_they_are() -> None:
-    """They survive beside options that are left out, whatever characters they hold."""
+    """The options survive beside options that are left out, whatever characters they hold."""
     alone = "ssl_ca=/ca%20x.pem&ssl_check_hostname=false"
 
     assert read(alone) == alone

@@ -334,7 +334,7 @@ def test_openai_variables_fill_missing_settings(
 def test_the_remarks_on_what_to_type_are_in_one_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    """Also where the program was started as `docllm`, whose commands are shorter."""
+    """The column fits commands of `docllm`, which are shorter, too."""
     monkeypatch.setattr("sys.argv", [program])
 
     with pytest.raises(ConfigError) as refused:

@@ -15,7 +15,7 @@ def load(folder: Path, toml: str) -> Config:
 
 
 def test_an_inbox_is_read_unless_it_is_closed(tmp_path: Path) -> None:
-    """It was always read."""
+    """An inbox without a setting is read."""
     assert load(tmp_path, "").inbox.enabled
     assert not load(tmp_path, "[inbox]\nenabled = false").inbox.enabled
 

@@ -31,7 +31,7 @@ def test_a_variable_of_opentelemetry_is_enough(tmp_path: Path) -> None:
 
 
 def test_the_setting_wins(tmp_path: Path) -> None:
-    """Its headers are secret."""
+    """The setting's headers are secret."""
     toml = f'{COLLECTOR}headers = {{ "x-key" = "hunter2" }}\nratio = 0.5\nto_provider = true\n'
     otel = load(tmp_path, toml, OTEL_EXPORTER_OTLP_ENDPOINT="http://variable:4318").otel
     assert otel == OtelConfig(

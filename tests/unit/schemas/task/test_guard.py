@@ -32,7 +32,7 @@ def test_a_guard_is_named_by_its_key() -> None:
 
 
 def test_a_guard_is_raised_until_it_is_opened() -> None:
-    """It looks only while places of a look are counted."""
+    """The guard looks only while places of a look are counted."""
     assert RAISED.raised
     assert not RAISED.looking
     assert replace(RAISED, look_left=0).looking

@@ -208,7 +208,7 @@ def test_an_answer_that_was_thrown_away_has_no_cause() -> None:
 
 
 def test_an_agent_may_call_as_soon_as_it_is_thawed() -> None:
-    """It may have looked at its lease just before the freeze; later it must have noticed."""
+    """The agent may have looked at its lease just before the freeze; later it must have noticed."""
     thawed = fault("agent-freeze-long", "lease", 80, 99.9)
     long_ago = fault("agent-freeze-long", "lease", 80, 95)
     moves = [ended(12, Status.PENDING)]

@@ -20,13 +20,13 @@ GOOD = Traced(
 
 
 def test_a_whole_trace_is_good() -> None:
-    """Its attempt was told of, and its record names it."""
+    """The attempt of a task was told of, and the task's record names it."""
     assert list(violations(GOOD, AGENTS)) == []
     assert checked(GOOD, AGENTS) == 1
 
 
 def test_an_attempt_that_nobody_told_of_is_found() -> None:
-    """Also if it was told of in another trace, or with another id."""
+    """An attempt is also missed if it was told of in another trace, or with another id."""
     for spans in (set(), {(TRACE.hex(), "00" * 8)}, {(trace_of("ledger", 8).hex(), SPAN.hex())}):
         (line,) = violations(replace(GOOD, spans=spans), AGENTS)
         assert line.startswith("TRACES task 7: the attempt of")
@@ -44,7 +44,7 @@ def test_only_an_agent_that_was_killed_soon_need_not_tell() -> None:
 
 
 def test_a_record_of_another_trace_is_found() -> None:
-    """So is a record that names no span."""
+    """A record that names no span is found too."""
     foreign = SpanId(trace_of("ledger", 8), b"sentsent").traceparent
     lines = violations(replace(GOOD, records=[(7, foreign), (7, "")]), AGENTS)
     assert len([*lines]) == 2

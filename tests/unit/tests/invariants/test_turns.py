@@ -41,7 +41,7 @@ def test_a_lane_starves_if_others_always_go_first() -> None:
 
 
 def test_a_lane_without_work_or_without_room_does_not_starve() -> None:
-    """Nor does one that waits while nothing is taken."""
+    """A lane that waits while nothing is taken does not starve either."""
     assert lane_starved(run(*[URGENT] * 80, waiting=[URGENT])) == []
     assert lane_starved(run(*[None] * 80, waiting=[URGENT, BULK])) == []
     other = replace(BULK, route="other")
@@ -61,7 +61,7 @@ def test_a_tenant_starves_if_others_get_more_than_their_part(weight: float, most
 
 
 def test_a_tenant_with_a_cap_is_passed_once_in_a_second_at_most() -> None:
-    """So often its seats are asked for; tasks that end at once take no seat."""
+    """Seats are asked for once in a second; tasks that end at once take no seat."""
     tenants = {"small": Share(cap=1)}
     slow = run(*[BIG] * 14, waiting=[BIG, SMALL])
     fast = [replace(taking, at_s=taking.at_s / 2) for taking in slow.takings]

@@ -366,7 +366,7 @@ def test_bus_that_cannot_be_opened_is_fatal(tmp_path: Path) -> None:
 
 
 def test_a_source_that_could_not_join_leaves_with_its_next_pass(tmp_path: Path) -> None:
-    """It holds nothing that it could give back, so it does not wait until it can join."""
+    """The source holds nothing that it could give back, so it does not wait until it can join."""
 
     def no_file_left(**_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")

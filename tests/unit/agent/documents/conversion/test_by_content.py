@@ -43,7 +43,7 @@ def test_text_never_goes_to_a_process() -> None:
 
 
 def test_what_is_not_text_goes_to_a_process() -> None:
-    """Its kind is told with it."""
+    """The document's kind is told with it."""
     assert convert(made_pdf(["a"])) == ("made", [Kind.PDF])
     assert convert("Straße".encode("cp1252")) == ("made", [Kind.OTHER_TEXT])
     assert convert(b"<!doctype html>x") == ("made", [Kind.HTML])

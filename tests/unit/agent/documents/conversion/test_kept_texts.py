@@ -58,7 +58,7 @@ def test_the_texts_that_were_not_used_for_longest_go(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_costs_no_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is told once."""
+    """The failure of a disk is told once."""
     (tmp_path / "file").write_text("")
     kept = KeptTexts(folder=tmp_path / "file" / "in", most_bytes=10_000)
 

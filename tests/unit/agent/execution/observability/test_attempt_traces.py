@@ -112,7 +112,7 @@ def test_a_success_is_told_of_by_its_share() -> None:
 
 
 def test_a_success_after_a_failure_is_told_of() -> None:
-    """So a trace that shows a failure shows its end too."""
+    """A trace that shows a failure shows its end too."""
     setting = Setting(headers=TraceHeaders(publication=replace(SENT, sampled=True)))
     setting.settle(SUCCESS)
     assert setting.names() == ["process g.tasks", "settle"]
@@ -129,7 +129,7 @@ def test_a_success_after_a_lost_agent_is_told_of() -> None:
     "verdict", [Verdict.FENCED, Verdict.DIED, Verdict.RETRIED, Verdict.GIVEN_UP]
 )
 def test_an_outcome_that_the_ledger_took_otherwise_is_a_failure(verdict: Verdict) -> None:
-    """Its work is lost, or its task has failed."""
+    """The work of the attempt is lost, or its task has failed."""
     setting = Setting()
     setting.settle(Released(SPENT), verdict)
     assert setting.spans.kept[-2].error == verdict.name
@@ -144,7 +144,7 @@ def test_an_end_that_does_not_count_is_no_failure(outcome: Outcome) -> None:
 
 
 def test_an_attempt_names_the_one_before_and_a_foreign_producer() -> None:
-    """So a person goes from one to the other."""
+    """Links lead a person from one attempt to the other."""
     foreign = span_of("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     after = attempt_span(7, 4)
     setting = Setting(headers=TraceHeaders(SENT, foreign, after))

@@ -68,7 +68,7 @@ def shown(metrics: AgentMetrics) -> dict[tuple[str, ...], float]:
 
 
 def test_waits_are_those_of_tasks_that_were_claimable_and_claimed() -> None:
-    """Their time is the database's; the deadline of a running claim is no wait."""
+    """A wait is of the database's time; the deadline of a running claim is no wait."""
     metrics, ledger, clock = (
         AgentMetrics(group="g", routes=(), counters=(), gauges=()),
         Ledger(),
@@ -88,7 +88,7 @@ def test_waits_are_those_of_tasks_that_were_claimable_and_claimed() -> None:
 
 
 def test_what_a_provider_says_is_left_is_shown() -> None:
-    """It is a gauge of the last answer."""
+    """What is left of a limit is a gauge of the last answer."""
     metrics = AgentMetrics(group="g", routes=(), counters=(), gauges=())
     client: Any = RouteClient(llm=Provider(), model="m", timeout_s=1.0)  # type: ignore[arg-type]
     timed = measured_clients(lambda _route: client, metrics, HandClock())("")

@@ -167,7 +167,7 @@ def test_the_answers_for_parts_are_merged_in_the_documents_order() -> None:
 
 
 def test_a_few_calls_run_at_once_and_all_are_paid_by_the_task() -> None:
-    """Their cost is the attempt's, to the token."""
+    """The cost of all calls is the attempt's, to the token."""
     tried, provider = harness()
 
     outcome = tried.run(task(document(100)))
@@ -284,7 +284,7 @@ def test_a_task_without_a_document_is_a_plain_prompt() -> None:
 
 
 def test_a_type_of_your_own_takes_it_as_its_handler() -> None:
-    """So several kinds of long documents have their own prompts."""
+    """Several kinds of long documents can have their own prompts."""
     provider = Provider(answer=lambda _prompt: "Fine.")
     types = {"minutes": TypeConfig(prompt="Decisions? {document}", part_tokens=300)}
     tried = handlers_harness(llm=provider, types=types, minutes=map_reduce)
@@ -371,7 +371,7 @@ def test_a_part_that_fails_fails_the_task_and_is_named() -> None:
 
 
 def test_a_cut_answer_is_no_reason_to_split_again() -> None:
-    """It is paid for, and would be cut again."""
+    """A cut answer is paid for, and would be cut again."""
     tried, provider = harness(refuse_part(1, completion(reason="length")))
 
     outcome = tried.run(task(document(60)))
@@ -401,7 +401,7 @@ def test_a_failure_that_passes_does_not_repeat_the_parts(reply: Reply) -> None:
 
 
 def test_a_route_that_takes_no_call_ends_the_attempt() -> None:
-    """Its outcome is settled as for any other task."""
+    """The attempt's outcome is settled as for any other task."""
     tried, provider = harness(refuse_part(2, Reply(429, {}, b"")))
 
     outcome = tried.run(task(document(60)))

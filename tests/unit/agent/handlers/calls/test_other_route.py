@@ -177,7 +177,7 @@ def test_the_model_that_a_task_names_is_one_of_its_first_route() -> None:
 
 
 def test_later_calls_of_a_handler_stay_on_the_second_route() -> None:
-    """Also a body that was made before goes there, with the right model."""
+    """A body that was made before goes to the second route too, with the right model."""
 
     async def twice(context: Context) -> list[str | None]:
         body: dict[str, Any] = {"model": context.model, "messages": []}

@@ -14,7 +14,7 @@ from agent.handlers.processes.messages import (
 
 
 def test_a_message_arrives_as_it_was_sent() -> None:
-    """Its data are bytes of any kind."""
+    """A message's data are bytes of any kind."""
     sent = Message("call", {"call": 1, "text": "ä"}, b"\xff\x00")
 
     raw = encoded(sent)

@@ -124,7 +124,7 @@ def test_a_process_serves_one_attempt_after_another() -> None:
 def test_the_end_of_a_new_process_is_its_tasks_own_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It counts, and the log names the task."""
+    """The failure counts, and the log names the task."""
     bench, outcome = played(lambda bench: bench.run("die"))
 
     assert isinstance(outcome, Retry)
@@ -135,7 +135,7 @@ def test_the_end_of_a_new_process_is_its_tasks_own_failure(
 
 
 def test_a_task_is_not_blamed_for_what_an_earlier_one_left_behind() -> None:
-    """Its attempt goes on in a new process."""
+    """The task's attempt goes on in a new process."""
 
     async def scene(bench: Bench) -> list[int]:
         return [number_of(await bench.run(order)) for order in ("spoil", "", "")]
@@ -147,7 +147,7 @@ def test_a_task_is_not_blamed_for_what_an_earlier_one_left_behind() -> None:
 
 
 def test_a_task_that_ends_each_process_fails_once() -> None:
-    """It pays for the calls of both runs; what it ordered in the first one is forgotten."""
+    """The task pays for the calls of both runs; what it ordered in the first one is forgotten."""
 
     async def scene(bench: Bench) -> Any:
         await bench.run()
@@ -161,7 +161,7 @@ def test_a_task_that_ends_each_process_fails_once() -> None:
 
 
 def test_a_second_run_orders_its_own_follow_ups() -> None:
-    """Those of the first run are not made."""
+    """The follow-ups of the first run are not made."""
 
     async def scene(bench: Bench) -> Any:
         await bench.run("spoil")
@@ -198,7 +198,7 @@ def test_there_are_no_more_processes_than_slots() -> None:
 
 
 def test_a_worn_process_runs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither does one that has run often."""
+    """A process that has run often runs nothing more either."""
     monkeypatch.setattr(pool, "MAX_RUNS", 2)
 
     async def scene(bench: Bench) -> list[int]:
@@ -235,7 +235,7 @@ def test_a_process_that_cannot_start_says_nothing_about_the_task() -> None:
 
 
 def test_a_closed_pool_has_no_processes() -> None:
-    """Those that run nothing end."""
+    """Processes that run nothing end when their pool is closed."""
 
     async def scene(bench: Bench) -> None:
         await bench.run()

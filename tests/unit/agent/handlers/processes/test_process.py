@@ -175,7 +175,7 @@ async def once(harness: HandlersHarness) -> Any:
 def test_a_handler_in_a_process_has_the_names_of_one_in_a_thread(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its calls are the agent's, its log is the agent's, and so are its follow-ups."""
+    """The handler's calls are the agent's, its log is the agent's, and so are its follow-ups."""
     caplog.set_level(logging.INFO)
 
     harness, outcome = played("invoices:extract", once, completion("Yes."))
@@ -217,7 +217,7 @@ def test_an_answer_is_stored_as_the_provider_sent_it(folder: Path) -> None:
 def test_what_a_handler_raises_is_judged_as_elsewhere(
     folder: Path, function: str, error_class: ErrorClass, text: str
 ) -> None:
-    """Its decisions, and the rules of its type by the names of its errors, hold."""
+    """The handler's decisions, and its type's rules by the names of errors, hold."""
     rules = {"document": TypeConfig(give_up=("ConnectionError",))}
 
     _, outcome = played(f"invoices:{function}", once, types=rules)
@@ -231,7 +231,7 @@ def test_what_a_handler_raises_is_judged_as_elsewhere(
 
 
 def test_a_refused_call_ends_the_handler_with_the_judges_outcome(folder: Path) -> None:
-    """It decides even in a group of errors, whose calls were made at once."""
+    """The refused call decides even in a group of errors, whose calls were made at once."""
     harness, outcome = played("invoices:many", once, completion(reason="length"))
 
     assert isinstance(outcome, Retry | Dead)
@@ -241,7 +241,7 @@ def test_a_refused_call_ends_the_handler_with_the_judges_outcome(folder: Path) -
 
 
 def test_the_built_in_handler_runs_in_a_process(folder: Path) -> None:
-    """Its answer is the result."""
+    """The handler's answer is the result."""
     _, outcome = played("agent.handlers.builtin.chat:chat", once, completion("Yes."))
 
     assert isinstance(outcome, Succeeded)
@@ -279,7 +279,7 @@ def test_a_handler_in_a_process_takes_locks(folder: Path, function: str) -> None
 
 
 def test_a_thread_of_an_earlier_attempt_cannot_call_through_the_next_one(folder: Path) -> None:
-    """Its attempt has ended, whatever runs in its process now."""
+    """The thread's attempt has ended, whatever runs in its process now."""
 
     async def scene(harness: HandlersHarness) -> Any:
         await once(harness)

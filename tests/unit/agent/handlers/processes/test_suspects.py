@@ -100,7 +100,7 @@ def test_a_suspect_runs_in_a_process_of_its_own() -> None:
 
 
 def test_a_suspect_that_ends_its_process_is_dead() -> None:
-    """It has shown what it does; what it had paid is booked, and its losses are not forgotten."""
+    """The suspect has shown what it does; its costs are booked, its losses are not forgotten."""
     outcome = Bench("die").run()
 
     assert isinstance(outcome, Dead)
@@ -156,7 +156,7 @@ def test_the_process_of_a_type_that_runs_in_processes_is_no_witness() -> None:
 
 
 def test_a_long_document_is_answered_in_the_agent() -> None:
-    """Its handler runs nothing of a person's own, and needs more of the agent than others."""
+    """The built-in handler runs no code of a person's own, and needs much of the agent."""
     bench = Bench(rules=TypeConfig())
     line = {"id": "a", "type": "map-reduce", "prompt": "{document}", "input": {"text": "x"}}
 

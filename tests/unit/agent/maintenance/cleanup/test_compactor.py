@@ -50,7 +50,7 @@ def test_it_ends_when_nothing_is_left_or_another_agent_has_the_turn() -> None:
 
 
 def test_it_leaves_the_rest_to_the_next_round() -> None:
-    """The other duties of its round wait for it."""
+    """The other duties of the compactor's round wait for it."""
     ledger = Ledger(PAGE, PAGE, PAGE, page_s=ROUND_S)
 
     assert compacted(ledger) == 2 * PAGE

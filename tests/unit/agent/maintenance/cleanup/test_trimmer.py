@@ -47,7 +47,7 @@ def trim(admin: Admin, watermarks: dict[tuple[str, int], int]) -> None:
 
 
 def test_a_topic_that_takes_no_deletion_holds_up_no_other() -> None:
-    """It was compacted by mistake, or has no leader."""
+    """Such a topic was compacted by mistake, or has no leader."""
     admin = Admin(committed=5, refusing="g.tasks")
 
     trim(admin, {("g.tasks", 0): 7, ("g.inbox", 0): 3})

@@ -135,7 +135,7 @@ def test_a_pause_is_reported_with_the_limit_that_was_learned() -> None:
 
 
 def test_a_bug_in_the_report_does_not_end_the_agent(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, and the agent's next report comes a second later."""
+    """The bug is logged, and the agent's next report comes a second later."""
     harness = SlotsHarness(routes(), ending(GOOD))
     clock = HandClock()
     made = reporter(harness, harness.slots(), clock=clock)
@@ -158,7 +158,7 @@ def test_a_bug_in_the_report_does_not_end_the_agent(caplog: pytest.LogCaptureFix
 
 
 def test_at_most_twenty_routes_are_named() -> None:
-    """The others are counted; routes that take calls and are idle are not mentioned."""
+    """The other routes are counted; routes that take calls and are idle are not mentioned."""
     table, clock = routes(), HandClock()
     harness = SlotsHarness(table, ending(GOOD))
     for number in range(23):

@@ -10,7 +10,7 @@ from producer.bus.kafka.errors import LED_ELSEWHERE, UNREACHABLE, level
 
 @pytest.mark.parametrize("code", sorted(UNREACHABLE))
 def test_an_outage_is_logged_once_and_not_by_each_call(code: int) -> None:
-    """Its `Outage` says when it begins and when it ends."""
+    """The `Outage` of a server says when it begins and when it ends."""
     assert level(KafkaError(code)) == logging.DEBUG
 
 

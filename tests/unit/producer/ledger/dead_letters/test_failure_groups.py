@@ -32,7 +32,7 @@ def letter() -> Any:
 
 
 def test_letters_leave_the_group_of_their_fingerprint() -> None:
-    """Their number and their cost go."""
+    """The number and the cost of replayed letters leave their group."""
     (left,) = without([group(OWN, 3)], [letter(), letter()])
 
     assert (left.dead, left.spent) == (1, TotalCost(1, 0, 0, 10))

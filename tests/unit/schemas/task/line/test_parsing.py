@@ -338,7 +338,7 @@ def test_every_published_example_is_good() -> None:
 
 
 def test_an_accepted_input_may_have_parts_of_a_newer_version() -> None:
-    """They are left out, so that a task of a newer load runs; a new line must not have them."""
+    """Unknown parts are left out, so that a task of a newer load runs; new lines have none."""
     line = orjson.dumps(ours(input={"uri": "s3://b/a", "etag": "e", "version": "7"}))
 
     task = parse_again(line)

@@ -86,7 +86,7 @@ def test_headers_of_a_record_without_a_trace_say_nothing() -> None:
 
 
 def test_the_share_of_traces_is_the_ratio() -> None:
-    """It is decided by the id alone, so all programs decide alike."""
+    """The id alone decides about a trace, so all programs decide alike."""
     traces = [trace_of("ledger", task) for task in range(20_000)]
     assert 0.08 < sum(is_sampled(trace, 0.1) for trace in traces) / len(traces) < 0.12
     assert not any(is_sampled(trace, 0.0) for trace in traces)

@@ -49,7 +49,7 @@ def test_the_stored_result_comes_back_byte_for_byte(codec: int, stored: bytes, p
 
 
 def test_an_object_has_what_a_reader_wants() -> None:
-    """It is JSON with the task's id, its batch, the answer and the whole completion."""
+    """The object is JSON with the task's id, its batch, the answer and the whole completion."""
     assert orjson.loads(made(COMPLETION, ANSWER).content) == {
         "id": "a",
         "batch": "b",
