@@ -14,13 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent.consumer.embedded.reader import EmbeddedReader
+from agent.consumer.embedded.reader import IDLE_S, EmbeddedReader
 from agent.consumer.known_topics import KnownTopics
 from agent.ports import AtRest, Event, Partition, SourceFailed
+from producer.bus.embedded.file import is_locked
 from schemas.runtime.clock import Clock
 
 T = TypeVar("T")
 _TROUBLE_S = 1.0
+# On a busy machine a pass may have to wait for its turn to write; nobody has to know before this.
+_LOCKED_S = 15.0
 LEAVE_S = 5.0
 
 
@@ -57,6 +60,8 @@ class SteppedSource:
         self._lag: Mapping[str, int] = {}
         self._last_pass = False
         self._in_trouble = False
+        self._trouble_since_s: float | None = None
+        self._clock = clock
 
     def start(self, deliver: Callable[[Event], None]) -> None:
         """Join the group with the first pass; call `deliver` in the running loop's thread."""
@@ -128,7 +133,7 @@ class SteppedSource:
             return 0.0
         pause_s = self._reader.step()
         self._lag = self._reader.partitions.lag
-        self._in_trouble = False
+        self._in_trouble, self._trouble_since_s = False, None
         return pause_s
 
     def _serve_requests(self, reader: EmbeddedReader, wait_s: float) -> None:
@@ -147,8 +152,13 @@ class SteppedSource:
     def _report_trouble(self, error: sqlite3.OperationalError | OSError) -> float:
         """Report once that the file is locked, full or broken, or that a lock cannot be opened.
 
-        The source tries again until the file answers.
+        The source tries again until the file answers. A locked file is reported after _LOCKED_S.
         """
+        now_s = self._clock.now_s()
+        if self._trouble_since_s is None:
+            self._trouble_since_s = now_s
+        if is_locked(error) and now_s - self._trouble_since_s < _LOCKED_S:
+            return IDLE_S  # this pass has already waited
         if not self._in_trouble:
             self._in_trouble = True
             self._post(SourceFailed(f"the bus does not answer: {error}"))

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from producer.bus.embedded.file import BusFile
+from producer.bus.embedded.file import BusFile, is_locked
 from schemas.errors import UnreachableError
 from schemas.runtime.executors import Executor, ThreadExecutor
 
 T = TypeVar("T")
+_TRIES = 3  # each waits for the file's lock
 
 
 class BusExecutor:
@@ -31,12 +32,21 @@ class BusExecutor:
         raise the same error, and an agent's duties are retried then.
         """
         try:
-            return await self._executor(lambda: call(self._open_file()))
+            return await self._executor(lambda: self._call(call))
         except sqlite3.OperationalError as error:
             raise UnreachableError(
                 f"the bus file {self._path} does not answer: {error}; "
                 "check which process holds it, and the disk"
             ) from error
+
+    def _call(self, call: Callable[[BusFile], T]) -> T:
+        for _ in range(_TRIES - 1):
+            try:
+                return call(self._open_file())
+            except sqlite3.OperationalError as error:
+                if not is_locked(error):
+                    raise
+        return call(self._open_file())
 
     def _open_file(self) -> BusFile:
         if self._file is None:

@@ -49,6 +49,14 @@ CREATE TABLE committed (
 """
 
 
+def is_locked(error: Exception) -> bool:
+    """Return whether other writers held the file's lock for the whole wait.
+
+    On a busy machine that happens without a fault of anybody: SQLite gives the lock to any waiter.
+    """
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
 class BusFile:
     """One connection to the bus, for one thread at a time.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from producer.bus.embedded import log
 from producer.bus.embedded.executor import BusExecutor
-from producer.bus.embedded.file import BusFile
+from producer.bus.embedded.file import BusFile, is_locked
 from producer.ports import Refusal
 from schemas.runtime.clock import Clock, SystemClock
 from schemas.runtime.executors import Executor
@@ -52,14 +52,15 @@ class EmbeddedPublisher:
     def _append_now(
         self, file: BusFile, *, records: Sequence[Outgoing], until_s: float
     ) -> list[Refusal | None]:
-        if self._clock.now_s() > until_s:
-            return [
-                Refusal(f"the bus did not take it within {_PATIENCE_S:.0f} s", permanent=False)
-            ] * len(records)
-        try:
-            return log.append(file, records, self._rng)
-        except sqlite3.OperationalError as error:
-            return [Refusal(f"the bus did not take it: {error}", permanent=False)] * len(records)
+        reason = f"the bus did not take it within {_PATIENCE_S:.0f} s"
+        while self._clock.now_s() <= until_s:
+            try:
+                return log.append(file, records, self._rng)
+            except sqlite3.OperationalError as error:
+                reason = f"the bus did not take it: {error}"
+                if not is_locked(error):
+                    break
+        return [Refusal(reason, permanent=False)] * len(records)
 
     def waiting(self) -> int:
         """Return how many records wait to be written."""

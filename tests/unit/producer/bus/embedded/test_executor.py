@@ -11,7 +11,9 @@ import pytest
 from producer.bus.embedded import file as bus_file
 from producer.bus.embedded.admin import EmbeddedTopicAdmin
 from producer.bus.embedded.executor import BusExecutor
+from producer.bus.embedded.file import BusFile
 from schemas.errors import UnreachableError
+from schemas.runtime.executors import InlineExecutor
 
 
 @contextmanager
@@ -50,6 +52,33 @@ def test_a_file_that_is_locked_for_long_is_a_server_that_does_not_answer(
             await admin.close()
 
     asyncio.run(test())
+
+
+def test_a_call_waits_longer_than_one_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine other writers may have the lock for longer than one wait."""
+    monkeypatch.setattr(bus_file, "_BUSY_S", 0.01)
+    path = tmp_path / "bus.sqlite"
+    BusFile(path).close()
+    tries = []
+
+    async def test() -> str:
+        executor = BusExecutor(path, InlineExecutor())
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+
+            def call(file: BusFile) -> str:
+                tries.append(file)
+                if len(tries) == 3:
+                    other.rollback()
+                with file.write():
+                    return "written"
+
+            try:
+                return await executor.run(call)
+            finally:
+                await executor.close()
+
+    assert asyncio.run(test()) == "written"
 
 
 def test_a_statement_that_breaks_a_rule_of_the_file_stays_a_bug_of_ours(tmp_path: Path) -> None:
