@@ -65,7 +65,7 @@ def address_of(text: str) -> IPAddress | None:
     return None if is_zoned else address
 
 
-def is_open(text: str, private: Sequence[Network]) -> bool:
+def is_allowed(text: str, private: Sequence[Network]) -> bool:
     """Return whether documents may come from an address: a public one, or one in `private`."""
     address = address_of(text)
     if address is None:

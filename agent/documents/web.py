@@ -26,7 +26,7 @@ from pyreqwest.http import Url
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
-from agent.documents.address import Network, Resolve, address_of, is_open, resolve
+from agent.documents.address import Network, Resolve, address_of, is_allowed, resolve
 from agent.documents.errors import changed, refused, shown_uri, unreadable
 from agent.documents.pinned import PinnedClients, PinnedHost
 from agent.documents.ports import Expected
@@ -163,7 +163,7 @@ class WebSource:
             addresses = [host] if address_of(host) else list(await self._resolve(host, port))
         except (OSError, UnicodeError):
             raise unreadable(f"{name} cannot be fetched: its host is not found") from None
-        closed = next((text for text in addresses if not is_open(text, self._private)), None)
+        closed = next((text for text in addresses if not is_allowed(text, self._private)), None)
         if closed is None and addresses:
             return addresses[: self._limits.addresses]
         if host not in self._logged and len(self._logged) < _MAX_LOGGED:

@@ -284,7 +284,7 @@ class Admission:
             return None
         if not self._unknown_types.knows(row.type):
             return TypeUnknown(row.type)
-        if not self._types.is_open(row.type):
+        if not self._types.is_awake(row.type):
             return TypeAsleep(row.type)
         delivery.plan = delivery.plan.within(row.routes_allowed)
         if refusal := delivery.plan.refusal:

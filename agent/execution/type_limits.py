@@ -14,7 +14,7 @@ from agent.ports import Clock
 from schemas.agent_report import Reason
 from schemas.codes import Code
 from schemas.settings.config import TypeConfig
-from schemas.settings.schedule import opens_in_s
+from schemas.settings.schedule import begins_in_s
 from schemas.task.failures import ErrorClass
 
 # The longest extra wait after the hours begin; tasks get different waits, so that they do not all
@@ -66,20 +66,20 @@ class TypeLimits:
 
     # ---- hours
 
-    def opens_in_s(self, name: str) -> float:
+    def wakes_in_s(self, name: str) -> float:
         """Return the time until the hours of a type begin; 0 during them, or if it has none."""
         hours = self._settings_of(name).schedule
-        return 0.0 if hours is None else opens_in_s(hours, self._clock.utc_s())
+        return 0.0 if hours is None else begins_in_s(hours, self._clock.utc_s())
 
-    def is_open(self, name: str) -> bool:
+    def is_awake(self, name: str) -> bool:
         """Return whether tasks of a type may run now; if not, note that some wait."""
-        is_open = not self.opens_in_s(name)
-        (self._asleep.discard if is_open else self._asleep.add)(name)
-        return is_open
+        is_awake = not self.wakes_in_s(name)
+        (self._asleep.discard if is_awake else self._asleep.add)(name)
+        return is_awake
 
     def move_until_hours(self, name: str, task_id: int) -> Moved:
         """Return the outcome of a claimed task that waits for the hours of its type."""
-        wait_s = self.opens_in_s(name)
+        wait_s = self.wakes_in_s(name)
         tier = next((tier for tier in self._tiers if tier.delay_s >= wait_s), self._tiers[-1])
         later_s = min(SPREAD * wait_s, LATER_S) * (task_id % 997) / 997
         hours = self._settings_of(name).schedule
@@ -88,7 +88,7 @@ class TypeLimits:
 
     def reasons(self) -> list[Reason]:
         """Return which types wait for their hours, for the agent's report."""
-        waits = {name: self.opens_in_s(name) for name in sorted(self._asleep)}
+        waits = {name: self.wakes_in_s(name) for name in sorted(self._asleep)}
         self._asleep = {name for name, wait_s in waits.items() if wait_s}
         return [
             Reason(

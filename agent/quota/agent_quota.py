@@ -71,12 +71,12 @@ class AgentQuota:
     def _has_rates(self) -> bool:
         return bool(_RATES & self.limits.given.keys())
 
-    def set_waiting(self, user: Hashable, waiting: Sequence[WaitingCall]) -> None:
-        """Replace the calls of one user of the account that wait for a grant, the next first."""
+    def set_waiting(self, asker: Hashable, waiting: Sequence[WaitingCall]) -> None:
+        """Replace the calls of one asker that wait for a grant, the next first."""
         if waiting:
-            self._waiting[user] = tuple(waiting[:MAX_WAITING])
+            self._waiting[asker] = tuple(waiting[:MAX_WAITING])
         else:
-            self._waiting.pop(user, None)
+            self._waiting.pop(asker, None)
 
     def room(self, now_s: float) -> int:
         """Return how many calls may begin now, if none costs more than it was granted."""
@@ -265,7 +265,7 @@ class AgentQuota:
         self._unrecorded = max(0, self._unrecorded + calls)
 
     def _uncovered(self) -> Iterator[WaitingCall]:
-        """Yield the waiting calls that no grant in hand covers, taking users in turn."""
+        """Yield the waiting calls that no grant in hand covers, taking askers in turn."""
         in_turn = chain.from_iterable(zip_longest(*self._waiting.values()))
         calls = [call for call in in_turn if call is not None][: MAX_WAITING + len(self._grants)]
         granted = [grant.charge for grant in self._grants]

@@ -31,8 +31,8 @@ class ConfiguredQuotas:
 
     def __bool__(self) -> bool:
         """Return whether any limit is set."""
-        most = [tenant.in_flight for tenant in self._config.tenants.values()]
-        return bool(self._of_route) or {*most, self._config.tenant_defaults.in_flight} != {None}
+        caps = [tenant.in_flight for tenant in self._config.tenants.values()]
+        return bool(self._of_route) or {*caps, self._config.tenant_defaults.in_flight} != {None}
 
     def of_route(self, route: str) -> tuple[str, QuotaLimits] | None:
         """Return the key and the limits of a route's account; None if it has no limit."""
@@ -54,8 +54,8 @@ class ConfiguredQuotas:
 
     def of_tenant(self, tenant: str) -> tuple[str, QuotaLimits] | None:
         """Return the key and the limits of a tenant; None if it has no limit."""
-        most = self._config.tenant(tenant).in_flight
-        if most is None:
+        cap = self._config.tenant(tenant).in_flight
+        if cap is None:
             return None
         name = hashlib.blake2b(f"{self._group}\n{tenant}".encode(), digest_size=_DIGEST_BYTES)
-        return f"tenant-{name.hexdigest()}", QuotaLimits(in_flight=most)
+        return f"tenant-{name.hexdigest()}", QuotaLimits(in_flight=cap)

@@ -55,7 +55,7 @@ class Quotas:
         self._by_key: dict[str, AgentQuota] = {}
         self._used_at_s: dict[str, float] = {}
         self._sequences = count(1)  # never repeats, though quotas are forgotten
-        # By route and user: the account, and the tenants with tasks that are ready.
+        # By route and asker: the account, and the tenants with tasks that are ready.
         self._ready: dict[tuple[str, str], tuple[str | None, set[str]]] = {}
 
     # ---- for admission
@@ -70,15 +70,15 @@ class Quotas:
         route: str,
         waiting: Sequence[WaitingCall],
         now_s: float,
-        user: str = "ready tasks",
+        asker: str = "ready tasks",
         later: Sequence[WaitingCall] = (),
     ) -> None:
-        """Replace the calls of a route that wait for a grant, of one user, the next first.
+        """Replace the calls of a route that wait for a grant, of one asker, the next first.
 
         Without this call, an agent gets no grants for a route. Calls in `later` ask for a seat of
         their tenant, but not yet for grants of the account.
         """
-        key = (route, user)
+        key = (route, asker)
         account = self._quota(self._of_route(route), now_s)
         if account is not None:
             account.set_waiting(key, waiting)

@@ -33,8 +33,8 @@ class Health:
         """Return the pages of an agent, by path."""
         return {
             "/metrics": HttpPage(lambda: HttpAnswer(metrics.text(), content_type=CONTENT_TYPE)),
-            "/livez": HttpPage(lambda: health(self.dead_because()), is_open=True),
-            "/readyz": HttpPage(lambda: health(self.waits_because()), is_open=True),
+            "/livez": HttpPage(lambda: health(self.dead_because()), is_public=True),
+            "/readyz": HttpPage(lambda: health(self.waits_because()), is_public=True),
         }
 
     def dead_because(self) -> str:

@@ -114,7 +114,7 @@ def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
         group=group,
         routes=routes,
         knows_type=chosen.knows_type,
-        is_open=built.gates.types.is_open,
+        is_awake=built.gates.types.is_awake,
         publishing=built.common.publishing,
     )
     loops = (keeper.run, probe_sender.run, listener.run, call_up.run)

@@ -124,20 +124,20 @@ async def _dry_plan(
     config: Config, parts: LedgerParts, options: argparse.Namespace, answer: CommandAnswer
 ) -> int:
     request, plan = await _planned(config, parts, options, answer)
-    if await _closed(parts, request, plan) is not None:
+    if await _cancelled_batch(parts, request, plan) is not None:
         answer.say(TO_OPEN)
     if plan.tasks + plan.records:
         return 0
     return await _why_nothing(parts, options, answer, request)
 
 
-async def _closed(
+async def _cancelled_batch(
     parts: LedgerParts | Parts, request: ReplayRequest, plan: ReplayPlan
 ) -> Batch | None:
     """Return the cancelled batch to open again although no task is replayed, or None."""
     if plan.tasks or plan.capped:
         return None
-    return await parts.transactions.read(reopen.closed, request.selection)
+    return await parts.transactions.read(reopen.cancelled_batch, request.selection)
 
 
 async def _planned(
@@ -211,8 +211,8 @@ async def _replay(
     parts: Parts, options: argparse.Namespace, answer: CommandAnswer, unread: int
 ) -> int:
     request, plan = await _planned(parts.config, parts, options, answer)
-    if (closed := await _closed(parts, request, plan)) is not None:
-        return max(_code(unread), await _open(parts, options, answer, closed))
+    if (cancelled_batch := await _cancelled_batch(parts, request, plan)) is not None:
+        return max(_code(unread), await _open(parts, options, answer, cancelled_batch))
     if not plan.tasks + plan.records:
         return max(_code(unread), await _why_nothing(parts, options, answer, request))
     if not await agreed(options, f"replay {replays.items(plan.tasks, plan.records)}?"):
@@ -223,18 +223,18 @@ async def _replay(
 
 
 async def _open(
-    parts: Parts, options: argparse.Namespace, answer: CommandAnswer, closed: Batch
+    parts: Parts, options: argparse.Namespace, answer: CommandAnswer, cancelled_batch: Batch
 ) -> int:
     """Open a batch that has no cancelled task.
 
     This does not replay its dead letters, but makes a replay possible.
     """
     answer.say(TO_OPEN)
-    if not await agreed(options, f"open batch {closed.name}?"):
+    if not await agreed(options, f"open batch {cancelled_batch.name}?"):
         answer.say("nothing is opened")
         return 0
-    await parts.transactions.write(reopen.reopen, closed, actor())
-    answer.say(f"batch {shown(closed.name)} is open again", opened=closed.name)
+    await parts.transactions.write(reopen.reopen, cancelled_batch, actor())
+    answer.say(f"batch {shown(cancelled_batch.name)} is open again", opened=cancelled_batch.name)
     return 0
 
 

@@ -80,8 +80,8 @@ class Exporter(Collector):
         return {
             "/metrics": HttpPage(self._metrics),
             f"/api/v1/groups/{self._group}/scale": HttpPage(self._scale),
-            "/livez": HttpPage(lambda: health(""), is_open=True),
-            "/readyz": HttpPage(self._ready, is_open=True),
+            "/livez": HttpPage(lambda: health(""), is_public=True),
+            "/readyz": HttpPage(self._ready, is_public=True),
         }
 
     async def read_forever(self, source: GroupSource) -> None:

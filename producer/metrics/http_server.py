@@ -52,10 +52,10 @@ def health(reason: str) -> HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HttpPage:
-    """One path. `answer` runs in a thread of the server; an open page needs no token."""
+    """One path. `answer` runs in a thread of the server; a public page needs no token."""
 
     answer: Callable[[], HttpAnswer]
-    is_open: bool = False
+    is_public: bool = False
 
 
 class HttpServer:
@@ -170,7 +170,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         page = self.server.pages.get(self.path.partition("?")[0])
         if page is None:
             return HttpAnswer(b"no such page\n", HTTPStatus.NOT_FOUND)
-        if not page.is_open and not self._is_allowed():
+        if not page.is_public and not self._is_allowed():
             return HttpAnswer(b"a token is needed\n", HTTPStatus.UNAUTHORIZED)
         try:
             return page.answer()

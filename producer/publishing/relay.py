@@ -51,7 +51,7 @@ class Relay:
 
     @property
     def failing(self) -> frozenset[str]:
-        """Return the destinations to which the last attempt to publish delivered nothing."""
+        """Return the destinations to which the last try to publish delivered nothing."""
         return frozenset(self._failing)
 
     async def send(self, orders: Sequence[Order]) -> None:

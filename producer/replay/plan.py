@@ -119,8 +119,8 @@ def _dead(connection: Connection, group: str, request: ReplayRequest) -> _DeadSe
     failures = failure_groups.read(connection, group, request.selection)
     expires_at = dead_letter.c.expires_at
     uncapped = failure_groups.without(failures, capped)
-    open_ones = [failure for failure in uncapped if not failure.is_closed]
-    closed = sum(failure.dead for failure in uncapped if failure.is_closed)
+    open_ones = [failure for failure in uncapped if not failure.batch_ended]
+    closed = sum(failure.dead for failure in uncapped if failure.batch_ended)
     if request.selection.limit is not None:
         tasks = candidates(connection, group, request, TASK)
         first = _first(tasks, request.selection.limit)

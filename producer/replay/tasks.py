@@ -36,14 +36,14 @@ def apply(
     early = outbox.ordered(connection, group, "dlq") & waiting.keys()
     items = {task_id: fence for task_id, fence in waiting.items() if task_id not in early}
     opening = _to_open(connection, items, run_id) if request.selection.cancelled else {}
-    closed = _closed(connection, items) - opening.keys()
+    ended_batches = _ended_batches(connection, items) - opening.keys()
     locked = _locked(connection, items)
     with_input = _with_input(connection, items)
     rows = [
         row
         for row in locked
         if _is_unchanged(row, items, request)
-        and row.batch_id not in closed
+        and row.batch_id not in ended_batches
         and row.id in with_input
     ]
     _reopen(
@@ -87,7 +87,7 @@ def _is_unchanged(row: Row[Any], items: Mapping[int, int], request: ReplayReques
     return bool(row.status == expected and row.fence == items[row.id] and row.replays < request.cap)
 
 
-def _closed(connection: Connection, ids: Collection[int]) -> set[int]:
+def _ended_batches(connection: Connection, ids: Collection[int]) -> set[int]:
     """Lock the batches of these tasks; return those that are cancelled, archived or purged.
 
     A task that is replayed in a cancelled batch would be cancelled again. An archive holds what its

@@ -15,7 +15,7 @@ def schedule(value: object) -> str:
     return f"{hours[1]}:{hours[2]}-{hours[3]}:{hours[4]} UTC"
 
 
-def opens_in_s(hours: str, utc_s: float) -> float:
+def begins_in_s(hours: str, utc_s: float) -> float:
     """Return the time until these hours begin; 0 during them."""
     begin_s, length_s = _span(hours)
     past_s = (utc_s - begin_s) % DAY_S

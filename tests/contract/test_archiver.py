@@ -364,7 +364,7 @@ def test_dead_letters_of_an_archived_batch_stay_dead(
     ledger_db.run(lambda c: c.execute(tables.outbox.delete()))
     run(archiver(ledger_db, memory), ledger_db)
 
-    assert ledger_db.call(replay_tasks._closed, ids) == {ledger_db.batch().id}
+    assert ledger_db.call(replay_tasks._ended_batches, ids) == {ledger_db.batch().id}
 
 
 def test_an_archive_is_not_made_of_what_is_left(ledger_db: LedgerDatabase, memory: Memory) -> None:

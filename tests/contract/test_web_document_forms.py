@@ -180,7 +180,7 @@ async def test_the_table_finds_a_missing_check(
     certificate: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the check of addresses, the same forms reach the listeners."""
-    monkeypatch.setattr(agent.documents.web, "is_open", lambda _address, _private: True)
+    monkeypatch.setattr(agent.documents.web, "is_allowed", lambda _address, _private: True)
     reached = set()
     async with forbidden() as listener:
         for host in LOCAL_HOSTS:

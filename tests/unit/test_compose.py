@@ -185,7 +185,7 @@ def test_health_checks_ask_the_port_of_the_program(
         definition["environment"].get("DOCLLM_AGENT_HTTP")
         or definition["command"][definition["command"].index("--listen") + 1]
     )
-    pages = {page: HttpPage(lambda: health(wrong[0]), is_open=True)}
+    pages = {page: HttpPage(lambda: health(wrong[0]), is_public=True)}
     server = HttpServer(address=Address("127.0.0.1", 0), pages=pages, token=None)
     try:
         _, python, option, code = definition["healthcheck"]["test"]

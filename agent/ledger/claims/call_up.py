@@ -91,7 +91,7 @@ def step(
     limit: int,
     cursor: CallUpCursor | None,
     knows_type: Callable[[str], bool] = lambda _: False,
-    is_open: Callable[[str], bool] = lambda _: False,
+    is_awake: Callable[[str], bool] = lambda _: False,
 ) -> CallUpPage:
     """Call up tasks from the page of tasks after `cursor`.
 
@@ -109,7 +109,7 @@ def step(
     for_type: set[tuple[int, int]] = set()
     for move in _moves(connection, group, [row.id for row in rows]):
         if move.error_class != ErrorClass.ROUTE:
-            runs = knows_type if move.error_class == ErrorClass.UNKNOWN_TYPE else is_open
+            runs = knows_type if move.error_class == ErrorClass.UNKNOWN_TYPE else is_awake
             if runs(move.type):
                 for_type.add((move.task_id, move.fence + 1))
         elif is_wanted(_route_of(move.error_text)):

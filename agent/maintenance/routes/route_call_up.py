@@ -1,4 +1,4 @@
-"""The duty that calls up tasks that wait in a tier, once a route opens or an agent starts.
+"""The duty that calls up tasks that wait in a tier for a route or for their type.
 
 Tested by tests/contract/test_ledger_call_up.py.
 """
@@ -27,7 +27,7 @@ TRIAL_S = 15.0
 
 
 class RouteCallUp:
-    """Walks through the waiting tasks at the agent's start and whenever a route opens.
+    """Walks through the waiting tasks: at the start, when a route opens, when types change.
 
     At the start it calls up tasks of every open route, because nothing tells which routes were
     closed before, and tasks whose type other agents did not know, if this one does.
@@ -41,7 +41,7 @@ class RouteCallUp:
         group: str,
         routes: Router,
         knows_type: Callable[[str], bool],
-        is_open: Callable[[str], bool] = lambda _: False,
+        is_awake: Callable[[str], bool] = lambda _: False,
         publishing: Publishing,
     ) -> None:
         self._transactions = transactions
@@ -49,7 +49,7 @@ class RouteCallUp:
         self._group = group
         self._routes = routes
         self._knows_type = knows_type
-        self._is_open = is_open
+        self._is_awake = is_awake
         self._publishing = publishing
         self._duty = Duty(name="calling up tasks of open routes", work=self.check, clock=clock)
         self._closed: set[str] = set()
@@ -104,7 +104,7 @@ class RouteCallUp:
                 limit,
                 self._cursor,
                 self._knows_type,
-                self._is_open,
+                self._is_awake,
             )
             self._cursor = page.cursor
             if page.orders:

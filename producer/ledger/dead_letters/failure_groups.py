@@ -20,7 +20,7 @@ from producer.ledger.tally import OTHER_FINGERPRINTS
 from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
 from schemas.ledger.tables import batch, failure_group
 
-_IS_CLOSED = or_(
+_BATCH_ENDED = or_(
     *(batch.c[name].is_not(None) for name in ("cancelled_at", "archived_at", "purging_at"))
 )
 _SUMS = ("attempts", "tokens_in", "tokens_out", "cost_micro")
@@ -55,7 +55,7 @@ class FailureGroup:
     """
 
     batch_id: int
-    is_closed: bool  # its batch is cancelled, archived or purged: nothing is replayed there
+    batch_ended: bool  # its batch is cancelled, archived or purged: nothing is replayed there
     fingerprint: bytes
     disposition: str
     error_class: str
@@ -98,7 +98,7 @@ def read(connection: Connection, group: str, selection: Selection) -> list[Failu
     query = (
         select(
             *keys,
-            _IS_CLOSED.label("is_closed"),
+            _BATCH_ENDED.label("batch_ended"),
             func.max(failures.c.error_class).label("error_class"),
             func.sum(failures.c.dead).label("dead"),
             func.min(failures.c.first_at).label("first_at"),
@@ -107,7 +107,7 @@ def read(connection: Connection, group: str, selection: Selection) -> list[Failu
         )
         .join(batch, batch.c.id == failures.c.batch_id)
         .where(batch.c.group_name == group, batch.c.purged_at.is_(None))
-        .group_by(*keys, _IS_CLOSED)
+        .group_by(*keys, _BATCH_ENDED)
     )
     return with_replays([_group(row) for row in connection.execute(query)])
 
@@ -162,7 +162,7 @@ def _conditions(
 def _group(row: Row[Any]) -> FailureGroup:
     return FailureGroup(
         row.batch_id,
-        bool(row.is_closed),
+        bool(row.batch_ended),
         bytes(row.fingerprint),
         row.disposition,
         row.error_class,

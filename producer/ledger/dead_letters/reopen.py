@@ -14,7 +14,7 @@ from producer.ledger.store import Batch, find_batch
 from schemas.ledger.tables import batch
 
 
-def closed(connection: Connection, selection: Selection) -> Batch | None:
+def cancelled_batch(connection: Connection, selection: Selection) -> Batch | None:
     """Return the named batch if it is cancelled and all its cancelled tasks are selected."""
     narrowed = {selection.key, selection.type, selection.tenant} != {None}
     if not selection.cancelled or selection.batch is None or narrowed:

@@ -44,8 +44,8 @@ BUGS = {
     "every lease lets calls begin": Bug(
         "P4", replaced(lease.Lease, "may_call", lambda _self, _now_s: True), ZOMBIES
     ),
-    "verdict without amnesty": Bug(
+    "an agent is declared lost without amnesty": Bug(
         "P7", replaced(leasing, "declare_silent_agents", _no_amnesty), DATABASE_AWAY
     ),
-    "verdict after 4 s": Bug("P7", replaced(leasing, "DEAD_AFTER_S", 4.0)),
+    "an agent is declared lost after 4 s": Bug("P7", replaced(leasing, "DEAD_AFTER_S", 4.0)),
 }

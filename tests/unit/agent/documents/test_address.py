@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 import pytest
 import uvloop
 
-from agent.documents.address import address_of, is_open, is_public, resolve
+from agent.documents.address import address_of, is_allowed, is_public, resolve
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "93.184.216.34", "2606:4700::1", "2001:4860:4860::8888"]
 # Each holds or stands for an address that is not public, or belongs to no host of the internet.
@@ -29,13 +29,13 @@ NOT_PUBLIC = """
 @pytest.mark.parametrize("text", PUBLIC)
 def test_a_public_address_is_open(text: str) -> None:
     """Documents may come from an address of the internet."""
-    assert is_open(text, ())
+    assert is_allowed(text, ())
 
 
 @pytest.mark.parametrize("text", NOT_PUBLIC)
 def test_another_address_is_closed(text: str) -> None:
     """Nothing comes from an address of this machine, this network, or in disguise."""
-    assert not is_open(text, ())
+    assert not is_allowed(text, ())
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_another_address_is_closed(text: str) -> None:
 def test_what_is_no_whole_address_is_closed(text: str) -> None:
     """An address with a zone is one of this machine's links; short forms are no addresses."""
     assert address_of(text) is None
-    assert not is_open(text, [ip_network("0.0.0.0/0"), ip_network("::/0")])
+    assert not is_allowed(text, [ip_network("0.0.0.0/0"), ip_network("::/0")])
 
 
 def test_a_network_that_is_named_is_open() -> None:
     """Only the named network is open, and none that embeds its addresses."""
     private = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
 
-    assert [is_open(text, private) for text in ("10.1.2.3", "fd00::1")] == [True, True]
+    assert [is_allowed(text, private) for text in ("10.1.2.3", "fd00::1")] == [True, True]
     others = ("127.0.0.1", "192.168.0.1", "fe80::1", "::ffff:10.1.2.3", "64:ff9b::a01:203")
-    assert [text for text in others if is_open(text, private)] == []
+    assert [text for text in others if is_allowed(text, private)] == []
 
 
 def test_no_ipv6_address_hides_an_ipv4_address() -> None:

@@ -58,14 +58,14 @@ def test_the_report_names_a_type_while_a_task_of_it_waits() -> None:
     types = limits(clock)
 
     assert types.reasons() == []
-    assert not types.is_open("document")
-    assert types.is_open("other")
+    assert not types.is_awake("document")
+    assert types.is_awake("other")
     assert types.reasons() == [
         Reason(Code.TYPE_ASLEEP, "document", text="22:00-06:00 UTC", seconds=HOUR_S)
     ]
     clock.at_s += HOUR_S
     assert types.reasons() == []
-    assert types.is_open("document")
+    assert types.is_awake("document")
 
 
 def test_no_call_is_made_outside_of_the_hours() -> None:

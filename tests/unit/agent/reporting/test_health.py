@@ -81,4 +81,4 @@ def test_metrics_name_their_version() -> None:
 def test_only_health_is_open() -> None:
     """Metrics need the token where others reach the address."""
     pages = Watched().health.pages(AgentMetrics(group="g", routes=[], counters=[], gauges=[]))
-    assert {path for path, page in pages.items() if page.is_open} == {"/livez", "/readyz"}
+    assert {path for path, page in pages.items() if page.is_public} == {"/livez", "/readyz"}

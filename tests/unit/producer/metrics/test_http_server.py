@@ -24,8 +24,8 @@ def fails() -> HttpAnswer:
 
 PAGES = {
     "/metrics": HttpPage(lambda: HttpAnswer(b"up 1\n")),
-    "/livez": HttpPage(lambda: HttpAnswer(b"ok\n"), is_open=True),
-    "/broken": HttpPage(fails, is_open=True),
+    "/livez": HttpPage(lambda: HttpAnswer(b"ok\n"), is_public=True),
+    "/broken": HttpPage(fails, is_public=True),
 }
 
 

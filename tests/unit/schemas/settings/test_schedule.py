@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.settings.schedule import DAY_S, opens_in_s, schedule
+from schemas.settings.schedule import DAY_S, begins_in_s, schedule
 
 HOUR_S = 3600
 
@@ -22,7 +22,7 @@ HOUR_S = 3600
 )
 def test_the_wait_until_the_hours_begin(hours: str, at_h: float, wait_h: float) -> None:
     """Hours may span midnight; the end itself is outside."""
-    assert opens_in_s(hours, 20_000 * DAY_S + at_h * HOUR_S) == pytest.approx(wait_h * HOUR_S)
+    assert begins_in_s(hours, 20_000 * DAY_S + at_h * HOUR_S) == pytest.approx(wait_h * HOUR_S)
 
 
 @pytest.mark.parametrize("text", ["22:00-06:00 UTC", " 22:00 - 06:00 UTC "])

@@ -15,7 +15,7 @@ def group(fingerprint: bytes, dead: int) -> FailureGroup:
     spent = TotalCost(dead, 0, 0, 10 * dead)
     return FailureGroup(
         batch_id=1,
-        is_closed=False,
+        batch_ended=False,
         fingerprint=fingerprint,
         disposition="permanent",
         error_class="SERVER",
