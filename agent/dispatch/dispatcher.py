@@ -32,6 +32,7 @@ from agent.ports import (
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from schemas.codes import Code
+from schemas.text.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -117,9 +118,16 @@ class Dispatcher:
 
         Claimed deliveries keep running under their leases; only their offsets are ignored.
         """
+        lost = 0
         for delivery in [delivery for delivery in deliveries if delivery.state not in _CLAIMED]:
+            lost += delivery.kept_answer is not None
             self._table.remove(delivery)
         self._table.drop_unready()
+        if lost:
+            log.warning(
+                "%s that waited to be stored go with their partitions; the calls are made again",
+                counted(lost, "paid answer"),
+            )
 
     # ---- after the settle
 

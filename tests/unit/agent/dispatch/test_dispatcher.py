@@ -21,7 +21,7 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import Record, Verdict
+from agent.ports import Record, Revoked, Verdict
 from agent.reporting.telemetry import Counts
 from agent.wiring.record_path import Dispatch
 from schemas.task.failures import ErrorClass
@@ -118,6 +118,22 @@ def test_an_answer_that_could_not_be_written_is_kept(verdict: Verdict) -> None:
     left = Spent(call_id="c") if verdict is Verdict.SETTLED else booked
     assert delivery.kept_answer == replace(answer, spent=left)
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
+
+
+def test_paid_answers_that_are_lost_with_their_partition_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Their calls are made again, so the log says it; a drain loses all partitions."""
+    delivery = claimed(OFFSET, 0.0)
+    dispatch = dispatch_that_reads(delivery, Counts())
+    answer = Succeeded(b"{}", 0, Spent(), output_uri="s3://b/")
+    dispatch.dispatcher.finish(
+        [Settled(delivery, Snooze(FAILURE, Spent(), 5.0, answer=answer), Verdict.SETTLED)]
+    )
+
+    dispatch.dispatcher.deliver(Revoked((PARTITION,), lost=False))
+
+    assert [text[:33] for text in caplog.messages] == ["1 paid answer that waited to be s"]
 
 
 def test_a_row_that_cannot_be_written_is_asked_about_later() -> None:
