@@ -114,7 +114,14 @@ class LedgerDatabase:
     def agent(self, name: str = "agent", group: str = GROUP) -> Lease:
         """Register an agent of this version."""
         revision = migrations.own_revision()
-        return Lease(self.run(lambda c: leasing.register(c, name, group, "1", revision)), 0.0)
+        return Lease(
+            self.run(
+                lambda c: leasing.register(
+                    c, name=name, group=group, version="1", revision=revision
+                )
+            ),
+            0.0,
+        )
 
     def steady_agent(self) -> Lease:
         """Return an agent that has sent heartbeats for long enough to judge others."""
@@ -168,7 +175,16 @@ class LedgerDatabase:
 
     def settle_all(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         first_id = self.run(lambda c: store.take_ids(c, sum(map(len, map(ordered, settlements)))))
-        return self.run(lambda c: settle(c, GROUP, settlements, 1_700_000_000.0, LONGEST, first_id))
+        return self.run(
+            lambda c: settle(
+                c,
+                group=GROUP,
+                settlements=settlements,
+                now_utc_s=1_700_000_000.0,
+                longest_tier=LONGEST,
+                first_id=first_id,
+            )
+        )
 
     def cancel(self, name: str = BATCH) -> None:
         """Mark a batch as cancelled; the rows of its tasks are not touched."""

@@ -25,7 +25,7 @@ def test_each_order_names_its_object(ledger_db: LedgerDatabase) -> None:
     (waiting,) = ledger_db.load("c")
     run = stored(ledger_db, request())
     assert run is not None
-    ledger_db.run(lambda c: cancel.cancel_one(c, b"c", GROUP, None, "ann"))
+    ledger_db.run(lambda c: cancel.cancel_one(c, key=b"c", group=GROUP, batch_id=None, actor="ann"))
     ledger_db.cancel()
     batch = ledger_db.batch()
     ledger_db.run(lambda c: reopen.reopen(c, batch, "ann"))

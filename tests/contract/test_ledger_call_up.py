@@ -185,7 +185,12 @@ def test_another_groups_tasks_are_left(ledger_db: LedgerDatabase) -> None:
     """The other group has agents of its own."""
     waiting(ledger_db, 1)
     assert (
-        ledger_db.run(lambda c: call_up.step(c, "another", lambda _: True, 500, None)).orders == []
+        ledger_db.run(
+            lambda c: call_up.step(
+                c, group="another", is_wanted=lambda _: True, limit=500, cursor=None
+            )
+        ).orders
+        == []
     )
 
 

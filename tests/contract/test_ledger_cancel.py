@@ -34,7 +34,9 @@ def cancel_all(ledger_db: LedgerDatabase, name: str = BATCH) -> list[int]:
 def one_by_key(
     ledger_db: LedgerDatabase, key: bytes, batch_id: int | None = None
 ) -> list[tuple[str, Status]]:
-    return ledger_db.run(lambda c: cancel.cancel_one(c, key, GROUP, batch_id, "somebody"))
+    return ledger_db.run(
+        lambda c: cancel.cancel_one(c, key=key, group=GROUP, batch_id=batch_id, actor="somebody")
+    )
 
 
 def test_waiting_tasks_are_cancelled_and_others_stay(ledger_db: LedgerDatabase) -> None:

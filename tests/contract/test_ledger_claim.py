@@ -362,9 +362,15 @@ def test_relief_orders_another_record_for_a_running_task_only(ledger_db: LedgerD
     owner = lease.next_owner()
     ledger_db.claimed(task_id, owner)
 
-    order = ledger_db.run(lambda c: claiming.relieve(c, GROUP, ledger_db.record(task_id), 0, owner))
+    order = ledger_db.run(
+        lambda c: claiming.relieve(
+            c, group=GROUP, record=ledger_db.record(task_id), fence=0, owner=owner
+        )
+    )
     refused = ledger_db.run(
-        lambda c: claiming.relieve(c, GROUP, ledger_db.record(task_id), 0, lease.next_owner())
+        lambda c: claiming.relieve(
+            c, group=GROUP, record=ledger_db.record(task_id), fence=0, owner=lease.next_owner()
+        )
     )
 
     assert order is not None
@@ -403,7 +409,9 @@ def test_relief_compares_a_record_with_its_task(ledger_db: LedgerDatabase) -> No
     def ordered(task_id: int, stamp: bytes, by: int | None) -> bool:
         return (
             ledger_db.run(
-                lambda c: claiming.relieve(c, GROUP, ledger_db.record(task_id, stamp=stamp), 0, by)
+                lambda c: claiming.relieve(
+                    c, group=GROUP, record=ledger_db.record(task_id, stamp=stamp), fence=0, owner=by
+                )
             )
             is not None
         )

@@ -259,7 +259,9 @@ def test_many_agents_together_give_up_ten(ledger_db: LedgerDatabase) -> None:
     first, second = (settlements(claimed(ledger_db, 5), [exhausted()] * 5) for _ in range(2))
 
     with ThreadPoolExecutor(1) as pool, ledger_db.database.engine.begin() as connection:
-        verdicts, _ = settle(connection, GROUP, first, 0.0, LONGEST)
+        verdicts, _ = settle(
+            connection, group=GROUP, settlements=first, now_utc_s=0.0, longest_tier=LONGEST
+        )
         others = pool.submit(ledger_db.settle_all, second)
         with pytest.raises(TimeoutError):
             others.result(timeout=WAITS_S)

@@ -236,7 +236,9 @@ def walk(connection: Connection) -> tuple[int, sweeping.SweepCursor | None]:
         sweeping.StatusTopics(Status.PENDING, (name,), time)
         for name, time in (("tasks", None), (Lane.BULK.destination, behind))
     ]
-    return sweeping.replace_lost_by_carrier(connection, GROUP, carriers, None, 600.0)
+    return sweeping.replace_lost_by_carrier(
+        connection, group=GROUP, carriers=carriers, after=None, slack_s=600.0
+    )
 
 
 @on_all
@@ -313,7 +315,7 @@ def _fill_replay(connection: Connection, finished: int) -> None:
 def look_at_replays(connection: Connection) -> None:
     """Do what every agent does each second, and for each page."""
     assert replay_progress.unfinished(connection, GROUP)
-    assert len(runs.take(connection, 1, TASK, 0, 5)) == 5
+    assert len(runs.take(connection, run_id=1, kind=TASK, after=0, limit=5)) == 5
     assert not runs.end(connection, 1)
 
 

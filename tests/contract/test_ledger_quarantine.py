@@ -148,7 +148,9 @@ def test_an_item_that_its_topic_refuses_for_good_is_recorded(ledger_db: LedgerDa
     record = Outgoing("group.dlq", b"key", b"value", [("h", b"x")])
     for _ in range(2):
         ledger_db.run(
-            lambda c: quarantine.undeliverable(c, GROUP, (outbox.TASK, 7, 1), record, "too large")
+            lambda c: quarantine.undeliverable(
+                c, group=GROUP, item=(outbox.TASK, 7, 1), record=record, reason="too large"
+            )
         )
 
     (row,) = ledger_db.rows(tables.quarantine)

@@ -51,7 +51,16 @@ def settled(
 
 
 def write(ledger_db: LedgerDatabase, settlements: Sequence[Settlement], release: str) -> None:
-    ledger_db.run(lambda c: settle(c, GROUP, settlements, 1.7e9, LONGEST, release=release))
+    ledger_db.run(
+        lambda c: settle(
+            c,
+            group=GROUP,
+            settlements=settlements,
+            now_utc_s=1.7e9,
+            longest_tier=LONGEST,
+            release=release,
+        )
+    )
 
 
 def totals(ledger_db: LedgerDatabase) -> dict[str, tuple[ReleaseSums, ReleaseSums]]:
@@ -183,7 +192,7 @@ def test_a_worse_release_is_a_reason(ledger_db: LedgerDatabase) -> None:
     for minute in range(1, 21):
         for release, bad in (("1.0", 2), ("2.0", 20)):
             began = _moment(moment) - timedelta(minutes=minute)
-            count(ledger_db, release, began, 100 - bad, bad)
+            count(ledger_db, release=release, began=began, good=100 - bad, bad=bad)
 
     found = ledger_db.call(group_status.read, GROUP)
 

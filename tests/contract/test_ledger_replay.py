@@ -309,8 +309,12 @@ def test_a_page_that_is_taken_twice_is_applied_once(ledger_db: LedgerDatabase) -
     run = stored(ledger_db, request())
     assert run is not None
 
-    first = ledger_db.run(lambda c: tasks.apply(c, GROUP, run.id, run.request, 0, 1))
-    again = ledger_db.run(lambda c: tasks.apply(c, GROUP, run.id, run.request, 0, 1))
+    first = ledger_db.run(
+        lambda c: tasks.apply(c, group=GROUP, run_id=run.id, request=run.request, after=0, limit=1)
+    )
+    again = ledger_db.run(
+        lambda c: tasks.apply(c, group=GROUP, run_id=run.id, request=run.request, after=0, limit=1)
+    )
 
     assert first is not None
     assert again is not None

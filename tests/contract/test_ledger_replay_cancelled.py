@@ -76,7 +76,9 @@ def test_a_cancel_that_comes_later_than_a_replay_wins(ledger_db: LedgerDatabase)
     cancelled_id, second = cancelled(ledger_db, "a", "b")
     batch_id = ledger_db.batch().id
     run = asked(ledger_db)
-    first = ledger_db.run(lambda c: tasks.apply(c, GROUP, run.id, run.request, 0, 1))
+    first = ledger_db.run(
+        lambda c: tasks.apply(c, group=GROUP, run_id=run.id, request=run.request, after=0, limit=1)
+    )
     assert first is not None
     assert ledger_db.status(cancelled_id) is Status.PENDING
 
@@ -148,8 +150,12 @@ def test_a_claim_that_saw_the_cancel_is_cancelled_while_the_batch_is(
 def test_one_task_that_was_cancelled_alone(ledger_db: LedgerDatabase) -> None:
     """The task's batch was never cancelled, so nothing is reopened."""
     first, second = ledger_db.load("a", "b")
-    ledger_db.run(lambda c: cancel.cancel_one(c, b"a", GROUP, None, "somebody"))
-    ledger_db.run(lambda c: cancel.cancel_one(c, b"b", GROUP, None, "somebody"))
+    ledger_db.run(
+        lambda c: cancel.cancel_one(c, key=b"a", group=GROUP, batch_id=None, actor="somebody")
+    )
+    ledger_db.run(
+        lambda c: cancel.cancel_one(c, key=b"b", group=GROUP, batch_id=None, actor="somebody")
+    )
 
     replayed(ledger_db, cancelled=True, key="a")
 
@@ -175,7 +181,9 @@ def test_cancelled_and_dead_are_not_mixed(ledger_db: LedgerDatabase) -> None:
     """Each selection takes only tasks in its own state."""
     (task_id,) = dead(ledger_db, "a")
     (second,) = ledger_db.load("b")
-    ledger_db.run(lambda c: cancel.cancel_one(c, b"b", GROUP, None, "somebody"))
+    ledger_db.run(
+        lambda c: cancel.cancel_one(c, key=b"b", group=GROUP, batch_id=None, actor="somebody")
+    )
 
     replayed(ledger_db)
     assert (ledger_db.status(task_id), ledger_db.status(second)) == (

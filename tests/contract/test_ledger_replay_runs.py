@@ -38,7 +38,9 @@ LINE = b'{"id": "a", "prompt": "Say hello", "model": "small"}'
 def begun(ledger_db: LedgerDatabase, replay_request: ReplayRequest) -> tuple[int, Cursor | None]:
     """Begin to store a run; return its id and where the storing goes on."""
     run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, "ann", replay_request))
-    return run_id, ledger_db.run(lambda c: runs.store(c, GROUP, run_id, replay_request, Cursor()))
+    return run_id, ledger_db.run(
+        lambda c: runs.store(c, group=GROUP, run_id=run_id, request=replay_request, start=Cursor())
+    )
 
 
 def planned(ledger_db: LedgerDatabase, replay_request: ReplayRequest) -> ReplayPlan:
@@ -147,7 +149,9 @@ def test_a_run_that_was_killed_while_it_was_stored_is_dropped(ledger_db: LedgerD
         == []
     )
     with pytest.raises(DroppedError):
-        ledger_db.run(lambda c: runs.store(c, GROUP, run_id, replay_request, place))
+        ledger_db.run(
+            lambda c: runs.store(c, group=GROUP, run_id=run_id, request=replay_request, start=place)
+        )
     assert ledger_db.run(lambda c: runs.drop_unstored(c, GROUP)) == 0
     assert {ledger_db.status(each) for each in ids} == {Status.DEAD}
 
@@ -178,7 +182,9 @@ def test_another_groups_runs_are_its_own(ledger_db: LedgerDatabase) -> None:
     (task_id,) = ledger_db.load("a", into="theirs", group="other")
     killed(ledger_db, task_id)
     run_id = ledger_db.run(lambda c: runs.begin(c, "other", "bob", request()))
-    ledger_db.run(lambda c: runs.store(c, "other", run_id, request(), Cursor()))
+    ledger_db.run(
+        lambda c: runs.store(c, group="other", run_id=run_id, request=request(), start=Cursor())
+    )
 
     assert ledger_db.run(lambda c: replay_progress.unfinished(c, GROUP)) == []
     assert ledger_db.run(lambda c: replay_progress.latest(c, GROUP, 9)) == []
@@ -346,7 +352,9 @@ def test_one_more_attempt_is_measured_on_the_inputs(
         killed(ledger_db, task_id)
     estimate = Estimate(Config(prices={"small": Price(4_000_000.0, 0.0)}))
 
-    plan.measure(ledger_db.database.auto, GROUP, request(), 4, estimate)
+    plan.measure(
+        read=ledger_db.database.auto, group=GROUP, request=request(), tasks=4, estimate=estimate
+    )
 
     assert (estimate.tasks, estimate.tokens_in) == (4, 4 * len(LINE) // 4)
     assert estimate.cost == pytest.approx(4.0 * len(LINE))
@@ -368,7 +376,13 @@ def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(
         killed(ledger_db, task_id)
     estimate = Estimate(Config())
 
-    plan.measure(ledger_db.database.auto, GROUP, request(limit=1), 1, estimate)
+    plan.measure(
+        read=ledger_db.database.auto,
+        group=GROUP,
+        request=request(limit=1),
+        tasks=1,
+        estimate=estimate,
+    )
 
     assert (estimate.tasks, estimate.tokens_in) == (1, len(short) // 4)
 

@@ -166,13 +166,20 @@ async def test_an_agent_leaves_a_run_that_is_being_stored(
     dead(ledger_db, "a", "b", "c")
     order = request()
     run_id = ledger_db.run(lambda c: runs.begin(c, GROUP, "ann", order))
-    cursor = ledger_db.run(lambda c: runs.store(c, GROUP, run_id, order, Cursor()))
+    cursor = ledger_db.run(
+        lambda c: runs.store(c, group=GROUP, run_id=run_id, request=order, start=Cursor())
+    )
     assert cursor is not None
 
     await site.replayer().apply()
     assert {row.status for row in ledger_db.rows(tables.task)} == {Status.DEAD}
 
-    assert ledger_db.run(lambda c: runs.store(c, GROUP, run_id, order, cursor)) is None
+    assert (
+        ledger_db.run(
+            lambda c: runs.store(c, group=GROUP, run_id=run_id, request=order, start=cursor)
+        )
+        is None
+    )
     await site.replayer().apply()
     assert replays(ledger_db) == {(Status.PENDING, 1, 1)}
 
@@ -228,7 +235,9 @@ async def test_another_groups_runs_are_left(site: Site, ledger_db: LedgerDatabas
     killed(ledger_db, one)
     delivered(ledger_db)
     run_id = ledger_db.run(lambda c: runs.begin(c, "other", "bob", request()))
-    ledger_db.run(lambda c: runs.store(c, "other", run_id, request(), Cursor()))
+    ledger_db.run(
+        lambda c: runs.store(c, group="other", run_id=run_id, request=request(), start=Cursor())
+    )
 
     await site.replayer().apply()
 

@@ -70,7 +70,7 @@ def stored(connection: Connection) -> int:
     run_id = runs.begin(connection, GROUP, "ann", request)
     place: Cursor | None = Cursor()
     while place is not None:
-        place = runs.store(connection, GROUP, run_id, request, place)
+        place = runs.store(connection, group=GROUP, run_id=run_id, request=request, start=place)
     count = select(func.count()).select_from(tables.replay_item)
     return connection.execute(count).scalar_one()
 
@@ -94,7 +94,7 @@ def test_costs_do_not_grow_with_the_ledger(
 
     def store(connection: Connection) -> None:
         run_id = runs.begin(connection, GROUP, "ann", of_batch)
-        runs.store(connection, GROUP, run_id, of_batch, Cursor())
+        runs.store(connection, group=GROUP, run_id=run_id, request=of_batch, start=Cursor())
 
     assert cost(database, store) <= 1.1 * large["replay: store a page"]
 

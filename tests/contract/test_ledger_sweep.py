@@ -38,7 +38,9 @@ def walked(
     oldest = {"tasks.urgent": None, "tasks": None, "tasks.bulk": utc_ago(86_400)} | horizons
     carriers = [sweeping.StatusTopics(status, (name,), time) for name, time in oldest.items()]
     return ledger_db.run(
-        lambda c: sweeping.replace_lost_by_carrier(c, GROUP, carriers, after, SLACK_S)
+        lambda c: sweeping.replace_lost_by_carrier(
+            c, group=GROUP, carriers=carriers, after=after, slack_s=SLACK_S
+        )
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from unittest.mock import create_autospec
 
 from agent.dispatch.record_finisher import Wakeups
+from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.slots import Slots
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
@@ -84,7 +85,7 @@ class DispatchHarness:
             lanes={partition.topic: Lane.NORMAL},
             weight_of=lambda _tenant: 1.0,
             is_apart=lambda _type: False,
-            admission=SlotsHarness(routes(), ending(Released())).slots()._admission,
+            admission=SlotsHarness(routes(), ending(Released())).admission(CrashSuspects()),
             slots=self.slots,
         )
         self.parts.dispatcher.deliver(Assigned((partition,)))

@@ -73,6 +73,7 @@ class HandlersHarness:
     """Handlers over a fake LLM."""
 
     llm: FakeLLM
+    tools: Tools
     handlers: Handlers
     apart: CountingExecutor
     clock: StillClock
@@ -126,7 +127,7 @@ def handlers_harness(
         max_attempts_of=lambda _type: 5,
     )
     handlers = Handlers(tools=tools, by_type=by_type, run_suspect=run_suspect)
-    return HandlersHarness(llm, handlers, apart, clock)
+    return HandlersHarness(llm, tools, handlers, apart, clock)
 
 
 def failure_of(outcome: Outcome) -> Failure:

@@ -153,10 +153,11 @@ class SlotsHarness:
         )
 
     def slots(self) -> Slots:
-        """Return the slots."""
+        """Return slots; `slots_admission` is asked by those that were made last."""
         suspects = CrashSuspects()
+        self.slots_admission = self.admission(suspects)
         return Slots(
-            admission=self.admission(suspects),
+            admission=self.slots_admission,
             suspects=suspects,
             attempt_runner=cast("AttemptRunner", self.attempt_runner),
             settler=cast("Settler", self.settler),

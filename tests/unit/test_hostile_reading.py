@@ -315,7 +315,9 @@ def test_a_line_is_read_in_a_real_child() -> None:
 
     slow, rejected = asyncio.run(run())
 
-    assert slow == foreign_records.task_of(None, SLOW, [], "g", lambda _kind: 5)
+    assert slow == foreign_records.task_of(
+        key=None, value=SLOW, headers=[], group="g", max_attempts_of=lambda _kind: 5
+    )
     assert isinstance(rejected, str)
     assert rejected.startswith("schema is not a valid JSON Schema")
 
@@ -403,7 +405,9 @@ def test_a_record_of_the_quarantine_or_of_dead_letters_is_refused_alone(
     monkeypatch.setattr(foreign_records, "headers_blob", failing(error))
 
     with pytest.raises(LineError, match=names(error)):
-        foreign_records.task_of(None, line("a"), [], "g", lambda _kind: 5)
+        foreign_records.task_of(
+            key=None, value=line("a"), headers=[], group="g", max_attempts_of=lambda _kind: 5
+        )
 
 
 @every_failure

@@ -9,6 +9,7 @@ from agent.dispatch.body_loader import BodyLoader
 from agent.dispatch.claimer import Claimer, Purpose
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.record_finisher import RecordFinisher, Wakeups
+from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.slots import Slots
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery, DeliveryState
@@ -71,7 +72,7 @@ class ClaimerHarness:
             quarantine=create_autospec(QuarantineQueue, instance=True),
             answers=self.answers,
             bodies=BodyLoader(ledger=self.ledger, table=self.table, decoder=decoder),
-            admission=SlotsHarness(routes(), ending(Released())).slots()._admission,
+            admission=SlotsHarness(routes(), ending(Released())).admission(CrashSuspects()),
             slots=self.slots,
             finisher=create_autospec(RecordFinisher, instance=True),
             wakeups=self.wakeups,

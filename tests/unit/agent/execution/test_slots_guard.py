@@ -64,12 +64,12 @@ def test_a_suspect_is_stopped_too() -> None:
 def test_nothing_is_claimed_before_the_guards_are_known() -> None:
     """Nothing is claimed before the guards are known: a new agent might run stopped tasks."""
     harness = SlotsHarness(routes(), ending(GOOD))
-    slots = harness.slots()
-    assert slots._admission.room() == 0
+    harness.slots()
+    assert harness.slots_admission.room() == 0
 
     harness.guards.replace([])
 
-    assert slots._admission.room() == 8
+    assert harness.slots_admission.room() == 8
 
 
 def test_a_task_that_waits_for_its_turn_is_released_at_the_end() -> None:

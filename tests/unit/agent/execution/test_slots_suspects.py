@@ -29,8 +29,8 @@ class Run:
         async def run() -> tuple[bool, int]:
             slots = self.started()
             deliveries = (
-                slots._admission.choose_route(self.new_delivery(99, losses)),
-                slots._admission.room(),
+                self.harness.slots_admission.choose_route(self.new_delivery(99, losses)),
+                self.harness.slots_admission.room(),
             )
             await slots.drain(5.0)
             return deliveries
@@ -84,9 +84,9 @@ def test_a_running_suspect_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async def start() -> str:
         slots = run.started()
         await asyncio.sleep(0)
-        suspects = slots._admission.suspects
+        suspects = run.harness.slots_admission.suspects
         await slots.drain(5.0)
-        assert slots._admission.suspects == ()
+        assert run.harness.slots_admission.suspects == ()
         return "; ".join(map(suspect_text, suspects))
 
     notice = asyncio.run(start())

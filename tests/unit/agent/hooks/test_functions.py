@@ -83,7 +83,7 @@ def run(hook: Any, *replies: Reply, value: bytes = orjson.dumps(TASK), **more: A
         "refused_alone": False,
         "may_call": lambda: True,
     }
-    tools = handlers_harness(*replies).handlers._tools
+    tools = handlers_harness(*replies).tools
     hooks = Hooks(tools=tools, by_kind={KIND: hook})
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(hooks.run(KIND, Attempt(**given | more), OUTCOME))

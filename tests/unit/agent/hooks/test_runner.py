@@ -46,7 +46,7 @@ class World:
         async def note(_context: Context, outcome: HookOutcome) -> None:
             self.ran.append(outcome)
 
-        tools = handlers_harness().handlers._tools
+        tools = handlers_harness().tools
         return HookRunner(
             hooks=Hooks(tools=tools, by_kind={KIND: hook or note}),
             transactions=self.ledger_db.transactions,

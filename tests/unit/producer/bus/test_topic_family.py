@@ -83,7 +83,11 @@ def test_a_program_that_is_overtaken_accepts_the_topics_it_finds(
     Pods apply when they start. One of two used to end with 4, for a topic that exists or already
     has its partitions.
     """
-    partitions = asyncio.run(applied(database, tmp_path / "bus.sqlite", before, others, own))
+    partitions = asyncio.run(
+        applied(
+            database=database, path=tmp_path / "bus.sqlite", before=before, others=others, own=own
+        )
+    )
 
     assert partitions == dict.fromkeys(TOPICS.names, after)
 

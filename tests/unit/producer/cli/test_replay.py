@@ -39,7 +39,10 @@ def interrupted(folder: Path, request: ReplayRequest) -> int:
     database = Database(ledger_url(config_of(folder)))
     with database.engine.begin() as connection:
         number = runs.begin(connection, GROUP, "ann", request)
-        assert runs.store(connection, GROUP, number, request, Cursor()) is None
+        assert (
+            runs.store(connection, group=GROUP, run_id=number, request=request, start=Cursor())
+            is None
+        )
     database.close()
     return number
 

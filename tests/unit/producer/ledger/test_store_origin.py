@@ -187,9 +187,18 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
     run(database, lambda c: quarantine.keep(c, "g", [rejected]))
 
     name, new = foreign_records.task_of(
-        b"k", LINE, [("docllm-batch", b"reports")], "g", lambda _type: 5
+        key=b"k",
+        value=LINE,
+        headers=[("docllm-batch", b"reports")],
+        group="g",
+        max_attempts_of=lambda _type: 5,
     )
-    run(database, lambda c: records._accept(c, "g", name, [(1, new)], unread, 1))
+    run(
+        database,
+        lambda c: records._accept(
+            c, group="g", name=name, of_batch=[(1, new)], reasons=unread, first_id=1
+        ),
+    )
 
     assert ["made by a load" in reason for reason in unread.values()] == [True]
     assert (from_topic._origin(letter), from_topic._origin(task)) == (

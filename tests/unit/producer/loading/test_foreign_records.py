@@ -11,7 +11,9 @@ LINE = b'{"id":"a","prompt":"p"}'
 
 
 def read(value: bytes, headers: RawHeaders = ()) -> tuple[str, NewTask]:
-    return foreign_records.task_of(None, value, headers, "group", lambda _: 5)
+    return foreign_records.task_of(
+        key=None, value=value, headers=headers, group="group", max_attempts_of=lambda _: 5
+    )
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,13 @@ def test_unreadable_headers_are_marked_as_unreadable(wrong: Exception) -> None:
     with pytest.raises(NotOursError, match="not UTF-8"):
         decode(headers)
     with pytest.raises(LineError, match="headers"):
-        foreign_records.task_of(b"k", b'{"id":"a","prompt":"p"}', headers, "group", lambda _: 5)
+        foreign_records.task_of(
+            key=b"k",
+            value=b'{"id":"a","prompt":"p"}',
+            headers=headers,
+            group="group",
+            max_attempts_of=lambda _: 5,
+        )
 
 
 def test_no_headers_of_the_client_mean_an_empty_list() -> None:

@@ -50,7 +50,7 @@ class TwoRoutes:
         }
         harness: HandlersHarness = handlers_harness(**by_type)
         self.tools = replace(
-            harness.handlers._tools,
+            harness.tools,
             account=clients.__getitem__,
             prices={"m": Price(1.0, 1.0), "small": Price(1000.0, 0.0)},
         )

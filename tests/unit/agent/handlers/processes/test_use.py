@@ -18,7 +18,7 @@ def test_the_processes_of_a_session_are_added_up(tmp_path: Path) -> None:
     """Other sessions, zombies and other files do not count."""
     process(tmp_path, 10, 10, 3)
     process(tmp_path, 11, 10, 4)
-    process(tmp_path, 12, 10, 100, "Z")
+    process(folder=tmp_path, pid=12, session=10, pages=100, state="Z")
     process(tmp_path, 20, 20, 5)
     process(tmp_path, 30, 30, 6)
     (tmp_path / "meminfo").write_text("")

@@ -39,7 +39,7 @@ def reporter(
     return Reporter(
         form=FORM,
         latest=LatestReport(clock=clock),
-        admission=slots._admission,
+        admission=harness.slots_admission,
         slots=slots,
         locks=ResourceLocks(table=cast("LockTable", None), clock=clock),
         routes=table or harness.table,
@@ -66,7 +66,7 @@ def test_a_report_says_what_runs() -> None:
         report = reporter(harness, slots).report()
         await slots.drain(5.0)
         assert reporter(harness, slots).report() == _idle()
-        slots._admission.stop_granting()
+        harness.slots_admission.stop_granting()
         assert reporter(harness, slots).report().draining
         return report
 

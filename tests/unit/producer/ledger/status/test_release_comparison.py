@@ -76,10 +76,22 @@ def test_an_outage_blames_nobody() -> None:
 
 def test_a_route_that_fails_blames_nobody() -> None:
     """The new release has most of the work of a bad route."""
-    minutes = [minute(OLD, number, 100, 1, "good") for number in range(60)]
-    minutes += [minute(NEW, number, 10, 0, "good") for number in range(60)]
-    minutes += [minute(OLD, number, 10, 5, "bad") for number in range(60)]
-    minutes += [minute(NEW, number, 100, 50, "bad") for number in range(60)]
+    minutes = [
+        minute(release=OLD, number=number, attempts=100, failed=1, route="good")
+        for number in range(60)
+    ]
+    minutes += [
+        minute(release=NEW, number=number, attempts=10, failed=0, route="good")
+        for number in range(60)
+    ]
+    minutes += [
+        minute(release=OLD, number=number, attempts=10, failed=5, route="bad")
+        for number in range(60)
+    ]
+    minutes += [
+        minute(release=NEW, number=number, attempts=100, failed=50, route="bad")
+        for number in range(60)
+    ]
 
     assert worse(minutes) == []
 
