@@ -2,9 +2,10 @@
 
 Time is passed in. A round lasts about one answer time. A round with refusals lowers the level by
 half of the refused share. A round without refusals raises the level by 3 %, the next such round by
-6 %, and so on. So the level stays near a limit, and rises quickly once the limit is gone. After a
-round without refusals, the next rounds may be shorter than an answer. Then the level grows faster
-than the number of running calls, and the first refusal resets it to that number.
+twice as much, or three times if answers are slow, and so on. So the level stays near a limit, and
+rises quickly once the limit is gone. After a round without refusals, the next rounds may be shorter
+than an answer. Then the level grows faster than the number of running calls, and the first refusal
+resets it to that number.
 
 If the refused share stays the same although the level falls, no limit causes the refusals: the
 server refuses calls at random. This share is then expected, and only refusals beyond it lower the
@@ -20,6 +21,10 @@ GROWTH = 0.03
 MAX_GROWTH = 0.45
 # A round lasts until it has MIN_CALLS calls, but at most SLOW_S.
 MIN_CALLS = 15
+MIN_EARLY_CALLS = 10  # of a round that is over before its calls are answered
+# By which factor the growth increases in each round without refusals. With slow answers there are
+# fewer calls in a second, and so fewer rounds.
+FASTER, SLOW_FASTER = 2.0, 3.0
 SHORT_S = 0.8  # shortest round after a round without refusals
 REACHED = 0.85
 SLOW_S = 5.0
@@ -119,12 +124,24 @@ class ConcurrencyLevel:
         return refused * 2 >= max(MIN_TOLD, started, usual)
 
     @property
+    def patience_s(self) -> float:
+        """Return after how long a call that was not refused counts as accepted."""
+        return PATIENCE * self._refusal_s
+
+    @property
     def _round_s(self) -> float:
         """Return how long a round lasts at least."""
-        usual_s = self._times.usual_s
-        if self._growth <= GROWTH:
-            return usual_s
-        return min(usual_s, max(SHORT_S, PATIENCE * self._refusal_s))
+        return self._times.usual_s if self._growth <= GROWTH else self._early_round_s
+
+    @property
+    def _early_round_s(self) -> float:
+        """Return how long a round after a round without refusals lasts at least."""
+        return min(self._times.usual_s, max(SHORT_S, self.patience_s))
+
+    @property
+    def _are_answers_slow(self) -> bool:
+        """Return whether such a round is over before its calls are answered."""
+        return self._early_round_s < self._times.usual_s
 
     def _round_of(self, began_s: float) -> "_Round | None":
         rounds = (one for one in reversed(self._rounds) if one.began_s <= began_s <= one.ended_s)
@@ -136,7 +153,9 @@ class ConcurrencyLevel:
             return
         newest, oldest = self._rounds[-1], self._rounds[0]
         lasted_s = now_s - newest.began_s
-        enough = newest.started >= MIN_CALLS or lasted_s >= SLOW_S
+        is_early = self._growth > GROWTH and self._are_answers_slow
+        least = MIN_EARLY_CALLS if is_early else MIN_CALLS
+        enough = newest.started >= least or lasted_s >= SLOW_S
         if newest.ended_s == inf and enough and lasted_s >= self._round_s:
             newest.ended_s = now_s
         decided_s = oldest.ended_s + (0.0 if oldest.decided else PATIENCE * self._refusal_s)
@@ -180,7 +199,8 @@ class ConcurrencyLevel:
         growth = max(SLOW_GROWTH, 2 * self._growth) if is_small else self._growth
         self._goal = self.calls * (1 + growth)
         self._step = self.calls * growth / judged.started
-        self._growth = min(MAX_GROWTH, 2 * self._growth)
+        factor = SLOW_FASTER if self._are_answers_slow else FASTER
+        self._growth = min(MAX_GROWTH, factor * self._growth)
 
     def _begin_anew(self, now_s: float) -> None:
         self._from_s = now_s

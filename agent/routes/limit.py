@@ -6,10 +6,10 @@ refused call occupies its place for as long as an answer takes. Otherwise each i
 would be followed by another call immediately.
 
 The route pauses if half of an answer time's calls were refused, or most of the newest ones. Then
-one call is tried. If that call is not refused, calls continue at the best known level: the calls
-that were running when it began, or the recent rate of successful calls. After a stop, slow start
-begins with one call. Each success lets twice as many run, up to the slots, or until a share is
-refused.
+one call is tried. If that call is answered, or outlasts a refusal while the provider answers other
+calls, calls continue at the best known level: the calls that were running when it began, or the
+recent rate of successful calls. After a stop, slow start begins with one call. Each success lets
+twice as many run, up to the slots, or until a share is refused.
 """
 
 from collections import deque
@@ -59,17 +59,22 @@ class ConcurrencyLimit:
         self._paused_until_s = -inf
         self._pause_s = 0.0
         self._former = inf  # the level before the pause
-        self._running_at_trial = 0  # how many calls ran when the trial began
+        # How many calls ran when the trial began, and when its newest call began.
+        self._running_at_trial, self._trial_began_s = 0, inf
         self._answers = _Answers()
+        self._answered_at_s = -inf
         self._burst = _Burst()
         self._held_until_s: deque[float] = deque()
         self._tokens = 0.0
         self._filled_at_s = -inf
+        self._full_since_s = inf  # since when the level has allowed all slots
 
     # ---- admission
 
     def allowed(self, now_s: float) -> int | None:
         """Return how many calls may run; None if only the slots limit them."""
+        if self._mode is _Mode.TRIAL and self._is_trial_accepted(now_s):
+            self._leave_pause(now_s)
         match self._mode:
             case _Mode.OPEN:
                 return None
@@ -104,7 +109,7 @@ class ConcurrencyLimit:
     def note_began(self, now_s: float, running: int) -> None:
         """Record the start of a call while `running` other calls run, whenever those began."""
         if self._mode is _Mode.TRIAL:
-            self._running_at_trial = running
+            self._running_at_trial, self._trial_began_s = running, now_s
             return
         if self._mode is _Mode.LIMITED:
             self._tokens = self.at_once(now_s) - 1
@@ -116,6 +121,7 @@ class ConcurrencyLimit:
     def note_answered(self, began_s: float, now_s: float) -> None:
         """Learn that a call was answered."""
         self._answers.add(now_s)
+        self._answered_at_s = now_s
         if began_s < self.from_s:
             return
         if self._mode is _Mode.TRIAL:
@@ -162,10 +168,18 @@ class ConcurrencyLimit:
         if self._mode is not _Mode.TRIAL:
             self._former = inf if self._mode is _Mode.RAMP else self._level.calls
         self._mode = _Mode.TRIAL
-        self._running_at_trial = 0
+        self._running_at_trial, self._trial_began_s = 0, inf
         self.from_s = now_s
         self._pause_s = min(MAX_PAUSE_S, max(MIN_PAUSE_S, pause_s))
         self._paused_until_s = now_s + self._pause_s
+
+    def _is_trial_accepted(self, now_s: float) -> bool:
+        """Return whether the call of the trial runs for longer than refusals take.
+
+        That says something only of a provider that has answered other calls since the pause began.
+        """
+        patience_s = max(MIN_PAUSE_S, self._level.patience_s)
+        return self._answered_at_s > self.from_s and now_s > self._trial_began_s + patience_s
 
     def _leave_pause(self, now_s: float) -> None:
         """Continue after a trial at the best known level; restart slowly if none is known."""
@@ -203,8 +217,15 @@ class ConcurrencyLimit:
         least = min(1.0, self._times.usual_s / MAX_PAUSE_S)
         self._level.calls = max(least, self._level.calls)
         if self._level.calls >= self._slots:
-            self._level.calls, self._mode = float(self._slots), _Mode.OPEN
-        elif self._mode is not _Mode.LIMITED:
+            self._level.calls = float(self._slots)
+            self._full_since_s = min(self._full_since_s, now_s)
+            # Until the slots can be filled, calls begin at the level's rate, not all at once.
+            is_filled = now_s - self._full_since_s >= self._times.usual_s
+            if is_filled or self._mode is not _Mode.LIMITED:
+                self._mode = _Mode.OPEN
+            return
+        self._full_since_s = inf
+        if self._mode is not _Mode.LIMITED:
             self._mode = _Mode.LIMITED
             self._tokens, self._filled_at_s = 1.0, now_s
 

@@ -3,16 +3,25 @@
 import pytest
 
 from agent.routes.answer_times import AnswerTimes
-from agent.routes.level import CUTS, GROWTH, MAX_CHANCE, MIN_CALLS, ConcurrencyLevel
+from agent.routes.level import (
+    CUTS,
+    FASTER,
+    GROWTH,
+    MAX_CHANCE,
+    MIN_CALLS,
+    SHORT_S,
+    SLOW_FASTER,
+    ConcurrencyLevel,
+)
 
 USUAL_S = 1.0
 CALLS = 100
 
 
-def new_level(calls: float = CALLS) -> ConcurrencyLevel:
-    """Return a level where answers take a second."""
+def new_level(calls: float = CALLS, usual_s: float = USUAL_S) -> ConcurrencyLevel:
+    """Return a level where answers take a second, unless told otherwise."""
     times = AnswerTimes()
-    times.add(USUAL_S)
+    times.add(usual_s)
     level = ConcurrencyLevel(calls=calls, times=times)
     level.set(calls, 0.0)
     return level
@@ -43,11 +52,14 @@ def test_a_round_with_refusals_lowers_the_level_by_half_of_their_share() -> None
     assert level.calls == pytest.approx(90.0)
 
 
-def test_each_round_without_a_refusal_raises_the_level_by_twice_as_much() -> None:
-    """The level rises by 3 %, by 6 % and so on; a refusal ends that."""
-    level = new_level()
+@pytest.mark.parametrize(("usual_s", "factor"), [(SHORT_S, FASTER), (USUAL_S, SLOW_FASTER)])
+def test_each_round_without_a_refusal_raises_the_level_by_more(
+    usual_s: float, factor: float
+) -> None:
+    """The level rises by 3 %, then by twice or three times as much; a refusal ends that."""
+    level = new_level(usual_s=usual_s)
     rounds(level, 0, 0)
-    assert level.calls == pytest.approx(CALLS * (1 + GROWTH) * (1 + 2 * GROWTH), rel=0.01)
+    assert level.calls == pytest.approx(CALLS * (1 + GROWTH) * (1 + factor * GROWTH), rel=0.01)
 
     before = level.calls
     a_round(level, 20.0, 10)

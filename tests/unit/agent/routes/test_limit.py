@@ -151,14 +151,28 @@ def test_a_capacity_that_falls_and_returns_is_followed(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_capacity_for_slow_answers_that_returns_is_soon_used(seed: int) -> None:
-    """Answers of five seconds: 50 become 200 calls at once in four of them, with few refusals."""
+def test_a_capacity_for_slow_answers_is_followed(seed: int) -> None:
+    """Answers of five seconds: 200 calls at once become 50 and 200 again, in ten seconds each."""
     server = InFlight(lambda now_s: 50 if 60 <= now_s < 120 else 200, SLOW_S)
-    agent = driven(server, 180.0, slots=400, seed=seed)
+    driven(server, 180.0, slots=400, seed=seed)
 
-    assert server.passed(135.0, 140.0) >= 0.85 * 200
-    assert agent.good(145.0, 180.0) >= 0.85 * 200 / 5.0 * 35
+    assert server.passed(67.0, 72.0) >= 0.8 * 50  # the others have ended
+    assert server.passed(70.0, 120.0) >= 0.9 * 50 / 5.0 * 50
+    assert server.refused(60.0, 120.0) <= 0.1 * len(server.between(60.0, 120.0))
+    assert server.passed(130.0, 180.0) >= 0.9 * 200 / 5.0 * 50
     assert server.refused(120.0, 180.0) <= 0.04 * len(server.between(120.0, 180.0))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_slots_are_filled_at_the_rate_of_answers(seed: int) -> None:
+    """A level that reaches the slots lets no crowd of calls begin at once.
+
+    Otherwise a server with room for half of the slots would refuse the rest of that crowd.
+    """
+    server = InFlight(lambda now_s: 50 if 120 <= now_s < 240 else 200, (10.0, 20.0))
+    driven(server, 400.0, slots=400, seed=seed)
+
+    assert server.refused(240.0, 400.0) <= 0.03 * len(server.between(240.0, 400.0))
 
 
 def test_refusals_by_chance_cost_little_with_slow_answers() -> None:
