@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from agent.cli.demo import console, demo, run_command  # noqa: E402
 from agent.cli.docllm_parser import add_demo_options  # noqa: E402 - found in the clone
-from producer.cli.parsing import Parser  # noqa: E402
+from producer.cli.options.strict_parser import Parser  # noqa: E402
 
 START_S = 180
 

@@ -4,8 +4,8 @@ It imports no library and no command, so that `--help` and `--version` answer at
 """
 
 from agent.cli.parser import run_parser
+from producer.cli.options.strict_parser import Imported, Parser
 from producer.cli.parser import add_commands
-from producer.cli.parsing import Imported, Parser
 
 # Commands and options that neither program's own parser has.
 OWN = ("demo", "completion", "--help", "-h", "--version")

@@ -7,8 +7,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from producer.cli.arguments import group, up_to, utf8_text
-from producer.cli.parsing import Imported, Parser, not_a_command
+from producer.cli.options.arguments import group, up_to, utf8_text
+from producer.cli.options.strict_parser import Imported, Parser, not_a_command
 from schemas.runtime.next_command import as_called
 
 _MAX_PROCESSES = 1000

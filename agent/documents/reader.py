@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from agent.documents import work
 from agent.documents.errors import changed, refused, shown_uri, unreadable
 from agent.documents.host_shares import HostShares
-from agent.documents.in_flight import BytesInFlight
+from agent.documents.memory_bound import BytesInFlight
 from agent.documents.ports import Conversion, DocumentSource, Expected
 from agent.handlers.documents import DocumentError, require_content
 from schemas.documents.limits import MAX_DOCUMENT_BYTES

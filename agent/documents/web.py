@@ -28,7 +28,7 @@ from pyreqwest.response import Response
 
 from agent.documents.address import Network, Resolve, address_of, is_allowed, resolve
 from agent.documents.errors import changed, refused, shown_uri, unreadable
-from agent.documents.pinned import PinnedClients, PinnedHost
+from agent.documents.pinned_clients import PinnedClients, PinnedHost
 from agent.documents.ports import Expected
 from schemas.clients.http import why
 from schemas.codes import Code

@@ -33,8 +33,8 @@ from producer.ledger import batch_options, quarantine, store
 from producer.ledger.new_tasks import NewTask
 from producer.loading import foreign_records
 from producer.loading.backlog_limit import BacklogLimit
-from producer.loading.new_task import with_defaults
 from producer.loading.overflow import Overflow
+from producer.loading.task_row import with_defaults
 from producer.publishing.background import Publishing
 from schemas.codes import Code
 from schemas.errors import ConfigError, UnsafeStateError

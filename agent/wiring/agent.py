@@ -32,7 +32,7 @@ from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.wiring.choices import Chosen
 from agent.wiring.duties import Built, duties
-from agent.wiring.handling import handling
+from agent.wiring.handlers import handling
 from agent.wiring.hooks import make_hook_runner
 from agent.wiring.quotas import quota_gate
 from agent.wiring.record_path import Common, Dispatch, Execution, Gates, dispatch, execution

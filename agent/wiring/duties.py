@@ -21,7 +21,7 @@ from agent.ports import Clock
 from agent.routes.names import preview
 from agent.routes.probe_sender import ProbeSender
 from agent.wiring.choices import Chosen
-from agent.wiring.handling import Handling
+from agent.wiring.handlers import Handling
 from agent.wiring.live_settings import LiveSettings, reread_duties
 from agent.wiring.quotas import quota_duties
 from agent.wiring.record_path import Common, Dispatch, Execution, Gates

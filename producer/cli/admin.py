@@ -6,7 +6,7 @@ from functools import partial
 
 from producer.app import open_database, opened
 from producer.bus.topic_family import EMBEDDED_PARTITIONS, PARTITIONS, TopicFamily
-from producer.retention import check as retention_check
+from producer.checks import retention as retention_check
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.output import note
 from schemas.errors import ConfigError, UnsafeStateError

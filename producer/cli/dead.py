@@ -12,7 +12,7 @@ from producer.cli.selection_options import read_selection, record_number, severa
 from producer.ledger.dead_letters import history
 from producer.ledger.dead_letters.error_groups import ErrorGroup, listed
 from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.retention.put_away import archive_sentence
+from producer.ledger.retention.archive_sentence import archive_sentence
 from producer.screen import dead_letters
 from producer.screen.answer import fail
 from producer.screen.output import note, say, say_json, say_styled, width

@@ -15,7 +15,7 @@ from producer.ledger import store
 from producer.ledger.results import export as exports
 from producer.ledger.results.result_lines import ExportedTask, LineOf, docllm_line, openai_line
 from producer.ledger.retention import archives
-from producer.ledger.retention.put_away import archive_sentence, require_rows
+from producer.ledger.retention.archive_sentence import archive_sentence, require_rows
 from producer.screen.output import note
 from producer.text.output_file import standard_output, whole_file
 from producer.text.printable import escaped, shown

@@ -14,14 +14,14 @@ from producer.bus.topic_family import LANES_FROM
 from producer.cli.load_input import Input
 from producer.cli.load_progress import LoadProgress
 from producer.cli.load_report import BadLineReport, Sums
-from producer.input.blank_documents import BlankDocuments
 from producer.input.excluded_files import own_files
-from producer.input.known_routes import KnownRoutes
-from producer.input.known_sources import SOURCES_FROM, KnownSources
-from producer.input.known_types import KnownTypes
-from producer.input.line_checks import checked
 from producer.input.lines import InvalidLine, ValidLine
-from producer.input.missing_prompts import MissingPrompts
+from producer.input.refusals.blank_documents import BlankDocuments
+from producer.input.refusals.known_routes import KnownRoutes
+from producer.input.refusals.known_sources import SOURCES_FROM, KnownSources
+from producer.input.refusals.known_types import KnownTypes
+from producer.input.refusals.line_checks import checked
+from producer.input.refusals.missing_prompts import MissingPrompts
 from producer.input.rejects import Rejects, TooManyRejectsError
 from producer.ledger import batch_options, store, tally
 from producer.ledger.new_tasks import NewTask

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from producer.input.estimate import Estimate
 from producer.input.excluded_files import own_files
 from producer.input.lines import InvalidLine, ValidLine
-from producer.input.long_documents import LongDocuments
-from producer.input.past_deadlines import PastDeadlines
-from producer.input.prompt_order import PromptOrder
 from producer.input.rejects import Rejects
 from producer.input.time_needed import TimeNeeded
-from producer.input.unallowed_documents import UnallowedDocuments
-from producer.input.unreachable_documents import UnreachableDocuments
+from producer.input.warnings.long_documents import LongDocuments
+from producer.input.warnings.past_deadlines import PastDeadlines
+from producer.input.warnings.prompt_order import PromptOrder
+from producer.input.warnings.unallowed_documents import UnallowedDocuments
+from producer.input.warnings.unreachable_documents import UnreachableDocuments
 from producer.screen.output import note
 from producer.text.printable import shown
 from schemas.runtime.clock import SystemClock

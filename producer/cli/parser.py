@@ -5,7 +5,7 @@ It imports no library and no command, so that `--help` and `--version` answer at
 
 import argparse
 
-from producer.cli.arguments import (
+from producer.cli.options.arguments import (
     MAX_AGENTS,
     MAX_PARTITIONS,
     MAX_REPLICAS,
@@ -16,10 +16,10 @@ from producer.cli.arguments import (
     seconds,
     up_to,
 )
-from producer.cli.dead_options import add_dead, add_replay
-from producer.cli.load_options import add_load
-from producer.cli.parsing import Imported, Parser, Subparsers
-from producer.cli.retention_options import add_erase, add_purge
+from producer.cli.options.dead import add_dead, add_replay
+from producer.cli.options.load import add_load
+from producer.cli.options.retention import add_erase, add_purge
+from producer.cli.options.strict_parser import Imported, Parser, Subparsers
 
 _GUARD = (
     "Show which batches are held back because nearly all their tasks failed, or let them run again."

@@ -14,7 +14,7 @@ from producer.ledger import replay_progress
 from producer.ledger.dead_letters import history, reopen
 from producer.ledger.dead_letters.selection import RECORD
 from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
-from producer.ledger.retention.put_away import archive_sentence
+from producer.ledger.retention.archive_sentence import archive_sentence
 from producer.ledger.store import Batch
 from producer.limits import CAP
 from producer.replay import plan as replay_plan

@@ -11,7 +11,7 @@ from functools import partial
 from producer.ledger.new_tasks import NewTask
 from producer.ledger.quarantine import headers_blob
 from producer.ledger.store import direct_batch
-from producer.loading.new_task import new_task
+from producer.loading.task_row import new_task
 from schemas.runtime.executors import Executor
 from schemas.task.batch_name import RULE, is_batch_name
 from schemas.task.line.parsing import BOM, LineError, TaskLine, parse

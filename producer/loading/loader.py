@@ -17,8 +17,8 @@ from producer.ledger import outbox, store
 from producer.ledger.batch_options import TaskDefaults
 from producer.ledger.new_tasks import NewTask
 from producer.loading.backlog_limit import BacklogLimit
-from producer.loading.new_task import new_task
 from producer.loading.overflow import Overflow
+from producer.loading.task_row import new_task
 from producer.ports import Order, Publisher
 from producer.publishing import record_builder
 from producer.tracing.publications import Headers, PublicationTraces

@@ -12,7 +12,7 @@ from producer.input.lines import InvalidLine, ValidLine, clashing
 from producer.ledger.new_tasks import NewTask
 from producer.ledger.store import Accepted
 from producer.loading.loader import CHUNK, Summary, chunks
-from producer.loading.new_task import new_task
+from producer.loading.task_row import new_task
 from schemas.errors import ConfigError
 from schemas.runtime.executors import Executor
 from schemas.task.record.envelope import digest

@@ -18,7 +18,7 @@ from producer.ledger.outbox import QUARANTINE
 from producer.ledger.replay_progress import ItemState
 from producer.loading import foreign_records
 from producer.loading.foreign_records import ReadLine
-from producer.loading.new_task import with_defaults
+from producer.loading.task_row import with_defaults
 from producer.ports import Order
 from producer.replay import runs
 from producer.replay.runs import Page

@@ -3,8 +3,8 @@
 import pytest
 
 from producer.cli import selection_options
-from producer.cli.dead_options import add_selection
-from producer.cli.parsing import Parser
+from producer.cli.options.dead import add_selection
+from producer.cli.options.strict_parser import Parser
 from producer.ledger.dead_letters.selection import Selection
 from tests.unit.producer.ledger.dead_letters.test_selection import NOW
 

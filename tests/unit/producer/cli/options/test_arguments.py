@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from producer.cli import arguments
+from producer.cli.options import arguments
 from producer.cli.parser import parser
 
 

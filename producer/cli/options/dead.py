@@ -5,9 +5,9 @@ It imports no library and no command.
 Tested by tests/unit/producer/cli/test_parser.py.
 """
 
-from producer.cli.arguments import MAX_NUMBER, named, per_second, up_to
-from producer.cli.parsing import Imported, Parser, Subparsers
-from producer.cli.retention_options import add_dead_trim
+from producer.cli.options.arguments import MAX_NUMBER, named, per_second, up_to
+from producer.cli.options.retention import add_dead_trim
+from producer.cli.options.strict_parser import Imported, Parser, Subparsers
 from producer.ledger.dead_letters.selection import DISPOSITIONS
 from producer.limits import CAP
 from schemas.task.hooks import HookEvent

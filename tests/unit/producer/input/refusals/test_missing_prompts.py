@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.input.line_checks import checked
 from producer.input.lines import InvalidLine, ValidLine, read_line
-from producer.input.missing_prompts import MissingPrompts
+from producer.input.refusals.line_checks import checked
+from producer.input.refusals.missing_prompts import MissingPrompts
 from schemas.settings.config import Config, TypeConfig
 
 CONFIG = Config(

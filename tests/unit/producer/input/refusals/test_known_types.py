@@ -3,9 +3,9 @@
 import orjson
 import pytest
 
-from producer.input.known_types import KnownTypes
-from producer.input.line_checks import checked
 from producer.input.lines import InvalidLine, ValidLine, read_line
+from producer.input.refusals.known_types import KnownTypes
+from producer.input.refusals.line_checks import checked
 from schemas.settings.config import Config, TypeConfig
 
 CONFIGURED = Config(types={"invoice": TypeConfig()}).known_types

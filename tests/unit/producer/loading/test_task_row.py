@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from producer.ledger.batch_options import TaskDefaults
-from producer.loading.new_task import new_task
+from producer.loading.task_row import new_task
 from schemas.settings.config import Config, TypeConfig
 from schemas.task.line.parsing import parse
 from schemas.task.record.lanes import Lane

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from producer.cli.options.strict_parser import Imported, nearest
 from producer.cli.parser import parser
-from producer.cli.parsing import Imported, nearest
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 SLOW = {
     "sqlalchemy",
     "alembic",

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from agent.documents.in_flight import BytesInFlight
+from agent.documents.memory_bound import BytesInFlight
 
 
 class Holder:

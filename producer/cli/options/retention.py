@@ -3,8 +3,8 @@
 Tested by tests/unit/producer/cli/test_parser.py.
 """
 
-from producer.cli.arguments import named, per_second, tenant_name
-from producer.cli.parsing import Imported, Subparsers
+from producer.cli.options.arguments import named, per_second, tenant_name
+from producer.cli.options.strict_parser import Imported, Subparsers
 
 _DEAD_TRIM = (
     "Delete the beginning of the topic of dead letters, up to the first letter of each partition "

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from producer.input.lines import ValidLine, read_line
-from producer.input.long_documents import LongDocuments
+from producer.input.warnings.long_documents import LongDocuments
 from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 
 CONFIG = Config(

@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.input.known_routes import KnownRoutes
-from producer.input.line_checks import checked
 from producer.input.lines import InvalidLine, ValidLine, read_line
+from producer.input.refusals.known_routes import KnownRoutes
+from producer.input.refusals.line_checks import checked
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.settings.config import Config, RouteConfig
 

@@ -5,7 +5,7 @@ Tested by tests/unit/producer/cli/test_parser.py.
 
 from pathlib import Path
 
-from producer.cli.arguments import (
+from producer.cli.options.arguments import (
     MAX_NUMBER,
     output_uri,
     route_names,
@@ -14,7 +14,7 @@ from producer.cli.arguments import (
     up_to,
     utf8_text,
 )
-from producer.cli.parsing import Imported, Parser, Subparsers
+from producer.cli.options.strict_parser import Imported, Parser, Subparsers
 from producer.limits import MAX_REJECTS
 from schemas.task.record.lanes import DEFAULT_PRIORITY
 
