@@ -1,6 +1,8 @@
 """The ports of the ledger without a database: what they are asked is recorded."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
 
 from agent.ports import (
     Claimable,
@@ -12,33 +14,28 @@ from agent.ports import (
     Verdict,
 )
 from producer.ports import Order
+from schemas.task.states import Status
+
+_ROW = Row(
+    task_id=7,
+    batch_id=1,
+    status=Status.PENDING,
+    owner=0,
+    fence=0,
+    counted_before=0,
+    max_attempts=5,
+    lease_losses=0,
+    due_in_s=0.0,
+    expired=False,
+    type="document",
+    task_key=b"k",
+    batch="batch",
+)
 
 
-def new_row(
-    *,
-    task_id: int = 7,
-    status: int = 0,
-    fence: int = 0,
-    owner: int = 0,
-    due_in_s: float = 0.0,
-    lease_losses: int = 0,
-) -> Row:
-    """Return the row of a task of type document in batch `batch`, as a claim reads it."""
-    return Row(
-        task_id=task_id,
-        batch_id=1,
-        status=status,
-        owner=owner,
-        fence=fence,
-        counted_before=0,
-        max_attempts=5,
-        lease_losses=lease_losses,
-        due_in_s=due_in_s,
-        expired=False,
-        type="document",
-        task_key=b"k",
-        batch="batch",
-    )
+def new_row(**values: Any) -> Row:
+    """Return the row of a task that waits, with other values for some columns."""
+    return replace(_ROW, **values)
 
 
 class FakeLedger:

@@ -30,6 +30,7 @@ from schemas.runtime.clock import Clock, SystemClock
 from schemas.settings.config import NO_SETTINGS, Config, TypeConfig
 from schemas.task.guard import Guard, GuardCause
 from schemas.task.record.envelope import Publication
+from tests.support.ledger import new_row
 from tests.support.routes import ROUTE
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
@@ -194,19 +195,14 @@ def claimed(
     type_name: str = "document",
 ) -> Delivery:
     """Return a delivery that was just claimed."""
-    row = Row(
+    row = new_row(
         task_id=task_id,
         batch_id=batch_id,
         status=1,
         owner=9,
-        fence=0,
-        counted_before=0,
-        max_attempts=5,
         lease_losses=lease_losses,
-        due_in_s=0.0,
         expired=expired,
         type=type_name,
-        task_key=b"k",
         batch="b",
     )
     delivery = Delivery(

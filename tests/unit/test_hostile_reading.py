@@ -65,23 +65,15 @@ def line(key: str, **fields: Any) -> bytes:
     return orjson.dumps({"id": key, "prompt": "Sum."} | fields)
 
 
+def unread(value: bytes, offset: int = 0) -> Record:
+    return Record(partition=INBOX, offset=offset, timestamp_ms=0, key=None, value=value, headers=[])
+
+
 def read_inbox(values: list[bytes], memory: MemoryWatch | None = None) -> list[object]:
     inbox = new_intake(memory=memory)
 
     async def run() -> list[object]:
-        return [
-            await inbox._read(
-                Record(
-                    partition=INBOX,
-                    offset=offset,
-                    timestamp_ms=0,
-                    key=None,
-                    value=value,
-                    headers=[],
-                )
-            )
-            for offset, value in enumerate(values)
-        ]
+        return [await inbox._read(unread(value, offset)) for offset, value in enumerate(values)]
 
     return asyncio.run(run())
 
@@ -259,12 +251,7 @@ def test_a_line_that_takes_long_to_read_is_read_apart(monkeypatch: pytest.Monkey
     inbox._apart = apart = CountingExecutor()
 
     async def run() -> list[object]:
-        return [
-            await inbox._read(
-                Record(partition=INBOX, offset=0, timestamp_ms=0, key=None, value=value, headers=[])
-            )
-            for value in (line("a"), SLOW, line("b"))
-        ]
+        return [await inbox._read(unread(value)) for value in (line("a"), SLOW, line("b"))]
 
     first, slow, last = asyncio.run(run())
 
@@ -286,11 +273,7 @@ def test_a_line_that_takes_too_long_to_read_is_quarantined() -> None:
     inbox = new_intake()
     inbox._apart = TooLong()
 
-    read = asyncio.run(
-        inbox._read(
-            Record(partition=INBOX, offset=0, timestamp_ms=0, key=None, value=SLOW, headers=[])
-        )
-    )
+    read = asyncio.run(inbox._read(unread(SLOW)))
 
     assert isinstance(read, str)
     assert "takes too long to check" in read
@@ -304,12 +287,7 @@ def test_a_line_is_read_in_a_real_child() -> None:
 
     async def run() -> list[Any]:
         inbox._apart = executor = ChildExecutor()
-        read = [
-            await inbox._read(
-                Record(partition=INBOX, offset=0, timestamp_ms=0, key=None, value=value, headers=[])
-            )
-            for value in (SLOW, bad)
-        ]
+        read = [await inbox._read(unread(value)) for value in (SLOW, bad)]
         executor.close()
         return read
 
@@ -346,21 +324,7 @@ def test_a_page_gives_way_as_long_as_it_has_read(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(inbox, "_accept", accept)
 
-    asyncio.run(
-        inbox._take(
-            [
-                Record(
-                    partition=INBOX,
-                    offset=offset,
-                    timestamp_ms=0,
-                    key=None,
-                    value=line(str(offset)),
-                    headers=[],
-                )
-                for offset in range(60)
-            ]
-        )
-    )
+    asyncio.run(inbox._take([unread(line(str(offset)), offset) for offset in range(60)]))
 
     assert sum(slept) > clock.time_s / 3
     assert accepted == [60]
@@ -378,16 +342,7 @@ def test_a_true_cancellation_of_the_intake_passes() -> None:
 
     async def run() -> None:
         reading = asyncio.ensure_future(
-            inbox._read(
-                Record(
-                    partition=INBOX,
-                    offset=0,
-                    timestamp_ms=0,
-                    key=None,
-                    value=line("a", schema={"pattern": r"\pL{300}"}),
-                    headers=[],
-                )
-            )
+            inbox._read(unread(line("a", schema={"pattern": r"\pL{300}"})))
         )
         await asyncio.sleep(0)
         reading.cancel()

@@ -12,9 +12,10 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
-from agent.ports import Claimable, Order, Partition, Row
+from agent.ports import Claimable, Order, Partition
 from producer.publishing.background import Publishing
 from schemas.task.record.envelope import Publication
+from tests.support.ledger import new_row
 
 WHERE = Partition("group.tasks", "id", 0, 1)
 ORDER = Order(1, "group", "tasks", ((0, 5, 2),))
@@ -50,22 +51,7 @@ def relieved(
     """
     table, asked = InFlightTable(limits=LIMITS), list[object]()
     delivery = first or record(3, b"ours")
-    # A row as it is read.
-    delivery.row = Row(
-        task_id=5,
-        batch_id=1,
-        status=3,
-        owner=0,
-        fence=2,
-        counted_before=0,
-        max_attempts=5,
-        lease_losses=0,
-        due_in_s=0.0,
-        expired=False,
-        type="document",
-        task_key=b"k",
-        batch="batch",
-    )
+    delivery.row = new_row(task_id=5, status=3, fence=2)
     table.add(delivery, 0.0, redelivered=False)
     if state is DeliveryState.DELAYED:
         table.delay(delivery, due_s)

@@ -12,28 +12,14 @@ from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.ports import Partition, Row
 from schemas.task.record.envelope import Publication
+from tests.support.ledger import new_row
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 LIMITS = InFlightLimits(crowd=2)
 
 
 def row(task_id: int) -> Row:
-    # A row as it is read.
-    return Row(
-        task_id=task_id,
-        batch_id=1,
-        status=1,
-        owner=0,
-        fence=0,
-        counted_before=0,
-        max_attempts=5,
-        lease_losses=0,
-        due_in_s=0.0,
-        expired=False,
-        type="document",
-        task_key=b"k",
-        batch="batch",
-    )
+    return new_row(task_id=task_id, status=1)
 
 
 class Yard:

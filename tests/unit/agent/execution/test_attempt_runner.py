@@ -15,12 +15,13 @@ from agent.handlers import Attempt, Handlers, LockError
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.inflight.delivery import Delivery
 from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
-from agent.ports import Partition, Row
+from agent.ports import Partition
 from agent.ports.lock_table import LockTable
 from agent.routes import Ticket
 from schemas.objects.write_once import WriteOnceStore
 from schemas.settings.config import Config
 from schemas.task.record.envelope import Publication
+from tests.support.ledger import new_row
 from tests.support.slots import quota_gate_of
 
 GOOD = Succeeded(b"answer", COMPLETION, Spent())
@@ -51,21 +52,7 @@ class StillClock:
 
 
 def claimed(**changes: Any) -> Delivery:
-    row = Row(
-        task_id=7,
-        batch_id=1,
-        status=1,
-        owner=9,
-        fence=2,
-        counted_before=2,
-        max_attempts=4,
-        lease_losses=0,
-        due_in_s=0.0,
-        expired=False,
-        type="document",
-        task_key=b"k",
-        batch="b",
-    )
+    row = new_row(status=1, owner=9, fence=2, counted_before=2, max_attempts=4, batch="b")
     given: dict[str, Any] = {
         "partition": Partition("g.tasks", "id", 0, 1),
         "offset": 5,

@@ -14,6 +14,7 @@ from agent.ports import Row
 from producer.ledger.guards import as_json
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
+from tests.support.ledger import new_row
 from tests.support.slots import looks
 
 RAISED = Guard(
@@ -33,18 +34,11 @@ LOOKING = replace(RAISED, look_left=1)
 
 
 def row(task_id: int, batch_id: int = 7, task_type: str = "document") -> Row:
-    return Row(
+    return new_row(
         task_id=task_id,
         batch_id=batch_id,
         status=1,
         owner=1,
-        fence=0,
-        counted_before=0,
-        max_attempts=5,
-        lease_losses=0,
-        due_in_s=0.0,
-        expired=False,
-        cancelled=False,
         type=task_type,
         task_key=b"t",
         batch="tasks",

@@ -3,8 +3,9 @@
 from agent.inflight.delay_queue import MAX_S, MIN_HEAP, DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.lease import OWNER_BITS
-from agent.ports import Partition, Row
+from agent.ports import Partition
 from schemas.task.record.envelope import Publication
+from tests.support.ledger import new_row
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 A, B = 7, 8
@@ -26,21 +27,8 @@ def new_delivery(task_id: int = 1) -> Delivery:
 
 def delay_while_held(queue: DelayQueue, delivery: Delivery, agent_id: int, now_s: float) -> None:
     """Delay a delivery as the loop does: its row names the owner."""
-    # A row as it is read.
-    delivery.row = Row(
-        task_id=delivery.task_id,
-        batch_id=1,
-        status=1,
-        owner=agent_id << OWNER_BITS | 1,
-        fence=0,
-        counted_before=0,
-        max_attempts=5,
-        lease_losses=0,
-        due_in_s=0.0,
-        expired=False,
-        type="document",
-        task_key=b"key",
-        batch="batch",
+    delivery.row = new_row(
+        task_id=delivery.task_id, status=1, owner=agent_id << OWNER_BITS | 1, task_key=b"key"
     )
     queue.put_while_held(delivery, agent_id, now_s)
 

@@ -9,6 +9,7 @@ from agent.lease import OWNER_BITS
 from agent.outcome import COMPLETION, Spent, Succeeded
 from agent.ports import Partition, Row
 from schemas.task.record.envelope import Publication
+from tests.support.ledger import new_row
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 LIMITS = InFlightLimits()
@@ -40,22 +41,7 @@ def room(_route: str) -> int:
 
 
 def owned_by(task_id: int, agent_id: int) -> Row:
-    # A row as it is read.
-    return Row(
-        task_id=task_id,
-        batch_id=1,
-        status=1,
-        owner=agent_id << OWNER_BITS | 1,
-        fence=0,
-        counted_before=0,
-        max_attempts=5,
-        lease_losses=0,
-        due_in_s=0.0,
-        expired=False,
-        type="document",
-        task_key=b"key",
-        batch="batch",
-    )
+    return new_row(task_id=task_id, status=1, owner=agent_id << OWNER_BITS | 1, task_key=b"key")
 
 
 def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -33,15 +34,8 @@ def group_with(batch: str) -> GroupStatus:
         cost=0.0,
         failures={"BAD_REQUEST": 3},
     )
-    agent = AgentStatus(1, batch, AgentState.ALIVE, 1.0, reasons=saying(batch))
-    return GroupStatus(
-        group="g",
-        ledger="l",
-        agents=(agent,),
-        batches=(batch_status,),
-        orders=0,
-        waits=saying(f"{batch} waits"),
-    )
+    agent = agent_in(AgentState.ALIVE, batch, reasons=saying(batch))
+    return group_of(agent, batches=(batch_status,), waits=saying(f"{batch} waits"))
 
 
 def saying(text: str) -> tuple[Sentence, ...]:
@@ -67,8 +61,33 @@ def large(name: str, **counts: int) -> BatchStatus:
     )
 
 
+NIGHT = large("night", total=1)
+
+
+def call_of(running_s: float) -> CallReport:
+    return CallReport(task=7, batch="b", key="k", route="r", running_s=running_s)
+
+
+def agent_in(
+    state: AgentState, name: str = "a", silent_s: float = 1.0, **values: Any
+) -> AgentStatus:
+    given: dict[str, Any] = {"id": 1, "version": "1"} | values
+    return AgentStatus(name=name, state=state, silent_s=silent_s, **given)
+
+
+def group_of(
+    *agents: AgentStatus,
+    batches: tuple[BatchStatus, ...] = (NIGHT,),
+    orders: int = 0,
+    waits: tuple[Sentence, ...] = (),
+) -> GroupStatus:
+    return GroupStatus(
+        group="g", ledger="l", agents=agents, batches=batches, orders=orders, waits=waits
+    )
+
+
 def large_group(*batches: BatchStatus) -> GroupStatus:
-    return GroupStatus(group="g", ledger="l", agents=(), batches=batches, orders=0, waits=())
+    return group_of(batches=batches)
 
 
 @pytest.mark.parametrize(
@@ -231,17 +250,10 @@ def test_reasons_come_first_and_once() -> None:
     stuck = Sentence(Urgency.LOOP_BLOCKED, ("blocked", "a"), "the event loop of a is blocked")
     guard = Sentence(Urgency.GUARD_RAISED, ("guard", "night"), "guard of batch night: 10 of 10")
     agents = [
-        AgentStatus(number, name, AgentState.ALIVE, 1.0, reasons=(waits,))
+        agent_in(AgentState.ALIVE, name, id=number, reasons=(waits,))
         for number, name in enumerate("abc")
     ]
-    group = GroupStatus(
-        group="g",
-        ledger="l",
-        agents=tuple(agents),
-        batches=(large("night", total=1),),
-        orders=0,
-        waits=(guard, waits),
-    )
+    group = group_of(*agents, waits=(guard, waits))
 
     def reasons(*, agents: Sequence[AgentStatus]) -> list[str]:
         lines = status_text(replace(group, agents=tuple(agents)), 160).plain.splitlines()
@@ -275,9 +287,7 @@ def styled(text: Text, part: str) -> set[str]:
 def test_colours_have_a_meaning() -> None:
     """What needs a person is red, what ends by itself is yellow, and success is green."""
     waits = tuple(Sentence(urgency, (urgency.name, ""), f"{urgency.name} ") for urgency in Urgency)
-    agents = tuple(
-        AgentStatus(number, state, state, 1.0) for number, state in enumerate(AgentState)
-    )
+    agents = [agent_in(state, state, id=number) for number, state in enumerate(AgentState)]
     batch = replace(
         large("night", total=1201, succeeded=1001, dead=31, cancelled=41, processing=29),
         failures={"dead AUTH": 31, "tried again RATE": 9},
@@ -285,7 +295,7 @@ def test_colours_have_a_meaning() -> None:
     )
 
     text = status_text(
-        GroupStatus(group="g", ledger="l", agents=agents, batches=(batch,), orders=1, waits=waits),
+        group_of(*agents, batches=(batch,), orders=1, waits=waits),
         200,
     )
 
@@ -311,17 +321,9 @@ def test_a_lost_agent_whose_tasks_are_back_is_no_alarm() -> None:
     report = AgentReport(
         slots=64,
         running=3,
-        oldest_call=CallReport(task=7, batch="b", key="k", route="r", running_s=75.0),
+        oldest_call=call_of(75.0),
     )
-    lost = AgentStatus(
-        id=1,
-        name="a",
-        state=AgentState.LOST,
-        silent_s=20.0,
-        version="1",
-        report=report,
-        holds_tasks=True,
-    )
+    lost = agent_in(AgentState.LOST, "a", 20.0, report=report, holds_tasks=True)
 
     assert lines_of(lost) == ["agent a: lost, seen 20 s ago"]
     assert lines_of(replace(lost, holds_tasks=False)) == [
@@ -334,34 +336,18 @@ def test_a_silent_agents_slots_are_those_of_its_last_heartbeat() -> None:
     report = AgentReport(
         slots=64,
         running=3,
-        oldest_call=CallReport(task=7, batch="b", key="k", route="r", running_s=75.0),
+        oldest_call=call_of(75.0),
     )
 
-    assert lines_of(
-        AgentStatus(
-            id=1, name="a", state=AgentState.SILENT, silent_s=9.0, version="1", report=report
-        )
-    ) == ["agent a: silent, seen 9 s ago, with 3 of 64 slots then"]
+    assert lines_of(agent_in(AgentState.SILENT, "a", 9.0, report=report)) == [
+        "agent a: silent, seen 9 s ago, with 3 of 64 slots then"
+    ]
 
 
 def test_one_thing_is_not_plural() -> None:
     """One slot and one order are said in the singular."""
-    agent = AgentStatus(
-        id=1,
-        name="a",
-        state=AgentState.ALIVE,
-        silent_s=1.0,
-        version="1",
-        report=AgentReport(slots=1, running=1),
-    )
-    group = GroupStatus(
-        group="g",
-        ledger="l",
-        agents=(agent,),
-        batches=(large("night", total=1),),
-        orders=1,
-        waits=(),
-    )
+    agent = agent_in(AgentState.ALIVE, report=AgentReport(slots=1, running=1))
+    group = group_of(agent, orders=1)
 
     assert below(group) == [
         "agent a: alive, seen 1 s ago, 1 of 1 slot",
@@ -372,7 +358,7 @@ def test_one_thing_is_not_plural() -> None:
 
 def test_quarantined_records_are_counted_with_the_command_that_shows_them() -> None:
     """No more than a limit are counted, so there may be more than that."""
-    group = GroupStatus("g", "l", (), (large("night", total=1),), 0)
+    group = group_of()
 
     for count, words in ((1, "1 record"), (MAX_QUARANTINED, "at least 1,000 records")):
         (line,) = below(replace(group, quarantined=count))
@@ -381,9 +367,7 @@ def test_quarantined_records_are_counted_with_the_command_that_shows_them() -> N
 
 
 def reporting(name: str, report: AgentReport, version: str = "1") -> AgentStatus:
-    return AgentStatus(
-        id=1, name=name, state=AgentState.ALIVE, silent_s=1.0, version=version, report=report
-    )
+    return agent_in(AgentState.ALIVE, name, report=report, version=version)
 
 
 def below(group: GroupStatus) -> list[str]:
@@ -392,16 +376,7 @@ def below(group: GroupStatus) -> list[str]:
 
 
 def lines_of(*agents: AgentStatus) -> list[str]:
-    return below(
-        GroupStatus(
-            group="g",
-            ledger="l",
-            agents=agents,
-            batches=(large("night", total=1),),
-            orders=0,
-            waits=(),
-        )
-    )
+    return below(group_of(*agents))
 
 
 @pytest.mark.parametrize(
@@ -409,7 +384,7 @@ def lines_of(*agents: AgentStatus) -> list[str]:
 )
 def test_an_agents_line_shows_its_slots_and_its_oldest_call(running_s: float, shown: str) -> None:
     """The task of the oldest call is named once the call has run for some seconds."""
-    call = CallReport(task=7, batch="b", key="k", route="r", running_s=running_s)
+    call = call_of(running_s)
     report = AgentReport(slots=64, running=3, oldest_call=call, draining=True)
 
     assert lines_of(reporting("a", report)) == [
@@ -420,13 +395,10 @@ def test_an_agents_line_shows_its_slots_and_its_oldest_call(running_s: float, sh
 def test_several_agents_are_counted_by_state() -> None:
     """Agents that live, or were lost lately, are counted; stopped ones have a line of their own."""
     states = (AgentState.ALIVE, AgentState.ALIVE, AgentState.LOST, AgentState.SILENT)
-    agents = [
-        AgentStatus(id=1, name=str(state), state=state, silent_s=8.0, version="1")
-        for state in states
-    ]
-    stopped = AgentStatus(id=1, name="s", state=AgentState.STOPPED, silent_s=8.0, version="1")
+    agents = [agent_in(state, str(state), 8.0) for state in states]
+    stopped = agent_in(AgentState.STOPPED, "s", 8.0)
 
-    reaper = AgentStatus(id=1, name=f"r{REAPER}", state=AgentState.ALIVE, silent_s=8.0, version="1")
+    reaper = agent_in(AgentState.ALIVE, f"r{REAPER}", 8.0)
 
     assert lines_of(*agents, reaper, stopped)[0] == (
         "2 agents alive, 1 silent, 1 lost in the last 10 minutes"
@@ -467,9 +439,9 @@ def test_records_that_wait_are_shown_by_topic() -> None:
 
 def test_no_part_of_an_agents_line_is_broken() -> None:
     """On a small terminal the line goes on below; a pipe gets it whole."""
-    call = CallReport(task=7, batch="b", key="k", route="r", running_s=0.4)
+    call = call_of(0.4)
     agent = reporting("vm:5220 (rehearsal LLM)", AgentReport(slots=64, running=3, oldest_call=call))
-    group = GroupStatus(group="g", ledger="l", agents=(agent,), batches=(), orders=0, waits=())
+    group = group_of(agent, batches=())
     start = "agent vm:5220 (rehearsal LLM): alive, seen 1 s ago, 3 of 64 slots,"
 
     assert status_text(group, 72).plain.splitlines()[1:3] == [start, "    oldest call 0 s"]
@@ -478,10 +450,7 @@ def test_no_part_of_an_agents_line_is_broken() -> None:
 
 def test_agents_that_stopped_are_one_line() -> None:
     """Each short run leaves an agent that stopped."""
-    one, two = (
-        AgentStatus(id=n, name=f"a{n}", state=AgentState.STOPPED, silent_s=9.0 + n, version="1")
-        for n in (1, 2)
-    )
+    one, two = (agent_in(AgentState.STOPPED, f"a{n}", 9.0 + n) for n in (1, 2))
 
     assert lines_of(one) == ["agent a1: stopped, seen 10 s ago"]
     assert lines_of(one, two) == ["2 agents stopped, the last one seen 10 s ago"]

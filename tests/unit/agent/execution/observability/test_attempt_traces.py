@@ -14,6 +14,7 @@ from schemas.task.failures import ErrorClass
 from schemas.task.record.envelope import Publication
 from schemas.task.record.trace import SpanId, TraceHeaders, attempt_span, span_of, trace_of
 from tests.support.clock import HandClock
+from tests.support.ledger import new_row
 from tests.support.spans import KeptSpans
 
 SPENT = Spent(model="m", tokens_in=10, tokens_out=5, cost_micro=3, call_id="req-1")
@@ -21,10 +22,7 @@ FAILURE = Failure(ErrorClass.BAD_OUTPUT, "the answer says: the secret of the doc
 FAILED = CallFailed(ErrorClass.NETWORK, "x")
 SUCCESS = Succeeded(b"the whole answer", 0, SPENT)
 SENT = SpanId(trace_of("ledger", 7), b"sentsent", sampled=False)
-ROW = Row(
-    task_id=7, batch_id=1, status=2, owner=5, fence=3, counted_before=1, max_attempts=5,
-    lease_losses=0, due_in_s=0.0, expired=False, type="document", task_key=b"k\x1b[31m", batch="b",
-)  # fmt: skip
+ROW = new_row(status=2, owner=5, fence=3, counted_before=1, task_key=b"k\x1b[31m", batch="b")
 
 
 class Setting:
@@ -172,7 +170,7 @@ def test_no_text_of_a_document_or_an_answer_is_told() -> None:
         (CallEnd(reply=FAILED, outcome=Retry(FAILURE, SPENT, "", 0)), "NETWORK"),
         (CallEnd(reply=Reply(200, {}, b""), outcome=SUCCESS), ""),
     ],
-)  # fmt: skip
+)
 def test_a_call_says_how_it_ended(end: CallEnd, error: str) -> None:
     """One that was cancelled has no outcome."""
     setting = Setting()

@@ -7,26 +7,13 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.execution.observability.measured_ports import SAMPLE_S, MeasuredLedger, measured_clients
-from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Reply, RouteClient, Row
+from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Reply, RouteClient
 from agent.reporting.metrics import AgentMetrics
 from schemas.task.record.envelope import Publication
 from tests.support.clock import HandClock
+from tests.support.ledger import new_row
 
-ROW = Row(
-    task_id=1,
-    batch_id=1,
-    status=0,
-    owner=0,
-    fence=0,
-    counted_before=0,
-    max_attempts=5,
-    lease_losses=0,
-    due_in_s=-40.0,
-    expired=False,
-    type="document",
-    task_key=b"k",
-    batch="batch",
-)
+ROW = new_row(task_id=1, due_in_s=-40.0)
 
 
 class Ledger:

@@ -5,9 +5,10 @@ import itertools
 import pytest
 
 from agent.ledger.claims.claim_answers import FENCE_LEAP, answer
-from agent.ports import Claimable, ClaimAnswer, Row
+from agent.ports import Claimable, ClaimAnswer
 from schemas.task.record.envelope import Publication
 from schemas.task.states import FINAL, WAITING, Status
+from tests.support.ledger import new_row
 
 MINE, OTHER = 77, 88
 DIGEST = b"d" * 16
@@ -23,21 +24,8 @@ def said(
     asker: int = MINE,
     stamp: bytes | None = None,
 ) -> ClaimAnswer:
-    # A row as it is read.
-    row = Row(
-        task_id=1,
-        batch_id=1,
-        status=int(status),
-        owner=owner,
-        fence=fence,
-        counted_before=0,
-        max_attempts=5,
-        lease_losses=0,
-        due_in_s=due_in_s,
-        expired=False,
-        type="document",
-        task_key=b"key",
-        batch="batch",
+    row = new_row(
+        task_id=1, status=int(status), owner=owner, fence=fence, due_in_s=due_in_s, task_key=b"key"
     )
     return answer(
         Claimable(
