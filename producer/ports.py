@@ -7,7 +7,7 @@ Tested by tests/contract/test_publisher.py and tests/contract/test_topic_admin.p
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from schemas.task.record.envelope import Outgoing, RawHeaders
 
@@ -133,11 +133,19 @@ class TopicReader(Protocol):
         ...
 
 
+class Item(NamedTuple):
+    """A record that an order asks for: of a task or a quarantined record, by `kind`."""
+
+    kind: int
+    id: int
+    fence: int
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A publish order: these items (kind, id, fence) must reach this destination of this group."""
+    """A publish order: these items must reach this destination of this group."""
 
     id: int
     group: str
     destination: str
-    items: tuple[tuple[int, int, int], ...]
+    items: tuple[Item, ...]

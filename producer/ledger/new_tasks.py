@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from producer.ledger import lanes, outbox, tally
-from producer.ports import Order
+from producer.ports import Item, Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.tables import task, task_input
@@ -75,7 +75,7 @@ def _order(connection: Connection, group: str, tasks: Mapping[int, NewTask]) -> 
     """Order the first records of new tasks in their lanes, in the order of their ids."""
     orders = []
     for lane in Lane:
-        items = [(outbox.TASK, key, 0) for key, new in tasks.items() if new.lane is lane]
+        items = [Item(outbox.TASK, key, 0) for key, new in tasks.items() if new.lane is lane]
         orders += outbox.place(connection, group, lane.destination, items)
     return orders
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
 
-from producer.ports import Order
+from producer.ports import Item, Order
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import outbox, task
 from schemas.task.record.lanes import Lane, known_lane
@@ -20,7 +20,6 @@ from schemas.task.states import FINAL
 # The kinds of items, as they are stored.
 TASK = 0
 QUARANTINE = 1
-Item = tuple[int, int, int]  # kind, id, fence
 
 # The carrier of a task whose record goes to its lane.
 LANE_CARRIER = case(
@@ -53,7 +52,7 @@ def pack(items: Iterable[Item]) -> bytes:
 
 def unpack(blob: bytes) -> tuple[Item, ...]:
     """Return the items of a stored order."""
-    return tuple(_PACKED.iter_unpack(blob))
+    return tuple(map(Item._make, _PACKED.iter_unpack(blob)))
 
 
 def place(
@@ -99,7 +98,7 @@ def place_in_lanes(
     items: dict[str, list[Item]] = {}
     for row in rows:
         of_lane = items.setdefault(known_lane(row.lane).destination, [])
-        of_lane.append((TASK, row.id, row.fence + fences_on))
+        of_lane.append(Item(TASK, row.id, row.fence + fences_on))
     return [
         order
         for destination, of_lane in sorted(items.items())
@@ -154,10 +153,10 @@ def ordered(connection: Connection, group: str, destination: str) -> set[int]:
         outbox.c.group_name == group, outbox.c.destination == destination
     )
     return {
-        item[1]
+        item.id
         for blob in connection.execute(query).scalars()
         for item in unpack(blob)
-        if item[0] == TASK
+        if item.kind == TASK
     }
 
 
@@ -183,7 +182,7 @@ def drop_settled(connection: Connection, group: str, limit: int = 20) -> int:
 
 
 def _all_final(connection: Connection, items: bytes) -> bool:
-    ids = sorted(item[1] for item in unpack(items))
+    ids = sorted(item.id for item in unpack(items))
     still_open = select(task.c.id).where(task.c.id.in_(ids), task.c.status.not_in(FINAL)).limit(1)
     return connection.execute(still_open).first() is None
 

@@ -13,7 +13,7 @@ import orjson
 from sqlalchemy import Connection, func, select, update
 
 from producer.ledger import outbox
-from producer.ports import Order
+from producer.ports import Item, Order
 from schemas.ledger.migrations import ledger_id
 from schemas.ledger.sql import insert_new
 from schemas.ledger.tables import quarantine
@@ -70,7 +70,7 @@ def keep(connection: Connection, group: str, records: Sequence[RejectedRecord]) 
             continue
         connection.execute(insert_new(connection, quarantine), _row(group, record))
         row_id = connection.execute(select(quarantine.c.id).where(*position)).scalar_one()
-        items.append((outbox.QUARANTINE, row_id, 0))
+        items.append(Item(outbox.QUARANTINE, row_id, 0))
     return outbox.place(connection, group, "dlq", items)
 
 
@@ -94,15 +94,15 @@ def _of_letter(connection: Connection, group: str, record: RejectedRecord) -> in
 
 
 def undeliverable(
-    connection: Connection, group: str, item: outbox.Item, record: Outgoing, reason: str
+    connection: Connection, group: str, item: Item, record: Outgoing, reason: str
 ) -> None:
     """Store a trace of an order's item that its topic refuses even as a pointer.
 
     There is no dead letter for it.
     """
-    where = f"order:{record.topic}:{item[0]}:{item[1]}:{item[2]}"
+    where = f"order:{record.topic}:{item.kind}:{item.id}:{item.fence}"
     rejected = RejectedRecord(
-        "", where[:249], 0, item[1], record.key, None, record.headers, reason, Disposition.REJECTED
+        "", where[:249], 0, item.id, record.key, None, record.headers, reason, Disposition.REJECTED
     )
     connection.execute(insert_new(connection, quarantine), _row(group, rejected))
 

@@ -19,7 +19,7 @@ from producer.ledger.new_tasks import NewTask
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.overflow import Overflow
 from producer.loading.task_row import new_task
-from producer.ports import Order, Publisher
+from producer.ports import Item, Order, Publisher
 from producer.publishing import record_builder
 from producer.tracing.publications import Headers, PublicationTraces
 from schemas.errors import DocllmError
@@ -214,24 +214,24 @@ class Loader:
 
     def _records(self, order: Order, tasks: dict[int, NewTask]) -> list[Outgoing]:
         topic, due_ms = self._topics.name(order.destination), int(self._clock.utc_s() * 1000)
-        tenants = {item: tasks[item[1]].tenant for item in order.items}
+        tenants = {item: tasks[item.id].tenant for item in order.items}
         all_headers = record_builder.first_headers(
             self._ledger_id, self._topics.group, self._into.name, tenants, due_ms
         )
         return [
             Outgoing(
                 topic,
-                (task := tasks[item[1]]).key,
+                (task := tasks[item.id]).key,
                 task.value,
                 headers + self._trace_headers(order, item),
             )
             for item, headers in zip(order.items, all_headers, strict=True)
         ]
 
-    def _trace_headers(self, order: Order, item: outbox.Item) -> Headers:
+    def _trace_headers(self, order: Order, item: Item) -> Headers:
         if self._traces is None:
             return []
-        return self._traces.headers(item[1], order.destination, item[2], order.id)
+        return self._traces.headers(item.id, order.destination, item.fence, order.id)
 
 
 def chunks(

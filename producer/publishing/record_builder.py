@@ -14,9 +14,9 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Column, Connection, Row, bindparam, func, select
 
-from producer.ledger.outbox import QUARANTINE, TASK, Item
+from producer.ledger.outbox import QUARANTINE, TASK
 from producer.ledger.quarantine import error_class, headers_of
-from producer.ports import Order
+from producer.ports import Item, Order
 from producer.tracing.publications import Headers, PublicationTraces
 from schemas.ledger.migrations import ledger_id
 from schemas.ledger.sql import seconds_until
@@ -100,8 +100,8 @@ def _records(
     rows = _tasks(connection, order.items)
     records = {}
     for item in order.items:
-        row = rows.get(item[1])
-        if row is not None and row.fence == item[2] and row.status not in FINAL:
+        row = rows.get(item.id)
+        if row is not None and row.fence == item.fence and row.status not in FINAL:
             due_ms = int((utc_s + max(0.0, row.due_in_s)) * 1000)
             publication = _publication(row, ledger, topics.group, due_ms)
             headers = encode(replace(publication, tenant=_named(row.tenant)))
@@ -116,7 +116,7 @@ def _trace_headers(
     connection: Connection, order: Order, items: Iterable[Item], traces: PublicationTraces
 ) -> dict[Item, Headers]:
     """Return what the records of tasks say of their traces."""
-    items_by_id = {item[1]: item for item in items if item[0] == TASK}
+    items_by_id = {item.id: item for item in items if item.kind == TASK}
     ids = {"ids": sorted(items_by_id)}
     last_owners = {row.task_id: row.owner for row in connection.execute(_LAST_ATTEMPTS, ids)}
     return {
@@ -178,7 +178,7 @@ def _named(tenant: str) -> str:
 
 
 def _tasks(connection: Connection, items: Sequence[Item]) -> dict[int, Row[Any]]:
-    ids = sorted(item[1] for item in items if item[0] == TASK)
+    ids = sorted(item.id for item in items if item.kind == TASK)
     columns = (
         task.c.id,
         task.c.task_key,
@@ -208,7 +208,7 @@ def _publication(row: Row[Any], ledger: str, group: str, due_ms: int = 0) -> Pub
 def _dead_letters(
     connection: Connection, topics: Topics, ledger: str, items: Sequence[Item]
 ) -> dict[Item, Outgoing]:
-    items_by_id = {item[1]: item for item in items if item[0] == TASK}
+    items_by_id = {item.id: item for item in items if item.kind == TASK}
     of_task = (task.c.id, task.c.status, task.c.fence, task.c.attempt)
     query = (
         select(
@@ -236,7 +236,7 @@ def _is_dead_of(row: Row[Any], item: Item) -> bool:
 
     If it is not, no dead letter is missing: a replay waits until the dead letter is on its topic.
     """
-    return bool(row.status == Status.DEAD and row.fence == item[2])
+    return bool(row.status == Status.DEAD and row.fence == item.fence)
 
 
 def _dead_letter(row: Row[Any], topics: Topics, ledger: str) -> Outgoing:
@@ -290,7 +290,7 @@ def _reason_headers(
 def _quarantined(
     connection: Connection, topics: Topics, ledger: str, items: Sequence[Item]
 ) -> dict[Item, Outgoing]:
-    items_by_id = {item[1]: item for item in items if item[0] == QUARANTINE}
+    items_by_id = {item.id: item for item in items if item.kind == QUARANTINE}
     if not items_by_id:
         return {}
     origin = (

@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
 from producer.ledger import outbox
-from producer.ledger.outbox import Item
 from producer.ledger.quarantine import undeliverable
-from producer.ports import Order, Publisher, Refusal
+from producer.ports import Item, Order, Publisher, Refusal
 from producer.publishing import record_builder
 from producer.tracing.publications import PublicationTraces
 from schemas.codes import Code

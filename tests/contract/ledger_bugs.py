@@ -18,6 +18,7 @@ from agent.ledger.recovery import reaping
 from agent.ledger.settlements import settling
 from agent.ports import Settlement
 from producer.ledger import outbox
+from producer.ports import Item
 from producer.publishing import record_builder
 from producer.publishing.relay import Relay
 from schemas.ledger import tables
@@ -85,9 +86,7 @@ def commit_the_highest(patch: pytest.MonkeyPatch) -> None:
 def delete_before_report(patch: pytest.MonkeyPatch) -> None:
     """Delete publish orders before the bus has reported that their records arrived."""
 
-    async def deliver(
-        relay: Relay, records: dict[outbox.Item, Outgoing]
-    ) -> dict[outbox.Item, object]:
+    async def deliver(relay: Relay, records: dict[Item, Outgoing]) -> dict[Item, object]:
         await relay._try_once(records)
         return {}
 
@@ -154,12 +153,10 @@ def retry_keeps_the_fence(patch: pytest.MonkeyPatch) -> None:
 
 def _with_old_fences(place: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     def placed(
-        connection: Any, group: str, destination: str, items: Sequence[outbox.Item], **rest: Any
+        connection: Any, group: str, destination: str, items: Sequence[Item], **rest: Any
     ) -> list[Any]:
-        fences = [
-            (kind, key, fence - 1) if destination.startswith("retry") else (kind, key, fence)
-            for kind, key, fence in items
-        ]
+        is_late = destination.startswith("retry")
+        fences = [item._replace(fence=item.fence - is_late) for item in items]
         return place(connection, group, destination, fences, **rest)
 
     return placed

@@ -7,11 +7,12 @@ from typing import Any
 from sqlalchemy import delete
 
 from agent.outcome import Dead, Failure, Outcome
-from producer.ledger import outbox, quarantine, replay_progress
+from producer.ledger import quarantine, replay_progress
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.status import group_status
 from producer.limits import CAP
+from producer.ports import Item
 from producer.replay import runs, tasks
 from producer.replay.runs import Cursor, Page
 from schemas.ledger import tables
@@ -101,7 +102,7 @@ class Applied:
 
     counts: dict[ItemState, int]
     ended: bool
-    items: list[outbox.Item] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
     pages: list[Page] = field(default_factory=list)
 
 

@@ -282,7 +282,7 @@ def _faults_of_costs(ledger_db: LedgerDatabase) -> list[str]:
 def _faults_of_carriers(ledger_db: LedgerDatabase) -> list[str]:
     """Compare what tasks say of their newest record with the newest order for it."""
     newest = {
-        item[1]: order.destination
+        item.id: order.destination
         for order in ledger_db.rows(tables.outbox)
         if order.destination != "dlq"
         for item in outbox.unpack(order.items)

@@ -76,7 +76,7 @@ class ObservedKeeper:
     def called(self) -> list[int]:
         """Return the tasks whose records were ordered."""
         assert {order.destination for order in self.orders} <= {"tasks"}
-        return [item[1] for order in self.orders for item in order.items]
+        return [item.id for order in self.orders for item in order.items]
 
 
 def fail_as_a_whole(ledger_db: LedgerDatabase, count: int = 12) -> list[int]:

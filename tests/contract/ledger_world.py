@@ -20,6 +20,7 @@ from agent.ledger.recovery import reaping, sweeping
 from agent.outcome import Outcome, Released, Snooze
 from agent.ports import ClaimAnswer, Row, Verdict
 from producer.ledger import cancel, outbox
+from producer.ports import Item
 from producer.publishing.relay import Relay
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
@@ -88,7 +89,7 @@ class World:
         self.tasks = ledger_db.load(*(f"task {number}" for number in range(tasks)))
         ledger_db.run(
             lambda c: outbox.place(
-                c, GROUP, "tasks", [(outbox.TASK, task_id, 0) for task_id in self.tasks]
+                c, GROUP, "tasks", [Item(outbox.TASK, task_id, 0) for task_id in self.tasks]
             )
         )
         topics = Topics(GROUP, ("30s",))

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from sqlalchemy import delete, insert
 
 from producer.ledger import outbox
-from producer.ports import Incoming
+from producer.ports import Incoming, Item
 from producer.publishing import record_builder
 from producer.retention.dead_trim import TrimPlan, plan_trim
 from schemas.ledger import tables
@@ -27,7 +27,7 @@ class Shelf:
             yield [record]
 
 
-def letters(ledger_db: LedgerDatabase, *items: outbox.Item) -> list[Incoming]:
+def letters(ledger_db: LedgerDatabase, *items: Item) -> list[Incoming]:
     """Return the letters of these tasks or records as their topic has them."""
     orders = ledger_db.run(lambda c: outbox.place(c, GROUP, "dlq", items))
     records = ledger_db.run(lambda c: record_builder.records_of(c, Topics(GROUP), orders[0], 0.0))
@@ -51,8 +51,8 @@ async def planned(ledger_db: LedgerDatabase, held: Sequence[Incoming]) -> TrimPl
     )
 
 
-def of_tasks(ids: Sequence[int]) -> list[outbox.Item]:
-    return [(outbox.TASK, task_id, 0) for task_id in ids]
+def of_tasks(ids: Sequence[int]) -> list[Item]:
+    return [Item(outbox.TASK, task_id, 0) for task_id in ids]
 
 
 async def test_it_ends_before_the_first_letter_that_is_needed(ledger_db: LedgerDatabase) -> None:
@@ -101,7 +101,7 @@ async def test_what_nobody_may_have_back_may_go(ledger_db: LedgerDatabase) -> No
 async def test_other_records_stay(ledger_db: LedgerDatabase) -> None:
     """A quarantined record stays until it is a task; what is not of this ledger stays for ever."""
     (number,) = set_aside(ledger_db, b"garbage")
-    held = letters(ledger_db, (outbox.QUARANTINE, number, 0))
+    held = letters(ledger_db, Item(outbox.QUARANTINE, number, 0))
     stranger = Incoming(
         partition=0, offset=1, key=None, value=b"x", headers=[("docllm-quarantine", b"%d" % number)]
     )

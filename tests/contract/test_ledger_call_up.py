@@ -46,7 +46,7 @@ def ending(
 
 def called(orders: Sequence[Order]) -> list[int]:
     assert {order.destination for order in orders} <= {"tasks"}
-    return [item[1] for order in orders for item in order.items]
+    return [item.id for order in orders for item in order.items]
 
 
 def walk(
@@ -74,7 +74,7 @@ def test_tasks_that_wait_for_the_route_are_called_up(ledger_db: LedgerDatabase) 
 
     orders = walk(ledger_db)
 
-    assert {item[1]: item[2] for order in orders for item in order.items} == fences
+    assert {item.id: item.fence for order in orders for item in order.items} == fences
     assert {ledger_db.status(task_id) for task_id in ids} == {Status.RETRYING}
     assert all(ledger_db.due_in_s(task_id) <= 0 for task_id in ids)
 

@@ -9,9 +9,11 @@ from sqlalchemy import insert, update
 
 from agent.ports import ClaimAnswer
 from producer.ledger import outbox
+from producer.ledger.outbox import TASK
 from producer.ledger.retention import erasures
 from producer.ledger.retention.erasures import Erased, Subject
 from producer.ledger.status import group_sums
+from producer.ports import Item
 from producer.publishing import record_builder
 from producer.retention.erasure import CHECK_EVERY_S, WAIT_S, Erasure
 from schemas.ledger import tables
@@ -122,7 +124,7 @@ async def test_a_late_record_of_an_erased_task_is_done(ledger_db: LedgerDatabase
 async def test_a_letter_of_an_erased_task_is_not_sent(ledger_db: LedgerDatabase) -> None:
     """An order for it that waits finds no input, and is dropped."""
     (task_id,) = dead(ledger_db, MARK)
-    (order,) = ledger_db.run(lambda c: outbox.place(c, GROUP, "dlq", [(outbox.TASK, task_id, 0)]))
+    (order,) = ledger_db.run(lambda c: outbox.place(c, GROUP, "dlq", [Item(TASK, task_id, 0)]))
 
     await erased(ledger_db, Subject(key=MARK), HandClock())
 

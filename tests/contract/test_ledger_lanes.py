@@ -23,7 +23,7 @@ TASKS = [replace(new_task(lane.word), lane=lane) for lane in Lane]
 def carried(ledger_db: LedgerDatabase) -> dict[str, str]:
     """Load a task for each lane; return the carrier of each, after its order was compared."""
     accepted = ledger_db.accept(TASKS, ledger_db.batch())
-    ordered = {item[1]: order.destination for order in accepted.orders for item in order.items}
+    ordered = {item.id: order.destination for order in accepted.orders for item in order.items}
     rows = {row.id: row for row in ledger_db.rows(tables.task)}
     assert {row.id: row.carrier for row in rows.values()} == ordered
     return {TASKS[position].key.decode(): ordered[key] for position, key in accepted.new.items()}

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from producer.ledger import outbox, quarantine
-from producer.ports import Order
+from producer.ledger import quarantine
+from producer.ledger.outbox import QUARANTINE, TASK
+from producer.ports import Item, Order
 from producer.publishing import record_builder
 from schemas.ledger import tables
 from schemas.task.record.envelope import (
@@ -36,9 +37,7 @@ TOPICS = Topics(GROUP)
 BYTES = bytes(range(256)) + b"\r\n%s'\\"
 
 
-def written(
-    ledger_db: LedgerDatabase, destination: str, *items: outbox.Item
-) -> dict[outbox.Item, Outgoing]:
+def written(ledger_db: LedgerDatabase, destination: str, *items: Item) -> dict[Item, Outgoing]:
     order = Order(1, GROUP, destination, items)
     return ledger_db.run(lambda c: record_builder.records_of(c, TOPICS, order, 1_700_000_000.0))
 
@@ -71,7 +70,7 @@ def test_a_task_travels_as_it_was_loaded(ledger_db: LedgerDatabase) -> None:
     """
     (task_id,) = ledger_db.accept([new_task("kéy", BYTES)], ledger_db.batch()).new.values()
 
-    record = written(ledger_db, "tasks", (outbox.TASK, task_id, 0))[outbox.TASK, task_id, 0]
+    record = written(ledger_db, "tasks", Item(TASK, task_id, 0))[Item(TASK, task_id, 0)]
 
     assert (record.topic, record.key, record.value) == ("group.tasks", "kéy".encode(), BYTES)
     letter = decode(record.headers)
@@ -86,7 +85,7 @@ def test_a_retry_says_when_it_is_due(ledger_db: LedgerDatabase) -> None:
     owner = ledger_db.agent().next_owner()
     ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
 
-    record = written(ledger_db, "retry.30s", (outbox.TASK, task_id, 1))[outbox.TASK, task_id, 1]
+    record = written(ledger_db, "retry.30s", Item(TASK, task_id, 1))[Item(TASK, task_id, 1)]
 
     letter = decode(record.headers)
     assert record.topic == "group.retry.30s"
@@ -104,10 +103,10 @@ def test_a_record_that_could_do_nothing_is_not_written(ledger_db: LedgerDatabase
     records = written(
         ledger_db,
         "tasks",
-        *((outbox.TASK, task_id, 0) for task_id in (done, retried, waiting, 999_999)),
+        *(Item(TASK, task_id, 0) for task_id in (done, retried, waiting, 999_999)),
     )
 
-    assert list(records) == [(outbox.TASK, waiting, 0)]
+    assert list(records) == [Item(TASK, waiting, 0)]
 
 
 def test_a_running_task_gets_its_record(ledger_db: LedgerDatabase) -> None:
@@ -115,14 +114,14 @@ def test_a_running_task_gets_its_record(ledger_db: LedgerDatabase) -> None:
     (task_id,) = ledger_db.load("a")
     ledger_db.claimed(task_id, ledger_db.agent().next_owner())
 
-    assert written(ledger_db, "tasks", (outbox.TASK, task_id, 0))
+    assert written(ledger_db, "tasks", Item(TASK, task_id, 0))
 
 
 def test_a_dead_letter_is_the_original_byte_for_byte(ledger_db: LedgerDatabase) -> None:
     """A dead letter has the original key, the loaded value, and our headers with the reason."""
     task_id = killed(ledger_db)
 
-    record = written(ledger_db, "dlq", (outbox.TASK, task_id, 0))[outbox.TASK, task_id, 0]
+    record = written(ledger_db, "dlq", Item(TASK, task_id, 0))[Item(TASK, task_id, 0)]
 
     assert (record.topic, record.key, record.value) == ("group.dlq", b"raw", BYTES)
     headers = dict(record.headers)
@@ -144,7 +143,7 @@ def test_a_dead_letter_speaks_to_existing_tools(ledger_db: LedgerDatabase) -> No
     task_id = killed(ledger_db)
 
     headers = dict(
-        written(ledger_db, "dlq", (outbox.TASK, task_id, 0))[outbox.TASK, task_id, 0].headers
+        written(ledger_db, "dlq", Item(TASK, task_id, 0))[Item(TASK, task_id, 0)].headers
     )
 
     assert (
@@ -170,7 +169,7 @@ def test_a_key_that_was_null_stays_null(ledger_db: LedgerDatabase) -> None:
     """A task that arrived without a key has a dead letter without a key."""
     task_id = killed(ledger_db, raw_key=None)
 
-    assert written(ledger_db, "dlq", (outbox.TASK, task_id, 0))[outbox.TASK, task_id, 0].key is None
+    assert written(ledger_db, "dlq", Item(TASK, task_id, 0))[Item(TASK, task_id, 0)].key is None
 
 
 def test_a_dead_letter_is_written_as_long_as_its_task_is_dead_of_it(
@@ -182,11 +181,11 @@ def test_a_dead_letter_is_written_as_long_as_its_task_is_dead_of_it(
     """
     task_id = killed(ledger_db)
     ledger_db.run(lambda c: c.execute(tables.dead_letter.delete()))
-    bare = written(ledger_db, "dlq", (outbox.TASK, task_id, 0))
+    bare = written(ledger_db, "dlq", Item(TASK, task_id, 0))
     ledger_db.set(tables.task, task_id, status=0, fence=1)
-    pending = written(ledger_db, "dlq", (outbox.TASK, task_id, 0))
+    pending = written(ledger_db, "dlq", Item(TASK, task_id, 0))
     ledger_db.set(tables.task, task_id, status=int(Status.DEAD))
-    dead_again = written(ledger_db, "dlq", (outbox.TASK, task_id, 0))
+    dead_again = written(ledger_db, "dlq", Item(TASK, task_id, 0))
 
     assert [record.value for record in bare.values()] == [BYTES]
     assert (pending, dead_again) == ({}, {})
@@ -198,7 +197,7 @@ def test_a_pointer_keeps_everything_but_the_value(ledger_db: LedgerDatabase) -> 
     A header says that the ledger has the bytes.
     """
     task_id = killed(ledger_db)
-    record = written(ledger_db, "dlq", (outbox.TASK, task_id, 0))[outbox.TASK, task_id, 0]
+    record = written(ledger_db, "dlq", Item(TASK, task_id, 0))[Item(TASK, task_id, 0)]
 
     stand_in = record_builder.pointer(record)
 
@@ -283,6 +282,6 @@ def test_dead_letters_of_tasks_and_of_records_share_an_order(ledger_db: LedgerDa
     ledger_db.run(lambda c: quarantine.keep(c, GROUP, [rejected()]))
     stranger = ledger_db.rows(tables.quarantine)[0].id
 
-    records = written(ledger_db, "dlq", (outbox.TASK, task_id, 0), (outbox.QUARANTINE, stranger, 0))
+    records = written(ledger_db, "dlq", Item(TASK, task_id, 0), Item(QUARANTINE, stranger, 0))
 
-    assert list(records) == [(outbox.TASK, task_id, 0), (outbox.QUARANTINE, stranger, 0)]
+    assert list(records) == [Item(TASK, task_id, 0), Item(QUARANTINE, stranger, 0)]

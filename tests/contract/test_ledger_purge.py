@@ -24,6 +24,7 @@ from producer.ledger.retention import archives as ledger_archives
 from producer.ledger.retention import purgeable, purges
 from producer.ledger.retention.purgeable import Keep, Purgeable
 from producer.ledger.status import group_sums
+from producer.ports import Item
 from producer.replay.plan import plan
 from producer.retention.manifest import ArchiveFile, Manifest
 from producer.retention.purge import purge
@@ -242,7 +243,7 @@ async def test_a_batch_that_is_used_is_not_purged(
         row = {"group_name": GROUP, "task_id": died, "batch_id": batch_id, "event": "dead"}
         ledger_db.run(lambda c: c.execute(insert(tables.hook).values(**row)))
     elif busy == "letter":
-        ledger_db.run(lambda c: outbox.place(c, GROUP, "dlq", [(outbox.TASK, died, 0)]))
+        ledger_db.run(lambda c: outbox.place(c, GROUP, "dlq", [Item(outbox.TASK, died, 0)]))
 
     for keep in Keep:
         with pytest.raises(UnsafeStateError, match=reason):

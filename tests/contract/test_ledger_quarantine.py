@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.ledger import outbox, quarantine
-from producer.ledger.outbox import unpack
+from producer.ledger import quarantine
+from producer.ledger.outbox import QUARANTINE, TASK, unpack
+from producer.ports import Item
 from schemas.ledger import tables
 from schemas.task.record.envelope import MAX_TASK_BYTES, Outgoing
 from schemas.task.record.rejected_record import RejectedRecord
@@ -31,7 +32,7 @@ def test_a_suspect_is_a_row_and_an_order(ledger_db: LedgerDatabase) -> None:
     items = kept(ledger_db, rejected(headers=[("a", b"\xff\x00"), ("b", None)]))
 
     (row,) = ledger_db.rows(tables.quarantine)
-    assert items == [(outbox.QUARANTINE, row.id, 0)]
+    assert items == [Item(QUARANTINE, row.id, 0)]
     assert (row.topic_id, row.topic, row.part, row.record_offset) == (
         "topic-id",
         "group.tasks",
@@ -62,8 +63,8 @@ def test_the_same_record_again_is_only_counted(ledger_db: LedgerDatabase) -> Non
     rows = ledger_db.rows(tables.quarantine)
     assert [row.seen for row in rows] == [3, 1]
     assert (first, again) == (
-        [(outbox.QUARANTINE, rows[0].id, 0)],
-        [(outbox.QUARANTINE, rows[1].id, 0)],
+        [Item(QUARANTINE, rows[0].id, 0)],
+        [Item(QUARANTINE, rows[1].id, 0)],
     )
     assert sum(len(unpack(row.items)) for row in ledger_db.rows(tables.outbox)) == 2
 
@@ -149,7 +150,7 @@ def test_an_item_that_its_topic_refuses_for_good_is_recorded(ledger_db: LedgerDa
     for _ in range(2):
         ledger_db.run(
             lambda c: quarantine.undeliverable(
-                c, group=GROUP, item=(outbox.TASK, 7, 1), record=record, reason="too large"
+                c, group=GROUP, item=Item(TASK, 7, 1), record=record, reason="too large"
             )
         )
 

@@ -7,8 +7,9 @@ from sqlalchemy import delete, update
 
 from agent.ledger.recovery import reaping
 from producer.ledger import outbox
+from producer.ledger.outbox import TASK
 from producer.ledger.quarantine import headers_blob
-from producer.ports import Order, Refusal
+from producer.ports import Item, Order, Refusal
 from producer.publishing.relay import CROWDED, SLICE, Relay
 from producer.tracing.publications import PublicationTraces
 from schemas.ledger import tables
@@ -65,9 +66,7 @@ def ordered(
 ) -> list[Order]:
     """Write an order for tasks that is due."""
     orders = ledger_db.run(
-        lambda c: outbox.place(
-            c, GROUP, destination, [(outbox.TASK, task_id, 0) for task_id in ids]
-        )
+        lambda c: outbox.place(c, GROUP, destination, [Item(TASK, task_id, 0) for task_id in ids])
     )
     ledger_db.ago(tables.outbox.c.due_at, 1, *(order.id for order in orders))
     return orders
@@ -75,7 +74,7 @@ def ordered(
 
 def left(ledger_db: LedgerDatabase) -> list[int]:
     """Return the tasks that are still ordered."""
-    return [item[1] for row in ledger_db.rows(tables.outbox) for item in outbox.unpack(row.items)]
+    return [item.id for row in ledger_db.rows(tables.outbox) for item in outbox.unpack(row.items)]
 
 
 def dead(ledger_db: LedgerDatabase, key: str) -> int:
@@ -116,7 +115,7 @@ async def test_a_record_names_its_trace_and_what_came_before(ledger_db: LedgerDa
     )
     ledger_db.run(lambda c: c.execute(delete(tables.outbox)))
     for task_id, fence in ((failed, 1), (fresh, 0), (killed, 0)):
-        item = (outbox.TASK, task_id, fence)
+        item = Item(TASK, task_id, fence)
         (order,) = ledger_db.call(outbox.place, GROUP, "tasks", [item])
         ledger_db.ago(tables.outbox.c.due_at, 1, order.id)
     publisher = FakePublisher()
@@ -143,7 +142,7 @@ async def test_a_record_names_its_trace_and_what_came_before(ledger_db: LedgerDa
 async def test_an_order_in_its_grace_is_left_to_its_writer(ledger_db: LedgerDatabase) -> None:
     """The order's writer sends it at once; the relay does not touch it before its time."""
     (task_id,) = ledger_db.load("a")
-    orders = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, task_id, 0)]))
+    orders = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [Item(TASK, task_id, 0)]))
 
     assert await relay(ledger_db, FakePublisher()).relay_once() == 0
     assert [row.id for row in ledger_db.rows(tables.outbox)] == [order.id for order in orders]
@@ -153,7 +152,7 @@ async def test_the_writer_sends_its_orders_at_once(ledger_db: LedgerDatabase) ->
     """`send` publishes without waiting for the grace, and deletes the order at the report."""
     ids = ledger_db.load("a")
     orders = ledger_db.run(
-        lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, task_id, 0) for task_id in ids])
+        lambda c: outbox.place(c, GROUP, "tasks", [Item(TASK, task_id, 0) for task_id in ids])
     )
     publisher = FakePublisher()
 

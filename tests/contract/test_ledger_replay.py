@@ -199,7 +199,7 @@ def test_pages_follow_one_another(ledger_db: LedgerDatabase) -> None:
     result = applied(ledger_db, stored(ledger_db, request()), size=3)
 
     assert [page.done for page in result.pages] == [3, 3, 1]
-    assert [item[1] for item in result.items] == ids
+    assert [item.id for item in result.items] == ids
     assert {ledger_db.status(task_id) for task_id in ids} == {Status.PENDING}
 
 

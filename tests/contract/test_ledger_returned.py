@@ -16,7 +16,7 @@ from producer.ledger import quarantine
 from producer.ledger.outbox import QUARANTINE, TASK
 from producer.ledger.replay_progress import ItemState, latest
 from producer.limits import CAP
-from producer.ports import Order
+from producer.ports import Item, Order
 from producer.publishing import record_builder
 from producer.replay import returned, runs
 from producer.replay.returned import ReturnedLetter
@@ -36,7 +36,7 @@ LOG = "agent.ledger.returned_letters"
 def letters_of(ledger_db: LedgerDatabase, *ids: int, kind: int = TASK) -> list[Outgoing]:
     """Return the letters of these dead tasks or records, as the topic has them."""
     fences = [ledger_db.task(number).fence if kind == TASK else 0 for number in ids]
-    items = tuple((kind, number, fence) for number, fence in zip(ids, fences, strict=True))
+    items = tuple(Item(kind, number, fence) for number, fence in zip(ids, fences, strict=True))
     order = Order(1, GROUP, "dlq", items)
     written = ledger_db.run(lambda c: record_builder.records_of(c, Topics(GROUP), order, 0.0))
     return [written[item] for item in order.items]

@@ -16,6 +16,7 @@ from producer.ledger import cancel, outbox
 from producer.ledger.status import agent_status, batch_status, group_status, reported_types
 from producer.ledger.status.batch_status import BatchStatus
 from producer.ledger.status.group_status import GroupStatus
+from producer.ports import Item
 from schemas.agent_report import AgentReport, Reason, SuspectReport, to_json
 from schemas.codes import Code
 from schemas.ledger import tables
@@ -266,7 +267,7 @@ def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
     ledger_db.load("a", into="two")
     ledger_db.load("a", into="three", group="other")
     ledger_db.agent("theirs", group="other")
-    ledger_db.run(lambda c: outbox.place(c, "other", "tasks", [(outbox.TASK, 1, 0)]))
+    ledger_db.run(lambda c: outbox.place(c, "other", "tasks", [Item(outbox.TASK, 1, 0)]))
 
     report = shown(ledger_db)
 

@@ -7,6 +7,8 @@ import pytest
 
 from agent.ledger.recovery import sweeping
 from producer.ledger import outbox
+from producer.ledger.outbox import TASK
+from producer.ports import Item
 from schemas.ledger import tables
 from schemas.task.record.lanes import Lane
 from schemas.task.states import Status
@@ -66,7 +68,10 @@ def test_a_task_that_waits_for_long_without_a_record_is_ordered(ledger_db: Ledge
     assert swept(ledger_db) == 0
 
     (order,) = ledger_db.rows(tables.outbox)
-    assert (order.destination, outbox.unpack(order.items)) == ("tasks", ((outbox.TASK, lost, 0),))
+    assert (order.destination, outbox.unpack(order.items)) == (
+        "tasks",
+        (Item(TASK, lost, 0),),
+    )
     assert -60 < ledger_db.due_in_s(lost) <= 0
     assert ledger_db.status(fresh) is Status.PENDING
 
@@ -80,7 +85,7 @@ def test_a_retry_that_was_lost_is_ordered_with_its_fence(ledger_db: LedgerDataba
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, task_id)
 
     assert swept(ledger_db) == 1
-    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == ((outbox.TASK, task_id, 1),)
+    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == (Item(TASK, task_id, 1),)
     assert ledger_db.status(task_id) is Status.RETRYING
 
 
@@ -95,7 +100,7 @@ def test_a_task_behind_the_horizon_still_has_its_record(ledger_db: LedgerDatabas
 
     assert swept(ledger_db, utc_ago(7200)) == 0
     assert swept(ledger_db, utc_ago(3600)) == 1
-    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == ((outbox.TASK, old, 0),)
+    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == (Item(TASK, old, 0),)
 
 
 def retrying(ledger_db: LedgerDatabase, task_id: int) -> None:
@@ -115,7 +120,7 @@ def test_a_long_tier_does_not_delay_what_was_lost_from_tasks(ledger_db: LedgerDa
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
 
     assert swept(ledger_db, tiers=utc_ago(3600)) == 1
-    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == ((outbox.TASK, lost, 0),)
+    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == (Item(TASK, lost, 0),)
 
 
 def test_a_retrying_task_is_not_swept_while_its_record_may_be_on_any_topic(
@@ -141,19 +146,19 @@ def test_an_order_for_another_topic_does_not_delay_the_sweep(
     lost, waits = ledger_db.load("lost", "waits")
     retrying(ledger_db, waits)
     for destination in ("dlq", TIERS[0]):
-        items = [(outbox.TASK, waits, 1)]
+        items = [Item(TASK, waits, 1)]
         ledger_db.call(outbox.place, GROUP, destination, items)
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
     ledger_db.ago(tables.outbox.c.due_at, SLACK_S + 90)
 
     assert swept(ledger_db) == 1
-    assert outbox.unpack(ledger_db.rows(tables.outbox)[-1].items) == ((outbox.TASK, lost, 0),)
+    assert outbox.unpack(ledger_db.rows(tables.outbox)[-1].items) == (Item(TASK, lost, 0),)
 
 
 def test_nothing_is_swept_while_an_older_order_waits(ledger_db: LedgerDatabase) -> None:
     """The tasks of that order look as if they had no record, so the relay comes first."""
     lost, other = ledger_db.load("lost", "other")
-    (order,) = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, other, 0)]))
+    (order,) = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [Item(TASK, other, 0)]))
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, lost)
     ledger_db.ago(tables.outbox.c.due_at, SLACK_S + 30, order.id)
     assert swept(ledger_db) == 0
@@ -166,7 +171,7 @@ def test_nothing_is_swept_while_an_older_order_waits(ledger_db: LedgerDatabase) 
 def test_a_younger_order_does_not_stop_the_sweep(ledger_db: LedgerDatabase) -> None:
     """Orders within their grace are no reason to wait."""
     (lost,) = ledger_db.load("lost")
-    ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, lost, 0)]))
+    ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", [Item(TASK, lost, 0)]))
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, lost)
 
     assert swept(ledger_db) == 1
@@ -193,7 +198,7 @@ def test_a_sweep_takes_a_page_at_a_time(ledger_db: LedgerDatabase) -> None:
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 90, ids[-1])
 
     assert [swept(ledger_db), swept(ledger_db), swept(ledger_db)] == [sweeping.PAGE, 10, 0]
-    assert (outbox.TASK, ids[-1], 0) in outbox.unpack(ledger_db.rows(tables.outbox)[0].items)
+    assert Item(TASK, ids[-1], 0) in outbox.unpack(ledger_db.rows(tables.outbox)[0].items)
 
 
 def test_brokers_whose_clock_is_ahead_sweep_nothing_that_is_not_overdue(
@@ -208,7 +213,7 @@ def test_brokers_whose_clock_is_ahead_sweep_nothing_that_is_not_overdue(
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, overdue)
 
     assert swept(ledger_db, utc_ago(-7200)) == 1
-    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == ((outbox.TASK, overdue, 0),)
+    assert outbox.unpack(ledger_db.rows(tables.outbox)[0].items) == (Item(TASK, overdue, 0),)
 
 
 def test_a_lane_with_a_long_backlog_hides_nothing_that_another_lost(
@@ -224,7 +229,10 @@ def test_a_lane_with_a_long_backlog_hides_nothing_that_another_lost(
     assert walked(ledger_db) == (0, None)
 
     (order,) = ledger_db.rows(tables.outbox)
-    assert (order.destination, outbox.unpack(order.items)) == ("tasks", ((outbox.TASK, lost, 0),))
+    assert (order.destination, outbox.unpack(order.items)) == (
+        "tasks",
+        (Item(TASK, lost, 0),),
+    )
     assert -60 < ledger_db.due_in_s(lost) <= 0
     assert {ledger_db.status(task_id) for task_id in (waits, fresh)} == {Status.PENDING}
 
@@ -283,7 +291,7 @@ def test_a_walk_leaves_tasks_alone_whose_order_may_wait(ledger_db: LedgerDatabas
     """The tasks of an old order look as if they had no record; other carriers are walked."""
     urgent, other = ledger_db.load("urgent", "other")
     ledger_db.set(tables.task, urgent, lane=int(Lane.URGENT), carrier=Lane.URGENT.destination)
-    items = [(outbox.TASK, other, 0)]
+    items = [Item(TASK, other, 0)]
     (order,) = ledger_db.run(lambda c: outbox.place(c, GROUP, "tasks", items))
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60)
     ledger_db.ago(tables.outbox.c.due_at, SLACK_S + 30, order.id)

@@ -14,7 +14,8 @@ from alembic.runtime.environment import EnvironmentContext
 from sqlalchemy import Connection, update
 
 from agent.judge import fingerprint
-from producer.ledger.outbox import pack
+from producer.ledger.outbox import TASK, pack
+from producer.ports import Item
 from schemas.ledger import tables
 from schemas.ledger.migrations.upgrade import scripts
 from schemas.ledger.sql import NEVER_TIME, utc_now
@@ -154,7 +155,7 @@ def _insert_task(connection: Connection, task: Older) -> None:
 def _insert_orders(connection: Connection, group: str) -> None:
     """Order the records of the waiting tasks, as if the relay had not come to them."""
     for destination, status in (("tasks", Status.PENDING), ("retry.30s", Status.RETRYING)):
-        items = [(0, task.id, task.attempt) for task in TASKS if task.status is status]
+        items = [Item(TASK, task.id, task.attempt) for task in TASKS if task.status is status]
         row = {
             "group_name": group,
             "destination": destination,

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from producer.ledger import outbox
 from producer.ledger.quarantine import LETTER_HEADER, headers_of
 from producer.ledger.replay_progress import ItemState
+from producer.ports import Item
 from schemas.task.hooks import HookState
 from schemas.task.record.envelope import (
     DISPOSITION_HEADER,
@@ -327,7 +328,7 @@ class _Witness:
             )
 
     def _ordered(self) -> Iterator[Ordered]:
-        waiting: dict[int, dict[outbox.Item, int]] = defaultdict(dict)
+        waiting: dict[int, dict[Item, int]] = defaultdict(dict)
         for turn, order_id, destination, blob in self._rows(
             "SELECT * FROM sim_order ORDER BY turn"
         ):
@@ -335,12 +336,12 @@ class _Witness:
                 continue
             placed_items, items = waiting[order_id], set(outbox.unpack(blob))
             for item in [item for item in placed_items if item not in items]:
-                yield Ordered(item[1], item[2], placed_items.pop(item), turn)
+                yield Ordered(item.id, item.fence, placed_items.pop(item), turn)
             for item in items:
                 placed_items.setdefault(item, turn)
         for placed_items in waiting.values():
             for item, placed in placed_items.items():
-                yield Ordered(item[1], item[2], placed, None)
+                yield Ordered(item.id, item.fence, placed, None)
 
     def _guards(self) -> Iterator[Guarded]:
         """Yield each guard with its interval; a raised guard holds from its transaction's end."""

@@ -31,6 +31,7 @@ from agent.ledger.recovery import losses
 from agent.ledger.settlements import dead_letters
 from agent.ports import SUSPECT_LOSSES
 from producer.ledger import hooks, outbox, tally
+from producer.ports import Item
 from schemas.codes import Code
 from schemas.ledger.query_plans import along_due, in_group
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
@@ -271,9 +272,8 @@ def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     )
     connection.execute(insert(task_attempt), [_attempt(row) for row in rows])
     letters = dead_letters.write(connection, [_letter(row) for row in rows])
-    outbox.place(
-        connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows], grace_s=0.0
-    )  # only the relay sends it
+    items = [Item(outbox.TASK, row.id, row.fence) for row in rows]
+    outbox.place(connection, group, "dlq", items, grace_s=0.0)  # only the relay sends it
     _order_hooks(connection, group, rows)
     tally.write(connection, map(tally.died, letters.values()))
 

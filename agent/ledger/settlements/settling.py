@@ -28,7 +28,7 @@ from agent.ledger.settlements import (
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Settlement, Verdict
 from producer.ledger import hooks, outbox, tally
-from producer.ports import Order
+from producer.ports import Item, Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from schemas.ledger.tables import batch, task, task_attempt, task_loss, task_result
@@ -352,15 +352,15 @@ def _forget_moves(connection: Connection, ids: Sequence[int]) -> None:
 def _write_orders(
     connection: Connection, group: str, chosen: Sequence[tuple[Settlement, Outcome]]
 ) -> list[Order]:
-    items: dict[str, list[outbox.Item]] = {}
+    items: dict[str, list[Item]] = {}
     for settlement, outcome in chosen:
         if isinstance(outcome, Dead):
             items.setdefault("dlq", []).append(
-                (outbox.TASK, settlement.row.task_id, settlement.row.fence)
+                Item(outbox.TASK, settlement.row.task_id, settlement.row.fence)
             )
         elif isinstance(outcome, Retry | Moved):
             items.setdefault(_carrier(outcome), []).append(
-                (outbox.TASK, settlement.row.task_id, settlement.row.fence + 1)
+                Item(outbox.TASK, settlement.row.task_id, settlement.row.fence + 1)
             )
     return [
         order

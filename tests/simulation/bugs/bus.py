@@ -7,7 +7,7 @@ from agent.execution import settler
 from agent.ledger.settlements import settling
 from agent.outcome import Dead
 from producer.ledger import outbox, store
-from producer.ports import Order
+from producer.ports import Item, Order
 from producer.publishing import record_builder
 from tests.simulation.bugs import stages
 from tests.simulation.bugs.bug import Bug, patched, replaced
@@ -49,7 +49,7 @@ def _published_first() -> AbstractContextManager[Any]:
     def hasty(self: settler.Settler, delivery: Any, outcome: Any) -> None:
         if isinstance(outcome, Dead) and delivery.row is not None:
             self._publishing.send(
-                [Order(0, GROUP, "dlq", ((outbox.TASK, delivery.task_id, delivery.row.fence),))]
+                [Order(0, GROUP, "dlq", (Item(outbox.TASK, delivery.task_id, delivery.row.fence),))]
             )
         settle(self, delivery, outcome)
 

@@ -8,6 +8,7 @@ from agent import lease
 from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping
 from producer.ledger import outbox
+from producer.ports import Item
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, task
 from tests.simulation.bugs.bug import Bug, replaced
@@ -27,7 +28,7 @@ def _fence_raised_at_reap(connection: Any, group: str, rows: Any) -> None:
 def _loss_not_counted(connection: Any, group: str, rows: Any) -> None:
     values = {"status": 0, "due_at": utc_now()}
     connection.execute(update(task).where(task.c.id.in_([row.id for row in rows])).values(**values))
-    outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows])
+    outbox.place(connection, group, "tasks", [Item(outbox.TASK, row.id, row.fence) for row in rows])
 
 
 def _no_amnesty(connection: Any, agent_id: int) -> int:

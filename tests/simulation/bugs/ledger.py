@@ -11,6 +11,8 @@ from agent.ledger.settlements import follow_ups, settling
 from agent.maintenance.repair.replayer import Replayer
 from agent.outcome import Dead, Moved, Retry
 from producer.ledger import outbox, quarantine, store
+from producer.ledger.outbox import TASK
+from producer.ports import Item
 from producer.replay import runs, tasks
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import replay_run, task
@@ -84,7 +86,10 @@ def _retry_keeps_fence() -> AbstractContextManager[Any]:
             fence = settlement.row.fence + isinstance(outcome, Moved)
             placed += (
                 outbox.place(
-                    connection, group, destination, [(outbox.TASK, settlement.row.task_id, fence)]
+                    connection,
+                    group,
+                    destination,
+                    [Item(TASK, settlement.row.task_id, fence)],
                 )
                 if destination
                 else []
@@ -108,7 +113,7 @@ def _replay_keeps_fence() -> AbstractContextManager[Any]:
             outbox.shrink(
                 connection,
                 order,
-                [(kind, task_id, fence - 1) for kind, task_id, fence in order.items],
+                [Item(kind, task_id, fence - 1) for kind, task_id, fence in order.items],
             )
         return []
 

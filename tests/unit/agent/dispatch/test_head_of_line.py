@@ -13,12 +13,13 @@ from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Claimable, Order, Partition
+from producer.ports import Item
 from producer.publishing.background import Publishing
 from schemas.task.record.envelope import Publication
 from tests.support.ledger import new_row
 
 WHERE = Partition("group.tasks", "id", 0, 1)
-ORDER = Order(1, "group", "tasks", ((0, 5, 2),))
+ORDER = Order(1, "group", "tasks", (Item(0, 5, 2),))
 LIMITS = InFlightLimits()
 
 

@@ -8,12 +8,13 @@ from typing import cast
 from agent.execution.settler import FOLLOW_UP_BYTES, GATHER_S, Settled, Settler
 from agent.outcome import Dead, FollowUp, Outcome, Released, Spent, Succeeded
 from agent.ports import Clock, Ledger, Order, Settlement, Verdict
+from producer.ports import Item
 from producer.publishing.background import Publishing
 from schemas.task.failures import ErrorClass
 from schemas.task.record.lanes import Lane
 from tests.support.slots import claimed
 
-ORDER = Order(1, "g", "tasks", ((0, 7, 0),))
+ORDER = Order(1, "g", "tasks", (Item(0, 7, 0),))
 
 
 class SettlerHarness:

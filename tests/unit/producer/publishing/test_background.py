@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from agent.ports import Order
+from producer.ports import Item
 from producer.publishing.background import Publishing
 
-ORDER = Order(1, "g", "tasks", ((0, 7, 0),))
+ORDER = Order(1, "g", "tasks", (Item(0, 7, 0),))
 
 
 class FakeRelay:
