@@ -27,8 +27,8 @@ class Spent:
     `call_id` is the id of the last call, the provider's or ours; empty if there was no call.
     `cost_micro` is in millionths of the currency's unit. `duration_ms` covers the whole attempt.
     `tokens_cached` is a part of `tokens_in`. `unsure_micro` is the part of `cost_micro` that is
-    estimated, because the call's usage is not known. `on_left_routes` holds the part of the costs
-    that arose on routes that the attempt has left.
+    estimated, because the call's usage is not known. `calls` is how many calls were made.
+    `on_left_routes` holds the part of all this that arose on routes that the attempt has left.
     """
 
     model: str = ""
@@ -39,6 +39,7 @@ class Spent:
     duration_ms: int = 0
     tokens_cached: int = 0
     unsure_micro: int = 0
+    calls: int = field(default=0, compare=False)
     on_left_routes: "tuple[RouteSpent, ...]" = ()
 
     @property
@@ -58,6 +59,7 @@ class Spent:
             tokens_cached=earlier.tokens_cached + self.tokens_cached,
             cost_micro=earlier.cost_micro + self.cost_micro,
             unsure_micro=earlier.unsure_micro + self.unsure_micro,
+            calls=earlier.calls + self.calls,
             on_left_routes=earlier.on_left_routes + self.on_left_routes,
         )
 
@@ -67,15 +69,16 @@ class Spent:
         if not self.on_left_routes:
             return self
         parts = [part.spent for part in self.on_left_routes]
-        sums = {name: sum(getattr(part, name) for part in parts) for name in AMOUNTS}
+        names = (*AMOUNTS, "calls")
+        sums = {name: sum(getattr(part, name) for part in parts) for name in names}
         left = {name: getattr(self, name) - amount for name, amount in sums.items()}
         return replace(self, on_left_routes=(), **left)
 
     def leaving_route(self, route: str, error_class: ErrorClass) -> "Spent":
         """Return these costs once the attempt leaves a route, for a failure of this class."""
         part = RouteSpent(route, error_class, self.on_this_route)
-        was_paid = any(getattr(part.spent, name) for name in AMOUNTS)
-        return replace(self, on_left_routes=(*self.on_left_routes, part)) if was_paid else self
+        has_called = part.spent.calls or any(getattr(part.spent, name) for name in AMOUNTS)
+        return replace(self, on_left_routes=(*self.on_left_routes, part)) if has_called else self
 
 
 @dataclass(frozen=True, slots=True)

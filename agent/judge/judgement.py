@@ -164,7 +164,7 @@ def _spent(
     call_ids = (headers[name] for name in _CALL_ID_HEADERS if headers.get(name))
     call_id = next(call_ids, facts.request_id)[:_NAME_CHARS]
     if read is None:
-        return Spent(model=facts.model, call_id=call_id, duration_ms=facts.duration_ms)
+        return Spent(model=facts.model, call_id=call_id, duration_ms=facts.duration_ms, calls=1)
     price = facts.prices.get(read.model) or facts.prices.get(facts.model)
     return Spent(
         model=(read.model or facts.model)[:_NAME_CHARS],
@@ -174,6 +174,7 @@ def _spent(
         call_id=call_id,
         duration_ms=facts.duration_ms,
         tokens_cached=read.tokens_cached,
+        calls=1,
     )
 
 

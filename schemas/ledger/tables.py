@@ -413,8 +413,8 @@ tally = _table(
     _word(
         "outcome",
         64,
-        doc="`loaded`, `replayed`, `succeeded`, `cancelled`, `probe`, `hook`, or the class of the "
-        "error",
+        doc="`loaded`, `replayed`, `succeeded`, `cancelled`, `probe`, `hook`, `call` (a further "
+        "call of an attempt), or the class of the error",
     ),
     Column("fingerprint", binary(16), nullable=False, doc="of the error, if there is one"),
     Column(

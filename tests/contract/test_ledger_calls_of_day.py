@@ -1,16 +1,19 @@
 """The calls of a day are counted for accounts with a limit of requests a day."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import insert
 
 from agent.ledger.counts.calls_of_day import calls_since
 from agent.maintenance.routes.day_counter import DayCounter
+from agent.outcome import Cancelled, Outcome
 from agent.quota.grants import DayCount
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
+from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
-from tests.contract.ledger_parts import GROUP, LedgerDatabase
+from tests.contract.ledger_parts import GROUP, RETRY, SPENT, SUCCEEDED, LedgerDatabase
 
 DAY = 20_000
 MIDNIGHT = datetime(1970, 1, 1) + timedelta(days=DAY)  # noqa: DTZ001 - as the ledger has it
@@ -62,11 +65,29 @@ def test_calls_that_are_not_summed_up_yet_count(ledger_db: LedgerDatabase) -> No
     assert ledger_db.call(calls_since, GROUP, ["a", "b"], MIDNIGHT) == 7
 
 
+def test_each_call_of_an_attempt_counts_on_its_route(ledger_db: LedgerDatabase) -> None:
+    """The end of an attempt is counted as one call; a cancelled attempt counts as none."""
+    owner = ledger_db.agent().next_owner()
+    on_other = replace(SPENT, calls=3).leaving_route("other", ErrorClass.SERVER)
+    outcomes: dict[str, Outcome] = {
+        "five": replace(SUCCEEDED, spent=replace(SPENT, calls=5)),
+        "four": replace(RETRY, spent=replace(SPENT, calls=1).plus(on_other)),
+        "cancelled": Cancelled(replace(SPENT, calls=2)),
+    }
+    for task_id, outcome in zip(ledger_db.load(*outcomes), outcomes.values(), strict=True):
+        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
+    long_ago = datetime(2000, 1, 1)  # noqa: DTZ001 - as the ledger has it
+
+    assert ledger_db.call(calls_since, GROUP, ["route"], long_ago) == 5 + 1 + 2
+    assert ledger_db.call(calls_since, GROUP, ["other"], long_ago) == 3
+
+
 async def test_the_calls_of_today_are_counted_for_each_account(ledger_db: LedgerDatabase) -> None:
     """Failed calls count. Other days, groups and routes do not, nor changes without a call."""
     add(ledger_db, 1)
     add(ledger_db, 2, starts_at=MIDNIGHT + timedelta(hours=1), route="b")
     add(ledger_db, 4, state=int(Status.PENDING), outcome="SERVER")
+    add(ledger_db, 64, state=int(Status.PROCESSING), outcome="call")
     add(ledger_db, 8, starts_at=MIDNIGHT - timedelta(hours=1))
     add(ledger_db, 16, group_name="other")
     add(ledger_db, 32, route="c")
@@ -89,4 +110,4 @@ async def test_the_calls_of_today_are_counted_for_each_account(ledger_db: Ledger
 
     await counter.count()
 
-    assert noted == {"a": DayCount(day=DAY, calls=7), "free": DayCount(day=DAY, calls=0)}
+    assert noted == {"a": DayCount(day=DAY, calls=71), "free": DayCount(day=DAY, calls=0)}

@@ -293,6 +293,7 @@ class AttemptCalls:
             call_id=call.request_id[:_NAME_CHARS],
             duration_ms=self._time.elapsed_ms,
             unsure_micro=estimate_micro,
+            calls=1,
         )
         self._note(killed.plus(self.spent))
 

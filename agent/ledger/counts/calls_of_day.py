@@ -1,8 +1,8 @@
 """How many calls a group has made on some routes since midnight (UTC), as SQL.
 
-An attempt counts as one call, on the day on which it ends. So the number is too low for calls whose
-attempts have not ended, for tasks with several calls, for hooks, and for attempts that went on to
-another route. It is too high for handlers that failed before their first call.
+A call counts on the day on which its attempt ends. So the number is too low for calls whose
+attempts have not ended, and for hooks. It is too high for handlers that failed before their first
+call.
 
 Tested by tests/contract/test_ledger_calls_of_day.py.
 """
@@ -29,7 +29,8 @@ _UNSENT = {
     ErrorClass.UNDECODABLE,
 }
 # Changes of a task's state without a call.
-_WITHOUT_CALL = sorted(set(TallyOutcome) - {TallyOutcome.SUCCEEDED} | UNTRIED | _UNSENT)
+_CALLS = {TallyOutcome.SUCCEEDED, TallyOutcome.CALL}
+_WITHOUT_CALL = sorted(set(TallyOutcome) - _CALLS | UNTRIED | _UNSENT)
 
 
 def calls_since(

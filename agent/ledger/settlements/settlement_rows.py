@@ -138,6 +138,7 @@ def changes(
     succeeded: dict[tuple[int, str, str, str, str], list[Spent]] = {}
     for settlement, outcome in chosen:
         yield from _changes_elsewhere(settlement, outcome.spent)
+        yield from _further_calls(settlement, outcome)
         if isinstance(outcome, Succeeded):
             row, route, model = settlement.row, settlement.route, _model(outcome.spent)
             of_key = succeeded.setdefault((row.batch_id, row.type, route, model, row.tenant), [])
@@ -161,6 +162,8 @@ def changes(
 def _changes_elsewhere(settlement: Settlement, spent: Spent) -> Iterator[TallyChange]:
     row = settlement.row
     for part in spent.on_left_routes:
+        if not any(_amounts(part.spent)):
+            continue
         key = TallyKey(
             row.batch_id,
             row.type,
@@ -171,6 +174,25 @@ def _changes_elsewhere(settlement: Settlement, spent: Spent) -> Iterator[TallyCh
             tenant=row.tenant,
         )
         yield TallyChange(key, 0, **costs(part.spent))
+
+
+def _further_calls(settlement: Settlement, outcome: Outcome) -> Iterator[TallyChange]:
+    """Yield the calls that the end of an attempt, one count on its last route, leaves out."""
+    spent, row = outcome.spent, settlement.row
+    counted = 0 if isinstance(outcome, Cancelled) else 1
+    calls = [(settlement.route, spent.on_this_route.calls - counted)]
+    calls += [(part.route, part.spent.calls) for part in spent.on_left_routes]
+    for route, number in calls:
+        if number > 0:
+            key = TallyKey(
+                row.batch_id,
+                row.type,
+                route,
+                Status.PROCESSING,
+                TallyOutcome.CALL,
+                tenant=row.tenant,
+            )
+            yield TallyChange(key, number)
 
 
 def hook_orders(

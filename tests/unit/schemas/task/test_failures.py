@@ -28,7 +28,7 @@ STORED: dict[type[StrEnum], str] = {
     ),
     Disposition: "permanent exhausted expired worker_lost rejected undecodable",
     AttemptOutcome: "retry snooze moved dead cancelled released hook",
-    TallyOutcome: "loaded replayed succeeded cancelled probe hook",
+    TallyOutcome: "loaded replayed succeeded cancelled probe hook call",
     GuardCause: "no_success exhausted handler bad_request worker_lost",
     RouteState: "open stopped parked",
     AgentState: "alive silent lost stopped",

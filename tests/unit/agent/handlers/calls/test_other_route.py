@@ -152,12 +152,14 @@ def test_the_costs_of_both_routes_are_added() -> None:
     assert left.spent.cost_micro == 10 * 1000
 
 
-def test_a_call_that_cost_nothing_is_no_part_of_the_bill() -> None:
-    """A refusal has no usage."""
+def test_a_call_that_cost_nothing_is_counted_all_the_same() -> None:
+    """A refusal has no usage, but it may be one of the day's calls."""
     outcome = TwoRoutes().run()
 
     assert isinstance(outcome, Succeeded)
-    assert outcome.spent.on_left_routes == ()
+    (left,) = outcome.spent.on_left_routes
+    assert (left.spent.calls, left.spent.cost_micro) == (1, 0)
+    assert outcome.spent.on_this_route.calls == 1
 
 
 def test_the_second_failure_is_the_outcome() -> None:
