@@ -261,9 +261,9 @@ def _write_counts(connection: Connection) -> None:
         source = select(*(value.label(name) for name, value in columns.items()))
         source = source.group_by(task.c.batch_id, task.c.type, *keys)
         connection.execute(insert(tally_sum).from_select(list(columns), source))
-    keys = ("batch_id", "type", "tenant", "route", "disposition", "fingerprint", "error_class")
+    parts = ("batch_id", "type", "tenant", "route", "disposition", "fingerprint", "error_class")
     sums = ("attempts", "tokens_in", "tokens_out", "cost_micro")
-    group = {name: dead_letter.c[name] for name in keys} | {
+    group = {name: dead_letter.c[name] for name in parts} | {
         "dead": func.count(),
         "entered": func.count(),
         "first_at": func.min(dead_letter.c.died_at),
@@ -271,9 +271,9 @@ def _write_counts(connection: Connection) -> None:
         **{name: func.sum(dead_letter.c[name]) for name in sums},
     }
     source = select(*(value.label(name) for name, value in group.items()))
-    source = source.where(~is_recent).group_by(*(dead_letter.c[name] for name in keys))
+    source = source.where(~is_recent).group_by(*(dead_letter.c[name] for name in parts))
     connection.execute(insert(failure_group).from_select(list(group), source))
-    death = {name: dead_letter.c[name] for name in keys[:-1]} | {
+    death = {name: dead_letter.c[name] for name in parts[:-1]} | {
         "outcome": dead_letter.c.error_class,
         "state": literal(int(Status.DEAD)),
         "delta": literal(1),

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -23,6 +23,8 @@ from bench.table import Figure
 from bench.tasks import write_tasks
 from bench.venvs import python_with
 from tests.servers.process import free_port, listens
+
+AnyLimiter = TypeVar("AnyLimiter", bound=Limiter)
 
 SLOTS, LATENCY_S, OK = 64, 0.3, 200
 LLMOCK = "llmock>=0.2.2,<0.3"
@@ -203,7 +205,9 @@ def _verdict(command: str, url: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _limited(folder: Path, kind: type[Limiter], latency: str) -> Iterator[tuple[Limiter, Site]]:
+def _limited(
+    folder: Path, kind: type[AnyLimiter], latency: str
+) -> Iterator[tuple[AnyLimiter, Site]]:
     site = _loaded(folder)
     with llm(site.folder, "--latency", latency) as (url, _):
         upstream = url.removeprefix("http://").removesuffix("/v1")

@@ -63,12 +63,13 @@ def measure(sites: Sites, *, quick: bool) -> str:
     rows = [[part.format(tasks=tasks, latency=LATENCY_S, slots=2 * SLOTS) for part in HEAD]]
     with Redis(folder=sites.folder / "redis") as server:
         python = python_with(sites.folder, CELERY)
-        for make in (
+        ways: tuple[Callable[[], Way], ...] = (
             lambda: _loop(sites.folder),
             lambda: _celery(sites.folder, server.url, python, late=False),
             lambda: _celery(sites.folder, server.url, python, late=True),
             lambda: _docllm(sites.on_kafka()),
-        ):
+        )
+        for make in ways:
             calm = _run(sites.folder, make(), tasks, kill=False)
             killed = _run(sites.folder, make(), tasks, kill=True)
             rows.append(_row(make().name, tasks, calm, killed))
