@@ -47,7 +47,7 @@ class GroupWork:
     async def orders(self) -> int:
         """Return how many publish orders are left."""
         await self._relay.drop_settled()
-        return (await self._read(outbox.waiting, self._topics.group))[0]
+        return (await self._read(outbox.waiting, self._topics.group)).orders
 
     async def any_work(self) -> bool:
         """Return whether the group has or ever had tasks, a replay, or records in its inbox."""

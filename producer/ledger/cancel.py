@@ -8,7 +8,7 @@ Tested by tests/contract/test_ledger_cancel.py.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select, update
 
@@ -48,8 +48,15 @@ def cancel_batch(connection: Connection, target: Batch, actor: str) -> bool:
     return True
 
 
-def cancel_page(connection: Connection, batch_id: int) -> tuple[int, bool]:
-    """Cancel a page of a batch's waiting tasks; return how many, and whether more may wait.
+class CancelledPage(NamedTuple):
+    """How many tasks of a page were cancelled, and whether more may wait."""
+
+    cancelled: int
+    more_wait: bool
+
+
+def cancel_page(connection: Connection, batch_id: int) -> CancelledPage:
+    """Cancel a page of a batch's waiting tasks.
 
     It reads waiting tasks only, so it costs nothing where none waits. A batch that a replay has
     reopened meanwhile is left alone.
@@ -58,10 +65,10 @@ def cancel_page(connection: Connection, batch_id: int) -> tuple[int, bool]:
         select(batch.c.cancelled_at).where(batch.c.id == batch_id).with_for_update(read=True)
     )
     if connection.execute(cancelled_at).scalar() is None:
-        return 0, False
+        return CancelledPage(0, more_wait=False)
     waiting = select(task.c.id).where(task.c.batch_id == batch_id, task.c.status.in_(WAITING))
     rows = connection.execute(along_open(waiting).limit(PAGE)).all()
-    return cancel_waiting(connection, rows), len(rows) == PAGE
+    return CancelledPage(cancel_waiting(connection, rows), len(rows) == PAGE)
 
 
 def cancel_one(

@@ -134,7 +134,9 @@ def given_up(connection: Connection, group: str) -> list[str]:
     return [
         f"{counted(number, 'hook')} on_{event} of type {name} given up: {failure}; "
         f"to run them again: python -m producer dead hooks --retry --group {group}"
-        for (name, event), (number, failure) in _left(connection, group, HookState.GAVE_UP).items()
+        for (name, event), (number, failure) in _counts_by_kind(
+            connection, group, HookState.GAVE_UP
+        ).items()
     ]
 
 
@@ -219,11 +221,13 @@ def to_be_tried(connection: Connection, group: str) -> list[str]:
         f"{counted(number, 'hook')} on_{event} of type {name} not done"
         + (f" ({failure})" if failure else "")
         + f"; an agent runs them: python -m agent --group {group}"
-        for (name, event), (number, failure) in _left(connection, group, HookState.WAITS).items()
+        for (name, event), (number, failure) in _counts_by_kind(
+            connection, group, HookState.WAITS
+        ).items()
     ]
 
 
-def _left(
+def _counts_by_kind(
     connection: Connection, group: str, state: HookState
 ) -> dict[tuple[str, str], tuple[int, str]]:
     """Return by kind how many hooks are in a state, and a failure, of MAX_COUNTED hooks at most."""
@@ -232,11 +236,11 @@ def _left(
         .where(hook.c.group_name == group, hook.c.state == int(state))
         .limit(MAX_COUNTED)
     )
-    left: dict[tuple[str, str], tuple[int, str]] = {}
+    counts: dict[tuple[str, str], tuple[int, str]] = {}
     for row in connection.execute(query):
-        number, failure = left.get((row.type, row.event), (0, ""))
-        left[row.type, row.event] = number + 1, failure or one_line(row.failure)
-    return left
+        number, failure = counts.get((row.type, row.event), (0, ""))
+        counts[row.type, row.event] = number + 1, failure or one_line(row.failure)
+    return counts
 
 
 def of_row(row: Any, *, attempts: int) -> dict[str, Any]:

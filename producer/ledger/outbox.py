@@ -7,7 +7,7 @@ records, and `relay` sends them.
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
 
@@ -43,6 +43,13 @@ _TAKE = _DUE.where(outbox.c.destination.not_in(bindparam("without", expanding=Tr
     bindparam("most")
 )
 _TAKE_ONE = _DUE.where(outbox.c.destination == bindparam("destination")).limit(1)
+
+
+class WaitingOrders(NamedTuple):
+    """How many orders wait, and the id of the oldest; 0 if there is none."""
+
+    orders: int
+    oldest_id: int
 
 
 def pack(items: Iterable[Item]) -> bytes:
@@ -187,12 +194,12 @@ def _all_final(connection: Connection, items: bytes) -> bool:
     return connection.execute(still_open).first() is None
 
 
-def waiting(connection: Connection, group: str) -> tuple[int, int]:
-    """Return how many orders a group has, and the id of the oldest; 0 if there is none.
+def waiting(connection: Connection, group: str) -> WaitingOrders:
+    """Return how many orders a group has, and which is the oldest.
 
     No id is used twice. `due_at` does not show how late an order is, because each relay that takes
     the order sets a new `due_at`.
     """
     query = select(func.count(), func.min(outbox.c.id)).where(outbox.c.group_name == group)
     count, oldest = connection.execute(query).one()
-    return count, oldest or 0
+    return WaitingOrders(count, oldest or 0)

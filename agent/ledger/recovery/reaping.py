@@ -82,6 +82,13 @@ class LostClaim(NamedTuple):
     claimed_utc_s: float
 
 
+class ResetTasks(NamedTuple):
+    """How many tasks wait again, and how many died of their losses."""
+
+    waiting: int
+    dead: int
+
+
 def orphans(connection: Connection, group: str) -> list[int]:
     """Return the tasks claimed by agents that were lost or stopped in the last day."""
     return list(connection.execute(_ORPHANS, {"of_group": group}).scalars())
@@ -94,8 +101,8 @@ def overdue(connection: Connection, group: str) -> list[int]:
 
 def reset_orphans(
     connection: Connection, group: str, ids: Sequence[int], taken: list[LostClaim] | None = None
-) -> tuple[int, int]:
-    """Reset tasks of agents that are gone; return how many wait again and how many died.
+) -> ResetTasks:
+    """Reset tasks of agents that are gone.
 
     `taken` is filled with their claims.
     """
@@ -109,7 +116,7 @@ def reset_orphans(
 
 def reset_overdue(
     connection: Connection, group: str, ids: Sequence[int], taken: list[LostClaim] | None = None
-) -> tuple[int, int]:
+) -> ResetTasks:
     """Reset tasks past their hard deadline; return and fill as `reset_orphans` does."""
     tasks = _end_cancelled(connection, _locked(connection, ids, _LATE, taken))
     return _reset(
@@ -173,7 +180,7 @@ def _end_cancelled(connection: Connection, rows: Sequence[Any]) -> list[Any]:
 
 def _reset(
     connection: Connection, group: str, rows: Sequence[Any], guilty: Sequence[Any]
-) -> tuple[int, int]:
+) -> ResetTasks:
     lost = [Lost(row.id, row.fence, row.batch_id, row.type) for row in guilty]
     may_die = loss_deaths.may_die(connection, group, lost)
     dead = [row for row in guilty if row.id in may_die]
@@ -182,7 +189,7 @@ def _reset(
     _return(connection, group, back)
     guard_decisions.leave_looks(connection, [(row.id, row.fence) for row in back])
     _log_names(connection, back, dead)
-    return len(back), len(dead)
+    return ResetTasks(len(back), len(dead))
 
 
 def _log_names(connection: Connection, back: Sequence[Any], dead: Sequence[Any]) -> None:

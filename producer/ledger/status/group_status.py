@@ -83,7 +83,7 @@ def read(
     """Return the status of a group, or of one of its batches; `archived` includes those too."""
     agents = agent_status.read(connection, group)
     batches = tuple(batch_status.read(connection, group, name, archived=archived))
-    orders, _ = outbox.waiting(connection, group)
+    orders = outbox.waiting(connection, group).orders
     raised = tuple(
         guard for guard in guards.raised(connection, group) if name in {None, guard.batch}
     )

@@ -118,7 +118,7 @@ def waiting(connection: Connection, group: str) -> Waiting:
         running={int(row.agent): row.n for row in held},
         names={agent.id: agent.name for agent in agents if agent.works},
         half_loaded=tuple(store.half_loaded(connection, group)),
-        orders=outbox.waiting(connection, group)[0],
+        orders=outbox.waiting(connection, group).orders,
     )
 
 

@@ -61,7 +61,7 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
     replaying: Counter[ItemState] = Counter()
     for run in status.replays:
         replaying.update(run.counts)
-    _, oldest_order = outbox.waiting(connection, group)
+    oldest_order = outbox.waiting(connection, group).oldest_id
     return Snapshot(
         status,
         group_sums.read(connection, group, route_name),
