@@ -6,15 +6,14 @@ long to read is read in the child process. Producers need to know nothing of doc
 optional, and headers are not needed.
 """
 
-import asyncio
 import logging
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
 from agent.inflight.decoder import letter_record, rejected_record
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
+from agent.intake.inbox import Inbox
 from agent.ports import (
     Assigned,
     Clock,
@@ -43,7 +42,7 @@ from schemas.runtime import crash
 from schemas.runtime.executors import Executor
 from schemas.settings.config import Config
 from schemas.task.failures import Disposition
-from schemas.task.record.envelope import is_letter, record_bytes
+from schemas.task.record.envelope import is_letter
 
 log = logging.getLogger(__name__)
 
@@ -95,10 +94,7 @@ class Intake:
         self._publishing = publishing
         self._failures = failures
         self._memory = memory
-        self._limits = limits
-        self._records: deque[Record] = deque()
-        self._bytes = 0  # of the records in `_records`
-        self._wake = asyncio.Event()
+        self._inbox = Inbox(partitions=partitions, limits=limits)
 
     def apply(self, config: Config) -> None:
         """Take over changed settings."""
@@ -108,20 +104,13 @@ class Intake:
     @property
     def idle(self) -> bool:
         """Return whether no record waits."""
-        return not self._records
+        return self._inbox.is_empty
 
     def deliver(self, event: Event) -> None:
         """Handle an event of the inbox's source."""
         match event:
             case list():
-                begun = [
-                    record
-                    for record in event
-                    if self._partitions.begin(record.partition, record.offset)
-                ]
-                self._records.extend(begun)
-                self._bytes += sum(map(_size, begun))
-                self._wake.set()
+                self._inbox.add(event)
             case Assigned(partitions):
                 self._partitions.assign(partitions)
             case Revoked(partitions):
@@ -132,36 +121,19 @@ class Intake:
                 log.warning("%s", reason, extra={"code": Code.RECORDS_UNREAD})
                 if fatal:
                     self._failures.report(reason)
-        self._pause()
-
-    def _pause(self) -> None:
-        limits = self._limits
-        enough = len(self._records) > limits.inbox_records or self._bytes > limits.inbox_bytes
-        self._partitions.pause(self._partitions.topics if enough else ())
+        self._inbox.pause_or_resume()
 
     async def run(self) -> None:
         """Turn records into tasks, until cancelled."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._records:
+            await self._inbox.wait()
+            while not self._inbox.is_empty:
                 await self._backlog.wait()
-                page = self._page()
+                page = self._inbox.take_page()
                 await self._take(
                     [record for record in page if record.partition in self._partitions]
                 )
-                self._pause()
-
-    def _page(self) -> list[Record]:
-        """Take the oldest records, up to the limit for one transaction."""
-        page: list[Record] = []
-        size = 0
-        most, most_bytes = self._limits.inbox_page, self._limits.inbox_page_bytes
-        while self._records and len(page) < most and size < most_bytes:
-            page.append(self._records.popleft())
-            size += _size(page[-1])
-        self._bytes -= size
-        return page
+                self._inbox.pause_or_resume()
 
     async def _take(self, records: Sequence[Record]) -> None:
         tasks_of: dict[str, list[InboxTask]] = {}
@@ -194,9 +166,7 @@ class Intake:
             )
             crash.reach("intake.quarantined")
             self._counts.quarantined += len(rejected)
-        for record in records:
-            self._partitions.finish_record(record.partition, record.offset)
-        self._partitions.flush()
+        self._inbox.finish(records)
 
     async def _without_letters(self, records: Sequence[Record]) -> list[Record]:
         """Return the records that are no dead letters of the ledger's tasks."""
@@ -263,7 +233,3 @@ class Intake:
         first_id = await self._transactions.write(store.take_ids, len(tasks))
         crash.reach("intake.ids_taken")
         return await self._transactions.write(store.accept, batch, placed, first_id)
-
-
-def _size(record: Record) -> int:
-    return record_bytes(record.key, record.value, record.headers)

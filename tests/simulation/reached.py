@@ -12,7 +12,7 @@ from agent.execution.settler import Settler
 from agent.inflight.partitions import Partitions
 from agent.inflight.ready_queue import ReadyQueue
 from agent.inflight.table import InFlightTable
-from agent.intake.acceptance import Intake
+from agent.intake.inbox import Inbox
 from tests.simulation.bugs.bug import patched
 
 # A limit, the method that meets it, and whether the method's last call reached it.
@@ -36,10 +36,10 @@ _AFTER: tuple[tuple[str, type, str, Callable[..., bool]], ...] = (
     ),
     ("quarantine in pages", QuarantineQueue, "_page", lambda queue, _: bool(queue._rejected)),
     ("settles in groups", Settler, "_take_page", lambda settler, _: bool(settler._waiting)),
-    ("inbox in pages", Intake, "_page", lambda intake, _: bool(intake._records)),
+    ("inbox in pages", Inbox, "take_page", lambda inbox, _: not inbox.is_empty),
     (
-        "inbox paused", Intake, "_pause",
-        lambda intake, _: len(intake._records) > intake._limits.inbox_records,
+        "inbox paused", Inbox, "pause_or_resume",
+        lambda inbox, _: len(inbox._records) > inbox._limits.inbox_records,
     ),
 )  # fmt: skip
 # Limits that rows or crash points show, and an answer that was not kept.
