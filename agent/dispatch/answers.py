@@ -44,7 +44,7 @@ class AnswerActions:
                 delivery, -1 if row is None else row.fence - (answer is ClaimAnswer.STALE)
             )
         elif answer is ClaimAnswer.CLAIMABLE and row is not None:
-            # A delivery that was delayed, is retried, or belonged to a dead agent goes ahead of
+            # A delivery that was delayed, is retried, or belonged to a lost agent goes ahead of
             # newer records.
             self._table.queue_for_claim(
                 delivery,

@@ -105,7 +105,7 @@ class Partitions:
         """Pause partitions whose span is too wide, and all of `topics`; resume the others.
 
         A partition of which nothing was read yet is never paused: its first records may be those
-        that a dead agent left behind.
+        that a lost agent left behind.
         """
         for partition, tracker in self._trackers.items():
             if tracker.span >= self._limits.span:

@@ -66,7 +66,7 @@ class LaneTurns:
 class _Queue:
     """One tenant's deliveries.
 
-    `returned` holds deliveries that waited before, or that a dead agent left behind; `new` holds
+    `returned` holds deliveries that waited before, or that a lost agent left behind; `new` holds
     those just read. `credit` is how many more it may take in this round.
     """
 

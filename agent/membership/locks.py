@@ -20,7 +20,7 @@ class AgentLocks:
         """Hold the lock of an incarnation of this process until the process ends."""
         self._held.append(LifeLock(self._folder, str(agent_id)))
 
-    def is_process_gone(self, agent_id: int) -> bool:
+    def has_process_ended(self, agent_id: int) -> bool:
         """Return whether the process of an incarnation is gone.
 
         Returns False while the incarnation has no file, because its row is written first.

@@ -13,12 +13,12 @@ def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:
     own_locks, others = AgentLocks(tmp_path), AgentLocks(tmp_path)
     own_locks.hold(7)
 
-    assert not others.is_process_gone(7)
-    assert not others.is_process_gone(8)
+    assert not others.has_process_ended(7)
+    assert not others.has_process_ended(8)
     own_locks.close()
-    assert others.is_process_gone(7)
+    assert others.has_process_ended(7)
     others.remove(7)
-    assert not others.is_process_gone(7)
+    assert not others.has_process_ended(7)
 
 
 def test_a_process_releases_all_its_locks_at_its_end(tmp_path: Path) -> None:
@@ -30,5 +30,5 @@ def test_a_process_releases_all_its_locks_at_its_end(tmp_path: Path) -> None:
     own_locks.close()
 
     assert all(
-        AgentLocks(tmp_path / "made" / "here").is_process_gone(agent_id) for agent_id in (1, 2)
+        AgentLocks(tmp_path / "made" / "here").has_process_ended(agent_id) for agent_id in (1, 2)
     )

@@ -339,13 +339,13 @@ async def test_an_agent_that_leaves_stops_all_its_incarnations(
     old.running = 1
     clock.now += HEARTBEAT_MAX_AGE_S + 1
     await beating.beat_once()
-    assert not AgentLocks(tmp_path).is_process_gone(beating.current.agent_id)
+    assert not AgentLocks(tmp_path).has_process_ended(beating.current.agent_id)
 
     await beating.stop()
 
     assert all(row.stopped_at is not None for row in agents(ledger_db).values())
     assert len(agents(ledger_db)) == 2
-    assert all(AgentLocks(tmp_path).is_process_gone(agent_id) for agent_id in agents(ledger_db))
+    assert all(AgentLocks(tmp_path).has_process_ended(agent_id) for agent_id in agents(ledger_db))
 
 
 async def test_the_lease_is_dated_before_its_beat(

@@ -120,7 +120,7 @@ def _figures(
         "repeated_by_cause": causes.by_cause(repeated),
         "faults": faults.total(),
         "faults_by_kind": dict(sorted(faults.items())),
-        "agents_declared_lost": len(run.verdicts),
+        "agents_declared_lost": len(run.declared_lost),
         "dead_by_disposition": dict(
             Counter(task.death.disposition for task in run.tasks if task.death is not None)
         ),

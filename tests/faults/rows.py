@@ -19,7 +19,7 @@ from tests.integration.ledgers import spelled
 from tests.invariants import counted
 from tests.invariants.counted import Sums
 from tests.invariants.evidence import Attempt
-from tests.invariants.happened import Count, Guarded, Move, Ordered, Replayed, Verdict
+from tests.invariants.happened import Count, DeclaredLost, Guarded, Move, Ordered, Replayed
 
 NEVER_YEAR = 9999
 # A guard's row is written before its cause, in the same transaction, at most this much earlier.
@@ -146,11 +146,11 @@ def replayed(url: str) -> list[Replayed]:
     ]
 
 
-def verdicts(url: str) -> list[Verdict]:
+def declared_lost(url: str) -> list[DeclaredLost]:
     """Return every declaration that an agent is lost."""
     rows = history.read(url, "fault_verdict")
     return [
-        Verdict(at_s := seconds(row.at), at_s, row.agent_id, at_s - seconds(row.seen_at))
+        DeclaredLost(at_s := seconds(row.at), at_s, row.agent_id, at_s - seconds(row.seen_at))
         for row in rows
     ]
 

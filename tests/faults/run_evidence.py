@@ -77,7 +77,7 @@ def gather(site: Site, watch: Watch, series: Mapping[str, Series], last: Samples
         attempts=rows.attempts(url, moves),
         calls=[call.call for call in calls],
         moves=moves,
-        verdicts=rows.verdicts(url),
+        declared_lost=rows.declared_lost(url),
         agents=lives.incarnations(site, agents),
         counts=rows.counts(url),
         sums=rows.sums(url),

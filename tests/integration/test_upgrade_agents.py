@@ -122,7 +122,7 @@ def test_lost_and_silent_agents_do_not_stop_the_upgrade(database: Database) -> N
     database.run(lambda c: c.execute(silent))
 
     assert migrations.migrate(database)[1] == migrations.own_revision()
-    assert migrations._ALIVE_S >= leasing.DEAD_AFTER_S
+    assert migrations._ALIVE_S >= leasing.LOST_AFTER_S
 
 
 @pytest.mark.parametrize(

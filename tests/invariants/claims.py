@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from agent.lease import OWNER_BITS
-from agent.ledger.leases.leasing import DEAD_AFTER_S
+from agent.ledger.leases.leasing import LOST_AFTER_S
 from schemas.task.states import Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Incarnation, Move
@@ -55,20 +55,20 @@ def reaped_alive(run: Evidence) -> list[str]:
 def judged_alive(run: Evidence) -> list[str]:
     """No agent is declared lost whose heartbeat was recent, or that was able to send one."""
     odd = []
-    for verdict in run.verdicts:
-        if verdict.silent_s < DEAD_AFTER_S - TICK_S:
+    for declared in run.declared_lost:
+        if declared.silent_s < LOST_AFTER_S - TICK_S:
             odd.append(
-                f"agent {verdict.agent_id} at {verdict.clock_s:.3f}, {verdict.silent_s:.3f} "
+                f"agent {declared.agent_id} at {declared.clock_s:.3f}, {declared.silent_s:.3f} "
                 "s after its heartbeat"
             )
-        agent = run.agents.get(verdict.agent_id)
+        agent = run.agents.get(declared.agent_id)
         if (
             agent is not None
             and agent.served_at_once
-            and agent.beat(verdict.clock_s - verdict.silent_s, verdict.clock_s)
+            and agent.beat(declared.clock_s - declared.silent_s, declared.clock_s)
         ):
             odd.append(
-                f"agent {verdict.agent_id} of {agent.program} at {verdict.clock_s:.3f}, "
+                f"agent {declared.agent_id} of {agent.program} at {declared.clock_s:.3f}, "
                 "though it lived and beat"
             )
     return odd

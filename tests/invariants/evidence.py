@@ -12,6 +12,7 @@ from tests.invariants.happened import (
     Claim,
     Commit,
     Count,
+    DeclaredLost,
     Guarded,
     Incarnation,
     Late,
@@ -21,7 +22,6 @@ from tests.invariants.happened import (
     Outage,
     Replayed,
     Stored,
-    Verdict,
 )
 from tests.invariants.turns import Share, Taking
 
@@ -201,7 +201,7 @@ class Evidence:
     ordered: Sequence[Ordered] = ()
     guards: Sequence[Guarded] = ()
     replayed: Sequence[Replayed] = ()
-    verdicts: Sequence[Verdict] = ()
+    declared_lost: Sequence[DeclaredLost] = ()
     records: Sequence[Stored] = ()
     commits: Sequence[Commit] = ()
     outages: Sequence[Outage] = ()

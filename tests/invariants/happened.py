@@ -127,7 +127,7 @@ class Guarded:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DeclaredLost:
     """An agent was declared lost.
 
     `silent_s` is the time since its last heartbeat, by the database's clock. `clock_s` is the run's

@@ -28,13 +28,13 @@ from tests.invariants.happened import (
     Claim,
     Commit,
     Count,
+    DeclaredLost,
     Guarded,
     Incarnation,
     Move,
     Ordered,
     Replayed,
     Stored,
-    Verdict,
 )
 from tests.invariants.turns import Share
 from tests.simulation import watch
@@ -128,7 +128,7 @@ class _Witness:
             ordered=list(self._ordered()),
             guards=list(self._guards()),
             replayed=list(self._replayed()),
-            verdicts=list(self._verdicts()),
+            declared_lost=list(self._declared_lost()),
             records=list(self._records()),
             commits=[
                 Commit(turn, self._topic(place[0], topic_id), place[1], offset)
@@ -384,11 +384,11 @@ class _Witness:
                 waits=state == ItemState.WAITS,
             )
 
-    def _verdicts(self) -> Iterator[Verdict]:
+    def _declared_lost(self) -> Iterator[DeclaredLost]:
         for turn, clock_s, agent_id, lost_at, seen_at in self._rows(
             "SELECT * FROM sim_verdict WHERE lost_at IS NOT NULL"
         ):
-            yield Verdict(turn, clock_s, agent_id, seconds(lost_at) - seconds(seen_at))
+            yield DeclaredLost(turn, clock_s, agent_id, seconds(lost_at) - seconds(seen_at))
 
     # ---- the bus
 

@@ -17,7 +17,7 @@ from schemas.ledger.tables import agent, batch, task
 from schemas.task.states import Status
 
 HEARTBEAT_S = 3.0
-DEAD_AFTER_S = 12.0  # without a heartbeat, an agent may be declared lost
+LOST_AFTER_S = 12.0  # without a heartbeat, an agent may be declared lost
 # An agent without a heartbeat for STALL_S was itself stalled. It may declare no other agent lost
 # until it has been steady for AMNESTY_S.
 STALL_S = 6.0
@@ -121,12 +121,12 @@ def declare_silent_agents(connection: Connection, agent_id: int) -> int:
     Declares none if this agent was itself stalled.
     """
     statement = _DECLARE_SQLITE if connection.dialect.name == "sqlite" else _DECLARE
-    limits = {"dead": int(DEAD_AFTER_S), "stall": int(STALL_S), "amnesty": int(AMNESTY_S)}
+    limits = {"dead": int(LOST_AFTER_S), "stall": int(STALL_S), "amnesty": int(AMNESTY_S)}
     return connection.execute(statement, {"me": agent_id} | limits).rowcount
 
 
 def declare_lost(connection: Connection, agent_id: int) -> bool:
-    """Declare a dead agent lost; return False if it was already lost or had stopped."""
+    """Declare one agent lost; return False if it was already lost or had stopped."""
     alive_row = update(agent).where(
         agent.c.id == agent_id, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None)
     )

@@ -52,7 +52,7 @@ class Rescuer:
         self._reset_at_s = -REPEAT_S
 
     async def declare_lost_agents(self) -> None:
-        """Declare agents lost whose process is gone or whose heartbeat is late."""
+        """Declare agents lost whose process has ended or whose heartbeat is late."""
         self._newly_gone = frozenset()
         if self._locks is not None:
             await self._declare_by_locks(self._locks)
@@ -93,12 +93,12 @@ class Rescuer:
 
     async def _declare_by_locks(self, locks: AgentLocks) -> None:
         for agent_id, name in await self._transactions.write(leasing.alive, self._group):
-            if locks.is_process_gone(agent_id) and await self._transactions.write(
+            if locks.has_process_ended(agent_id) and await self._transactions.write(
                 leasing.declare_lost, agent_id
             ):
                 crash.reach("reap.judged")
                 log.warning(
-                    "agent %s (%d) is dead: its process is gone",
+                    "agent %s (%d) is lost: its process has ended",
                     name,
                     agent_id,
                     extra={"code": Code.AGENT_LOST},

@@ -16,7 +16,7 @@ COPIED, SPAN = 500, 50_000
 
 
 def reaping(installation: Installation) -> None:
-    """When a reaper dies after its verdict or after a reset, the next one does the rest."""
+    """A reaper dies after it declared an agent lost or after a reset; another one does the rest."""
     deployment = installation.deployment
     deployment.llm("--latency", "0.1")
     deployment.load(TASKS)

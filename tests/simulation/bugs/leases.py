@@ -48,5 +48,5 @@ BUGS = {
     "an agent is declared lost without amnesty": Bug(
         "P7", replaced(leasing, "declare_silent_agents", _no_amnesty), DATABASE_AWAY
     ),
-    "an agent is declared lost after 4 s": Bug("P7", replaced(leasing, "DEAD_AFTER_S", 4.0)),
+    "an agent is declared lost after 4 s": Bug("P7", replaced(leasing, "LOST_AFTER_S", 4.0)),
 }

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S, OWNER_BITS, Lease
-from agent.ledger.leases.leasing import DEAD_AFTER_S, HEARTBEAT_S
+from agent.ledger.leases.leasing import HEARTBEAT_S, LOST_AFTER_S
 
 
 def test_a_lease_is_fresh_for_nine_seconds() -> None:
@@ -70,4 +70,4 @@ def test_a_lease_is_over_for_its_agent_before_others_may_end_it() -> None:
 
     Clocks differ in their pace, and a call that began in the last moment must be seen to run.
     """
-    assert HEARTBEAT_MAX_AGE_S + HEARTBEAT_S <= DEAD_AFTER_S
+    assert HEARTBEAT_MAX_AGE_S + HEARTBEAT_S <= LOST_AFTER_S

@@ -13,13 +13,13 @@ from tests.invariants.failures import calls_into_outages
 from tests.invariants.happened import (
     Claim,
     Count,
+    DeclaredLost,
     Guarded,
     Late,
     Ordered,
     Outage,
     Replayed,
     Stored,
-    Verdict,
 )
 from tests.invariants.promises import PROMISES, violations
 from tests.support.recorded_runs import (
@@ -309,8 +309,14 @@ BROKEN = {
             moves=(LOADED, TAKEN, move(95, R, P, old=OWNER, owner=OWNER, old_due_s=90.0, losses=1))
         ),
     ),
-    "a verdict over a young heartbeat": ("P7", closely(verdicts=(Verdict(20, 20.0, 2, 4.0),))),
-    "a verdict over an agent that beats": ("P7", closely(verdicts=(Verdict(20, 20.0, 1, 13.0),))),
+    "an agent is lost after a young heartbeat": (
+        "P7",
+        closely(declared_lost=(DeclaredLost(20, 20.0, 2, 4.0),)),
+    ),
+    "an agent that beats is lost": (
+        "P7",
+        closely(declared_lost=(DeclaredLost(20, 20.0, 1, 13.0),)),
+    ),
     "a death without row": ("P8", replace(GOOD, tasks=(DONE, replace(DEAD, death=None)))),
     "a death without letter": ("P8", replace(GOOD, letters=GOOD.letters[1:])),
     "a second letter": (
@@ -478,7 +484,8 @@ KEPT = {
         agents={1: replace(CLOSE.agents[1], lost=12.5, gone=12.5, ended_s=10.0)},
     ),
     "a verdict over an agent that was killed": closely(
-        agents={1: replace(CLOSE.agents[1], ended_s=15.0)}, verdicts=(Verdict(30, 30.0, 1, 13.0),)
+        agents={1: replace(CLOSE.agents[1], ended_s=15.0)},
+        declared_lost=(DeclaredLost(30, 30.0, 1, 13.0),),
     ),
     "a death on a route that works": replace(GOOD, counts=(WORKS, EXHAUSTED)),
     "a death after a success by a clock that was ahead": replace(

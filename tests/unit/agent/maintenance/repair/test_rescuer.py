@@ -113,7 +113,7 @@ def test_an_agent_whose_lock_is_free_is_declared_lost_at_once() -> None:
         _declare_by_heartbeats=[declared(1)],
     )
     removed: list[int] = []
-    locks = SimpleNamespace(is_process_gone=lambda agent_id: agent_id != 2, remove=removed.append)
+    locks = SimpleNamespace(has_process_ended=lambda agent_id: agent_id != 2, remove=removed.append)
 
     asyncio.run(Setting(ledger, locks=locks).rescuer.declare_lost_agents())
 
