@@ -41,8 +41,8 @@ class Lease:
     def may_call(self, now_s: float) -> bool:
         """Return whether a call may begin for a task claimed under this lease.
 
-        While the lease is good, no agent can have declared it lost. A lease that was late is good
-        again as soon as the ledger has confirmed a heartbeat, because it was not lost meanwhile.
+        While it may, no agent can have declared the lease lost. After a late heartbeat, calls may
+        begin again as soon as the ledger has confirmed one: the lease was not lost meanwhile.
         """
         return not self.is_lost and now_s - self.beaten_at_s <= HEARTBEAT_MAX_AGE_S
 

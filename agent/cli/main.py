@@ -1,6 +1,6 @@
 """Runs what `python -m agent` was asked for: signals, exit codes, child processes.
 
-The module `app` builds what a command starts.
+`agent.app` builds what a command starts.
 """
 
 import argparse

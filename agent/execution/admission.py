@@ -109,11 +109,10 @@ class Admission:
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
         self._leaving = False
-        self._reserved_calls: dict[
-            Delivery, AttemptPermits
-        ] = {}  # of deliveries that are being claimed
+        # The permits of deliveries that are being claimed.
+        self._reserved_calls: dict[Delivery, AttemptPermits] = {}
         self._routes_without_way_out: set[str] = set()
-        self._running: set[Delivery] = set()  # those that have a slot
+        self._running: set[Delivery] = set()  # deliveries that have a slot
 
     # ---- before a claim
 
@@ -352,7 +351,7 @@ class Admission:
         return self._routes.closed_for_s(route, self._clock.now_s())
 
     def _guarded_fallback(self, delivery: Delivery) -> bool:
-        """Return whether a guard stops a task on the fallback of its own route, where it waits."""
+        """Return whether a delivery is on its fallback and a guard stops its tasks there."""
         row = delivery.row
         return (
             delivery.is_on_fallback and row is not None and self._guards.bars(row, delivery.route)

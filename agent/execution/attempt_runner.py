@@ -15,7 +15,7 @@ from agent.ports import Clock, Row
 from schemas.task.failures import ErrorClass
 from schemas.task.line.parsing import DEFAULT_TENANT
 
-_SETTLE_S = 5.0  # the end of a claim that is left to settle an answer after its write
+_SETTLE_S = 5.0  # kept at a claim's end for the settle, after an answer's write
 
 
 class AttemptRunner:

@@ -103,7 +103,7 @@ class QuotaGate:
         return set(self._waiting)
 
     def ended_lately(self) -> Counter[str]:
-        """Return by route how many calls ended in the last two intervals between calls of this."""
+        """Return by route how many calls ended since the last but one call of `ended_lately`."""
         self._ended, self._ended_before, lately = (
             Counter(),
             self._ended,

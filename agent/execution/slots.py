@@ -185,6 +185,7 @@ class Slots:
                 extra={"code": Code.INTERNAL_ERROR},
             )
         finally:
+            # A cancelled run must settle too: its task is released, and its slot is free again.
             del self._running[delivery]
             self._admission.leave(delivery)
             self._settle(delivery, outcome or Released(delivery.spent))

@@ -19,7 +19,7 @@ class InFlightTable:
     """Moves deliveries between their states; knows nothing of the ledger or of calls.
 
     `lanes` are by topic; `weight_of` gives a tenant's part beside others. `is_apart` returns
-    whether a type's tasks wait in a line of their own, apart from their tenant's other tasks.
+    whether a type's tasks wait in a queue of their own, apart from their tenant's other tasks.
     """
 
     def __init__(
@@ -139,9 +139,8 @@ class InFlightTable:
         delivery.state, delivery.route = DeliveryState.READY, delivery.own_route
         self._follow_row(delivery)
         if delivery.suspect:
-            self.drop_bodies(
-                delivery
-            )  # it may wait for long, and the ledger is known to have its body
+            # It may wait for long, and the ledger is known to have its body.
+            self.drop_bodies(delivery)
             self._suspects.append(delivery)
         elif self._may_wait(delivery):
             is_apart = self._is_apart(delivery.task_type)

@@ -213,9 +213,9 @@ class HeartbeatThread:
         await self._executor(self.stop)
 
     def stop(self) -> None:
-        """Do the same, and block until it is written.
+        """Stop the heartbeats, record that this agent left, and block until that is written.
 
-        Raises what kept the thread from writing it.
+        Raises the error that kept the thread from writing it.
         """
         self._loop.call_soon_threadsafe(self._beating.cancel)
         self._thread.join()

@@ -3,8 +3,8 @@
 Pure. A bucket that fills with time lets one call begin as soon as it is positive, so in some minute
 the calls exceed the limit by the last one. Many servers accept that, but a server that adds up the
 last 60 seconds refuses the call. A small call therefore waits until the minute has room for it. A
-larger call waits so only in the hour after a refusal of an account whose minute was too full: other
-servers lose by that what the larger calls leave unused.
+larger call waits like this only in the hour after a refusal of an account whose minute was too
+full: elsewhere this wait would waste the room that larger calls leave.
 
 Room is kept for the agent whose call waits, so that smaller calls of others do not take it.
 

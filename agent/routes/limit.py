@@ -29,7 +29,7 @@ BURST, BURST_PART, BURST_CALLS = 6, 1 / 8, 1.6
 KEPT = 1024  # how many starts, and how many refusals, are remembered
 # Calls may start slightly faster than the level's rate, so that early answers leave no slot idle.
 PACE = 1.03
-BURST_S = 0.3  # longest usual time between two starts of tasks by the loop
+BURST_S = 0.3  # longest usual time between two starts of tasks by the claimer
 # How far back the rate of successes looks. Most limits are per minute: if one is used up early,
 # nothing succeeds for the rest of that minute.
 MEMORY_S = 120

@@ -102,11 +102,8 @@ class Commits:
         for offset in offsets:
             key = (offset.topic, offset.partition)
             self._note(offset.error, offset)
-            if (
-                error is None
-                and offset.error is None
-                and self._sent.get(key) == live.get(key, self)
-            ):
+            is_ours = key in live and self._sent.get(key) == live[key]
+            if error is None and offset.error is None and is_ours:
                 self._assignment.confirm(key, offset.offset)
         if error is None:
             crash.reach("commit.done")

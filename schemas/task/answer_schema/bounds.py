@@ -63,7 +63,7 @@ def trials(schema: dict[str, Any]) -> int:
 
 
 def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
-    """Return whether a value's errors hold at most about `MAX_COPIED` parts of the value.
+    """Return whether a value's errors hold at most about `MAX_COPIED_PARTS` parts of the value.
 
     `schema` must not be `too_much`.
     """
