@@ -88,14 +88,14 @@ class Claimer:
             await self._wakeups.ask.wait()
             self._wakeups.ask.clear()
             await self._quarantine.keep()
-            while batch := self._table.take_to_ask(self._clock.now_s(), self._limits.page):
-                await self.ask(batch)
+            while deliveries := self._table.take_to_ask(self._clock.now_s(), self._limits.page):
+                await self.ask(deliveries)
 
-    async def ask(self, batch: Sequence[Delivery]) -> None:
+    async def ask(self, deliveries: Sequence[Delivery]) -> None:
         """Ask the ledger about deliveries, without a lock."""
-        answers = await self._ledger.ask([delivery.claimable() for delivery in batch])
-        fresh = {delivery.partition for delivery in batch}
-        for delivery in batch:
+        answers = await self._ledger.ask([delivery.claimable() for delivery in deliveries])
+        fresh = {delivery.partition for delivery in deliveries}
+        for delivery in deliveries:
             answer, row = answers[delivery.task_id]
             if answer is not ClaimAnswer.CLAIMABLE:
                 fresh.discard(delivery.partition)
@@ -135,15 +135,15 @@ class Claimer:
             if suspect := self._table.take_suspect(self._admission.reserve_call_of_suspect):
                 await self._claim_reserved([suspect], Purpose.RUN_SUSPECT)
             limit = min(self._limits.page, self._room())
-            if batch := self._selection.take(limit):
-                await self._claim_reserved(batch, Purpose.RUN)
+            if deliveries := self._selection.take(limit):
+                await self._claim_reserved(deliveries, Purpose.RUN)
 
-    async def _claim_reserved(self, batch: Sequence[Delivery], purpose: Purpose) -> None:
+    async def _claim_reserved(self, deliveries: Sequence[Delivery], purpose: Purpose) -> None:
         """Claim deliveries whose first calls are reserved; give unused calls back."""
         try:
-            await self.claim(batch, purpose)
+            await self.claim(deliveries, purpose)
         finally:
-            self._admission.release_calls(batch)
+            self._admission.release_calls(deliveries)
 
     async def wait_for_claim(self) -> None:
         """Return once no claim is under way; while the agent leaves, no other follows."""
@@ -157,19 +157,19 @@ class Claimer:
         )
         return 0 if waits else self._admission.room()
 
-    async def claim(self, batch: Sequence[Delivery], purpose: Purpose) -> None:
+    async def claim(self, deliveries: Sequence[Delivery], purpose: Purpose) -> None:
         """Claim the tasks of these deliveries; start, move or give back what was claimed."""
         async with self._claiming:
             lease, began_s = self._leases.current, self._clock.now_s()
             claim = Claim(lease.next_owner(), lease, began_s, purpose)
             with lease.held():
-                await self._claim(batch, claim)
+                await self._claim(deliveries, claim)
             self._finisher.advance()
 
-    async def _claim(self, batch: Sequence[Delivery], claim: Claim) -> None:
-        with self._admission.reserved(batch):
+    async def _claim(self, deliveries: Sequence[Delivery], claim: Claim) -> None:
+        with self._admission.reserved(deliveries):
             answers = await self._ledger.claim(
-                [delivery.claimable() for delivery in batch],
+                [delivery.claimable() for delivery in deliveries],
                 claim.owner,
                 self._claim_s,
                 with_suspects=claim.purpose is Purpose.RUN_SUSPECT,
@@ -177,11 +177,11 @@ class Claimer:
             crash.reach("claim.claimed")
             claimed = (
                 delivery
-                for delivery in batch
+                for delivery in deliveries
                 if answers[delivery.task_id][0] is ClaimAnswer.CLAIMED
             )
             rerouted = await self._bodies.fetch(claimed, moving=claim.purpose is Purpose.MOVE)
-        for delivery in batch:
+        for delivery in deliveries:
             answer, row = answers[delivery.task_id]
             if answer is ClaimAnswer.CLAIMED and row is not None:
                 self._start(delivery, row, claim, rerouted=delivery in rerouted)

@@ -108,8 +108,8 @@ class QuarantineQueue:
     async def keep(self) -> None:
         """Write the queued records to the quarantine, then finish them."""
         while self._rejected:
-            batch = self._page()
-            foreign = await self._letters.without_letters([rejected for rejected, _ in batch])
+            page = self._page()
+            foreign = await self._letters.without_letters([rejected for rejected, _ in page])
             orders = await self._ledger.quarantine(foreign) if foreign else []
             crash.reach("quarantine.kept")
             for rejected in foreign:
@@ -121,7 +121,7 @@ class QuarantineQueue:
                     rejected.reason,
                     extra={"code": Code.RECORD_QUARANTINED},
                 )
-            for rejected, record in batch:
+            for rejected, record in page:
                 self._partitions.finish_record(record.partition, record.offset)
                 if isinstance(record, Delivery):
                     self._table.remove(record)

@@ -51,12 +51,15 @@ class RouteShelving:
         either many of its deliveries wait while another route is open, or one of them blocks a wide
         span (`stuck` contains the route).
         """
-        long = [
+        closed_for_long = [
             route
             for route, since_s in self._since_s.items()
             if now_s - since_s >= self._limits.move_after_s
         ]
-        many = [route for route in long if self._table.ready_for(route) > self._limits.crowd]
-        others = {*self._table.routes, *self._admission.busy_routes()} if many else ()
-        moved = many if any(not self._admission.closed_route(route) for route in others) else []
-        return [route for route in long if route in moved or route in stuck]
+        crowded = [
+            route for route in closed_for_long if self._table.ready_for(route) > self._limits.crowd
+        ]
+        in_use = {*self._table.routes, *self._admission.busy_routes()} if crowded else ()
+        if all(self._admission.closed_route(route) for route in in_use):
+            crowded = []
+        return [route for route in closed_for_long if route in crowded or route in stuck]

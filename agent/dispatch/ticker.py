@@ -65,6 +65,6 @@ class Ticker:
         }
         for route in self._shelving.routes_to_move(self._clock.now_s(), stuck):
             if self._leases.current.may_claim(self._clock.now_s()) and (
-                batch := self._table.take_ready_for(route, self._limits.move_page)
+                deliveries := self._table.take_ready_for(route, self._limits.move_page)
             ):
-                await self._claimer.claim(batch, Purpose.MOVE)
+                await self._claimer.claim(deliveries, Purpose.MOVE)
