@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from producer.bus.embedded.lock import LOCK_FOLDERS
+from producer.bus.embedded.life_lock import LOCK_FOLDERS
 from producer.bus.embedded.mount import refuse_network
 from producer.bus.topic_family import EMBEDDED_PARTITIONS, TopicFamily, with_old_tiers
 from producer.ports import Publisher, TopicAdmin, TopicReader

@@ -14,9 +14,9 @@ from functools import partial
 from agent.agent import Agent, Reaper
 from agent.app.opening import (
     Opened,
-    agent_locks,
     beat_database,
     data_folder,
+    life_locks,
     make_handles,
     make_heartbeat,
     open_all,
@@ -249,7 +249,7 @@ def _rehearsed(config: Config) -> Config:
 async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
     """Build a reaper that runs no tasks."""
     stored_ids = await parts.family.require()
-    locks, beat_db, child = agent_locks(parts), beat_database(parts), ChildExecutor()
+    locks, beat_db, child = life_locks(parts), beat_database(parts), ChildExecutor()
     heartbeat = make_heartbeat(parts, beat_db, str, locks, REAPER)
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat, parts.transactions.executor)

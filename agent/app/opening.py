@@ -18,7 +18,7 @@ from agent.handlers.processes.starting import ProcessStarter, check
 from agent.ledger.sql_ledger import Executors
 from agent.llm.client import ChatClient
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
-from agent.membership.locks import AgentLocks
+from agent.membership.life_locks import LifeLocks
 from agent.ports import Source
 from agent.process.child_executor import ChildExecutor
 from agent.process.data_folder import DataFolder
@@ -29,7 +29,7 @@ from agent.routes.clients import RouteClients
 from agent.routes.sharing.board import Board
 from agent.wiring.choices import Handles, Providers, Registration, Workers
 from producer.app import Parts, bus_path
-from producer.bus.embedded.lock import AGENTS
+from producer.bus.embedded.life_lock import AGENTS
 from schemas.ledger import migrations
 from schemas.ledger.database import Database
 from schemas.ledger.transactions import Transactions
@@ -84,7 +84,7 @@ def make_handles(parts: Parts, ids: TopicIds) -> Handles:
 
 
 def make_heartbeat(
-    parts: Parts, database: Database, report: Callable[[], str], locks: AgentLocks | None, role: str
+    parts: Parts, database: Database, report: Callable[[], str], locks: LifeLocks | None, role: str
 ) -> Heartbeat:
     """Return the heartbeat. Its `database` must be used for nothing else."""
     return Heartbeat(
@@ -144,13 +144,13 @@ def _process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
-def agent_locks(parts: Parts) -> AgentLocks | None:
+def life_locks(parts: Parts) -> LifeLocks | None:
     """Return the lock files that prove an agent's death; None without the embedded parts.
 
     Lock files prove nothing across machines, and without the embedded parts agents may run on
     several machines.
     """
-    return AgentLocks(parts.config.data_dir / AGENTS) if parts.config.embedded else None
+    return LifeLocks(parts.config.data_dir / AGENTS) if parts.config.embedded else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class Opened:
     providers: Providers
     heartbeat: Heartbeat
     beating: HeartbeatThread
-    locks: AgentLocks | None
+    locks: LifeLocks | None
 
     @property
     def registration(self) -> Registration:
@@ -187,7 +187,7 @@ def open_all(
         if shared is not None:
             closing.push_async_callback(shared.close)
     closing.push_async_callback(providers.route_clients.close)
-    locks, beats = agent_locks(parts), beat_database(parts)
+    locks, beats = life_locks(parts), beat_database(parts)
     closing.callback(beats.close)
     role = " (rehearsal LLM)" if rehearsal else ""
     heartbeat = make_heartbeat(parts, beats, latest.json, locks, role)

@@ -2,9 +2,9 @@
 
 from agent.execution.admission import Permit
 from agent.execution.attempt_routes import AttemptRoutes
+from agent.execution.lock_requests import ResourceLocks
 from agent.execution.observability.attempt_traces import AttemptTraces
 from agent.execution.output_writer import Claimed, Outputs
-from agent.execution.resource_locks import ResourceLocks
 from agent.handlers import Attempt, Handlers
 from agent.handlers.calls.traces import NO_TRACE
 from agent.handlers.deadline import SETTLE_MARGIN_S

@@ -13,7 +13,7 @@ from agent.handlers.context import Context, Handler
 from agent.handlers.decisions import GiveUpError, SoftLimitError, TryAgainError
 from agent.handlers.documents import DocumentError, DocumentReader
 from agent.handlers.follow_ups import FollowUpError
-from agent.handlers.resource_locks import HeldLock, LockError
+from agent.handlers.held_lock import HeldLock, LockError
 from agent.handlers.runner import Handlers
 from agent.process.child_executor import ChildExecutor
 

@@ -12,7 +12,7 @@ from agent.handlers.calls.permits import CallPermits, FreePermits
 from agent.handlers.calls.traces import NO_TRACE, AttemptTrace
 from agent.handlers.documents import DocumentReader
 from agent.handlers.follow_ups import Inherited
-from agent.handlers.resource_locks import AttemptLocks, FreeLocks
+from agent.handlers.held_lock import AttemptLocks, FreeLocks
 from agent.judge import Tier
 from agent.outcome import Dead, Outcome, Retry, Snooze, Spent
 from agent.ports import Clock, RouteClient

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from agent.handlers.calls.results import Answer
 from agent.handlers.context import Context
-from agent.handlers.resource_locks import HeldLock
+from agent.handlers.held_lock import HeldLock
 from agent.handlers.task_log import TaskLog
 from schemas.settings.config import Structured
 from schemas.task.line.parsing import TaskLine

@@ -15,7 +15,7 @@ from agent.handlers.calls.results import Answer, CallRefusedError
 from agent.handlers.context_locks import ContextLocks
 from agent.handlers.documents import require_content
 from agent.handlers.follow_ups import FollowUpRules, FollowUps
-from agent.handlers.resource_locks import HeldLock
+from agent.handlers.held_lock import HeldLock
 from agent.handlers.task_log import TaskLog
 from agent.judge import one_line
 from agent.outcome import Failure, FollowUp, Outcome, Spent

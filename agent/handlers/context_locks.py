@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from agent.handlers.attempt_time import AttemptTime
 from agent.handlers.calls.results import LeaseLostError, WaitedTooLongError
-from agent.handlers.resource_locks import AttemptLocks, HeldLock, require_name
+from agent.handlers.held_lock import AttemptLocks, HeldLock, require_name
 
 # Longest wait for a lock, as a share of the attempt's time; the rest is for calls.
 _WAIT_SHARE = 0.5

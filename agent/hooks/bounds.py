@@ -6,7 +6,7 @@ Tested by tests/unit/agent/hooks/test_runner.py and tests/integration/test_hooks
 from collections.abc import Callable
 
 from agent.handlers.calls.permits import CallPermit, CallPermits
-from agent.handlers.resource_locks import LockError
+from agent.handlers.held_lock import LockError
 
 
 class HookPermits:

@@ -9,7 +9,7 @@ from functools import partial
 
 from agent.inflight.partitions import Partitions
 from agent.ledger.counts.compaction import CompactionLimits
-from agent.ledger.leases import leasing, resource_locks
+from agent.ledger.leases import leasing, lock_rows
 from agent.ledger.recovery import losses
 from agent.maintenance.cleanup.compactor import Compactor
 from agent.maintenance.cleanup.trimmer import Trimmer
@@ -20,7 +20,7 @@ from agent.maintenance.repair.replayer import Replayer
 from agent.maintenance.repair.rescuer import Rescuer
 from agent.maintenance.repair.sweeper import Sweeper
 from agent.membership.heartbeat import Heartbeat
-from agent.membership.locks import AgentLocks
+from agent.membership.life_locks import LifeLocks
 from producer.app import Parts
 from producer.publishing.relay import Relay
 from producer.replay.applier import Applier
@@ -41,7 +41,7 @@ def repair_loops(
     relay: Relay,
     applier: Applier,
     heartbeat: Heartbeat,
-    locks: AgentLocks | None,
+    locks: LifeLocks | None,
     lost_records: asyncio.Event,
     ask_about_tasks_of: Callable[[frozenset[int]], None],
     ask_about_batches: Callable[[frozenset[str]], None],
@@ -87,7 +87,7 @@ def repair_loops(
         duty(name="forgetting old agents", work=partial(write, leasing.forget)),
         duty(name="taking back losses", work=rescuer.take_back_losses),
         duty(name="forgetting old losses", work=partial(write, losses.forget)),
-        duty(name="forgetting old locks", work=partial(write, resource_locks.forget)),
+        duty(name="forgetting old locks", work=partial(write, lock_rows.forget)),
         *trimmer.duties(duty),
     )
     return [

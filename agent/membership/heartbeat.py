@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 from agent.lease import HEARTBEAT_MAX_AGE_S, Lease
 from agent.ledger.leases import leasing
-from agent.membership.locks import AgentLocks
+from agent.membership.life_locks import LifeLocks
 from schemas.codes import Code
 from schemas.ledger.database import DatabaseError
 from schemas.ledger.errors import away, deadlocked
@@ -44,7 +44,7 @@ class Heartbeat:
         name: str,
         group: str,
         version: str,
-        locks: AgentLocks | None,
+        locks: LifeLocks | None,
         revision: str,
         report: Callable[[], str],
         release: str = "",

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from agent.agent import Agent
 from agent.dispatch.record_finisher import Wakeups
 from agent.execution.guard_gate import GuardGate
+from agent.execution.lock_requests import ResourceLocks
 from agent.execution.observability.attempt_traces import AttemptTraces
 from agent.execution.observability.measured_ports import MeasuredLedger
 from agent.execution.observability.traced_ledger import TracedLedger
 from agent.execution.output_writer import Outputs
-from agent.execution.resource_locks import ResourceLocks
 from agent.execution.settler import Settler
 from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
@@ -23,7 +23,7 @@ from agent.inflight.decoder import RecordDecoder
 from agent.inflight.partitions import Partitions
 from agent.intake.acceptance import Intake
 from agent.judge import Tier, tiers_of
-from agent.ledger.leases.resource_locks import SqlLockTable
+from agent.ledger.leases.lock_rows import SqlLockTable
 from agent.ledger.returned_letters import ReturnedLetters
 from agent.ledger.sql_ledger import SqlLedger
 from agent.maintenance.group_work import GroupWork

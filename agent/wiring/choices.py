@@ -14,7 +14,7 @@ from agent.ledger.sql_ledger import Executors
 from agent.maintenance.duty import DutyLoop
 from agent.maintenance.monitoring.loop_watch import LoopWatch
 from agent.membership.heartbeat import Heartbeat
-from agent.membership.locks import AgentLocks
+from agent.membership.life_locks import LifeLocks
 from agent.ports import Source
 from agent.quota.grants import GrantStore
 from agent.reporting.latest_report import LatestReport
@@ -76,7 +76,7 @@ class Registration:
 
     heartbeat: Heartbeat
     membership: Membership
-    locks: AgentLocks | None = None
+    locks: LifeLocks | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from agent.execution.resource_locks import ResourceLocks
+from agent.execution.lock_requests import ResourceLocks
 from agent.hooks.runner import HookRunner
 from agent.inflight.partitions import Partitions
 from agent.intake.acceptance import Intake

@@ -21,10 +21,10 @@ from agent.execution.admission import Admission
 from agent.execution.attempt_runner import AttemptRunner
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
+from agent.execution.lock_requests import ResourceLocks
 from agent.execution.observability.attempt_traces import AttemptTraces
 from agent.execution.output_writer import Outputs
 from agent.execution.quota_gate import QuotaGate
-from agent.execution.resource_locks import ResourceLocks
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.execution.type_limits import TypeLimits

@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S
 from agent.ledger.leases import leasing
 from agent.membership.heartbeat import AGAIN_S, DEADLOCK_TRIES, Heartbeat
-from agent.membership.locks import AgentLocks
+from agent.membership.life_locks import LifeLocks
 from schemas.agent_report import AgentReport, to_json
 from schemas.ledger import tables
 from schemas.ledger.database import Connection, Database
@@ -56,7 +56,7 @@ def heartbeat(
     ledger_db: LedgerDatabase,
     clock: FakeClock,
     *,
-    locks: AgentLocks | None = None,
+    locks: LifeLocks | None = None,
     database: Database | None = None,
 ) -> Heartbeat:
     return Heartbeat(
@@ -333,19 +333,19 @@ async def test_an_agent_that_leaves_stops_all_its_incarnations(
 ) -> None:
     """Old and current rows are stopped and the locks freed, so nobody waits for a verdict."""
     clock = FakeClock()
-    locks = AgentLocks(tmp_path)
+    locks = LifeLocks(tmp_path)
     beating = heartbeat(ledger_db, clock, locks=locks)
     old = await beating.register()
     old.running = 1
     clock.now += HEARTBEAT_MAX_AGE_S + 1
     await beating.beat_once()
-    assert not AgentLocks(tmp_path).has_process_ended(beating.current.agent_id)
+    assert not LifeLocks(tmp_path).has_process_ended(beating.current.agent_id)
 
     await beating.stop()
 
     assert all(row.stopped_at is not None for row in agents(ledger_db).values())
     assert len(agents(ledger_db)) == 2
-    assert all(AgentLocks(tmp_path).has_process_ended(agent_id) for agent_id in agents(ledger_db))
+    assert all(LifeLocks(tmp_path).has_process_ended(agent_id) for agent_id in agents(ledger_db))
 
 
 async def test_the_lease_is_dated_before_its_beat(

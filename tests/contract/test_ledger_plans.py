@@ -16,12 +16,12 @@ import pytest
 from sqlalchemy import Connection, delete, event, insert, literal, select, text, update
 
 from agent.ledger import hook_runs, queries
-from agent.ledger.leases import resource_locks
+from agent.ledger.leases import lock_rows
 from agent.ledger.recovery import reaping, sweeping
 from agent.ports.lock_table import Claimant, LockChange
 from bench import reads
 from bench.reads import Work
-from producer.ledger import held_locks, quarantine, replay_progress
+from producer.ledger import quarantine, replay_progress, task_locks
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.outbox import TASK
 from producer.ledger.replay_progress import ReplayRequest
@@ -397,11 +397,11 @@ def use_locks(connection: Connection) -> None:
         (LockChange(asking=[second]), first),
         (LockChange(leaving=[first]), second),
     ):
-        (held,) = resource_locks.change(connection, GROUP, {"mine": change})
+        (held,) = lock_rows.change(connection, GROUP, {"mine": change})
         assert held.holder == holder
-    assert len(resource_locks.read_holders(connection, GROUP, ["mine", "other 1"])) == 2
-    assert resource_locks.forget(connection) == 0
-    (held_lock,) = held_locks.of_claim(connection, GROUP, second.task_id, second.owner)
+    assert len(lock_rows.read_holders(connection, GROUP, ["mine", "other 1"])) == 2
+    assert lock_rows.forget(connection) == 0
+    (held_lock,) = task_locks.of_claim(connection, GROUP, second.task_id, second.owner)
     assert held_lock.name == "mine"
 
 

@@ -24,8 +24,8 @@ from agent.handlers.calls.results import (
 from agent.handlers.decisions import SoftLimitError
 from agent.handlers.documents import DocumentError
 from agent.handlers.follow_ups import FollowUpError
+from agent.handlers.held_lock import LockError
 from agent.handlers.processes.messages import MESSAGE_HEAD, Message, decoded, encoded, sizes
-from agent.handlers.resource_locks import LockError
 from agent.outcome import VALUE, Dead, Failure, Spent, Succeeded
 from schemas.task.failures import ErrorClass
 

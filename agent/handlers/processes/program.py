@@ -24,10 +24,10 @@ import orjson
 from agent.handlers.blocking import BlockingContext, ContextCall, ViewedContext
 from agent.handlers.calls.results import Answer, CallRefusedError
 from agent.handlers.faults import deciding_leaf, fault_of
+from agent.handlers.held_lock import HeldLock
 from agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer
 from agent.handlers.processes.messages import Message
 from agent.handlers.registry import function_of, is_async
-from agent.handlers.resource_locks import HeldLock
 from agent.handlers.task_log import TaskLog
 from agent.outcome import Dead, Outcome
 from agent.process import child_process

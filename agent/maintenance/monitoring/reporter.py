@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from agent.execution.admission import Admission
-from agent.execution.resource_locks import ResourceLocks
+from agent.execution.lock_requests import ResourceLocks
 from agent.execution.slots import Slots
 from agent.ports import Clock, Source
 from agent.reporting.latest_report import LatestReport

@@ -7,7 +7,7 @@ from agent.ledger.leases import leasing
 from agent.ledger.recovery import losses, reaping
 from agent.maintenance.repair.lost_traces import LostTraces
 from agent.membership.heartbeat import Heartbeat
-from agent.membership.locks import AgentLocks
+from agent.membership.life_locks import LifeLocks
 from schemas.codes import Code
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
@@ -36,7 +36,7 @@ class Rescuer:
         clock: Clock,
         group: str,
         heartbeat: Heartbeat,
-        locks: AgentLocks | None,
+        locks: LifeLocks | None,
         ask_about_tasks_of: Callable[[frozenset[int]], None],
         traces: LostTraces | None = None,
     ) -> None:
@@ -91,7 +91,7 @@ class Rescuer:
             declared = leasing.declare_silent_agents(connection, lease.agent_id)
         return declared, leasing.gone(connection, self._group)
 
-    async def _declare_by_locks(self, locks: AgentLocks) -> None:
+    async def _declare_by_locks(self, locks: LifeLocks) -> None:
         for agent_id, name in await self._transactions.write(leasing.alive, self._group):
             if locks.has_process_ended(agent_id) and await self._transactions.write(
                 leasing.declare_lost, agent_id

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from producer.bus.embedded.balance import AssignablePartition, balance
 from producer.bus.embedded.file import BusFile
-from producer.bus.embedded.lock import MEMBERS, LifeLock, forget, is_dead
+from producer.bus.embedded.life_lock import MEMBERS, LifeLock, forget, is_dead
 from schemas.runtime.clock import Clock
 
 SESSION_S = 10.0

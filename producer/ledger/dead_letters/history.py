@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from producer.ledger import held_locks, hooks
-from producer.ledger.held_locks import TaskLock
+from producer.ledger import hooks, task_locks
 from producer.ledger.quarantine import error_class
 from producer.ledger.results.result_lines import attempts_of
+from producer.ledger.task_locks import TaskLock
 from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
 from schemas.ledger.tables import (
     batch,
@@ -249,7 +249,7 @@ def _locks(connection: Connection, group: str, row: Any) -> Sequence[TaskLock]:
     """Return the locks of a task that runs; at every end of an attempt they are free."""
     if row.status != Status.PROCESSING:
         return ()
-    return held_locks.of_claim(connection, group, row.id, row.owner)
+    return task_locks.of_claim(connection, group, row.id, row.owner)
 
 
 def _children(connection: Connection, task_id: int) -> Iterator[Child]:

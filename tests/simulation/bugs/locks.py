@@ -3,7 +3,7 @@
 from typing import Any
 
 from agent.handlers.context_locks import ContextLocks
-from agent.ledger.leases import resource_locks
+from agent.ledger.leases import lock_rows
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import LOCKED, LOCKED_ZOMBIES
 
@@ -14,7 +14,7 @@ def _nobody_holds(_connection: Any, held: Any) -> bool:
 
 BUGS = {
     "a lock goes to who asks though it is held": Bug(
-        "P7", replaced(resource_locks, "_alive", _nobody_holds), LOCKED
+        "P7", replaced(lock_rows, "_alive", _nobody_holds), LOCKED
     ),
     "a lost agent goes on with its lock": Bug(
         "P7", replaced(ContextLocks, "check", lambda _self: None), LOCKED_ZOMBIES

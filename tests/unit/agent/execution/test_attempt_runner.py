@@ -9,8 +9,8 @@ import pytest
 from agent.execution.admission import Admission, Permit
 from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.attempt_runner import AttemptRunner
+from agent.execution.lock_requests import ResourceLocks
 from agent.execution.output_writer import Claimed, Outputs
-from agent.execution.resource_locks import ResourceLocks
 from agent.handlers import Attempt, Handlers, LockError
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.inflight.delivery import Delivery

@@ -9,7 +9,7 @@ import pytest
 
 from agent.handlers import Context, DocumentError, GiveUpError, LockError, TryAgainError
 from agent.handlers.calls.permits import CallEnd
-from agent.handlers.resource_locks import FreeLocks
+from agent.handlers.held_lock import FreeLocks
 from agent.judge import Effect
 from agent.outcome import (
     VALUE,

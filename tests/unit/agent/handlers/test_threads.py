@@ -17,7 +17,7 @@ from agent.handlers import (
     GiveUpError,
     LockError,
 )
-from agent.handlers.resource_locks import FreeLocks
+from agent.handlers.held_lock import FreeLocks
 from agent.handlers.threads import HandlerThreads
 from agent.outcome import Dead, Released, Retry, Succeeded
 from agent.process.containment import new_event_loop

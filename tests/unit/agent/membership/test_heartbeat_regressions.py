@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from agent.lease import Lease
 from agent.membership.heartbeat import Heartbeat
-from agent.membership.locks import AgentLocks
+from agent.membership.life_locks import LifeLocks
 from schemas.ledger import migrations
 from schemas.ledger.database import Connection, Database
 from schemas.ledger.transactions import Transactions
@@ -60,7 +60,7 @@ def test_an_agent_registers_though_the_database_stumbles(tmp_path: Path) -> None
     assert heartbeat.current is lease
 
 
-class Full(AgentLocks):
+class Full(LifeLocks):
     """Has no descriptor left for a lock file."""
 
     def hold(self, agent_id: int) -> None:

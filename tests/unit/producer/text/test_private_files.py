@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.membership.locks import AgentLocks
+from agent.membership.life_locks import LifeLocks
 from producer.app import bus_path, opened, opened_ledger
 from producer.bus.embedded.file import BusFile
-from producer.bus.embedded.lock import AGENTS, MEMBERS, LifeLock
+from producer.bus.embedded.life_lock import AGENTS, MEMBERS, LifeLock
 from producer.text.private_files import make_file
 from schemas.settings.config import Config
 
@@ -29,7 +29,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 async def use(config: Config) -> None:
     """Open all parts, as `load` and an agent do, and check the modes while all files exist."""
     async with opened(config, "docllm") as parts:
-        locks = AgentLocks(config.data_dir / AGENTS)
+        locks = LifeLocks(config.data_dir / AGENTS)
         locks.hold(1)
         with ExitStack() as stack:
             stack.callback(locks.close)

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from agent.execution.resource_locks import ResourceLocks
+from agent.execution.lock_requests import ResourceLocks
 from agent.execution.slots import Slots
 from agent.maintenance.monitoring.reporter import Reporter
 from agent.ports import Source

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from producer.bus.embedded.lock import LifeLock, is_dead
+from producer.bus.embedded.life_lock import LifeLock, is_dead
 
 
 def test_sigkill_frees_the_lock_of_a_process(tmp_path: Path) -> None:
     """A process killed with SIGKILL counts as dead at once, and not before."""
-    code = "import sys; from pathlib import Path; from producer.bus.embedded.lock import LifeLock; "
+    code = "import sys; from pathlib import Path; "
+    code += "from producer.bus.embedded.life_lock import LifeLock; "
     code += "lock = LifeLock(Path(sys.argv[1]), 'm'); print('held', flush=True); sys.stdin.read()"
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -74,6 +75,6 @@ def test_a_lock_that_may_not_be_opened_proves_nothing(
     def refusing(path: Path, _flags: int) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("producer.bus.embedded.lock.os.open", refusing)
+    monkeypatch.setattr("producer.bus.embedded.life_lock.os.open", refusing)
 
     assert not is_dead(tmp_path, "m")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.membership.locks import AgentLocks
+from agent.membership.life_locks import LifeLocks
 
 
 def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:
@@ -10,7 +10,7 @@ def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:
 
     Unknown agents cannot be judged, and a removed file proves nothing.
     """
-    own_locks, others = AgentLocks(tmp_path), AgentLocks(tmp_path)
+    own_locks, others = LifeLocks(tmp_path), LifeLocks(tmp_path)
     own_locks.hold(7)
 
     assert not others.has_process_ended(7)
@@ -23,12 +23,12 @@ def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:
 
 def test_a_process_releases_all_its_locks_at_its_end(tmp_path: Path) -> None:
     """Each incarnation of a process has its own lock; none of them outlives the process."""
-    own_locks = AgentLocks(tmp_path / "made" / "here")
+    own_locks = LifeLocks(tmp_path / "made" / "here")
     for agent_id in (1, 2):
         own_locks.hold(agent_id)
 
     own_locks.close()
 
     assert all(
-        AgentLocks(tmp_path / "made" / "here").has_process_ended(agent_id) for agent_id in (1, 2)
+        LifeLocks(tmp_path / "made" / "here").has_process_ended(agent_id) for agent_id in (1, 2)
     )

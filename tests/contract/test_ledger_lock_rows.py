@@ -7,12 +7,12 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import Connection, update
 
-from agent.ledger.leases import resource_locks
+from agent.ledger.leases import lock_rows
 from agent.ledger.leases.leasing import declare_lost
 from agent.ledger.recovery import reaping
 from agent.outcome import Cancelled, Outcome
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
-from producer.ledger import held_locks
+from producer.ledger import task_locks
 from producer.ledger.dead_letters import history
 from producer.screen.dead_letters import story_json, story_lines
 from schemas.ledger import tables
@@ -59,7 +59,7 @@ class Locks:
         self, *, asking: list[Claimant] | None = None, leaving: list[Claimant] | None = None
     ) -> Held:
         changes = {NAME: LockChange(asking=asking or [], leaving=leaving or [])}
-        (held,) = self.ledger_db.run(lambda c: resource_locks.change(c, GROUP, changes))
+        (held,) = self.ledger_db.run(lambda c: lock_rows.change(c, GROUP, changes))
         return held
 
     def ask(self, *attempts: Claimant) -> Held:
@@ -69,7 +69,7 @@ class Locks:
         return self.change(leaving=list(attempts))
 
     def look(self) -> Held:
-        (held,) = self.ledger_db.run(lambda c: resource_locks.read_holders(c, GROUP, [NAME]))
+        (held,) = self.ledger_db.run(lambda c: lock_rows.read_holders(c, GROUP, [NAME]))
         return held
 
 
@@ -194,9 +194,9 @@ def test_locks_of_other_names_and_groups_are_others(locks: Locks) -> None:
     """Nothing is shared but the table."""
     a, b, c = locks.attempts("a", "b", "c")
     changes = {"x": LockChange(asking=[a]), "y": LockChange(asking=[b])}
-    held = locks.ledger_db.run(lambda c: resource_locks.change(c, GROUP, changes))
+    held = locks.ledger_db.run(lambda c: lock_rows.change(c, GROUP, changes))
     (other,) = locks.ledger_db.run(
-        lambda connection: resource_locks.change(connection, "other", {"x": LockChange(asking=[c])})
+        lambda connection: lock_rows.change(connection, "other", {"x": LockChange(asking=[c])})
     )
 
     assert [one.holder for one in held] == [a, b]
@@ -215,7 +215,7 @@ def test_what_nobody_used_for_a_day_is_forgotten(locks: Locks) -> None:
     def forget() -> int:
         for statement in old:
             locks.ledger_db.call(Connection.execute, statement)
-        return locks.ledger_db.run(resource_locks.forget)
+        return locks.ledger_db.run(lock_rows.forget)
 
     assert forget() == 0
     locks.end(b, RELEASED)
@@ -233,7 +233,7 @@ def test_a_lock_in_use_is_not_forgotten(locks: Locks) -> None:
     locks.ask(a)
     locks.leave(a)
 
-    assert locks.ledger_db.run(resource_locks.forget) == 0
+    assert locks.ledger_db.run(lock_rows.forget) == 0
 
 
 def test_agents_that_ask_at_once_hold_it_one_after_the_other(locks: Locks) -> None:
@@ -272,7 +272,7 @@ def test_a_task_s_locks_are_shown_while_it_holds_them(locks: Locks) -> None:
     assert "waiting" not in line
     locks.ask(b)
     assert shown()[0].endswith("; 1 task waiting for it")
-    (held,) = locks.ledger_db.call(held_locks.of_claim, GROUP, *a)
+    (held,) = locks.ledger_db.call(task_locks.of_claim, GROUP, *a)
     assert (held.name, held.fence, held.waiting) == (NAME, first.fence, 1)
     locks.end(a)
     assert shown() == []

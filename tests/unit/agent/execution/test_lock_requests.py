@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from agent.execution.resource_locks import (
+from agent.execution.lock_requests import (
     READ_EVERY_S,
     SHOWN_AFTER_S,
     LocksOfAttempt,

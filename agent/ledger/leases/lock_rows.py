@@ -4,7 +4,7 @@ A lock is held by a claim (a task id and an owner). It ends with the claim, so i
 every attempt, even if the attempt did not release it. Its fence rises with each holder, even if the
 lock's row was deleted or restored in between: it is at least the database's time in milliseconds.
 
-Tested by tests/contract/test_ledger_resource_locks.py.
+Tested by tests/contract/test_ledger_lock_rows.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

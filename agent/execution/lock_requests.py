@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from agent.handlers.resource_locks import LockError
+from agent.handlers.held_lock import LockError
 from agent.ports import Clock
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange, LockTable
 from schemas.agent_report import Reason

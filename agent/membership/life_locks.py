@@ -6,10 +6,10 @@ the heartbeat alone decides.
 
 from pathlib import Path
 
-from producer.bus.embedded.lock import LifeLock, forget, is_dead
+from producer.bus.embedded.life_lock import LifeLock, forget, is_dead
 
 
-class AgentLocks:
+class LifeLocks:
     """The lock files of the agents that share a data folder."""
 
     def __init__(self, folder: Path) -> None:
