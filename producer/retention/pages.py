@@ -17,7 +17,7 @@ FIRST, MAX_ROWS, MIN_ROWS = 200, 250, 25
 GROWTH = 1.1
 SLOWEST = 20.0  # most that a pause may last, as a multiple of its page's duration
 FAILED_S = 1.0  # the first pause after a page that failed
-MAX_S = 30.0
+MAX_S = 30.0  # longest pause, unless the page itself took longer
 
 
 @dataclass(slots=True)
@@ -61,5 +61,5 @@ class Pages:
         each_s = took_s / count
         self._best_s = min(self._best_s, each_s)
         slower = each_s / self._best_s if self._best_s else 1.0
-        pause_s = took_s * min(SLOWEST, slower)
+        pause_s = min(took_s * min(SLOWEST, slower), max(took_s, MAX_S))
         return pause_s if self.rate is None else max(pause_s, count / self.rate - took_s)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from producer.retention.pages import FIRST, MAX_ROWS, MIN_ROWS, Pages
+from producer.retention.pages import FIRST, MAX_ROWS, MAX_S, MIN_ROWS, Pages
 from tests.support.clock import HandClock
 
 
@@ -73,6 +73,17 @@ def test_it_works_half_of_the_time_and_less_when_the_database_is_slow() -> None:
 
     fast, slow = database.sizes
     assert database.pauses_s == pytest.approx([fast * 0.001, 3 * slow * 0.003])
+
+
+def test_a_page_during_an_outage_makes_no_long_pause() -> None:
+    """A database that stood still says nothing about how busy it is afterwards."""
+    clock = HandClock()
+    database = Database(clock, 0.0001)
+    database.run(pages := Pages(clock))
+    for took_s, pause_s in ((14.0, MAX_S), (40.0, 40.0)):
+        database.each_s = took_s / pages.size
+        database.run(pages)
+        assert database.pauses_s[-1] == pytest.approx(pause_s)
 
 
 def test_a_rate_bounds_the_tasks_of_each_second() -> None:
