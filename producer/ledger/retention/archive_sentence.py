@@ -1,7 +1,4 @@
-"""Says in words that a batch is archived or purged, since when, and how to read it.
-
-Tested by tests/unit/producer/cli/test_replay_put_away.py.
-"""
+"""Says in words that a batch is archived or purged, since when, and how to read it."""
 
 import shlex
 from pathlib import PurePosixPath

@@ -1,4 +1,4 @@
-"""What several commands are tested on."""
+"""What several tests of commands and of their sentences use."""
 
 from pathlib import Path
 
