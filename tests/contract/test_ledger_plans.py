@@ -25,6 +25,7 @@ from producer.ledger import quarantine, replay_progress, task_locks
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.outbox import TASK
 from producer.ledger.replay_progress import ReplayRequest
+from producer.ledger.status import snapshot
 from producer.replay import runs
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
@@ -290,6 +291,17 @@ def test_no_statistics_change_how_overdue_claims_are_found(ledger: Ledger) -> No
     ledger.mislead(BATCHES * LARGE)
 
     assert ledger.reads(lambda c: reaping.overdue(c, GROUP)) < 10 * reaping.PAGE
+
+
+@on_servers
+def test_the_oldest_due_task_is_found_by_one_row_of_each_batch(ledger: Ledger) -> None:
+    """The exporter asks every ten seconds, however many tasks wait."""
+    ledger.fill(LARGE, waiting=BATCHES * LARGE // 2)
+    ledger.mislead(BATCHES * LARGE)
+
+    found_s = ledger.database.run(lambda c: snapshot.oldest_due_s(c, GROUP))
+    assert min(found_s.values()) >= 3600
+    assert ledger.reads(lambda c: snapshot.oldest_due_s(c, GROUP)) < 10 * BATCHES
 
 
 def _wait_in_bulk(connection: Connection) -> None:

@@ -119,9 +119,9 @@ def test_attempts_are_counted_by_their_end(ledger_db: LedgerDatabase) -> None:
 def test_the_oldest_due_task_and_the_quarantine_are_seen(ledger_db: LedgerDatabase) -> None:
     """Both are of this group alone."""
     first, _ = ledger_db.load("a", "b")
-    (other,) = ledger_db.load("c", group="other", into="another")
+    others = ledger_db.load(*map(str, range(1001)), group="other", into="another")
     ledger_db.ago(tables.task.c.due_at, 100, first)
-    ledger_db.ago(tables.task.c.due_at, 5000, other)
+    ledger_db.ago(tables.task.c.due_at, 5000, *others)
 
     found = read(ledger_db)
 

@@ -17,12 +17,11 @@ from producer.ledger.status import group_status as statuses
 from producer.ledger.status import group_sums
 from producer.ledger.status.group_status import GroupStatus
 from producer.ledger.status.group_sums import GroupSums
+from schemas.ledger.query_plans import along_open
 from schemas.ledger.sql import seconds_until
 from schemas.ledger.tables import archive, batch, metadata, task
 from schemas.task.states import WAITING, Status
 
-# Tasks that are due first, of which the oldest one of the group is searched.
-MAX_SEARCHED = 1000
 # Records of the quarantine that are counted.
 MAX_QUARANTINED = 100_000
 _ROWS = text(
@@ -65,7 +64,7 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
     return Snapshot(
         status,
         group_sums.read(connection, group, route_name),
-        _oldest_due_s(connection, group),
+        oldest_due_s(connection, group),
         oldest_order,
         quarantine.count_left(connection, group, MAX_QUARANTINED),
         replaying,
@@ -74,21 +73,26 @@ def read(connection: Connection, group: str, route_name: Callable[[str], str]) -
     )
 
 
-def _oldest_due_s(connection: Connection, group: str) -> dict[Status, float]:
+def oldest_due_s(connection: Connection, group: str) -> dict[Status, float]:
+    """Return, by waiting state, how long the task that is due first has been due; 0 if none is.
+
+    One row of each batch is read. A search along all groups' tasks would find none of this group
+    behind the older tasks of another.
+    """
     oldest_s = {}
     for status in WAITING:
-        first = (
-            select(task.c.batch_id, task.c.due_at)
-            .where(task.c.status == int(status))
-            .order_by(task.c.due_at)
-            .limit(MAX_SEARCHED)
+        waiting = select(task.c.due_at).where(
+            task.c.batch_id == batch.c.id, task.c.status == int(status)
+        )
+        # MySQL would sort all waiting tasks of a batch by `due_at` alone.
+        in_index_order = waiting.order_by(task.c.batch_id, task.c.status, task.c.due_at)
+        first = along_open(in_index_order.limit(1)).scalar_subquery()
+        batches = (
+            select(first.label("due_at"))
+            .where(batch.c.group_name == group, batch.c.archived_at.is_(None))
             .subquery()
         )
-        due_in_s = (
-            select(func.min(seconds_until(first.c.due_at)))
-            .join_from(first, batch, batch.c.id == first.c.batch_id)
-            .where(batch.c.group_name == group)
-        )
+        due_in_s = select(func.min(seconds_until(batches.c.due_at)))
         oldest_s[status] = max(0.0, -float(connection.execute(due_in_s).scalar() or 0.0))
     return oldest_s
 
