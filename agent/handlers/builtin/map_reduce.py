@@ -131,9 +131,14 @@ class _LongDocument:
 
     async def _part_answers(self, parts: Sequence[str]) -> list[_PartAnswer]:
         self._count = len(parts)
-        calls = [partial(self._answer_part, number, part) for number, part in enumerate(parts, 1)]
+        calls = [partial(self._answer_whole, number, part) for number, part in enumerate(parts, 1)]
         answers_by_part = await _run_few_at_once(calls)
         return [answer for answers in answers_by_part for answer in answers]
+
+    async def _answer_whole(self, number: int, part: str) -> list[_PartAnswer]:
+        answers = await self._answer_part(number, part)
+        self._answered += 1
+        return answers
 
     async def _answer_part(self, number: int, part: str) -> list[_PartAnswer]:
         """Return the answer for a part; more than one if the part had to be split again."""
@@ -144,7 +149,6 @@ class _LongDocument:
             if not _is_too_long(error) or size < _MIN_BYTES:
                 raise _named(error, f"part {number} of {self._count}") from None
         else:
-            self._answered += 1
             return [_PartAnswer(number, number, answer.text)]
         halves = [await self._answer_part(number, half) for half in self._split(part, size // 2)]
         return [answer for half in halves for answer in half]

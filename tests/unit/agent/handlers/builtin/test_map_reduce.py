@@ -480,6 +480,25 @@ def test_an_attempt_without_time_for_all_parts_is_given_up() -> None:
     assert "time_limit_s in [types.map-reduce]" in failure.text
 
 
+def test_a_part_that_was_split_again_is_answered_once() -> None:
+    """All of a part's pieces together are one part of the count."""
+    tried, provider = harness(time_limit_s=1.05)
+
+    async def hang_in_merge(call: Call) -> Reply | CallFailed:
+        provider.calls.append(call)
+        if PART.search(prompt_of(call)) is None:
+            await asyncio.Event().wait()
+        return TOO_LONG if len(prompt_of(call)) > 3000 else completion_of(call, "Fine.")
+
+    provider.complete = hang_in_merge  # type: ignore[method-assign]
+
+    failure = failure_of(tried.run(task(document(60))))
+
+    counts = re.search(r"(\d+) of (\d+) parts were answered", failure.text)
+    assert counts is not None
+    assert int(counts[1]) == int(counts[2]) < len(provider.parts)
+
+
 def test_a_lost_lease_ends_the_attempt() -> None:
     """No other call is made, and nothing is settled."""
     tried, provider = harness()
