@@ -64,7 +64,7 @@ class RecordDecoder:
                 record, f"has {len(record.value)} bytes, a task has at most {MAX_TASK_BYTES}"
             )
         stamp = None if record.value is None else digest(record.key or b"", record.value)
-        seen = self.preview(record.value)
+        preview = self.preview(record.value)
         return Delivery(
             record.partition,
             record.offset,
@@ -72,11 +72,11 @@ class RecordDecoder:
             publication,
             record.value,
             stamp,
-            seen.route,
+            preview.route,
             key=record.key,
-            plan=seen.plan,
-            size=seen.size,
-            tenant=publication.tenant or seen.tenant,
+            plan=preview.plan,
+            size=preview.size,
+            tenant=publication.tenant or preview.tenant,
         )
 
     def preview(self, value: bytes | None) -> Preview:

@@ -105,11 +105,11 @@ def dead_lines(group: str, dead_by_batch: Mapping[str, int], *, dead_lately: int
     if sum(count for _, count in dead) <= dead_lately:
         return []
     batches = ", ".join(f"{count:,} in {batch}" for batch, count in dead[:BATCHES_SHOWN])
-    rest = ", ..." if len(dead) > BATCHES_SHOWN else ""
+    ellipsis = ", ..." if len(dead) > BATCHES_SHOWN else ""
     total = counted(sum(count for _, count in dead), "task")
     advice = "" if dead_lately else f"; to see why: {list_dead_command(group)}"
     also = " in all" if dead_lately else ""
-    return [f"dead in group {group}{also}: {total} ({batches}{rest}){advice}"]
+    return [f"dead in group {group}{also}: {total} ({batches}{ellipsis}){advice}"]
 
 
 @dataclass(slots=True)
@@ -157,8 +157,8 @@ class Counts:
         """Return whether the summary differs from these counts of the whole group."""
         if (self.succeeded, self.dead, self.cancelled) != (succeeded, dead, cancelled):
             return True
-        rest = (self.moved, self.snoozed, self.released, self.fenced, self.given_up)
-        return any((*rest, self.quarantined))
+        uncompared = (self.moved, self.snoozed, self.released, self.fenced, self.given_up)
+        return any((*uncompared, self.quarantined))
 
     def summary(self) -> str:
         """Return the counts for a log line."""

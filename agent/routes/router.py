@@ -72,11 +72,13 @@ class Router:
                 self._routes[name] = self._new(name)
             else:
                 route.probes.timeout_s = self.timeout_s(name)
-        other = {name for name, target in before.items() if target != _target(config, name)}
+        with_other_account = {
+            name for name, target in before.items() if target != _target(config, name)
+        }
         return [
             route.name
             for route in self
-            if (route.name if route.name in before else DEFAULT) in other
+            if (route.name if route.name in before else DEFAULT) in with_other_account
             and self.resume(route.name, now_s)
         ]
 

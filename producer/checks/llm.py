@@ -85,9 +85,9 @@ async def _answered(caller: Caller, url: str) -> tuple[CheckAnswer, Structured]:
         return answer, configured
     for form in Structured:
         if form is not configured:
-            other = await caller.call(url, form)
-            if other.is_success:
-                return other, form
+            answer_in_form = await caller.call(url, form)
+            if answer_in_form.is_success:
+                return answer_in_form, form
     return answer, configured
 
 

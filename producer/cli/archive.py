@@ -117,14 +117,14 @@ async def _archive(
             facts = (rate_text(meter.per_s), left_text(meter.left_s(max(0, 2 * total - done))))
             shown_bar.show(done, 2 * total, "  ".join(filter(None, facts)))
 
-        made, manifest = await archiver.archive(target, actor(), show)
+        archive, manifest = await archiver.archive(target, actor(), show)
     contents = manifest.contents()
     answer.say(
-        f"batch {shown(target.name)} is archived at {made.uri}: "
+        f"batch {shown(target.name)} is archived at {archive.uri}: "
         f"{counted(contents.tasks, 'task')} in {counted(contents.files, 'file')}, "
         f"{contents.bytes:,} bytes, read back and compared",
-        uri=made.uri,
-        format=made.format,
+        uri=archive.uri,
+        format=archive.format,
         files=contents.files,
         bytes=contents.bytes,
         tasks=contents.tasks,

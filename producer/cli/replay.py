@@ -251,12 +251,12 @@ async def _resume(parts: Parts, options: argparse.Namespace, answer: CommandAnsw
     follows = options.resume or not await parts.transactions.read(replay_progress.any_agent, group)
     for run in runs:
         ordered = f"{shown(str(run.request.selection))}, by {shown(run.actor)}"
-        what = f"{run.left} of {run.total} left ({ordered})"
+        progress = f"{run.left} of {run.total} left ({ordered})"
         if follows:
-            answer.say(f"resuming replay {run.id}: {what}")
+            answer.say(f"resuming replay {run.id}: {progress}")
             unread += await _follow(parts, options, answer, run)
         else:
-            note(f"replay {run.id} is unfinished, agents apply it: {what}")
+            note(f"replay {run.id} is unfinished, agents apply it: {progress}")
     return unread
 
 

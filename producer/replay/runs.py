@@ -117,15 +117,15 @@ def store(
         raise DroppedError
     stored, room = start.stored, STORED_PAGE
     for kind in KINDS[KINDS.index(start.kind) :]:
-        wanted = (
+        limit = (
             room if request.selection.limit is None else min(room, request.selection.limit - stored)
         )
         after = start.after if kind == start.kind else 0
         page = _ids_after(connection, group, request, kind, after).limit(room)
-        ids = list(connection.execute(page).scalars()) if wanted else []
+        ids = list(connection.execute(page).scalars()) if limit else []
         index = selection_query.page_index(request.selection)
         query = candidates(connection, group, request, kind, index)
-        stored += _store_items(connection, run_id, query, kind, ids, wanted)
+        stored += _store_items(connection, run_id, query, kind, ids, limit)
         room -= len(ids)
         if not room:
             return Cursor(kind, ids[-1], stored)

@@ -98,7 +98,7 @@ class Adopter:
         """Read all files. Raises ArchiveAlteredError unless they have all of the batch's tasks."""
         batch_id = 0 if target is None else target.id
         ids = await self._transactions.read(id_range, batch_id)
-        has = bytearray(ids[1] - ids[0] + 1)
+        in_archive = bytearray(ids[1] - ids[0] + 1)
         for file in manifest.files:
             at = f"{uri}{file.name}"
             if "/" in file.name:
@@ -114,8 +114,8 @@ class Adopter:
                 for stored in await self._transactions.read(adoptions.of_keys, batch_id, page):
                     _require_same(stored, tasks[stored.key], at)
                     if ids[0] <= stored.id <= ids[1]:
-                        has[stored.id - ids[0]] = 1
-        missing = await self._transactions.read(adoptions.missing, batch_id, ids, has)
+                        in_archive[stored.id - ids[0]] = 1
+        missing = await self._transactions.read(adoptions.missing, batch_id, ids, in_archive)
         if missing is not None:
             raise ArchiveAlteredError(
                 f"the archive {uri} lacks task {shown(readable(missing))} of the batch; nothing "

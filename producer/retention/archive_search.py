@@ -18,18 +18,18 @@ from schemas.task.allowed_uris import uri_parts
 
 
 async def manifests(
-    to: str, ledger_id: str, group: str, wanted: Callable[[str], bool]
+    to: str, ledger_id: str, group: str, is_wanted: Callable[[str], bool]
 ) -> list[tuple[str, Manifest]]:
     """Return URI and manifest of the group's archives of this ledger, the oldest first.
 
-    `wanted` is given the name of an archive's folder without its number, and says whether to read
-    its manifest. Raises ConfigError without the folder, and ObjectError.
+    `is_wanted` is given the name of an archive's folder without its number, and says whether to
+    read its manifest. Raises ConfigError without the folder, and ObjectError.
     """
     folders = await asyncio.to_thread(lambda: list(_folders(to)))
     archives = [
         (f"{to}{name}/", await _manifest(f"{to}{name}/{NAME}"))
         for name in folders
-        if (stem := name.rpartition("-")[0]).endswith(f"-{ledger_id[:12]}") and wanted(stem)
+        if (stem := name.rpartition("-")[0]).endswith(f"-{ledger_id[:12]}") and is_wanted(stem)
     ]
     own = [
         (uri, manifest)

@@ -79,7 +79,7 @@ class Archiver:
         """
         formats.require_library(self._format)
         while True:
-            made = await self._transactions.write(
+            archive = await self._transactions.write(
                 archives.begin,
                 target,
                 folder=f"{self._to}{folder_name(target.name, self._ledger_id)}-",
@@ -87,22 +87,22 @@ class Archiver:
                 made_by=(own_revision(), VERSION),
             )
             crash.reach("archive.begun")
-            manifest = await self._write(target, made, progress)
+            manifest = await self._write(target, archive, progress)
             if manifest is not None:
                 break
-            await self._transactions.write(archives.give_up, made.id)
-        await self._verify(target, made, manifest, progress)
+            await self._transactions.write(archives.give_up, archive.id)
+        await self._verify(target, archive, manifest, progress)
         crash.reach("archive.verified")
         contents = manifest.contents()
-        if not await self._transactions.write(archives.finish, target, made, contents, actor):
+        if not await self._transactions.write(archives.finish, target, archive, contents, actor):
             raise UnsafeStateError(
                 f"batch {target.name!r} changed while it was archived; archive it again"
             )
         crash.reach("archive.marked")
-        return made, manifest
+        return archive, manifest
 
     async def _write(
-        self, target: Batch, made: Archive, progress: Callable[[int], None]
+        self, target: Batch, archive: Archive, progress: Callable[[int], None]
     ) -> Manifest | None:
         """Write files and manifest; None if the folder has a file with other content."""
         files: list[ArchiveFile] = []
@@ -112,7 +112,7 @@ class Archiver:
             partial(encoded, self._format, lines, self._limits, len(files) + 1)
         ):
             content, file = made_file
-            if not await put_once(self._store, f"{made.uri}{file.name}", content):
+            if not await put_once(self._store, f"{archive.uri}{file.name}", content):
                 return None
             crash.reach("archive.file_written")
             files.append(file)
@@ -123,28 +123,28 @@ class Archiver:
             batch=target.name,
             batch_id=target.id,
             ledger=self._ledger_id,
-            archive=made.id,
+            archive=archive.id,
             format=self._format.value,
             schema=own_revision(),
             docllm=VERSION,
-            created_at=f"{made.created_at.isoformat()}Z",
+            created_at=f"{archive.created_at.isoformat()}Z",
             files=tuple(files),
         )
-        if not await put_once(self._store, f"{made.uri}{NAME}", manifest.stored()):
+        if not await put_once(self._store, f"{archive.uri}{NAME}", manifest.stored()):
             return None
         crash.reach("archive.manifest_written")
         return manifest
 
     async def _verify(
-        self, target: Batch, made: Archive, manifest: Manifest, progress: Callable[[int], None]
+        self, target: Batch, archive: Archive, manifest: Manifest, progress: Callable[[int], None]
     ) -> None:
         """Read all files back and compare them with the ledger. Raises ArchiveAlteredError."""
         stored = manifest.stored()
-        if await self._store.get(f"{made.uri}{NAME}", limit=len(stored)) != stored:
-            raise ArchiveAlteredError(f"{made.uri}{NAME} is not as it was written")
+        if await self._store.get(f"{archive.uri}{NAME}", limit=len(stored)) != stored:
+            raise ArchiveAlteredError(f"{archive.uri}{NAME} is not as it was written")
         done = manifest.contents().tasks
         for file in manifest.files:
-            uri = f"{made.uri}{file.name}"
+            uri = f"{archive.uri}{file.name}"
             content = await self._store.get(uri, limit=file.bytes)
             lines = self._lines(target.id, (file.first_task, file.last_task))
             fault = await self._executor(partial(difference, file, self._format, content, lines))

@@ -56,10 +56,10 @@ class Rebalance:
 
     # ---- callbacks of the client
 
-    def on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+    def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Own the partitions that the group gives."""
         self._assignment.joined = True
-        keys = [(partition.topic, partition.partition) for partition in given]
+        keys = [(partition.topic, partition.partition) for partition in partitions]
         self._assignment.add(keys)
         places: list[Start] = []
         if keys:
@@ -71,7 +71,7 @@ class Rebalance:
             consumer.incremental_assign(
                 [
                     placed.get((partition.topic, partition.partition), partition)
-                    for partition in given
+                    for partition in partitions
                 ]
             )
         except KafkaException as error:

@@ -33,11 +33,11 @@ def correction(
     if answer is None or not isinstance(messages, list):
         return None
     request = _REQUEST.format(complaint=outcome.failure.text.rstrip("."))
-    wanted = orjson.dumps(schema).decode()
-    if len(wanted) <= _MAX_CHARS:
-        request += _SCHEMA.format(schema=wanted)
-    more = [{"role": "assistant", "content": answer}, {"role": "user", "content": request}]
-    return body_bytes(fields | {"messages": [*messages, *more]})
+    schema_text = orjson.dumps(schema).decode()
+    if len(schema_text) <= _MAX_CHARS:
+        request += _SCHEMA.format(schema=schema_text)
+    correcting = [{"role": "assistant", "content": answer}, {"role": "user", "content": request}]
+    return body_bytes(fields | {"messages": [*messages, *correcting]})
 
 
 def _content(reply: Reply | CallFailed) -> str | None:

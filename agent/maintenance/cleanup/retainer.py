@@ -102,24 +102,24 @@ class Retainer:
             verified.add(await self._archive(target))
             return
         find = partial(self._transactions.read, purgeable.find, self._group, target.name)
-        found = await find()
-        if found is not None and not found.is_archived:
+        purgeable_batch = await find()
+        if purgeable_batch is not None and not purgeable_batch.is_archived:
             verified.add(await self._archive(target))  # a program before this one changed it
-            found = await find()
-        if found is not None:
+            purgeable_batch = await find()
+        if purgeable_batch is not None:
             await purge(
                 self._transactions,
                 self._clock,
-                found,
+                purgeable_batch,
                 keep,
                 store=self._store,
                 actor=AGENT,
-                just_verified=found.archived_to in verified,
+                just_verified=purgeable_batch.archived_to in verified,
             )
 
     async def _archive(self, target: Batch) -> str:
-        made, _ = await self._archiver.archive(target, AGENT)
-        return made.uri
+        archive, _ = await self._archiver.archive(target, AGENT)
+        return archive.uri
 
     async def _take_turn(self) -> bool:
         async with self._taking:

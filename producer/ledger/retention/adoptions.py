@@ -66,12 +66,12 @@ def of_keys(connection: Connection, batch_id: int, keys: Sequence[bytes]) -> lis
 
 
 def missing(
-    connection: Connection, batch_id: int, ids: tuple[int, int], has: bytearray
+    connection: Connection, batch_id: int, ids: tuple[int, int], in_archive: bytearray
 ) -> bytes | None:
     """Return the key of a task in the id range that the archive lacks; None if it has all.
 
-    `has` has a 1 for each id from the first one on that the archive has. An erased task has no
-    content left, so no archive needs to have it.
+    `in_archive` has a 1 for each id from the first one on that the archive has. An erased task has
+    no content left, so no archive needs to have it.
     """
     first_id, last_id = ids
     query = select(task.c.id, task.c.batch_id, task.c.task_key).order_by(task.c.id).limit(PAGE)
@@ -80,7 +80,7 @@ def missing(
         for row in rows:
             key = bytes(row.task_key)
             is_erased = key.startswith(ERASED)
-            if row.batch_id == batch_id and not has[row.id - first_id] and not is_erased:
+            if row.batch_id == batch_id and not in_archive[row.id - first_id] and not is_erased:
                 return key
         next_id = rows[-1].id + 1
     return None

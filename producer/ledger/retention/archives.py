@@ -157,7 +157,7 @@ def give_up(connection: Connection, archive_id: int) -> None:
 
 
 def finish(
-    connection: Connection, target: Batch, made: Archive, contents: Contents, actor: str
+    connection: Connection, target: Batch, new_archive: Archive, contents: Contents, actor: str
 ) -> bool:
     """Mark an archive as verified and its batch as archived, in one transaction.
 
@@ -165,11 +165,14 @@ def finish(
     """
     locked = select(batch.c.archived_at).where(batch.c.id == target.id).with_for_update()
     archived_at = connection.execute(locked).scalar_one()
-    if _archive_refusal(connection, target) or last_change(connection, target.id) > made.created_at:
-        give_up(connection, made.id)
+    if (
+        _archive_refusal(connection, target)
+        or last_change(connection, target.id) > new_archive.created_at
+    ):
+        give_up(connection, new_archive.id)
         return False
     values = {name: getattr(contents, name) for name in Contents.__slots__}
-    verified = update(archive).where(archive.c.id == made.id)
+    verified = update(archive).where(archive.c.id == new_archive.id)
     connection.execute(verified.values(verified_at=utc_now(), **values))
     if archived_at is None:
         mark = update(batch).where(batch.c.id == target.id)
@@ -181,7 +184,7 @@ def finish(
         action="archive",
         kind=AuditKind.BATCH,
         target=target.name,
-        detail=f"batch {target.name} to {made.uri}",
+        detail=f"batch {target.name} to {new_archive.uri}",
         items=contents.tasks,
     )
     return True
@@ -211,11 +214,13 @@ def quiet(connection: Connection, group: str, *, age_s: float, mark: str) -> lis
     purged, and unarchived batches unless `mark` is `archived_at`.
     """
     before = connection.execute(select(utc_after(-age_s))).scalar_one()
-    wanted = [batch.c.group_name == group, batch.c[mark].is_(None), batch.c.purged_at.is_(None)]
-    wanted += [batch.c.created_at < utc_after(-age_s)]
+    conditions = [batch.c.group_name == group, batch.c[mark].is_(None), batch.c.purged_at.is_(None)]
+    conditions += [batch.c.created_at < utc_after(-age_s)]
     if mark != batch.c.archived_at.name:
-        wanted += [batch.c.archived_at.is_not(None)]
-    names = connection.execute(select(batch.c.name).where(*wanted).order_by(batch.c.id)).scalars()
+        conditions += [batch.c.archived_at.is_not(None)]
+    names = connection.execute(
+        select(batch.c.name).where(*conditions).order_by(batch.c.id)
+    ).scalars()
     targets = [target for name in names.all() if (target := find_batch(connection, name))]
     return [
         target

@@ -84,8 +84,8 @@ def batches(connection: Connection, group: str, subject: Subject) -> dict[int, s
         query = query.where(batch.c.id.in_(select(of_tenant.c.batch_id)))
     else:
         key = (subject.key or "").encode()
-        has = select(task.c.id).where(task.c.batch_id == batch.c.id, task.c.task_key == key)
-        query = query.where(has.exists())
+        of_key = select(task.c.id).where(task.c.batch_id == batch.c.id, task.c.task_key == key)
+        query = query.where(of_key.exists())
     return {row.id: row.name for row in connection.execute(query.order_by(batch.c.id))}
 
 
