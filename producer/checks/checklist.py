@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from redis.exceptions import NoPermissionError
 
@@ -16,6 +17,7 @@ from producer.bus.topic_family import TopicFamily, with_old_tiers
 from producer.checks import limits, object_stores, redis_rights
 from producer.checks import llm as check_llm
 from producer.ledger import rights
+from producer.ledger.status import agent_status
 from schemas.clients.redis import redis_client, redis_reason
 from schemas.errors import ConfigError, DeniedError, DocllmError, UnreachableError, UnsafeStateError
 from schemas.ledger import migrations
@@ -38,6 +40,7 @@ READS_ONLY = (
     "guard list, replay --list and replay --dry-run; all other programs need "
     "INSERT, UPDATE and DELETE too"
 )
+T = TypeVar("T")
 TO_COME = "not there yet; the first load or agent creates"
 
 
@@ -125,8 +128,8 @@ class Checks:
 
         return await self._with_database(compare)
 
-    async def _with_database(self, test: Callable[[Database], str]) -> str:
-        def run() -> str:
+    async def _with_database(self, test: Callable[[Database], T]) -> T:
+        def run() -> T:
             database = open_database(self._config, connections=1)
             try:
                 return test(database)
@@ -217,7 +220,22 @@ class Checks:
         return f"version {version}"
 
     async def _limits(self) -> str:
-        return limits.description(self._config, redis_works=self._redis_works)
+        others = [] if self._redis_works else await self._other_groups()
+        return limits.description(self._config, redis_works=self._redis_works, other_groups=others)
+
+    async def _other_groups(self) -> list[str]:
+        """Return the other groups that have running agents; none if the ledger does not tell."""
+
+        def read(database: Database) -> list[str]:
+            migrations.require(database)
+            return database.auto(lambda c: agent_status.other_groups(c, self._group))
+
+        if is_ledger_missing(self._config):
+            return []
+        try:
+            return await self._with_database(read)
+        except (DocllmError, DatabaseError):  # the test of the database says why
+            return []
 
     async def _llm(self) -> str:
         require_llm(self._config)

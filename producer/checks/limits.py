@@ -1,5 +1,7 @@
 """The test of `producer check` that says which limits are set, and who keeps them. Pure."""
 
+from collections.abc import Sequence
+
 from schemas.settings.account import account
 from schemas.settings.config import Config
 from schemas.settings.quota import QuotaLimits
@@ -13,16 +15,23 @@ def has_limits(config: Config) -> bool:
     return any(account(config, route).limits.given for route in configured_routes(config))
 
 
-def description(config: Config, *, redis_works: bool) -> str:
+def description(config: Config, *, redis_works: bool, other_groups: Sequence[str] = ()) -> str:
     """Return the limits of each route, and how agents share them.
 
-    `redis_works`: the Redis of the settings answers, and refuses nothing.
+    `redis_works`: the Redis of the settings answers, and refuses nothing. `other_groups` have
+    agents that run, perhaps with the same account.
     """
     routes = [(name, account(config, name)) for name in configured_routes(config)]
     limited = [(name, llm.limits) for name, llm in routes if llm.limits.given]
     named = [f"{name}: {_limits(limits)}" for name, limits in limited]
     rest = f"; {len(named) - _NAMED} more routes" if len(named) > _NAMED else ""
-    return f"{'; '.join(named[:_NAMED])}{rest}; {_shared(config, redis_works=redis_works)}"
+    shared = _shared(config, redis_works=redis_works)
+    if other_groups and not redis_works:
+        shared += (
+            f"; agents of {', '.join(other_groups[:_NAMED])} run too: if they use the same "
+            "account, set a part of its limits for each group"
+        )
+    return f"{'; '.join(named[:_NAMED])}{rest}; {shared}"
 
 
 def _shared(config: Config, *, redis_works: bool) -> str:

@@ -416,6 +416,16 @@ def test_the_worst_reason_of_group_agents_and_batches_comes_first(
     ]
 
 
+def test_other_groups_are_those_with_running_agents(ledger_db: LedgerDatabase) -> None:
+    """The group itself is none of them, nor is a group whose agents have gone."""
+    ledger_db.agent()
+    ledger_db.agent("theirs", "theirs")
+    gone = ledger_db.agent("gone", "gone")
+    ledger_db.ago(tables.agent.c.seen_at, 60, gone.agent_id)
+
+    assert ledger_db.call(agent_status.other_groups, GROUP) == ["theirs"]
+
+
 def test_a_reaper_is_no_agent_that_takes_tasks(ledger_db: LedgerDatabase) -> None:
     """A reaper is listed among the agents as a reaper.
 

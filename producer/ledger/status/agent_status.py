@@ -106,6 +106,17 @@ def read(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
     )
 
 
+def other_groups(connection: Connection, group: str) -> list[str]:
+    """Return the other groups of the ledger that have running agents."""
+    runs = (
+        agent.c.seen_at > utc_after(-SILENT_S),
+        agent.c.stopped_at.is_(None),
+        agent.c.lost_at.is_(None),
+    )
+    names = select(agent.c.group_name).where(agent.c.group_name != group, *runs).distinct()
+    return sorted(connection.execute(names).scalars())
+
+
 def _agent_status(row: Row[Any]) -> AgentStatus:
     silent_s = round(max(0.0, float(row.silent_s)), 1)
     if row.stopped_at is not None:

@@ -35,6 +35,16 @@ def test_without_redis_the_part_of_each_agent_is_told() -> None:
     assert not has_limits(Config())
 
 
+def test_other_groups_are_named_where_no_redis_adds_their_calls() -> None:
+    """Each group would use the whole of the account's limits."""
+    config = Config(llm=CONFIG.llm)
+
+    assert "; agents of one, two run too: if they use the same account, " in description(
+        config, redis_works=False, other_groups=["one", "two"]
+    )
+    assert "one" not in description(CONFIG, redis_works=True, other_groups=["one"])
+
+
 def test_a_redis_that_cannot_be_used_keeps_no_limit() -> None:
     """The line must not promise what the line about Redis warns of."""
     assert description(CONFIG, redis_works=False).endswith(
