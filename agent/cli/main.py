@@ -326,8 +326,13 @@ def _complain(options: argparse.Namespace, error: DocllmError) -> None:
     sys.stderr.write(shown_lines(f"{who}error: {with_config(str(error), options.config)}") + "\n")
 
 
+_OF_TASKS = ("slots", "until_done", "fail_on_dead", "rehearsal")
+
+
 async def _run_reaper(config: Config, options: argparse.Namespace) -> bool:
     """Run a reaper; return whether it must start anew."""
+    if given := [f"--{name.replace('_', '-')}" for name in _OF_TASKS if getattr(options, name)]:
+        raise ConfigError(f"a reaper takes no tasks; start it without {' and '.join(given)}")
     stop = _signals(drain_watchdog.GRACE_S)
     _on_reread(partial(log.info, "a reaper reads its settings only when it starts"))
     with _started_anew(config, stop) as anew:
