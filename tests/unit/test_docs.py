@@ -41,6 +41,7 @@ KAFKA = "docs/how-to/kafka.md"
 EXIT_CODES = "docs/reference/exit-codes.md"
 HOW_IT_WORKS = "docs/explanation/how-it-works.md"
 ARCHITECTURE = "docs/explanation/architecture.md"
+FILES_OF_A_ROOM = 26  # more need rooms within the room
 PROOF = "docs/explanation/proof.md"
 EVERYTHING = "\n".join(TEXTS.values())
 HELP_LINES, HELP_COLUMNS = 40, 80
@@ -366,6 +367,18 @@ def test_a_listing_is_short_and_each_folder_says_what_lives_there(package: str, 
         docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8")))
         assert docstring, folder
         assert len(docstring.replace("\n", " ").split(". ")) >= 2, folder
+
+
+@pytest.mark.parametrize("package", ["agent", "producer", "schemas"])
+def test_a_room_is_surveyed_at_a_glance(package: str) -> None:
+    """A room has few entries, and no module in it only repeats the room's name."""
+    folders = [path.parent for path in (ROOT / package).rglob("__init__.py")]
+    rooms = [folder for folder in folders if folder != ROOT / package]
+    assert rooms
+    for room in rooms:
+        modules = {path.stem for path in room.glob("*.py")}
+        assert room.name not in modules, room
+        assert len(list(room.glob("*.py"))) <= FILES_OF_A_ROOM, room
 
 
 def test_the_site_has_every_page() -> None:
