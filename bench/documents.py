@@ -56,7 +56,7 @@ def _cpu_s(who: int) -> float:
 
 def _converted(raw: bytes) -> int:
     async def convert() -> int:
-        converters = Converters(thread=InlineExecutor(), most=1)
+        converters = Converters(thread=InlineExecutor(), max_processes=1)
         try:
             return len(await converters.text(Kind.PDF, raw))
         finally:

@@ -217,14 +217,16 @@ def _workers(parts: Parts, closing: AsyncExitStack) -> Workers:
     closing.callback(child.close)
     starting = _thread(closing, "processes")
     starter = ProcessStarter(thread=starting, clock=parts.clock)
-    converters = Converters(thread=starting, most=_converters())
+    converters = Converters(thread=starting, max_processes=_converters())
     closing.push_async_callback(starter.close)
     closing.push_async_callback(converters.close)
     return Workers(
         executors=Executors(claim=claim, settle=settle, background=parts.transactions.executor),
         reading=reading,
         apart=child,
-        processes=HandlerProcesses(check=check, start=starter, most=parts.config.agent.slots),
+        processes=HandlerProcesses(
+            check=check, start=starter, max_processes=parts.config.agent.slots
+        ),
         converters=converters,
     )
 

@@ -64,7 +64,7 @@ class HookRunner:
         permits_of: Callable[[bytes, str, HookRun], CallPermits],
         outputs: WriteOnceStore,
         limit_s: float,
-        most: int = MAX_RUNNING,
+        max_running: int = MAX_RUNNING,
     ) -> None:
         self._hooks = hooks
         self._transactions = transactions
@@ -75,7 +75,7 @@ class HookRunner:
         self._permits_of = permits_of
         self._outputs = outputs
         self._limit_s = limit_s
-        self._most = most
+        self._max_running = max_running
         self._running: dict[asyncio.Task[None], HookRun] = {}
         self._ended: list[tuple[int, HookEnd]] = []  # each with the agent that leased the hook
         self._suspect: tuple[Lease, HookRun] | None = None
@@ -132,7 +132,7 @@ class HookRunner:
         await self.write_ends()
         if self._hooks.kinds - self._stored_kinds:
             await self.store_kinds()
-        lease, room = self._leases.current, self._most - len(self._running)
+        lease, room = self._leases.current, self._max_running - len(self._running)
         may_lease = (
             not self._draining and self._hooks.kinds and lease.may_claim(self._clock.now_s())
         )

@@ -34,8 +34,10 @@ async def exporter(config: Config, options: argparse.Namespace) -> int:
     metrics = Exporter(
         group=options.group,
         config=config,
-        wanted=ScaleLimits(
-            least=options.min_agents, most=options.max_agents, target_s=options.drain_target
+        scale_limits=ScaleLimits(
+            min_agents=options.min_agents,
+            max_agents=options.max_agents,
+            target_s=options.drain_target,
         ),
         clock=SystemClock(),
         schema=migrations.own_revision(),

@@ -57,14 +57,14 @@ class Exporter(Collector):
         *,
         group: str,
         config: Config,
-        wanted: ScaleLimits,
+        scale_limits: ScaleLimits,
         clock: Clock,
         schema: str,
     ) -> None:
         self._group = group
         self._routes = RouteLabels(config.routes)
         self._slots, self._accounts = config.agent.slots, ProviderAccounts(config)
-        self._wanted = wanted
+        self._scale_limits = scale_limits
         self._clock = clock
         self._schema = schema
         self._reading: Reading | None = None
@@ -168,7 +168,7 @@ class Exporter(Collector):
 
     def _scaled(self, reading: Reading) -> Scale:
         load = workload(reading, slots=self._slots, accounts=self._accounts)
-        return scale(load, self._wanted)
+        return scale(load, self._scale_limits)
 
     def _scale(self) -> HttpAnswer:
         """Answer an autoscaler; without a fresh reading, by an error that changes nothing."""

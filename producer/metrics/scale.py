@@ -50,8 +50,8 @@ class ProviderAccount:
 class ScaleLimits:
     """What a person wants: so many agents at least and at most, and work done in `target_s`."""
 
-    least: int = 0
-    most: int = 100
+    min_agents: int = 0
+    max_agents: int = 100
     target_s: float = 600.0
 
 
@@ -124,23 +124,23 @@ class Scale:
         }
 
 
-def scale(load: Workload, wanted: ScaleLimits) -> Scale:
+def scale(load: Workload, limits: ScaleLimits) -> Scale:
     """Return how many agents a group can use now."""
-    need = _agents_needed(load, wanted)
+    need = _agents_needed(load, limits)
     quota = _agents_fed(load)
     learned = _agents_at_learned_limit(load)
     others = {
         ScaleBound.QUOTA: quota,
         ScaleBound.LEARNED: learned,
         ScaleBound.PARTITIONS: load.partitions,
-        ScaleBound.MAX: wanted.most,
+        ScaleBound.MAX: limits.max_agents,
     }
     ceilings = {bound: agents for bound, agents in others.items() if agents is not None}
     desired, because = _desired(load, need, ceilings)
     if because in _KEEP_PRESENT:
-        desired = min(desired, wanted.most)
-    if desired < wanted.least:
-        desired = wanted.least
+        desired = min(desired, limits.max_agents)
+    if desired < limits.min_agents:
+        desired = limits.min_agents
         because = because if because in _KEEP_PRESENT else ScaleBound.MIN
     return Scale(desired, because, need, quota, load.partitions, learned)
 
@@ -167,7 +167,7 @@ def _desired(
     return desired, because
 
 
-def _agents_needed(load: Workload, wanted: ScaleLimits) -> int:
+def _agents_needed(load: Workload, limits: ScaleLimits) -> int:
     """Return how many agents finish the work in time.
 
     It is at least one while tasks are open, because an agent must call up waiting tasks. With no
@@ -177,7 +177,7 @@ def _agents_needed(load: Workload, wanted: ScaleLimits) -> int:
         return 0
     if not load.agents:
         return 1
-    return max(1, ceil(load.waiting * load.task_s / (load.slots * wanted.target_s)))
+    return max(1, ceil(load.waiting * load.task_s / (load.slots * limits.target_s)))
 
 
 def _agents_fed(load: Workload) -> int | None:

@@ -49,10 +49,10 @@ _SDK_LOG = "opentelemetry"
 class OtlpSpans:
     """The port `Spans` on OTLP. Any thread may emit."""
 
-    def __init__(self, otel: OtelConfig, *, most: int = MAX_WAITING) -> None:
+    def __init__(self, otel: OtelConfig, *, max_waiting: int = MAX_WAITING) -> None:
         self._resource = _resource()
         self._exporter = _exporter(otel)
-        self._most = most
+        self._max_waiting = max_waiting
         self._waiting: deque[Span] = deque()
         self._changed = threading.Condition()
         self._sending: list[Span] = []
@@ -74,7 +74,7 @@ class OtlpSpans:
     def emit(self, span: Span) -> None:
         """Take a span; drop it if too many wait."""
         with self._changed:
-            if self._closing or len(self._waiting) >= self._most:
+            if self._closing or len(self._waiting) >= self._max_waiting:
                 self._dropped += 1
                 self._overflowed = self._overflowed or not self._closing
                 return

@@ -116,7 +116,7 @@ def exported() -> set[str]:
     )
     one = Scale(desired=1, because=ScaleBound.NEED, need=1, quota=None, partitions=None)
     exporter = Exporter(
-        group="g", config=Config(), wanted=ScaleLimits(), clock=HandClock(), schema="0"
+        group="g", config=Config(), scale_limits=ScaleLimits(), clock=HandClock(), schema="0"
     )
     of_exporter = {
         f"{family.name}_total" if family.type == "counter" else family.name

@@ -218,9 +218,9 @@ class AgentProgram(Program):
             reading=InlineExecutor(),
             apart=InlineExecutor(),
             processes=HandlerProcesses(
-                check=lambda _path: None, start=starter(clock), most=machine.slots
+                check=lambda _path: None, start=starter(clock), max_processes=machine.slots
             ),
-            converters=Converters(thread=InlineExecutor(), most=1),
+            converters=Converters(thread=InlineExecutor(), max_processes=1),
         )
 
     def _heartbeat(self, clock: VirtualClock, report: Callable[[], str]) -> Heartbeat:

@@ -18,6 +18,8 @@ def file_documents(
     files = FileSource(roots=roots, own=own, executor=inline, max_bytes=max_bytes)
     return Documents(
         sources={"file": files},
-        conversion=ByContent(executor=inline, converters=Converters(thread=inline, most=1)),
+        conversion=ByContent(
+            executor=inline, converters=Converters(thread=inline, max_processes=1)
+        ),
         executor=inline,
     )

@@ -252,7 +252,7 @@ def pages(name: str) -> set[str]:
         metrics = AgentMetrics(group="docllm", routes=[], counters=[], gauges=[])
         return set(health.pages(metrics))
     exporter = Exporter(
-        group="docllm", config=Config(), wanted=ScaleLimits(), clock=clock, schema="0"
+        group="docllm", config=Config(), scale_limits=ScaleLimits(), clock=clock, schema="0"
     )
     return set(exporter.pages)
 

@@ -22,7 +22,7 @@ MAX_DOCUMENTS = 500  # after so many, a process is replaced, because its librari
 
 
 class Converters:
-    """Converts up to `most` documents at once, each in a process; others wait.
+    """Converts up to `max_processes` documents at once, each in a process; others wait.
 
     Processes are started on `thread`, with which the kernel ends them.
     """
@@ -31,12 +31,12 @@ class Converters:
         self,
         *,
         thread: Executor,
-        most: int,
+        max_processes: int,
         limits: ConversionLimits | None = None,
     ) -> None:
         self._thread = thread
         self._limits = limits or ConversionLimits()
-        self._free = asyncio.Semaphore(most)
+        self._free = asyncio.Semaphore(max_processes)
         self._idle: list[ConvertingProcess] = []
 
     async def text(self, kind: Kind, raw: bytes) -> str:

@@ -51,7 +51,7 @@ class PooledProcess(Protocol):
 
 
 class HandlerProcesses:
-    """Runs attempts in processes; there are never more than `most`, one for each slot.
+    """Runs attempts in processes; there are never more than `max_processes`, one for each slot.
 
     `check` imports a handler, given by its path, and raises ConfigError if it cannot be used.
     """
@@ -61,12 +61,12 @@ class HandlerProcesses:
         *,
         check: Callable[[str], None],
         start: Callable[[ProcessHandler], Awaitable[PooledProcess]],
-        most: int,
+        max_processes: int,
     ) -> None:
         self._check = check
         self._checked: set[str] = set()
         self._start = start
-        self._most = most
+        self._max_processes = max_processes
         self._idle: dict[ProcessHandler, list[PooledProcess]] = {}
         self._running = 0
 
@@ -133,7 +133,7 @@ class HandlerProcesses:
 
     async def _make_room(self) -> None:
         """End a process that runs nothing, if a new one would be one too many."""
-        if self._running + sum(map(len, self._idle.values())) > self._most:
+        if self._running + sum(map(len, self._idle.values())) > self._max_processes:
             longest = max(self._idle.values(), key=len)
             await longest.pop(0).close()
 

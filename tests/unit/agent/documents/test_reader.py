@@ -34,7 +34,9 @@ def reader(source: Stored, scheme: str) -> Documents:
     inline = InlineExecutor()
     return Documents(
         sources={scheme: source},
-        conversion=ByContent(executor=inline, converters=Converters(thread=inline, most=1)),
+        conversion=ByContent(
+            executor=inline, converters=Converters(thread=inline, max_processes=1)
+        ),
         executor=inline,
     )
 

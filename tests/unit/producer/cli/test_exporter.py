@@ -45,7 +45,7 @@ def read(monkeypatch: pytest.MonkeyPatch, failures: Iterator[DocllmError]) -> No
     monkeypatch.setattr(exporter, "opened", opened)
     monkeypatch.setattr(exporter, "EVERY_S", 0.0)
     metrics = Metrics(
-        group="g", config=Config(), wanted=ScaleLimits(), clock=HandClock(), schema="0"
+        group="g", config=Config(), scale_limits=ScaleLimits(), clock=HandClock(), schema="0"
     )
     asyncio.run(exporter._read(metrics, Config(), "g"))
 

@@ -53,7 +53,7 @@ def exporter(clock: HandClock | None = None) -> Exporter:
     return Exporter(
         group="g",
         config=Config(),
-        wanted=ScaleLimits(),
+        scale_limits=ScaleLimits(),
         clock=clock or HandClock(),
         schema="0",
     )

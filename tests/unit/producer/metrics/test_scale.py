@@ -11,7 +11,7 @@ from producer.metrics.scale import ProviderAccount, Scale, ScaleBound, ScaleLimi
 from schemas.settings.quota import QuotaLimits
 from tests.support.autoscaler import Autoscaler, Group, follow, turns
 
-TEN_MINUTES = ScaleLimits(most=50, target_s=600)
+TEN_MINUTES = ScaleLimits(max_agents=50, target_s=600)
 HOUR = 240  # looks
 
 
@@ -110,7 +110,7 @@ def test_what_binds_decides(workload: Workload, desired: int, because: str) -> N
 
 def test_a_person_sets_the_least_and_the_most() -> None:
     """The least holds even without work."""
-    wanted = ScaleLimits(least=2, most=3, target_s=600)
+    wanted = ScaleLimits(min_agents=2, max_agents=3, target_s=600)
     assert shown(scale(load(0), wanted)) == (2, "idle")
     assert shown(scale(load(1), wanted)) == (2, "min")
     assert shown(scale(load(1_000_000), wanted)) == (3, "max")
@@ -163,7 +163,7 @@ def test_agents_stay_within_what_the_provider_feeds(
     group.feeds, group.limited, group.storms = feeds, limited, storms
     scaler, fed = Autoscaler(), max(1, ceil(feeds / group.slots))
     answers = follow(group, scaler, answer=answer, looks=HOUR, lost=lost)
-    most = min(fed, TEN_MINUTES.most)
+    most = min(fed, TEN_MINUTES.max_agents)
     assert max(each.desired for each in answers if each) <= (most if limited else 50)
     assert peak(scaler) <= (most if limited else max(2 * most + 2, 3))
 
@@ -243,5 +243,5 @@ def test_each_bound_has_one_word() -> None:
 def test_no_outage_keeps_more_agents_than_are_wanted() -> None:
     """While nobody knows what is needed, the agents stay, but not beyond the most."""
     outage = load(100, agents=30, routes=1, closed_routes=1)
-    found = scale(outage, ScaleLimits(most=10))
+    found = scale(outage, ScaleLimits(max_agents=10))
     assert (found.desired, found.because) == (10, ScaleBound.CLOSED)

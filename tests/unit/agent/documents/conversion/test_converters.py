@@ -22,7 +22,7 @@ def run(
     work: Callable[[Converters], Awaitable[None]], limits: ConversionLimits | None = None
 ) -> None:
     async def main() -> None:
-        converters = Converters(thread=InlineExecutor(), most=1, limits=limits)
+        converters = Converters(thread=InlineExecutor(), max_processes=1, limits=limits)
         try:
             await work(converters)
         finally:

@@ -74,7 +74,9 @@ class Bench:
     unusable: bool = False
 
     def __post_init__(self) -> None:
-        self.pool = HandlerProcesses(check=lambda _path: None, start=self._start, most=self.most)
+        self.pool = HandlerProcesses(
+            check=lambda _path: None, start=self._start, max_processes=self.most
+        )
         self.harness: HandlersHarness = handlers_harness(
             completion("Yes."),
             document=partial(self.pool.run, INVOICE),
@@ -218,7 +220,7 @@ def test_a_handler_is_checked_once() -> None:
     async def start(_handler: ProcessHandler) -> FakeProcess:
         raise AssertionError
 
-    processes = HandlerProcesses(check=checked.append, start=start, most=1)
+    processes = HandlerProcesses(check=checked.append, start=start, max_processes=1)
     for path in ("a:b", "a:b", "a:c"):
         processes.require_usable(path)
 

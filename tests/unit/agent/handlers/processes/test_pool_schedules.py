@@ -68,7 +68,7 @@ class World:
         return SpoilingProcess(self)
 
     async def play(self, kind: type[HandlerProcesses]) -> None:
-        pool = kind(check=lambda _path: None, start=self.start, most=MAX_PROCESSES)
+        pool = kind(check=lambda _path: None, start=self.start, max_processes=MAX_PROCESSES)
         harness = handlers_harness(document=partial(pool.run, HANDLER))
         slots = asyncio.Semaphore(MAX_PROCESSES)
 

@@ -154,7 +154,7 @@ def played(function: str, scene: Scene, *replies: Any, types: Any = None) -> Any
             starter = ProcessStarter(
                 thread=lambda call: loop.run_in_executor(pool, call), clock=SystemClock()
             )
-            processes = HandlerProcesses(check=check, start=starter, most=2)
+            processes = HandlerProcesses(check=check, start=starter, max_processes=2)
             handler = ProcessHandler(function, ProcessLimits("document"))
             harness = handlers_harness(
                 *replies, types=types, document=partial(processes.run, handler)

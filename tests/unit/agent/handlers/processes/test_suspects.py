@@ -65,7 +65,7 @@ class Bench:
     processes: list[OwnProcess] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        pool = HandlerProcesses(check=lambda _path: None, start=self._start, most=2)
+        pool = HandlerProcesses(check=lambda _path: None, start=self._start, max_processes=2)
         apart = ProcessHandler("invoices:extract", ProcessLimits("document"))
         is_apart = self.rules.run is RunIn.PROCESS
         of_type: dict[str, Any] = {"document": partial(pool.run, apart) if is_apart else of_agent}
