@@ -14,7 +14,7 @@ from agent.judge import Tier
 from agent.lease import Lease
 from agent.ledger import queries
 from agent.ledger.claims import claiming
-from agent.ledger.guards import guard_looks
+from agent.ledger.guards import looks
 from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping
 from agent.ledger.settlements.settling import settle
@@ -54,10 +54,10 @@ def questions(dead_id: int) -> Mapping[str, Work]:
         "open_tasks": lambda c: queries.open_tasks(c, GROUP),
         "open_in, of a finished batch": lambda c: queries.open_in(c, _FINAL_BATCH),
         "open_in, of the last batch": lambda c: queries.open_in(c, BATCHES),
-        "guard: any_waiting, nothing waits": lambda c: guard_looks.any_waiting(c, guard),
-        "guard: any_waiting": lambda c: guard_looks.any_waiting(c, last_guard),
-        "guard: running, nothing runs": lambda c: guard_looks.running(c, guard),
-        "guard: call_up_moved": lambda c: guard_looks.call_up_moved(c, GROUP, last_guard),
+        "guard: any_waiting, nothing waits": lambda c: looks.any_waiting(c, guard),
+        "guard: any_waiting": lambda c: looks.any_waiting(c, last_guard),
+        "guard: running, nothing runs": lambda c: looks.running(c, guard),
+        "guard: call_up_moved": lambda c: looks.call_up_moved(c, GROUP, last_guard),
         "cancel page, nothing waits": lambda c: _cancelled(c, _FINAL_BATCH),
         "cancel page, 500 wait": lambda c: _cancelled(c, BATCHES),
         "export start": lambda c: batch_ids.id_range(c, BATCHES),

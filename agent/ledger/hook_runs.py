@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from agent.ledger.settlements.settlement_rows import costs
+from agent.ledger.settlements.written_rows import costs
 from agent.outcome import Spent
 from producer.ledger import tally
 from schemas.ledger.sql import utc_after, utc_now

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from agent.judge import Tier
 from agent.ledger.claims import claiming
-from agent.ledger.guards import guard_looks
+from agent.ledger.guards import looks
 from agent.ledger.settlements.follow_ups import ordered
 from agent.ledger.settlements.settling import NO_HOOKS, settle
 from agent.outcome import Dead, Failure, Spent, Succeeded
@@ -107,7 +107,7 @@ class SqlLedger:
 
     async def join_look(self, guard_id: int, task_id: int) -> bool:
         """Let a task join a guard's look if the look has a free place."""
-        return await self._background.write(guard_looks.join_look, guard_id, task_id)
+        return await self._background.write(looks.join_look, guard_id, task_id)
 
     async def quarantine(self, records: Sequence[RejectedRecord]) -> list[Order]:
         """Store rejected records; return orders for their dead letters."""

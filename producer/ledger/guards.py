@@ -1,7 +1,7 @@
 """Guards: while one is raised, the tasks of its key wait instead of being given up.
 
 A guard's key is batch, type and route. Agents decide about guards in
-`agent/ledger/guards/guard_decisions.py`. This module reads and opens them, for agents and
+`agent/ledger/guards/decisions.py`. This module reads and opens them, for agents and
 commands alike.
 
 How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".

@@ -6,7 +6,7 @@ from typing import cast
 
 from agent.execution.guard_gate import GuardGate
 from agent.judge import Effect
-from agent.ledger.guards import guard_looks
+from agent.ledger.guards import looks
 from agent.maintenance.routes.guard_keeper import GuardKeeper
 from agent.ports import Order
 from agent.routes.evidence import RouteEvidence
@@ -18,7 +18,7 @@ from schemas.task.guard import Guard
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, ended, exhausted, raised
 from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, LedgerDatabase
-from tests.support.slots import looks
+from tests.support.slots import looks as ledger_of_looks
 
 PROBE_S = 300.0
 
@@ -37,7 +37,7 @@ class ObservedKeeper:
         self.asked: list[str] = []
         self.answers = answers
         self.guards = GuardGate(
-            clock=SystemClock(), longest_tier=LONGEST, ledger=looks(self._join_look)
+            clock=SystemClock(), longest_tier=LONGEST, ledger=ledger_of_looks(self._join_look)
         )
         self.keeper = GuardKeeper(
             transactions=ledger_db.transactions,
@@ -62,7 +62,7 @@ class ObservedKeeper:
         return RouteEvidence(Effect.UP if self.answers else Effect.NONE)
 
     async def _join_look(self, guard_id: int, task_id: int) -> bool:
-        return self._ledger_db.run(lambda c: guard_looks.join_look(c, guard_id, task_id))
+        return self._ledger_db.run(lambda c: looks.join_look(c, guard_id, task_id))
 
     def _ordered(self, orders: Sequence[Order]) -> None:
         self.orders += orders
@@ -109,7 +109,7 @@ def let_through(ledger_db: LedgerDatabase, *task_ids: int) -> None:
     """Let these tasks join the look that is under way, and make them due."""
     guard = the(raised(ledger_db))
     for task_id in task_ids:
-        assert ledger_db.call(guard_looks.join_look, guard.id, task_id)
+        assert ledger_db.call(looks.join_look, guard.id, task_id)
     ledger_db.ago(tables.task.c.due_at, 1, *task_ids)
 
 

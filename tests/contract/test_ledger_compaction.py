@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Table, func, insert, select, update
 
 from agent.ledger.counts import compaction
 from agent.ledger.counts.compaction import CompactionLimits
-from agent.ledger.guards import guard_history
-from agent.ledger.guards.guard_looks import route_answered
+from agent.ledger.guards import key_history
+from agent.ledger.guards.looks import route_answered
 from bench.reads import reads
 from producer.ledger import tally
 from producer.ledger.tally import OTHER_FINGERPRINTS
@@ -423,12 +423,12 @@ def test_an_answered_prompt_is_remembered(ledger_db: LedgerDatabase) -> None:
     """Our own prompts belong to no batch; a guard's reason still names the newest answer."""
     ledger_db.call(route_answered, "gpu")
     ledger_db.ago(tables.tally.c.created_at, OLD_S)
-    said = ledger_db.call(guard_history.silence, GROUP, "gpu")
+    said = ledger_db.call(key_history.silence, GROUP, "gpu")
 
     compacted(ledger_db)
 
     assert "since" in said
-    assert ledger_db.call(guard_history.silence, GROUP, "gpu") == said
+    assert ledger_db.call(key_history.silence, GROUP, "gpu") == said
     assert [row.group_name for row in ledger_db.rows(tables.tally_series)] == ["", ""]
 
 
@@ -442,8 +442,8 @@ def test_a_success_is_known_for_ever(ledger_db: LedgerDatabase) -> None:
 
     compacted(ledger_db)
 
-    assert ledger_db.call(guard_history.any_success, *key)
-    assert not ledger_db.call(guard_history.any_success, key[0], "document", "other")
+    assert ledger_db.call(key_history.any_success, *key)
+    assert not ledger_db.call(key_history.any_success, key[0], "document", "other")
 
 
 def test_refusals_of_groups_that_began_earlier_are_deaths_only(ledger_db: LedgerDatabase) -> None:
@@ -466,8 +466,8 @@ def test_refusals_of_groups_that_began_earlier_are_deaths_only(ledger_db: Ledger
     compacted(ledger_db)
     add(ledger_db, [change(1, **early)], 30)
 
-    everything = ledger_db.call(guard_history.refusals, *key, since=None)
-    later = ledger_db.call(guard_history.refusals, *key, since=since)
+    everything = ledger_db.call(key_history.refusals, *key, since=None)
+    later = ledger_db.call(key_history.refusals, *key, since=since)
 
     assert everything == (4, {bytes([1]) * 16: 3, bytes([2]) * 16: 1})
     # One death of the early group was before; which one, nobody knows.

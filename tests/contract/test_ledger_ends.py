@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select, update
 
 from agent.ledger.recovery import reaping
-from agent.ledger.settlements import dead_letters, settlement_rows
+from agent.ledger.settlements import dead_letters, written_rows
 from agent.outcome import Cancelled
 from agent.ports import Settlement
 from producer.ledger import outbox, tally
@@ -66,9 +66,9 @@ def cancel_under_its_model(patch: Patch) -> None:
     """Count a cancelled task under the model of its attempt, which a replay does not know."""
 
     def named(settlement: Settlement, outcome: Cancelled) -> list[TallyChange]:
-        return [settlement_rows._change(settlement, outcome, "cancelled")]
+        return [written_rows._change(settlement, outcome, "cancelled")]
 
-    patch.setattr(settlement_rows, "_changes_of_cancelled", named)
+    patch.setattr(written_rows, "_changes_of_cancelled", named)
 
 
 def sums_without_the_last_attempt(patch: Patch) -> None:

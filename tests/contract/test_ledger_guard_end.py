@@ -4,7 +4,7 @@ A guard ends because nothing is left, or because a person opens it.
 """
 
 from agent.judge.guard_rule import moved
-from agent.ledger.guards import guard_looks
+from agent.ledger.guards import looks
 from agent.maintenance.routes.guard_keeper import MAX_GUARDS
 from agent.outcome import Failure, Moved
 from agent.ports import Row
@@ -48,7 +48,7 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: Ledge
 
     Then the guard's row is marked as done.
     """
-    count = 2 * guard_looks.PAGE + 100
+    count = 2 * looks.PAGE + 100
     ids = ledger_db.load(*(f"many {number}" for number in range(count)))
     fail_as_a_whole(ledger_db)
     owner = ledger_db.agent().next_owner()
@@ -146,7 +146,7 @@ async def test_guards_of_the_past_are_forgotten(ledger_db: LedgerDatabase) -> No
     ledger_db.ago(tables.guard.c.called_at, 601)
     ledger_db.set(tables.guard, the(raised(ledger_db)).id, called_at=None)
 
-    ledger_db.run(lambda c: guard_looks.forget(c, GROUP))
+    ledger_db.run(lambda c: looks.forget(c, GROUP))
 
     assert [guard.batch for guard in raised(ledger_db)] == [BATCH]
     assert ledger_db.count(tables.guard) == 1

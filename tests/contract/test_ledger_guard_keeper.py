@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import delete
 
 from agent.judge.guard_rule import FASTER
-from agent.ledger.guards import guard_looks, look_search
+from agent.ledger.guards import look_search, looks
 from agent.outcome import Failure, Moved, Snooze
 from agent.ports import ClaimAnswer, Verdict
 from schemas.ledger import tables
@@ -61,7 +61,7 @@ async def test_a_task_in_hand_takes_the_place_once(ledger_db: LedgerDatabase) ->
     guard = await looking(ledger_db, ObservedKeeper(ledger_db))
 
     def joins(task_id: int) -> bool:
-        return ledger_db.run(lambda c: guard_looks.join_look(c, guard.id, task_id))
+        return ledger_db.run(lambda c: looks.join_look(c, guard.id, task_id))
 
     assert [joins(first), joins(second), joins(first)] == [True, False, True]
     assert the(raised(ledger_db)).look_left == 0

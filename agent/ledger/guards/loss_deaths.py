@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 
 from agent.judge import Tier
 from agent.judge.guard_rule import moved
-from agent.ledger.guards import guard_decisions
+from agent.ledger.guards import decisions
 from agent.outcome import Dead, Outcome
 from agent.ports import Settlement
 from schemas.ledger.sql import utc_after
@@ -41,12 +41,10 @@ def may_die(connection: Connection, group: str, lost: Sequence[Lost]) -> set[int
     """
     if not lost:
         return set()
-    stopped = guard_decisions.raised_for_losses(
-        connection, {(task.batch_id, task.type) for task in lost}
-    )
+    stopped = decisions.raised_for_losses(connection, {(task.batch_id, task.type) for task in lost})
     tried: set[int] = set()
     if stopped:
-        tried = guard_decisions.in_lost_looks(
+        tried = decisions.in_lost_looks(
             connection, group, [(task.task_id, task.fence) for task in lost]
         )
     candidates = [
@@ -55,7 +53,7 @@ def may_die(connection: Connection, group: str, lost: Sequence[Lost]) -> set[int
     deaths_allowed = deaths_left(connection, group)
     if spared := {(task.batch_id, task.type) for task in candidates[deaths_allowed:]}:
         reason = f"more than {LOST_PER_WINDOW} tasks died of lost agents in 10 minutes"
-        guard_decisions.raise_for_losses(connection, group, spared, reason)
+        decisions.raise_for_losses(connection, group, spared, reason)
     return {task.task_id for task in candidates[:deaths_allowed]}
 
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from agent.judge import fingerprint
 from agent.lease import OWNER_BITS
-from agent.ledger.guards import guard_decisions, loss_deaths
+from agent.ledger.guards import decisions, loss_deaths
 from agent.ledger.guards.loss_deaths import LOST_PER_WINDOW, Lost
 from agent.ledger.leases.leasing import REMEMBER_S
 from agent.ledger.recovery import losses
@@ -187,7 +187,7 @@ def _reset(
     back = [row for row in rows if row not in dead]
     _kill(connection, group, dead)
     _return(connection, group, back)
-    guard_decisions.leave_looks(connection, [(row.id, row.fence) for row in back])
+    decisions.leave_looks(connection, [(row.id, row.fence) for row in back])
     _log_names(connection, back, dead)
     return ResetTasks(len(back), len(dead))
 

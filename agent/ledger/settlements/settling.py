@@ -18,13 +18,8 @@ from sqlalchemy import Connection, Update, bindparam, delete, null, select, upda
 from agent.judge import Tier
 from agent.ledger.counts import release_counts
 from agent.ledger.guards import loss_deaths
-from agent.ledger.guards.guard_decisions import hold_back
-from agent.ledger.settlements import (
-    dead_letters,
-    follow_ups,
-    settlement_rows,
-    uncounted_ends,
-)
+from agent.ledger.guards.decisions import hold_back
+from agent.ledger.settlements import dead_letters, follow_ups, uncounted_ends, written_rows
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Settlement, Verdict
 from producer.ledger import hooks, outbox, tally
@@ -142,12 +137,12 @@ def settle(
     _write_attempts(connection, chosen, now_utc_s, release)
     letters = dead_letters.write(
         connection,
-        [settlement_rows.letter(settlement, outcome) for settlement, outcome in _of(chosen, Dead)],
+        [written_rows.letter(settlement, outcome) for settlement, outcome in _of(chosen, Dead)],
     )
     orders = _write_orders(connection, group, chosen)
     orders += follow_ups.complete(connection, group, family)
-    hooks.place(connection, settlement_rows.hook_orders(group, chosen, hooked))
-    tally.write(connection, settlement_rows.changes(chosen, letters))
+    hooks.place(connection, written_rows.hook_orders(group, chosen, hooked))
+    tally.write(connection, written_rows.changes(chosen, letters))
     release_counts.write(connection, group, chosen, release)
     return _verdicts(connection, settlements, chosen), orders
 
@@ -232,7 +227,7 @@ def _write_states(
             connection,
             task_result,
             [
-                settlement_rows.result(settlement, outcome, release)
+                written_rows.result(settlement, outcome, release)
                 for settlement, outcome in succeeded
             ],
         )
@@ -331,9 +326,9 @@ def _write_attempts(
     ]
     _forget_moves(connection, sorted(untried))
     rows = [
-        settlement_rows.attempt(settlement, outcome, now_utc_s, release)
+        written_rows.attempt(settlement, outcome, now_utc_s, release)
         for settlement, outcome in chosen
-        if (isinstance(outcome, Unsuccessful) and not settlement_rows.waits_for_output(outcome))
+        if (isinstance(outcome, Unsuccessful) and not written_rows.waits_for_output(outcome))
         or (isinstance(outcome, UncountedEnd) and outcome.spent.called)
     ]
     insert_rows(connection, task_attempt, rows)
@@ -385,9 +380,7 @@ def _verdicts(
     chosen: Sequence[tuple[Settlement, Outcome]],
 ) -> list[Verdict]:
     written: dict[tuple[int, int], str | None] = {
-        (settlement.owner, settlement.row.task_id): settlement_rows.ATTEMPT_OUTCOMES.get(
-            type(outcome)
-        )
+        (settlement.owner, settlement.row.task_id): written_rows.ATTEMPT_OUTCOMES.get(type(outcome))
         for settlement, outcome in chosen
     }
     if len(written) < len(settlements):
@@ -402,7 +395,7 @@ def _verdicts(
 
 def _verdict(outcome: Outcome, written: str | None) -> Verdict:
     """Return the verdict about an outcome that was written as `written`; None is a success."""
-    if written is None or written == settlement_rows.ATTEMPT_OUTCOMES.get(type(outcome)):
+    if written is None or written == written_rows.ATTEMPT_OUTCOMES.get(type(outcome)):
         return Verdict.SETTLED
     return _REPLACED[written]
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from agent.execution.guard_gate import GuardGate
 from agent.judge import Effect
-from agent.ledger.guards import guard_looks
+from agent.ledger.guards import looks
 from agent.ledger.guards.look_search import BEGINNING, RoutesOf, SearchPosition
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
@@ -68,7 +68,7 @@ class GuardKeeper:
         self._known: dict[int, Guard] = {}
         # How far the waiting tasks of a guard were searched for those that may join its look.
         self._searched: dict[int, SearchPosition] = {}
-        forget = partial(transactions.write, guard_looks.forget, group)
+        forget = partial(transactions.write, looks.forget, group)
         self._duties = (
             Duty(name="looking after guards", work=self.keep_once, clock=clock),
             Duty(name="forgetting old guards", work=forget, clock=clock, every_s=TIDY_S),
@@ -152,13 +152,13 @@ class GuardKeeper:
     async def _look_after_raised(self, guard: Guard) -> None:
         """Open the guard or end its look, call tasks up for its look, or begin a look."""
         why = await self._transactions.write(
-            guard_looks.end_look_if_over, self._group, guard, self.probe_s
+            looks.end_look_if_over, self._group, guard, self.probe_s
         )
         if why:
             await self._open(guard, why)
-        elif guard.looking and guard.look_left and guard.probe_due_in_s <= -guard_looks.PATIENCE_S:
+        elif guard.looking and guard.look_left and guard.probe_due_in_s <= -looks.PATIENCE_S:
             orders, self._searched[guard.id] = await self._transactions.write(
-                guard_looks.call_up_for_look,
+                looks.call_up_for_look,
                 self._group,
                 guard,
                 self._routes_of,
@@ -171,13 +171,13 @@ class GuardKeeper:
 
     async def _begin(self, guard: Guard) -> None:
         """Begin the look that is due; if its route must be asked first, send a prompt for it."""
-        if not await self._transactions.write(guard_looks.any_waiting, guard):
+        if not await self._transactions.write(looks.any_waiting, guard):
             await self._idle(guard)
         elif guard.cause == GuardCause.NO_SUCCESS or not await self._transactions.write(
-            guard_looks.begin, self._group, guard
+            looks.begin, self._group, guard
         ):
             asked = await self._transactions.write(
-                guard_looks.take_prompt_turn, self._group, guard.route, self.probe_s
+                looks.take_prompt_turn, self._group, guard.route, self.probe_s
             )
             if asked:
                 crash.reach("guard.turn_taken")
@@ -190,15 +190,15 @@ class GuardKeeper:
 
         Earlier failures still count, because later tasks of the key will probably fail too.
         """
-        if await self._transactions.write(guard_looks.running, guard):
-            await self._transactions.write(guard_looks.put_off, guard, IDLE_S)
+        if await self._transactions.write(looks.running, guard):
+            await self._transactions.write(looks.put_off, guard, IDLE_S)
         else:
             await self._open(guard, "none of its tasks is left", forgiven=False)
 
-    async def _send_prompt(self, route: str, asked: guard_looks.RoutePromptGuards) -> None:
+    async def _send_prompt(self, route: str, asked: looks.RoutePromptGuards) -> None:
         answered = (await self._probe_sender.send_prompt(route, PROMPT_S)).effect is Effect.UP
         if answered:
-            await self._transactions.write(guard_looks.route_answered, route)
+            await self._transactions.write(looks.route_answered, route)
             crash.reach("guard.answered")
         else:
             log.warning(
@@ -207,7 +207,7 @@ class GuardKeeper:
                 self.probe_s,
                 extra={"code": Code.GUARD_RAISED},
             )
-        await self._transactions.write(guard_looks.begin_prompted, asked, answered=answered)
+        await self._transactions.write(looks.begin_prompted, asked, answered=answered)
 
     async def _open(self, guard: Guard, why: str, *, forgiven: bool = True) -> None:
         await self._transactions.write(guards.open_one, guard, audit.AGENT, why, forgiven=forgiven)
@@ -215,7 +215,7 @@ class GuardKeeper:
 
     async def _call_up(self, guard: Guard) -> None:
         for _ in range(PAGES):
-            orders = await self._transactions.write(guard_looks.call_up_moved, self._group, guard)
+            orders = await self._transactions.write(looks.call_up_moved, self._group, guard)
             if not orders:
                 return
             crash.reach("guard.called_up")

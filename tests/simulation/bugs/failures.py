@@ -13,7 +13,7 @@ from agent.handlers import runner
 from agent.judge import guard_rule
 from agent.judge.classes import CLASSES, Action
 from agent.ledger.claims import claiming
-from agent.ledger.guards import guard_decisions
+from agent.ledger.guards import decisions
 from agent.ledger.returned_letters import ReturnedLetters
 from agent.ledger.settlements import settling, uncounted_ends
 from agent.routes import route, window
@@ -96,7 +96,7 @@ BUGS = {
     "deaths are not held back": Bug(
         "P5",
         replaced(
-            guard_decisions,
+            decisions,
             "_decide",
             lambda _case, attempt, _longest, _tried: attempt.outcome,
         ),

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from agent.ledger.guards import guard_decisions
+from agent.ledger.guards import decisions
 from agent.ledger.recovery import reaping
 from agent.ledger.settlements import settling
 from tests.simulation.bugs import BUGS
@@ -58,5 +58,5 @@ def test_a_name_of_its_own_is_replaced() -> None:
 
 
 _OWNERS: dict[str, ModuleType] = {
-    module.__name__: module for module in (guard_decisions, reaping, settling)
+    module.__name__: module for module in (decisions, reaping, settling)
 }

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, delete, literal, select, updat
 
 from agent.judge.guard_rule import WINDOW_S, Look, next_in_s, next_size
 from agent.ledger.claims.call_up import make_due
-from agent.ledger.guards.guard_history import PROBE_BATCH, route_works
+from agent.ledger.guards.key_history import PROBE_BATCH, route_works
 from agent.ledger.guards.look_search import (
     BEGINNING,
     MOVED,

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from agent.judge import Effect, Tier, effect_of, fingerprint
 from agent.judge.guard_rule import WINDOW_S, KeyHistory, moved
-from agent.ledger.guards import guard_history
+from agent.ledger.guards import key_history
 from agent.outcome import Dead, Moved, Outcome, Succeeded
 from agent.ports import Settlement
 from schemas.ledger.sql import insert_new, utc_after, utc_now
@@ -139,7 +139,7 @@ def _cases(
     refused = {
         _key(settlement) for settlement in settlements if _is_bad_request(settlement.outcome)
     } - succeeding
-    without_success = {key for key in refused if not guard_history.any_success(connection, *key)}
+    without_success = {key for key in refused if not key_history.any_success(connection, *key)}
     if not exhausted | without_success:
         return {}
     rows = _lock_or_insert(connection, group, exhausted | without_success)
@@ -189,10 +189,10 @@ def _history(
         not counts
         or row.trusted
         or succeeding
-        or guard_history.route_works(connection, group, key.route)
+        or key_history.route_works(connection, group, key.route)
     )
     ended, bad_requests = (
-        guard_history.refusals(connection, *key, since=since)
+        key_history.refusals(connection, *key, since=since)
         if has_no_success
         else (0, Counter[bytes]())
     )
@@ -200,15 +200,15 @@ def _history(
     return KeyHistory(
         raised=raised,
         route_works=works,
-        silence="" if works else guard_history.silence(connection, group, key.route),
-        recent_ends=guard_history.recent_ends(connection, *key, since=since)
+        silence="" if works else key_history.silence(connection, group, key.route),
+        recent_ends=key_history.recent_ends(connection, *key, since=since)
         if counts and works
         else (),
         raised_by_bad_requests=has_no_success and is_bad_request,
         has_no_success=has_no_success,
         ended=ended,
         bad_requests=bad_requests,
-        ends_well=partial(guard_history.ends_well, connection, *key),
+        ends_well=partial(key_history.ends_well, connection, *key),
     )
 
 
