@@ -9,7 +9,7 @@ from rich.text import Text
 
 from producer.app import SCREEN_S, opened_ledger
 from producer.cli.selection_options import read_selection, record_number, several
-from producer.ledger.dead_letters import history
+from producer.ledger import task_story
 from producer.ledger.dead_letters.error_groups import ErrorGroup, listed
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.retention.archive_sentence import archive_sentence
@@ -61,7 +61,7 @@ async def show(config: Config, options: argparse.Namespace) -> int:
         words = await parts.transactions.read(archive_sentence, options.batch or "")
     if isinstance(subject, list):
         return _complain_not_one(subject, options, words)
-    if isinstance(subject, history.Story):
+    if isinstance(subject, task_story.Story):
         trace_id = trace_of(parts.ledger_id, subject.number).hex()
         link, is_traced = config.otel.link(trace_id), config.otel.endpoint is not None
         document = dead_letters.story_json(subject) | {"otel_trace_id": trace_id, "otel_link": link}
@@ -80,17 +80,17 @@ async def show(config: Config, options: argparse.Namespace) -> int:
 
 def _read_subject(
     connection: Connection, options: argparse.Namespace
-) -> history.Story | history.QuarantinedRecord | list[str]:
+) -> task_story.Story | task_story.QuarantinedRecord | list[str]:
     """Return what the ID names, or, if it does not name one task, the batches that contain it."""
     number = record_number(options.id) if options.batch is None else None
-    record = None if number is None else history.record(connection, options.group, number)
+    record = None if number is None else task_story.record(connection, options.group, number)
     if record is not None:
         return record
-    states = history.states(connection, options.group, options.id, options.batch)
+    states = task_story.states(connection, options.group, options.id, options.batch)
     names = [name for name, _ in states]
     if len(names) != 1:
         return names
-    return history.story(connection, options.group, names[0], options.id) or names
+    return task_story.story(connection, options.group, names[0], options.id) or names
 
 
 def _complain_not_one(names: list[str], options: argparse.Namespace, words: str) -> int:

@@ -10,8 +10,8 @@ from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
 from producer.cli.selection_options import read_selection
 from producer.input.estimate import Estimate
-from producer.ledger import replay_progress
-from producer.ledger.dead_letters import history, reopen
+from producer.ledger import replay_progress, task_story
+from producer.ledger.dead_letters import reopen
 from producer.ledger.dead_letters.selection import RECORD
 from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
 from producer.ledger.retention.archive_sentence import archive_sentence
@@ -167,7 +167,7 @@ async def _why_nothing(
     selection, group = request.selection, options.group
     if selection.record is not None:
         number = selection.record
-        record = await parts.transactions.read(history.record, group, number)
+        record = await parts.transactions.read(task_story.record, group, number)
         if record is not None and record.replayed_at is not None:
             answer.say(
                 f"{RECORD}{number} was replayed {written(record.replayed_at)}",
@@ -179,7 +179,7 @@ async def _why_nothing(
     if key is None:
         await _tell_of_archive(parts, answer, names)
         return 0
-    states = await parts.transactions.read(history.states, group, key, selection.batch)
+    states = await parts.transactions.read(task_story.states, group, key, selection.batch)
     answer.put(states=[{"batch": name, "state": status.name.lower()} for name, status in states])
     for batch_name, status in states:
         answer.say(f"task {key} of batch {batch_name} is {status.name.lower()}")

@@ -14,7 +14,10 @@ from typing import Any
 from rich.text import Text
 
 from producer.ledger.dead_letters.error_groups import ErrorGroup
-from producer.ledger.dead_letters.history import (
+from producer.ledger.dead_letters.selection import RECORD
+from producer.ledger.quarantine import headers_of
+from producer.ledger.tally import OTHER_FINGERPRINTS
+from producer.ledger.task_story import (
     Child,
     DeadLetter,
     PastAttempt,
@@ -22,9 +25,6 @@ from producer.ledger.dead_letters.history import (
     StoredResult,
     Story,
 )
-from producer.ledger.dead_letters.selection import RECORD
-from producer.ledger.quarantine import headers_of
-from producer.ledger.tally import OTHER_FINGERPRINTS
 from producer.text.columns import Column, fitted
 from producer.text.printable import shown
 from producer.text.times import written

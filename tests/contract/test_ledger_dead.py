@@ -7,8 +7,8 @@ import pytest
 from agent.ledger.counts import compaction
 from agent.ledger.counts.compaction import CompactionLimits
 from agent.outcome import Dead, Failure, Outcome
-from producer.ledger import quarantine, tally
-from producer.ledger.dead_letters import history, selection_query
+from producer.ledger import quarantine, tally, task_story
+from producer.ledger.dead_letters import selection_query
 from producer.ledger.dead_letters.error_groups import ErrorGroup, any_dead, listed
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.status import group_status
@@ -88,7 +88,7 @@ def test_the_traceback_of_a_handlers_failure_is_kept(ledger_db: LedgerDatabase) 
     )
     (refused,) = dead(ledger_db, "b")
 
-    shown = [ledger_db.call(history.story, GROUP, BATCH, key) for key in ("a", "b")]
+    shown = [ledger_db.call(task_story.story, GROUP, BATCH, key) for key in ("a", "b")]
 
     assert [story.letter.traceback for story in shown if story and story.letter] == [text, ""]
     sizes = {row.task_id: len(row.traceback or b"") for row in ledger_db.rows(tables.dead_letter)}
@@ -340,7 +340,7 @@ def test_the_names_of_a_newer_version_are_shown_as_they_are(ledger_db: LedgerDat
     ledger_db.run(lambda c: c.execute(counts))
 
     (group,) = groups(ledger_db)
-    story = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
+    story = ledger_db.run(lambda c: task_story.story(c, GROUP, BATCH, "a"))
     (batch,) = ledger_db.run(lambda c: group_status.read(c, GROUP)).batches
 
     assert (group.disposition, group.example.error_class) == ("newer", "NEWER")
@@ -359,7 +359,7 @@ def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
     killed(ledger_db, task_id, OTHER)
     ledger_db.set(tables.task, task_id, lease_losses=1, replays=2)
 
-    story = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "kéy"))
+    story = ledger_db.run(lambda c: task_story.story(c, GROUP, BATCH, "kéy"))
 
     assert story is not None
     assert (story.number, story.status, story.input, story.raw_key) == (
@@ -405,7 +405,7 @@ def test_a_story_of_a_running_task_says_since_when_it_runs(ledger_db: LedgerData
     """The time is that of the claim; a task that waits again, or whose claim is old, has none."""
 
     def claimed_at() -> datetime | None:
-        story = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
+        story = ledger_db.run(lambda c: task_story.story(c, GROUP, BATCH, "a"))
         assert story is not None
         return story.claimed_at
 
@@ -427,7 +427,7 @@ def test_a_story_of_a_task_that_is_not_dead(ledger_db: LedgerDatabase) -> None:
     (task_id,) = ledger_db.load("a")
     killed(ledger_db, task_id, SUCCEEDED)
 
-    story = ledger_db.run(lambda c: history.story(c, GROUP, BATCH, "a"))
+    story = ledger_db.run(lambda c: task_story.story(c, GROUP, BATCH, "a"))
 
     assert story is not None
     assert (story.letter, story.status, story.attempts, story.history) == (
@@ -452,12 +452,12 @@ def test_a_name_may_be_in_several_batches(ledger_db: LedgerDatabase) -> None:
     ledger_db.load("a", into="theirs", group="other")
 
     def states(key: str, batch: str | None = None) -> list[tuple[str, Status]]:
-        return ledger_db.run(lambda c: history.states(c, GROUP, key, batch))
+        return ledger_db.run(lambda c: task_story.states(c, GROUP, key, batch))
 
     assert states("a") == [("one", Status.DEAD), ("two", Status.PENDING)]
     assert states("a", "two") == [("two", Status.PENDING)]
     assert states("A") == states("a", "theirs") == []
-    assert ledger_db.run(lambda c: history.story(c, GROUP, "theirs", "a")) is None
+    assert ledger_db.run(lambda c: task_story.story(c, GROUP, "theirs", "a")) is None
 
 
 def test_a_record_has_everything(ledger_db: LedgerDatabase) -> None:
@@ -467,7 +467,7 @@ def test_a_record_has_everything(ledger_db: LedgerDatabase) -> None:
     )
 
     whole, cut, none = (
-        ledger_db.call(history.record, GROUP, record_id) for record_id in (small, large, empty)
+        ledger_db.call(task_story.record, GROUP, record_id) for record_id in (small, large, empty)
     )
 
     assert whole is not None
@@ -489,5 +489,5 @@ def test_a_record_has_everything(ledger_db: LedgerDatabase) -> None:
     assert cut.cut
     assert none is not None
     assert none.value is None
-    assert ledger_db.run(lambda c: history.record(c, "other", small)) is None
-    assert ledger_db.run(lambda c: history.record(c, GROUP, 10**9)) is None
+    assert ledger_db.run(lambda c: task_story.record(c, "other", small)) is None
+    assert ledger_db.run(lambda c: task_story.record(c, GROUP, 10**9)) is None

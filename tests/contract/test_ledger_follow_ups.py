@@ -13,12 +13,11 @@ import pytest
 from agent.ledger.counts.compaction import CompactionLimits, compact
 from agent.outcome import FollowUp, Outcome
 from agent.ports import Row, Verdict
-from producer.ledger import store
-from producer.ledger.dead_letters import history
-from producer.ledger.dead_letters.history import Child
+from producer.ledger import store, task_story
 from producer.ledger.results.export import export
 from producer.ledger.results.result_lines import docllm_line
 from producer.ledger.status import batch_status, progress
+from producer.ledger.task_story import Child
 from producer.screen.dead_letters import story_json, story_lines
 from schemas.ledger import tables
 from schemas.task.failures import FOLLOW_UP, ErrorClass
@@ -116,12 +115,12 @@ def test_screens_and_exports_know_parents(ledger_db: LedgerDatabase) -> None:
     ledger_db.ago(tables.tally.c.created_at, 1000)
     assert ledger_db.call(compact, CompactionLimits()) > 0
     assert ledger_db.call(batch_status.read, GROUP)[0].follow_ups == 3
-    story = ledger_db.call(history.story, GROUP, BATCH, "a/1/2")
+    story = ledger_db.call(task_story.story, GROUP, BATCH, "a/1/2")
     assert story is not None
     assert story.ancestors == ("a/1", "a")
     assert list(story_lines(story))[2] == "  ordered by a/1, by a"
     assert story.children == ()
-    middle = ledger_db.call(history.story, GROUP, BATCH, "a/1")
+    middle = ledger_db.call(task_story.story, GROUP, BATCH, "a/1")
     assert middle is not None
     assert middle.children == (Child("a/1/1", "pending"), Child("a/1/2", "pending"))
     assert list(story_lines(middle))[3:6] == [

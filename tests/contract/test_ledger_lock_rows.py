@@ -12,8 +12,7 @@ from agent.ledger.leases.leasing import declare_lost
 from agent.ledger.recovery import reaping
 from agent.outcome import Cancelled, Outcome
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
-from producer.ledger import task_locks
-from producer.ledger.dead_letters import history
+from producer.ledger import task_locks, task_story
 from producer.screen.dead_letters import story_json, story_lines
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
@@ -262,7 +261,7 @@ def test_a_task_s_locks_are_shown_while_it_holds_them(locks: Locks) -> None:
     first = locks.ask(a)
 
     def shown() -> list[str]:
-        story = locks.ledger_db.call(history.story, GROUP, BATCH, "a")
+        story = locks.ledger_db.call(task_story.story, GROUP, BATCH, "a")
         assert story is not None
         story_json(story)
         return [line for line in story_lines(story) if "lock" in line]

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Table, delete, insert
 
 from agent.ledger.counts.compaction import CompactionLimits, compact
 from agent.ports import ClaimAnswer
-from producer.ledger import cancel, outbox, store
-from producer.ledger.dead_letters import history, selection_query
+from producer.ledger import cancel, outbox, store, task_story
+from producer.ledger.dead_letters import selection_query
 from producer.ledger.dead_letters.error_groups import listed
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.replay_progress import ItemState
@@ -421,7 +421,7 @@ async def test_bodies_go_and_rows_stay(
         assert lines(ledger_db, openai_line)[0]["error"]["code"] == "EXPIRED"
     assert ledger_db.call(plan, GROUP, request()).tasks == replayable
     assert ledger_db.call(plan, GROUP, request()).closed == 1 - replayable
-    story = ledger_db.call(history.story, GROUP, BATCH, "batch-a")
+    story = ledger_db.call(task_story.story, GROUP, BATCH, "batch-a")
     assert story is not None
     assert story.expired == (("input",) if results else ("input", "result"))
     assert "expired" in "\n".join(story_lines(story))

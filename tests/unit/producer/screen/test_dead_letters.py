@@ -8,7 +8,7 @@ import pytest
 
 from producer.ledger.dead_letters.error_groups import ErrorGroup, Example
 from producer.ledger.dead_letters.failure_groups import TotalCost
-from producer.ledger.dead_letters.history import (
+from producer.ledger.task_story import (
     DeadLetter,
     PastAttempt,
     QuarantinedRecord,

@@ -14,11 +14,11 @@ import orjson
 import pytest
 from sqlalchemy import Connection, insert, update
 
-from producer.ledger.dead_letters.history import story
 from producer.ledger.results import export as exports
 from producer.ledger.results.export import export, unfinished
 from producer.ledger.results.result_lines import docllm_line, openai_line
 from producer.ledger.store import Origin
+from producer.ledger.task_story import story
 from schemas.ledger.database import Database
 from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.provider_error import ProviderError
