@@ -22,8 +22,8 @@ from agent.ports import ClaimAnswer
 from bench.filling import copy, key_sql, numbered
 from bench.rows import LargeMariaDB
 from bench.table import Figure
-from producer.ledger.retention import purgeable
-from producer.ledger.retention.purgeable import Keep
+from producer.ledger.retention import purge_rules
+from producer.ledger.retention.purge_rules import Keep
 from producer.ledger.store import take_ids
 from producer.retention.purge import purge
 from schemas.ledger import migrations, tables
@@ -171,7 +171,7 @@ def _p99(times_s: Sequence[float]) -> float:
 
 async def _purge(ledger: LedgerDatabase, clock: Turns, progress: Callable[[int], None]) -> None:
     """Purge the old batch for as long as it is measured; tell how many tasks are done."""
-    target = ledger.call(purgeable.find, GROUP, OLD)
+    target = ledger.call(purge_rules.find, GROUP, OLD)
     if target is None:
         raise RuntimeError(f"no batch {OLD}")
     with suppress(_EnoughError):

@@ -9,8 +9,8 @@ from producer.cli.adopt import OUTAGES
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
 from producer.ledger.dead_letters import selection_query
-from producer.ledger.retention import purgeable
-from producer.ledger.retention.purgeable import Keep, Purgeable
+from producer.ledger.retention import purge_rules
+from producer.ledger.retention.purge_rules import Keep, Purgeable
 from producer.ledger.store import no_batch
 from producer.retention.presence import ArchiveStore
 from producer.retention.purge import lost_archive
@@ -95,7 +95,7 @@ async def _targets(
     """
     read, group = parts.transactions.read, options.group
     if options.batch is not None:
-        named = await read(purgeable.find, group, options.batch)
+        named = await read(purge_rules.find, group, options.batch)
         if named is None:
             raise await read(no_batch, group, options.batch)
         if named.purged_at is not None:
@@ -104,11 +104,11 @@ async def _targets(
         candidates = [named]
     else:
         before = moment(options.older_than, await read(selection_query.now))
-        candidates = await read(purgeable.unchanged_since, group, before)
+        candidates = await read(purge_rules.unchanged_since, group, before)
     targets = []
     for target in candidates:
         reasons = await read(
-            purgeable.refusals, target, Keep(options.keep), unarchived=options.unarchived
+            purge_rules.refusals, target, Keep(options.keep), unarchived=options.unarchived
         )
         if not options.unarchived and (lost := await lost_archive(store, target, reads=False)):
             reasons.append(lost)

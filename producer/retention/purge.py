@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 
 from producer.ledger.batch_ids import id_range
-from producer.ledger.retention import purges
-from producer.ledger.retention.purgeable import Keep, Purgeable
+from producer.ledger.retention import purge_rows
+from producer.ledger.retention.purge_rules import Keep, Purgeable
 from producer.retention.pages import Pages
 from producer.retention.presence import ArchiveStore, archive_fault
 from schemas.errors import UnsafeStateError
@@ -43,7 +43,7 @@ async def purge(
     reads = not just_verified
     if not unarchived and (reason := await lost_archive(store, target, reads=reads)):
         raise UnsafeStateError(f"batch {target.name}: {reason}")
-    await transactions.write(purges.begin_purge, target, keep, actor, unarchived=unarchived)
+    await transactions.write(purge_rows.begin_purge, target, keep, actor, unarchived=unarchived)
     crash.reach("purge.marked")
     pages = Pages(clock, rate)
     next_id, last_id = await transactions.read(id_range, target.id)
@@ -52,7 +52,7 @@ async def purge(
     async def page(first_id: int, limit: int) -> tuple[int, int]:
         nonlocal done, kept
         result = await transactions.write_once(
-            purges.purge_page, target, keep, (first_id, last_id), limit
+            purge_rows.purge_page, target, keep, (first_id, last_id), limit
         )
         crash.reach("purge.page_deleted")
         done, kept = done + result.purged, kept + result.left
@@ -61,7 +61,7 @@ async def purge(
 
     while next_id <= last_id:
         next_id = await pages.run(partial(page, next_id))
-    if kept or not await transactions.write(purges.finish, target, keep):
+    if kept or not await transactions.write(purge_rows.finish, target, keep):
         raise UnsafeStateError(
             f"batch {target.name}: tasks of it run again and are kept; run the same command again "
             "when they are final"

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import insert
 
 from producer.ledger import store
-from producer.ledger.retention import adoptions, archives, purgeable
-from producer.ledger.retention.purgeable import Keep
+from producer.ledger.retention import adoptions, archives, purge_rules
+from producer.ledger.retention.purge_rules import Keep
 from producer.retention.adopter import Adopter
 from producer.retention.archiver import ArchiveAlteredError
 from producer.retention.manifest import NAME
@@ -102,9 +102,9 @@ def test_open_tasks_end_whatever_they_do(restored: Restored) -> None:
     assert db.rows(tables.hook) == []
     with pytest.raises(UnsafeStateError):
         db.load("late")
-    target = db.call(purgeable.find, GROUP, BATCH)
+    target = db.call(purge_rules.find, GROUP, BATCH)
     assert target is not None
-    assert db.call(purgeable.refusals, target, Keep.NOTHING, unarchived=False) == []
+    assert db.call(purge_rules.refusals, target, Keep.NOTHING, unarchived=False) == []
 
 
 def test_a_manifest_that_another_version_wrote_is_found_again_by_a_purge(
@@ -117,7 +117,7 @@ def test_a_manifest_that_another_version_wrote_is_found_again_by_a_purge(
 
     restored.adopt()
 
-    target = restored.ledger_db.call(purgeable.find, GROUP, BATCH)
+    target = restored.ledger_db.call(purge_rules.find, GROUP, BATCH)
     assert target is not None
     assert asyncio.run(lost_archive(restored.memory, target, reads=True)) == ""
 
@@ -153,9 +153,9 @@ def test_an_interrupted_adoption_goes_on(
     monkeypatch.setattr(adoptions, "end_page", dying)
     with pytest.raises(KeyboardInterrupt):
         restored.adopt()
-    target = db.call(purgeable.find, GROUP, BATCH)
+    target = db.call(purge_rules.find, GROUP, BATCH)
     assert target is not None
-    assert db.call(purgeable.refusals, target, Keep.NOTHING, unarchived=False)
+    assert db.call(purge_rules.refusals, target, Keep.NOTHING, unarchived=False)
     monkeypatch.setattr(adoptions, "end_page", end_page)
 
     assert restored.adopt() == 2

@@ -21,8 +21,8 @@ from producer.ledger.replay_progress import ItemState
 from producer.ledger.results.export import export
 from producer.ledger.results.result_lines import docllm_line, openai_line
 from producer.ledger.retention import archives as ledger_archives
-from producer.ledger.retention import purgeable, purges
-from producer.ledger.retention.purgeable import Keep, Purgeable
+from producer.ledger.retention import purge_rows, purge_rules
+from producer.ledger.retention.purge_rules import Keep, Purgeable
 from producer.ledger.status import group_sums
 from producer.ports import Item
 from producer.replay.plan import plan
@@ -124,7 +124,7 @@ def emptied(ledger_db: LedgerDatabase, table: Table[Any]) -> None:
 
 
 def target(ledger_db: LedgerDatabase, name: str = BATCH) -> Purgeable:
-    found = ledger_db.call(purgeable.find, GROUP, name)
+    found = ledger_db.call(purge_rules.find, GROUP, name)
     assert found is not None
     return found
 
@@ -192,8 +192,8 @@ async def test_a_late_record_of_a_purged_task_is_done(ledger_db: LedgerDatabase)
     succeeded, died, cancelled = final(ledger_db)
     archived(ledger_db)
     which = target(ledger_db)
-    ledger_db.call(purges.begin_purge, which, Keep.NOTHING, "ann", unarchived=False)
-    page = ledger_db.call(purges.purge_page, which, Keep.NOTHING, (succeeded, cancelled), 2)
+    ledger_db.call(purge_rows.begin_purge, which, Keep.NOTHING, "ann", unarchived=False)
+    page = ledger_db.call(purge_rows.purge_page, which, Keep.NOTHING, (succeeded, cancelled), 2)
 
     assert (page.purged, page.next_id) == (2, cancelled)
     owner = ledger_db.agent().next_owner()
@@ -319,7 +319,7 @@ async def test_a_purge_of_inputs_that_was_cut_off_tells_that_some_are_gone(
     def killed(*_: object) -> bool:
         raise KilledError
 
-    monkeypatch.setattr(purges, "finish", killed)
+    monkeypatch.setattr(purge_rows, "finish", killed)
 
     with pytest.raises(KilledError):
         await purged(ledger_db, Keep.RESULTS, memory=memory)
@@ -384,14 +384,14 @@ async def test_a_task_that_runs_again_keeps_all_that_it_has(ledger_db: LedgerDat
     archived(ledger_db)
     ledger_db.set(tables.batch, ledger_db.batch().id, closed_at=utc_now())
     which = target(ledger_db)
-    ledger_db.call(purges.begin_purge, which, Keep.NOTHING, "ann", unarchived=False)
+    ledger_db.call(purge_rows.begin_purge, which, Keep.NOTHING, "ann", unarchived=False)
     ledger_db.set(tables.task, died, status=int(Status.PENDING), fence=1)
 
-    page = ledger_db.call(purges.purge_page, which, Keep.NOTHING, (1, died + 9), 100)
+    page = ledger_db.call(purge_rows.purge_page, which, Keep.NOTHING, (1, died + 9), 100)
 
     assert (page.purged, page.left) == (2, 1)
     assert [row.task_id for row in ledger_db.rows(tables.task_input)] == [died]
-    assert not ledger_db.call(purges.finish, which, Keep.NOTHING)
+    assert not ledger_db.call(purge_rows.finish, which, Keep.NOTHING)
 
 
 @pytest.mark.parametrize(
@@ -489,12 +489,12 @@ async def test_the_old_batches_are_those_that_have_not_changed(ledger_db: Ledger
     ledger_db.ago(tables.tally.c.created_at, 3600)
     ledger_db.load("other-d", into="other")
 
-    old = ledger_db.call(purgeable.unchanged_since, GROUP, now - timedelta(minutes=30))
+    old = ledger_db.call(purge_rules.unchanged_since, GROUP, now - timedelta(minutes=30))
     assert [found.name for found in old] == [BATCH]
-    assert ledger_db.call(purgeable.unchanged_since, GROUP, now - timedelta(minutes=90)) == []
+    assert ledger_db.call(purge_rules.unchanged_since, GROUP, now - timedelta(minutes=90)) == []
 
     await purged(ledger_db, unarchived=True)
-    assert ledger_db.call(purgeable.unchanged_since, GROUP, now - timedelta(minutes=30)) == []
+    assert ledger_db.call(purge_rules.unchanged_since, GROUP, now - timedelta(minutes=30)) == []
 
 
 async def late_record_is_done(ledger_db: LedgerDatabase) -> bool:
@@ -514,18 +514,18 @@ async def late_record_is_done(ledger_db: LedgerDatabase) -> bool:
 
 def without_a_mark(patch: pytest.MonkeyPatch) -> None:
     """Delete rows of a batch that is not marked yet."""
-    patch.setattr(purges, "begin_purge", lambda *_given, **_named: None)
+    patch.setattr(purge_rows, "begin_purge", lambda *_given, **_named: None)
 
 
 def marked_at_the_end(patch: pytest.MonkeyPatch) -> None:
     """Mark the batch when its rows are gone."""
-    mark, finish = purges.begin_purge, purges.finish
+    mark, finish = purge_rows.begin_purge, purge_rows.finish
 
     def finished(connection: Connection, which: Purgeable, keep: Keep) -> bool:
         mark(connection, which, keep, "ann", unarchived=True)
         return finish(connection, which, keep)
 
-    patch.setattr(purges, "finish", finished)
+    patch.setattr(purge_rows, "finish", finished)
     without_a_mark(patch)
 
 
@@ -552,9 +552,9 @@ async def test_a_planted_page_that_asks_for_no_state_loses_a_task(
     archived(ledger_db)
     which = target(ledger_db)
     ledger_db.set(tables.task, died, status=int(Status.PENDING), fence=1)
-    monkeypatch.setattr(purges, "FINAL", tuple(Status))
+    monkeypatch.setattr(purge_rows, "FINAL", tuple(Status))
 
-    ledger_db.call(purges.purge_page, which, Keep.NOTHING, (1, died + 9), 100)
+    ledger_db.call(purge_rows.purge_page, which, Keep.NOTHING, (1, died + 9), 100)
 
     assert ledger_db.count(tables.task) == 0
 
@@ -578,8 +578,8 @@ def test_a_change_that_is_rolled_up_meanwhile_is_seen(ledger_db: LedgerDatabase)
         def __getattr__(self, name: str) -> Any:
             return getattr(self._connection, name)
 
-    before = ledger_db.call(purgeable.find, GROUP, BATCH)
-    seen: Any = ledger_db.run(lambda c: purgeable.find(Compacting(c), GROUP, BATCH))  # type: ignore[arg-type]
+    before = ledger_db.call(purge_rules.find, GROUP, BATCH)
+    seen: Any = ledger_db.run(lambda c: purge_rules.find(Compacting(c), GROUP, BATCH))  # type: ignore[arg-type]
 
     assert before is not None
     assert before.changed_at > ledger_db.rows(tables.batch)[0].created_at

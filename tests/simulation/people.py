@@ -10,8 +10,8 @@ from producer.app import Parts, make_relay
 from producer.ledger import cancel, guards, replay_progress, store
 from producer.ledger.dead_letters.selection import DISPOSITIONS, Selection
 from producer.ledger.replay_progress import ReplayRequest
-from producer.ledger.retention import archives, purgeable
-from producer.ledger.retention.purgeable import Keep
+from producer.ledger.retention import archives, purge_rules
+from producer.ledger.retention.purge_rules import Keep
 from producer.replay import runs
 from producer.replay.applier import make_applier
 from producer.replay.runner import Replay
@@ -137,7 +137,7 @@ async def adopt_archive(machine: Machine) -> None:
 async def purge_batch(machine: Machine) -> None:
     """Do what `producer purge` does."""
     parts = await machine.parts()
-    target = await parts.transactions.read(purgeable.find, GROUP, BATCH)
+    target = await parts.transactions.read(purge_rules.find, GROUP, BATCH)
     if target is not None and target.purged_at is None:
         await purge(
             parts.transactions,

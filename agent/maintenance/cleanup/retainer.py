@@ -12,8 +12,8 @@ from functools import partial
 
 from agent.ledger.leases import turns
 from producer.ledger.audit import AGENT
-from producer.ledger.retention import archives, purgeable
-from producer.ledger.retention.purgeable import Keep
+from producer.ledger.retention import archives, purge_rules
+from producer.ledger.retention.purge_rules import Keep
 from producer.ledger.store import Batch
 from producer.retention.archiver import Archiver
 from producer.retention.presence import ArchiveStore
@@ -101,7 +101,7 @@ class Retainer:
         if keep is None:
             verified.add(await self._archive(target))
             return
-        find = partial(self._transactions.read, purgeable.find, self._group, target.name)
+        find = partial(self._transactions.read, purge_rules.find, self._group, target.name)
         purgeable_batch = await find()
         if purgeable_batch is not None and not purgeable_batch.is_archived:
             verified.add(await self._archive(target))  # a program before this one changed it

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, delete, func, select, update
 from producer.ledger import cancel, tally
 from producer.ledger.audit import AuditKind
 from producer.ledger.audit import write as write_audit
-from producer.ledger.retention import purges
+from producer.ledger.retention import purge_rows
 from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import (
     archive,
@@ -165,7 +165,7 @@ def erase(connection: Connection, group: str, ids: Sequence[int], *, tenant: boo
         return Erased(running=running)
     final_ids = [row.id for row in final]
     outputs = _outputs(connection, final_ids)
-    purges.expire(connection, final_ids, results=True)
+    purge_rows.expire(connection, final_ids, results=True)
     _forget(connection, group, final, tenant=tenant)
     return Erased(tasks=len(final), outputs=outputs, running=running)
 

@@ -16,8 +16,8 @@ from sqlalchemy import Column, Connection, delete, func, select, update
 
 from producer.ledger import audit
 from producer.ledger.audit import AuditKind
-from producer.ledger.retention import purgeable
-from producer.ledger.retention.purgeable import Keep, Purgeable
+from producer.ledger.retention import purge_rules
+from producer.ledger.retention.purge_rules import Keep, Purgeable
 from schemas.errors import UnsafeStateError
 from schemas.ledger import migrations
 from schemas.ledger.sql import utc_now
@@ -81,7 +81,7 @@ def begin_purge(
     migrations.serve_from(connection, ARCHIVES_FROM)
     lock = select(batch.c.id).where(batch.c.id == target.id).with_for_update()
     connection.execute(lock)
-    if reasons := purgeable.refusals(connection, target, keep, unarchived=unarchived):
+    if reasons := purge_rules.refusals(connection, target, keep, unarchived=unarchived):
         raise UnsafeStateError(f"batch {target.name}: {reasons[0]}")
     of_batch = update(batch).where(batch.c.id == target.id)
     if keep.ends_replays:
