@@ -11,12 +11,12 @@ from agent.execution.lock_requests import ResourceLocks
 from agent.hooks.runner import HookRunner
 from agent.inflight.partitions import Partitions
 from agent.intake.acceptance import Intake
+from agent.maintenance.call_up_walk import CallUpWalk
 from agent.maintenance.duty import Duty, DutyLoop, repeat
 from agent.maintenance.monitoring.reporter import Reporter
 from agent.maintenance.rounds import repair_loops
 from agent.maintenance.routes.guard_keeper import GuardKeeper
 from agent.maintenance.routes.resume_listener import ResumeListener
-from agent.maintenance.routes.route_call_up import RouteCallUp
 from agent.ports import Clock
 from agent.routes.names import preview
 from agent.routes.probe_sender import ProbeSender
@@ -87,7 +87,7 @@ class _RouteDuties:
     """The duties for guards and routes."""
 
     keeper: GuardKeeper
-    call_up: RouteCallUp
+    call_up: CallUpWalk
     loops: Sequence[DutyLoop]
 
 
@@ -108,7 +108,7 @@ def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
         publishing=built.common.publishing,
     )
     listener = ResumeListener(transactions=transactions, clock=clock, group=group, routes=routes)
-    call_up = RouteCallUp(
+    call_up = CallUpWalk(
         transactions=transactions,
         clock=clock,
         group=group,

@@ -12,10 +12,10 @@ from agent.handlers import Handler, Handlers, Tools
 from agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
 from agent.hooks.functions import Hook, Hooks
 from agent.intake.acceptance import Intake
+from agent.maintenance.call_up_walk import CallUpWalk
 from agent.maintenance.duty import DutyLoop
 from agent.maintenance.monitoring.reporter import Reporter
 from agent.maintenance.routes.guard_keeper import GuardKeeper
-from agent.maintenance.routes.route_call_up import RouteCallUp
 from agent.quota.configured import ConfiguredQuotas
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
@@ -66,7 +66,7 @@ class LiveSettings:
     quotas: ConfiguredQuotas
     intake: Intake
     keeper: GuardKeeper
-    call_up: RouteCallUp
+    call_up: CallUpWalk
     reporter: Reporter
     form: Callable[[Config], AgentReport]
     claim_s: float

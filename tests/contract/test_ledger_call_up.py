@@ -11,8 +11,8 @@ import pytest
 
 from agent.judge.guard_rule import closed_text, moved
 from agent.ledger.claims import call_up
-from agent.maintenance.routes import route_call_up
-from agent.maintenance.routes.route_call_up import RouteCallUp
+from agent.maintenance import call_up_walk
+from agent.maintenance.call_up_walk import CallUpWalk
 from agent.outcome import Failure, Moved, Outcome, Retry
 from agent.ports import Order
 from agent.routes import Router
@@ -223,7 +223,7 @@ class ObservedCallUp:
 
     def __post_init__(self) -> None:
         self.asked = 0
-        self.duty = RouteCallUp(
+        self.duty = CallUpWalk(
             transactions=self.ledger_db.transactions,
             clock=self.clock,
             group=GROUP,
@@ -262,8 +262,8 @@ async def test_a_route_that_opens_calls_up_its_tasks(ledger_db: LedgerDatabase) 
 
     duty.go()
 
-    assert len(await duty.look(5)) == route_call_up.FEW
-    await duty.look(route_call_up.TRIAL_S + 5)
+    assert len(await duty.look(5)) == call_up_walk.FEW
+    await duty.look(call_up_walk.TRIAL_S + 5)
     assert sorted(called(duty.orders)) == sorted(ids)
 
 
@@ -315,7 +315,7 @@ async def test_a_route_that_closes_again_keeps_its_tasks_in_the_tier(
     duty.stop()
 
     assert await duty.look(60) == []
-    assert len(called(duty.orders)) == route_call_up.FEW
+    assert len(called(duty.orders)) == call_up_walk.FEW
 
 
 async def test_an_agent_that_starts_calls_up_for_all_open_routes(ledger_db: LedgerDatabase) -> None:

@@ -26,7 +26,7 @@ START_S = 5.0  # by then, this agent has received the other agents' states of ro
 TRIAL_S = 15.0
 
 
-class RouteCallUp:
+class CallUpWalk:
     """Walks through the waiting tasks: at the start, when a route opens, when types change.
 
     At the start it calls up tasks of every open route, because nothing tells which routes were
