@@ -14,15 +14,15 @@ from tests.simulation.bugs import (
     ledger,
     limits,
     locks,
-    loop,
     outputs,
     quotas,
+    records,
     turns,
 )
 from tests.simulation.bugs.bug import Bug
 
 BUGS: dict[str, Bug] = (
-    loop.BUGS
+    records.BUGS
     | ledger.BUGS
     | leases.BUGS
     | bus.BUGS

@@ -1,4 +1,4 @@
-"""Bugs of the agent's loop: wrongly finished, claimed or forgotten records."""
+"""Bugs of what an agent does with records: wrongly finished, claimed or forgotten ones."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
