@@ -64,26 +64,15 @@ def repair_loops(
         ask_about_tasks_of=ask_about_tasks_of,
         traces=_lost_traces(parts),
     )
-    sweeper = _sweeper(parts)
     canceller = Canceller(
         transactions=transactions, group=group, ask_about_batches=ask_about_batches
     )
-    compactor = _compactor(parts)
     trimmer = Trimmer(topics=topics, admin=admin, partitions=partitions)
     replayer = Replayer(transactions=transactions, applier=applier, clock=clock, group=group)
-    rescuing = (
-        duty(name="declaring agents lost", work=rescuer.declare_lost_agents),
-        duty(name="resetting lost tasks", work=rescuer.reset),
-        duty(name="reporting agents that are gone", work=rescuer.report_gone),
-    )
-    relaying = (
-        duty(name="relaying orders", work=relay.relay_once),
-        duty(name="dropping settled orders", work=relay.drop_settled, every_s=DROP_S),
-    )
     tidying = (
-        duty(name="the sweep", work=sweeper.sweep),
+        duty(name="the sweep", work=_sweeper(parts).sweep),
         duty(name="continuing cancels", work=canceller.cancel),
-        duty(name="rolling up counts", work=compactor.compact),
+        duty(name="rolling up counts", work=_compactor(parts).compact),
         duty(name="forgetting old agents", work=partial(write, leasing.forget)),
         duty(name="taking back losses", work=rescuer.take_back_losses),
         duty(name="forgetting old losses", work=partial(write, losses.forget)),
@@ -91,11 +80,26 @@ def repair_loops(
         *trimmer.duties(duty),
     )
     return [
-        partial(repeat, rescuing, partial(clock.sleep, RESCUE_EVERY_S)),
-        partial(repeat, relaying, partial(clock.sleep, RELAY_EVERY_S)),
+        partial(repeat, _rescuing(duty, rescuer), partial(clock.sleep, RESCUE_EVERY_S)),
+        partial(repeat, _relaying(duty, relay), partial(clock.sleep, RELAY_EVERY_S)),
         partial(repeat, tidying, partial(_pause, clock, lost_records)),
         replayer.run,  # apart from the other duties: a replay at full speed takes minutes
     ]
+
+
+def _rescuing(duty: Callable[..., Duty], rescuer: Rescuer) -> Sequence[Duty]:
+    return (
+        duty(name="declaring agents lost", work=rescuer.declare_lost_agents),
+        duty(name="resetting lost tasks", work=rescuer.reset),
+        duty(name="reporting agents that are gone", work=rescuer.report_gone),
+    )
+
+
+def _relaying(duty: Callable[..., Duty], relay: Relay) -> Sequence[Duty]:
+    return (
+        duty(name="relaying orders", work=relay.relay_once),
+        duty(name="dropping settled orders", work=relay.drop_settled, every_s=DROP_S),
+    )
 
 
 def _sweeper(parts: Parts) -> Sweeper:

@@ -4,9 +4,9 @@ Tested by tests/unit/producer/cli/test_erase.py.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from producer.app import opened_ledger
+from producer.app import LedgerParts, opened_ledger
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
 from producer.ledger.retention import erasures
@@ -55,15 +55,7 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
                 _tell_limits(Erased(), answer, options)
                 answer.say("nothing is erased")
                 return 0
-            with bar("erasing") as progress:
-                erasure = Erasure(
-                    transactions=parts.transactions,
-                    clock=SystemClock(),
-                    group=group,
-                    subject=subject,
-                    progress=lambda done: progress.show(done, tasks),
-                )
-                erased = await erasure.run(batches, actor=actor(), tasks=tasks)
+            erased = await _erased(parts, group, subject, batches, tasks)
             answer.say(
                 f"erased {counted(erased.tasks, 'task')} and "
                 f"{counted(erased.records, 'quarantined record')}",
@@ -76,6 +68,20 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
             )
             _tell_limits(erased, answer, options)
     return 1 if erased.running else 0
+
+
+async def _erased(
+    parts: LedgerParts, group: str, subject: Subject, batches: Mapping[int, str], tasks: int
+) -> Erased:
+    with bar("erasing") as progress:
+        erasure = Erasure(
+            transactions=parts.transactions,
+            clock=SystemClock(),
+            group=group,
+            subject=subject,
+            progress=lambda done: progress.show(done, tasks),
+        )
+        return await erasure.run(batches, actor=actor(), tasks=tasks)
 
 
 def _tell_limits(erased: Erased, answer: CommandAnswer, options: argparse.Namespace) -> None:

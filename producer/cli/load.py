@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -301,23 +301,31 @@ async def _load(
         )
         loader.summary.before = before
         try:
-            return await loader.load(lines)
-        except TooManyRejectsError:
-            note(
-                f"batch {batch}: {counted(loader.summary.new, 'task')} loaded of the input, "
-                "which was not read to its end"
-            )
-            raise
-        except asyncio.CancelledError:
-            note(
-                f"batch {batch}: interrupted, with {counted(loader.summary.new, 'task')} loaded; "
-                "start the same load again for the rest"
-            )
-            raise
+            with _noting_a_break(loader, batch):
+                return await loader.load(lines)
         finally:
             counted_all.cancel()
             for executor in (reading, counting):
                 executor.close(wait=False)
+
+
+@contextmanager
+def _noting_a_break(loader: Loader, batch: str) -> Iterator[None]:
+    """Say how much is loaded if the load ends before its input does."""
+    try:
+        yield
+    except TooManyRejectsError:
+        note(
+            f"batch {batch}: {counted(loader.summary.new, 'task')} loaded of the input, "
+            "which was not read to its end"
+        )
+        raise
+    except asyncio.CancelledError:
+        note(
+            f"batch {batch}: interrupted, with {counted(loader.summary.new, 'task')} loaded; "
+            "start the same load again for the rest"
+        )
+        raise
 
 
 def _backlog_limit(parts: Parts, options: argparse.Namespace) -> BacklogLimit:
