@@ -40,8 +40,8 @@ def open_tasks(connection: Connection, group: str) -> bool:
 
 def _first(status: Status) -> Select[Any]:
     """Return a query for a task of the outer query's batch with this status."""
-    of_batch = (task.c.batch_id == batch.c.id, task.c.status == int(status))
-    return along_open(select(task.c.id).where(*of_batch)).limit(1)
+    in_batch = (task.c.batch_id == batch.c.id, task.c.status == int(status))
+    return along_open(select(task.c.id).where(*in_batch)).limit(1)
 
 
 def open_in(connection: Connection, batch_id: int) -> bool:

@@ -62,10 +62,10 @@ def task_defaults(connection: Connection, batch_id: int) -> TaskDefaults:
 
 def _change(connection: Connection, batch_id: int, changes: Mapping[str, Any]) -> None:
     """Write these options of a batch; the others stay."""
-    of_batch = batch.c.id == batch_id
-    query = select(batch.c.options).where(of_batch).with_for_update()
+    has_id = batch.c.id == batch_id
+    query = select(batch.c.options).where(has_id).with_for_update()
     options = _read(connection.execute(query).scalar()) | dict(changes)
-    connection.execute(update(batch).where(of_batch).values(options=orjson.dumps(options).decode()))
+    connection.execute(update(batch).where(has_id).values(options=orjson.dumps(options).decode()))
 
 
 @lru_cache(maxsize=1000)

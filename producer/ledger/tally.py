@@ -166,14 +166,14 @@ def any_count(where: Where) -> ColumnElement[bool]:
 
 def loaded(connection: Connection, batch_id: int) -> int:
     """Return how many tasks were ever loaded into a batch."""
-    of_batch = counts(
+    batch_counts = counts(
         lambda column: [
             column["batch_id"] == batch_id,
             column["state"] == int(Status.PENDING),
             column["outcome"] == TallyOutcome.LOADED,
         ]
     )
-    return int(connection.execute(select(func.sum(of_batch.c.delta))).scalar() or 0)
+    return int(connection.execute(select(func.sum(batch_counts.c.delta))).scalar() or 0)
 
 
 def unfinished(connection: Connection, group: str) -> Counter[str]:

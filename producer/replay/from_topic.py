@@ -218,8 +218,8 @@ class FromTopic:
                 by_batch.setdefault((batch_name, _origin(letter)), []).append((letter, task))
             except LineError as error:
                 loaded.refused.append(f"{_where(letter)}: {foreign_records.reason_text(error)}")
-        for (batch_name, origin), of_batch in by_batch.items():
-            await self._accept(batch_name, origin, of_batch, loaded)
+        for (batch_name, origin), batch_letters in by_batch.items():
+            await self._accept(batch_name, origin, batch_letters, loaded)
 
     def _read(self, letter: Incoming) -> tuple[str, NewTask]:
         if not _is_whole(letter):
@@ -241,21 +241,21 @@ class FromTopic:
         self,
         batch_name: str,
         origin: store.Origin,
-        of_batch: Sequence[tuple[Incoming, NewTask]],
+        batch_letters: Sequence[tuple[Incoming, NewTask]],
         loaded: LoadedLetters,
     ) -> None:
-        tasks = [task for _, task in of_batch]
+        tasks = [task for _, task in batch_letters]
         take = self._write if self._relay is not None else self._compare
         try:
             accepted = await take(batch_name, origin, tasks)
         except (ConfigError, UnsafeStateError) as error:
             reason = _OTHER_GROUP.format(batch_name) if isinstance(error, ConfigError) else error
-            loaded.refused += [f"{_where(letter)}: {reason}" for letter, _ in of_batch]
+            loaded.refused += [f"{_where(letter)}: {reason}" for letter, _ in batch_letters]
             return
         loaded.new += len(accepted.new)
         loaded.known += len(accepted.known)
         loaded.refused += [
-            f"{_where(of_batch[position][0])}: {foreign_records.clash_text(batch_name)}"
+            f"{_where(batch_letters[position][0])}: {foreign_records.clash_text(batch_name)}"
             for position in accepted.clashing
         ]
         await self._send(accepted.orders)

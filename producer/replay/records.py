@@ -63,9 +63,9 @@ def apply(
         else:
             by_batch.setdefault(line[0], []).append((number, line[1]))
     orders: list[Order] = []
-    for name, of_batch in sorted(by_batch.items()):
-        orders += _accept(connection, group, name, of_batch, reasons, first_id, joins=joins)
-        first_id += len(of_batch)
+    for name, numbered_tasks in sorted(by_batch.items()):
+        orders += _accept(connection, group, name, numbered_tasks, reasons, first_id, joins=joins)
+        first_id += len(numbered_tasks)
     accepted = set(waiting) - reasons.keys()
     replayed = quarantine.c.id.in_(sorted(accepted))
     connection.execute(update(quarantine).where(replayed).values(replayed_at=utc_now()))
@@ -93,7 +93,7 @@ def _accept(
     connection: Connection,
     group: str,
     name: str,
-    of_batch: Sequence[tuple[int, NewTask]],
+    numbered_tasks: Sequence[tuple[int, NewTask]],
     reasons: Reasons,
     first_id: int,
     *,
@@ -103,12 +103,13 @@ def _accept(
     try:
         into = store.open_batch(connection, name, group, store.Origin.QUARANTINE, joins=joins)
         defaults = batch_options.task_defaults(connection, into.id)
-        tasks = [with_defaults(task, defaults) for _, task in of_batch]
+        tasks = [with_defaults(task, defaults) for _, task in numbered_tasks]
         accepted = store.accept(connection, into, tasks, first_id)
     except (ConfigError, UnsafeStateError) as error:
-        reasons |= dict.fromkeys((number for number, _ in of_batch), str(error))
+        reasons |= dict.fromkeys((number for number, _ in numbered_tasks), str(error))
         return ()
     reasons |= dict.fromkeys(
-        (of_batch[position][0] for position in accepted.clashing), foreign_records.clash_text(name)
+        (numbered_tasks[position][0] for position in accepted.clashing),
+        foreign_records.clash_text(name),
     )
     return accepted.orders

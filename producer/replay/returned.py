@@ -106,10 +106,10 @@ def of_lines(
 
 
 def _rows(connection: Connection, group: str, letters: Iterable[ReturnedLetter]) -> dict[int, Any]:
-    columns = (task.c.id, task.c.task_key, task.c.digest, task.c.status, task.c.fence)
-    of_batch = (task.c.replays, batch.c.name, batch.c.cancelled_at, batch.c.archived_at)
+    of_task = (task.c.id, task.c.task_key, task.c.digest, task.c.status, task.c.fence)
+    of_batch = (batch.c.name, batch.c.cancelled_at, batch.c.archived_at)
     query = (
-        select(*columns, *of_batch)
+        select(*of_task, task.c.replays, *of_batch)
         .join(batch, batch.c.id == task.c.batch_id)
         .where(
             task.c.id.in_(sorted({letter.task_id for letter in letters})),

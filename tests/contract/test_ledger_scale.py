@@ -90,11 +90,11 @@ def test_costs_do_not_grow_with_the_ledger(
     }
     assert grown == {}
 
-    of_batch = ReplayRequest(Selection(batch=f"b{BATCHES}"))
+    request = ReplayRequest(Selection(batch=f"b{BATCHES}"))
 
     def store(connection: Connection) -> None:
-        run_id = runs.begin(connection, GROUP, "ann", of_batch)
-        runs.store(connection, group=GROUP, run_id=run_id, request=of_batch, start=Cursor())
+        run_id = runs.begin(connection, GROUP, "ann", request)
+        runs.store(connection, group=GROUP, run_id=run_id, request=request, start=Cursor())
 
     assert cost(database, store) <= 1.1 * large["replay: store a page"]
 

@@ -300,9 +300,9 @@ def test_a_batch_has_so_many_groups_of_failures_and_one_for_the_rest(
 
     groups = rows(database, "failure_group")
     for batch in {task.batch for task in DEAD}:
-        of_batch = [row for row in groups if row["batch_id"] == batch]
-        assert sum(row["dead"] for row in of_batch) == sum(task.batch == batch for task in DEAD)
-        assert sum(row["fingerprint"] != b"\xff" * 16 for row in of_batch) == 1
+        batch_rows = [row for row in groups if row["batch_id"] == batch]
+        assert sum(row["dead"] for row in batch_rows) == sum(task.batch == batch for task in DEAD)
+        assert sum(row["fingerprint"] != b"\xff" * 16 for row in batch_rows) == 1
     assert {row["sample_task"] for row in groups} <= {task.id for task in DEAD}
 
 

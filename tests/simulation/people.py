@@ -112,8 +112,8 @@ async def forget_archive(machine: Machine) -> None:
 
     def forget(connection: Connection) -> None:
         connection.execute(delete(tables.archive))
-        of_batch = update(tables.batch).where(tables.batch.c.name == BATCH)
-        connection.execute(of_batch.values(archived_at=None))
+        batch_update = update(tables.batch).where(tables.batch.c.name == BATCH)
+        connection.execute(batch_update.values(archived_at=None))
 
     parts = await machine.parts()
     await parts.transactions.write(forget)

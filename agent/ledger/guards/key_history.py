@@ -153,9 +153,9 @@ def ends_well(connection: Connection, batch_id: int, task_type: str, route: str)
     """
     if connection.execute(select(batch.c.closed_at).where(batch.c.id == batch_id)).scalar() is None:
         return False
-    of_batch = counts(lambda column: [column["batch_id"] == batch_id])
-    columns = [of_batch.c[name] for name in ("type", "route", "state", "outcome", "disposition")]
-    sums = (func.sum(of_batch.c.delta).label("n"), func.sum(of_batch.c.entered).label("entered"))
+    counted = counts(lambda column: [column["batch_id"] == batch_id]).c
+    columns = [counted[name] for name in ("type", "route", "state", "outcome", "disposition")]
+    sums = (func.sum(counted.delta).label("n"), func.sum(counted.entered).label("entered"))
     rows = connection.execute(select(*columns, *sums).group_by(*columns)).all()
     of_type = [row for row in rows if row.type == task_type]
     ends = {

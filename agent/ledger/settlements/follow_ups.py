@@ -39,7 +39,7 @@ _LOCK = (
     .with_for_update(read=True)
 )
 _DIGESTS = select(task.c.task_key, task.c.digest).where(
-    task.c.batch_id == bindparam("of_batch"), task.c.task_key.in_(bindparam("keys", expanding=True))
+    task.c.batch_id == bindparam("batch"), task.c.task_key.in_(bindparam("keys", expanding=True))
 )
 _PRESENT = select(task.c.id).where(task.c.id.in_(bindparam("ids", expanding=True)))
 _DELETE = delete(task).where(task.c.id.in_(bindparam("ids", expanding=True)))
@@ -56,7 +56,7 @@ class Family:
     @property
     def ids(self) -> list[int]:
         """Return the ids of all tasks."""
-        return sorted(task_id for of_batch in self.tasks.values() for task_id in of_batch)
+        return sorted(task_id for batch_tasks in self.tasks.values() for task_id in batch_tasks)
 
 
 def ordered(settlement: Settlement) -> tuple[FollowUp, ...]:
@@ -126,18 +126,18 @@ def _stored_digests(
     """Return the digests of tasks that the batches have under the follow-ups' keys."""
     keys: dict[int, set[bytes]] = {}
     for settlement in settlements:
-        of_batch = keys.setdefault(settlement.row.batch_id, set())
-        of_batch.update(follow_up.key.encode() for follow_up in ordered(settlement))
+        batch_keys = keys.setdefault(settlement.row.batch_id, set())
+        batch_keys.update(follow_up.key.encode() for follow_up in ordered(settlement))
     digests: dict[TaskKey, bytes] = {}
     for batch_id, page in _pages(keys):
-        rows = connection.execute(_DIGESTS, {"of_batch": batch_id, "keys": page})
+        rows = connection.execute(_DIGESTS, {"batch": batch_id, "keys": page})
         digests |= {(batch_id, bytes(row.task_key)): bytes(row.digest) for row in rows}
     return digests
 
 
 def _pages(keys: Mapping[int, set[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
-    for batch_id, of_batch in sorted(keys.items()):
-        in_order = sorted(of_batch)
+    for batch_id, batch_keys in sorted(keys.items()):
+        in_order = sorted(batch_keys)
         for start in range(0, len(in_order), PAGE):
             yield batch_id, in_order[start : start + PAGE]
 

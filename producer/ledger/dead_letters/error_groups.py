@@ -63,8 +63,10 @@ class ErrorGroup:
 
 def any_dead(connection: Connection, group: str) -> bool:
     """Return whether a task of the group is dead: one search for each batch, the newest first."""
-    of_batch = select(dead_letter.c.task_id).where(dead_letter.c.batch_id == batch.c.id).limit(1)
-    along_batch = selection_query.along(of_batch, "ix_dead_group")
+    batch_letter = (
+        select(dead_letter.c.task_id).where(dead_letter.c.batch_id == batch.c.id).limit(1)
+    )
+    along_batch = selection_query.along(batch_letter, "ix_dead_group")
     query = select(batch.c.id).where(
         batch.c.group_name == group, along_batch.scalar_subquery().is_not(None)
     )

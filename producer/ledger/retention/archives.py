@@ -93,19 +93,19 @@ def raised_guard(batch_id: int) -> Any:
 
 def waiting_hook(connection: Connection, batch_id: int) -> Any:
     """Return the query for a hook of the batch that has neither run nor been given up."""
-    of_batch = hook.c.task_id.between(*id_range(connection, batch_id))
+    in_id_range = hook.c.task_id.between(*id_range(connection, batch_id))
     waits = (hook.c.batch_id == batch_id, hook.c.state != int(HookState.GAVE_UP))
-    return select(hook.c.id).where(of_batch, *waits).limit(1)
+    return select(hook.c.id).where(in_id_range, *waits).limit(1)
 
 
 def _waiting_replay(connection: Connection, target: Batch) -> Any:
     """Return the query for a run of the group that may still replay tasks of the batch."""
-    of_batch = replay_item.c.item_id.between(*id_range(connection, target.id))
+    in_id_range = replay_item.c.item_id.between(*id_range(connection, target.id))
     waits = (replay_item.c.run_id == replay_run.c.id, replay_item.c.state == 0)
     named = (
         select(replay_item.c.item_id)
         .join(task, task.c.id == replay_item.c.item_id)
-        .where(*waits, replay_item.c.kind == 0, of_batch, task.c.batch_id == target.id)
+        .where(*waits, replay_item.c.kind == 0, in_id_range, task.c.batch_id == target.id)
     )
     is_open = (replay_run.c.group_name == target.group, replay_run.c.ended_at.is_(None))
     may_name = replay_run.c.stored_at.is_(None) | named.exists()
@@ -195,8 +195,8 @@ def last_change(connection: Connection, batch_id: int) -> datetime:
 
     Every move of a task is counted, so nothing has changed since a later time.
     """
-    of_batch = tally.counts(lambda column: [column["batch_id"] == batch_id])
-    changed_at = connection.execute(select(func.max(of_batch.c.newest_at))).scalar()
+    batch_counts = tally.counts(lambda column: [column["batch_id"] == batch_id])
+    changed_at = connection.execute(select(func.max(batch_counts.c.newest_at))).scalar()
     return as_time(changed_at)
 
 

@@ -83,12 +83,13 @@ def begin_purge(
     connection.execute(lock)
     if reasons := purge_rules.refusals(connection, target, keep, unarchived=unarchived):
         raise UnsafeStateError(f"batch {target.name}: {reasons[0]}")
-    of_batch = update(batch).where(batch.c.id == target.id)
+    batch_update = update(batch).where(batch.c.id == target.id)
     if keep.ends_replays:
-        connection.execute(of_batch.values(purging_at=func.coalesce(batch.c.purging_at, utc_now())))
+        purging = func.coalesce(batch.c.purging_at, utc_now())
+        connection.execute(batch_update.values(purging_at=purging))
     if keep is Keep.NOTHING:
         archived = func.coalesce(batch.c.archived_at, utc_now())
-        connection.execute(of_batch.values(archived_at=archived))
+        connection.execute(batch_update.values(archived_at=archived))
     audit.write(
         connection,
         group=target.group,

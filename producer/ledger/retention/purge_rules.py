@@ -110,9 +110,9 @@ def refusals(
 
 
 def _read(
-    connection: Connection, group: str, *of_batch: ColumnElement[bool]
+    connection: Connection, group: str, *conditions: ColumnElement[bool]
 ) -> Iterator[Purgeable]:
-    query = select(batch).where(batch.c.group_name == group, *of_batch).order_by(batch.c.id)
+    query = select(batch).where(batch.c.group_name == group, *conditions).order_by(batch.c.id)
     rows = connection.execute(query).all()
     if not rows:
         return
@@ -137,10 +137,10 @@ def _read(
 
 
 def _final_counts(connection: Connection, batch_id: int) -> dict[Status, int]:
-    of_batch = tally.counts(
+    counted = tally.counts(
         lambda column: [column["batch_id"] == batch_id, column["state"].in_(FINAL)]
-    )
-    sums = select(of_batch.c.state, func.sum(of_batch.c.delta)).group_by(of_batch.c.state)
+    ).c
+    sums = select(counted.state, func.sum(counted.delta)).group_by(counted.state)
     return {Status(state): int(count) for state, count in connection.execute(sums) if count}
 
 

@@ -196,7 +196,7 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
     run(
         database,
         lambda c: records._accept(
-            c, group="g", name=name, of_batch=[(1, new)], reasons=unread, first_id=1
+            c, group="g", name=name, numbered_tasks=[(1, new)], reasons=unread, first_id=1
         ),
     )
 
