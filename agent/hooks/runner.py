@@ -39,7 +39,7 @@ LEASE_MARGIN_S = 60.0
 RELEASE_S = 5.0  # delay before a released hook is due again
 CANCEL_S = 2.0
 # Number of lost agents from which on a hook runs alone, without other hooks.
-SUSPECT_LOSSES = 2
+HOOK_ALONE_LOSSES = 2
 
 log = logging.getLogger(__name__)
 
@@ -153,9 +153,9 @@ class HookRunner:
     def _start_all(self, lease: Lease, leased: Sequence[HookRun], until_s: float) -> None:
         """Start hooks; a hook over which agents were lost waits until no other hook runs."""
         for run in leased:
-            if self._draining or (run.losses >= SUSPECT_LOSSES and self._suspect):
+            if self._draining or (run.losses >= HOOK_ALONE_LOSSES and self._suspect):
                 self._end(lease, HookEnd(run, HookFate.RELEASED, delay_s=RELEASE_S))
-            elif run.losses >= SUSPECT_LOSSES:
+            elif run.losses >= HOOK_ALONE_LOSSES:
                 self._suspect = lease, run
             else:
                 self._start(lease, run, until_s)
@@ -259,10 +259,10 @@ class HookRunner:
         async with self._writing:
             while self._ended:
                 agent_id = self._ended[0][0]
-                group = [end for by, end in self._ended if by == agent_id]
-                given_up = await self._transactions.write(hook_runs.finish, agent_id, group)
+                page = [end for by, end in self._ended if by == agent_id]
+                given_up = await self._transactions.write(hook_runs.finish, agent_id, page)
                 crash.reach("hook.written")
-                written = set(map(id, group))
+                written = set(map(id, page))
                 self._ended = [item for item in self._ended if id(item[1]) not in written]
                 if given_up:
                     log.warning(

@@ -133,10 +133,10 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until every child has ended for good; return the exit code for all of them."""
-        with _woken() as wake:
+        with _signal_socket() as signals:
             self._start_due()
             while self._running() or self._due():
-                for number in _numbers(wake, self._pipes(), self._pause_s()):
+                for number in _numbers(signals, self._pipes(), self._pause_s()):
                     self._on_signal(number)
                 self._listen()
                 self._watch.tick()
@@ -365,27 +365,27 @@ def _ended() -> tuple[int, int] | None:
 
 
 @contextmanager
-def _woken() -> Iterator[socket.socket]:
+def _signal_socket() -> Iterator[socket.socket]:
     """Yield a socket that delivers the number of each signal that arrives while the block runs."""
-    wake, woken = socket.socketpair()
-    wake.settimeout(0)
+    signals, writer = socket.socketpair()
+    writer.settimeout(0)
     before = {
         number: signal.signal(number, lambda *_: None)
         for number in (*stops(), *rereads(), signal.SIGCHLD)
     }
-    writing = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+    previous_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     try:
-        yield woken
+        yield signals
     finally:
-        signal.set_wakeup_fd(writing)
+        signal.set_wakeup_fd(previous_fd)
         for number, handler in before.items():
             signal.signal(number, handler)
-        wake.close()
-        woken.close()
+        writer.close()
+        signals.close()
 
 
-def _numbers(woken: socket.socket, pipes: Sequence[int], timeout_s: float | None) -> bytes:
+def _numbers(signals: socket.socket, pipes: Sequence[int], timeout_s: float | None) -> bytes:
     """Return the signals that arrived; wait for one, or for a child's words, until the timeout."""
-    wake = woken.fileno()
-    ready, _, _ = select.select([wake, *pipes], [], [], timeout_s)
-    return woken.recv(4096) if wake in ready else b""
+    signals_fd = signals.fileno()
+    ready, _, _ = select.select([signals_fd, *pipes], [], [], timeout_s)
+    return signals.recv(4096) if signals_fd in ready else b""

@@ -15,7 +15,7 @@ from producer.metrics.http_server import HttpAnswer, HttpPage, health
 from schemas.runtime.clock import Clock
 
 # After one step of a task has blocked the event loop for this long, `/livez` fails.
-BLOCKED_S = 60.0
+DEAD_S = 60.0
 
 
 class Health:
@@ -43,7 +43,7 @@ class Health:
             return "the thread of the heartbeat has ended"
         report = self._latest.get()
         block = None if report is None else report.blocked_by
-        if block is not None and block.blocked_s >= BLOCKED_S:
+        if block is not None and block.blocked_s >= DEAD_S:
             return f"the event loop has been blocked for {block.blocked_s:.0f} s; see the log"
         return ""
 

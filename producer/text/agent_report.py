@@ -11,7 +11,7 @@ from schemas.codes import Code
 from schemas.task.failures import ErrorClass
 from schemas.text.wording import counted
 
-BLOCKED_S = 5.0  # a main loop that was silent for longer is called blocked
+SHOWN_S = 5.0  # a main loop that was silent for longer is called blocked
 SENTENCE_CHARS = 500
 _CORRECT = "correct its key, model or address"
 
@@ -54,7 +54,7 @@ def blocked(report: AgentReport, name: str) -> list[Sentence]:
     """Return that the agent's event loop is blocked, if it is."""
     if report.blocked_by is not None:
         block = blocking_text(report.blocked_by)
-    elif report.loop_age_s > BLOCKED_S:
+    elif report.loop_age_s > SHOWN_S:
         block = f"for {report.loop_age_s:.0f} s"
     else:
         return []

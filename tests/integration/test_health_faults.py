@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 import pytest
 
-from agent.reporting.health import BLOCKED_S
+from agent.reporting.health import DEAD_S
 from tests.integration.deployment import Deployment
 from tests.integration.programs import until
 from tests.integration.test_agent_http import answer
@@ -17,7 +17,7 @@ import time
 
 
 async def work(context):
-    time.sleep({BLOCKED_S + 20})
+    time.sleep({DEAD_S + 20})
     return {{"done": True}}
 """
 

@@ -40,12 +40,12 @@ def starts(
     keys: Collection[PartitionKey],
     *,
     ids: Mapping[str, str],
-    lowest: Collection[PartitionKey],
+    from_low: Collection[PartitionKey],
     labelled: Collection[str],
 ) -> list[Start]:
     """Return where to read from: the committed offset if it counts, else the low watermark.
 
-    A committed offset counts if it belongs to this incarnation of the topic. `lowest` are
+    A committed offset counts if it belongs to this incarnation of the topic. `from_low` are
     partitions whose committed offset is of no use. `labelled` are topics where an offset counts
     only when its commit named the incarnation. Partitions that the brokers do not answer for are
     left out. Raises KafkaException.
@@ -59,13 +59,13 @@ def starts(
     usable = {
         key
         for key, answer in committed.items()
-        if key not in lowest
+        if key not in from_low
         and answer.offset >= 0
         and _fits(answer, ids[answer.topic], labelled=answer.topic in labelled)
     }
     low = lows(consumer, committed.keys() - usable)
     return [
-        Start(answer) if key in usable else _lowest(answer, low[key])
+        Start(answer) if key in usable else _start_at_low(answer, low[key])
         for key, answer in committed.items()
         if key in usable or key in low
     ]
@@ -103,7 +103,7 @@ def _fits(committed: TopicPartition, topic_id: str, *, labelled: bool) -> bool:
     return metadata == LABEL + topic_id or not (labelled or metadata.startswith(LABEL))
 
 
-def _lowest(committed: TopicPartition, low: int) -> Start:
+def _start_at_low(committed: TopicPartition, low: int) -> Start:
     name, position = (
         f"{committed.topic}[{committed.partition}]",
         TopicPartition(committed.topic, committed.partition, low),

@@ -47,7 +47,7 @@ class Rebalance:
         self._bridge = bridge
         self._clock = clock
         self._unknown: set[str] = set()  # topics whose present incarnation is not known yet
-        self._lowest: set[PartitionKey] = set()  # void, to be begun at the low watermark
+        self._from_low: set[PartitionKey] = set()  # void, to be begun at the low watermark
         # Recreated topics: only a commit that names the incarnation counts.
         self._labelled: set[str] = set()
         self._known_since_s: dict[str, float] = {}  # recreated topics, each until it is judged once
@@ -164,7 +164,7 @@ class Rebalance:
     def out_of_range(self, key: PartitionKey) -> None:
         """Begin a partition again at its low watermark: no record exists at its offset."""
         self._revoked(self._assignment.void([key]))
-        self._lowest.add(key)
+        self._from_low.add(key)
 
     def _begin_again(self, consumer: Consumer) -> None:
         keys = [key for key in self._assignment.voided() if self._is_known(key[0])]
@@ -182,7 +182,7 @@ class Rebalance:
         except KafkaException as error:
             log.warning("partitions not begun anew: %s", error)
             return
-        self._lowest.difference_update(start.key for start in places)
+        self._from_low.difference_update(start.key for start in places)
         self._begin(consumer, places)
 
     def _starts(self, consumer: Consumer, keys: Collection[PartitionKey]) -> list[Start]:
@@ -191,7 +191,7 @@ class Rebalance:
                 consumer,
                 keys,
                 ids=self._watch.ids or {},
-                lowest=self._lowest,
+                from_low=self._from_low,
                 labelled=self._labelled,
             )
         except KafkaException as error:
@@ -214,7 +214,7 @@ class Rebalance:
             log.warning("not paused or resumed: %s", error)
 
     def _drop(self, keys: Collection[PartitionKey], *, lost: bool) -> None:
-        self._lowest.difference_update(keys)
+        self._from_low.difference_update(keys)
         self._revoked(self._assignment.drop(keys), lost=lost)
 
     def _revoked(self, partitions: tuple[Partition, ...], *, lost: bool = False) -> None:

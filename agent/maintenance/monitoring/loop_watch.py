@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 0.5
 LATE_S = 2 * EVERY_S  # a check that comes later was delayed by the machine
-BLOCKED_S = 2.0
+NOTED_S = 2.0  # a block that lasts as long is logged
 _AGAIN_S, _THEN_EVERY_S = 10.0, 60.0
 _PAGING = 10  # reads from the disk between two checks
 _ADVICE = (
@@ -48,7 +48,7 @@ class Glance:
     use: ThreadUse | None
 
 
-def held_s(before: Glance, now: Glance) -> float:
+def blocked_between_s(before: Glance, now: Glance) -> float:
     """Return the longest time for which the loop's own code can have blocked it between glances."""
     elapsed_s = now.at_s - before.at_s
     if before.use is None or now.use is None:
@@ -61,24 +61,24 @@ def held_s(before: Glance, now: Glance) -> float:
     return own_s if elapsed_s <= LATE_S else min(own_s, max(LATE_S, cpu_s))
 
 
-def _note_unseen(held: float) -> None:
+def _note_unseen(blocked_s: float) -> None:
     """Log a block that this thread could not observe, because it held the interpreter's lock."""
-    if held >= BLOCKED_S:
+    if blocked_s >= NOTED_S:
         log.warning(
             "the event loop was blocked for %.0f s by code that also stopped all other threads, "
             "such as a regular expression: run it in a process of its own",
-            held,
+            blocked_s,
             extra={"code": Code.LOOP_BLOCKED},
         )
 
 
 def _line_times() -> Iterator[float]:
-    return chain((BLOCKED_S, _AGAIN_S), count(_THEN_EVERY_S, _THEN_EVERY_S))
+    return chain((NOTED_S, _AGAIN_S), count(_THEN_EVERY_S, _THEN_EVERY_S))
 
 
 @dataclass(slots=True)
 class _Block:
-    """One task, or a callback without a task, that holds the loop."""
+    """One task, or a callback without a task, that blocks the loop."""
 
     task: "asyncio.Task[Any] | None"
     lasts_s: float = 0.0
@@ -129,21 +129,21 @@ class LoopWatch:
             now = Glance(self._clock.now_s(), loop.use())
             if loop.answered:
                 self._end()
-                _note_unseen(held_s(before, now))
+                _note_unseen(blocked_between_s(before, now))
                 loop.ask()
             else:
-                self._note(loop, work_of, held_s(before, now))
+                self._note(loop, work_of, blocked_between_s(before, now))
             before = now
         self._end()
 
-    def _note(self, loop: "_Loop", work_of: WorkOf, held: float) -> None:
+    def _note(self, loop: "_Loop", work_of: WorkOf, blocked_s: float) -> None:
         task = loop.current_task()
         if self._block is None or self._block.task is not task:
             self._end()
             self._block = _Block(task)
         block = self._block
-        block.lasts_s += held
-        if block.lasts_s < BLOCKED_S:
+        block.lasts_s += blocked_s
+        if block.lasts_s < NOTED_S:
             return
         frames = loop.stack()
         work = (work_of(task) if task is not None else None) or _NOBODY

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.lease import Lease
-from agent.reporting.health import BLOCKED_S, Health
+from agent.reporting.health import DEAD_S, Health
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.metrics import AgentMetrics
 from schemas.agent_report import AgentReport, BlockReport
@@ -64,7 +64,7 @@ def test_an_agent_without_heartbeat_is_dead() -> None:
 def test_an_event_loop_that_is_blocked_for_a_minute_is_dead() -> None:
     """No task can end then; a shorter block is named by `status`, and costs nobody his calls."""
     agent, block = Watched(), BlockReport(task=7, batch="secret", place="a.py:3")
-    for blocked_s, status in ((BLOCKED_S - 1, 200), (BLOCKED_S, 503)):
+    for blocked_s, status in ((DEAD_S - 1, 200), (DEAD_S, 503)):
         agent.block = replace(block, blocked_s=blocked_s)
         agent.latest.put(AgentReport())
         assert agent.status("/livez") == status

@@ -12,7 +12,7 @@ from agent.maintenance.monitoring.loop_watch import (
     Glance,
     LoopWatch,
     _Loop,
-    held_s,
+    blocked_between_s,
 )
 from agent.process.thread_use import ThreadUse
 from schemas.agent_report import BlockReport
@@ -28,7 +28,7 @@ def used(cpu_s: float = 0.0, ready_s: float = 0.0, faults: int = 0) -> ThreadUse
 
 
 @pytest.mark.parametrize(
-    ("elapsed_s", "use", "held"),
+    ("elapsed_s", "use", "blocked_s"),
     [
         (0.5, used(), 0.5),  # time.sleep
         (0.5, used(cpu_s=0.5), 0.5),  # a loop that computes
@@ -41,13 +41,13 @@ def used(cpu_s: float = 0.0, ready_s: float = 0.0, faults: int = 0) -> ThreadUse
         (0.5, None, 0.5),
     ],
 )
-def test_only_time_that_the_code_held_the_loop_counts(
-    elapsed_s: float, use: ThreadUse | None, held: float
+def test_only_time_that_the_code_blocked_the_loop_counts(
+    elapsed_s: float, use: ThreadUse | None, blocked_s: float
 ) -> None:
     """A machine that stands still, swaps or has no free processor is no handler's fault."""
     now = Glance(100.0 + elapsed_s, use)
 
-    assert held_s(Glance(100.0, used()), now) == pytest.approx(held)
+    assert blocked_between_s(Glance(100.0, used()), now) == pytest.approx(blocked_s)
 
 
 class FakeLoop:
