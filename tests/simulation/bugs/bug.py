@@ -1,9 +1,12 @@
 """The type of planted bugs."""
 
+import ast
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from types import FunctionType, ModuleType
+from functools import cache
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -47,8 +50,16 @@ def replaced(owner: object, name: str, value: object) -> Callable[[], AbstractCo
 
 
 def _defines(owner: object, name: str) -> bool:
-    if name not in vars(owner):
-        return False
-    value = vars(owner)[name]
-    is_code = isinstance(value, FunctionType | type)
-    return not (isinstance(owner, ModuleType) and is_code and value.__module__ != owner.__name__)
+    is_imported = isinstance(owner, ModuleType) and name in _imported(owner)
+    return name in vars(owner) and not is_imported
+
+
+@cache
+def _imported(module: ModuleType) -> frozenset[str]:
+    """Return the names that a module's own code imports."""
+    imports = (
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+    return frozenset(alias.asname or alias.name for node in imports for alias in node.names)

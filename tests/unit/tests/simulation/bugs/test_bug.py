@@ -36,6 +36,7 @@ def test_every_bug_can_be_planted_and_leaves_nothing_behind() -> None:
     [
         pytest.param(reaping, "no_such_name", id="a name that is gone"),
         pytest.param(settling, "hold_back", id="a function that is only imported"),
+        pytest.param(reaping, "SUSPECT_LOSSES", id="a number that is only imported"),
         pytest.param(_Heir, "step", id="a method that is only inherited"),
     ],
 )
