@@ -46,7 +46,7 @@ class PastAttempt:
     outcome: str
     error_class: str
     error: str
-    trace_id: str
+    call_id: str
     started_at: datetime
     duration_ms: int
     tokens_in: int
@@ -86,7 +86,7 @@ class StoredResult:
 
     created_at: datetime
     model: str
-    trace_id: str
+    call_id: str
     duration_ms: int
     tokens_in: int
     tokens_out: int

@@ -120,10 +120,10 @@ def story_json(story: Story) -> dict[str, Any]:
     values = _plain(asdict(story))
     values["status"] = story.status.name.lower()
     values["headers"] = _headers(story.headers)
-    values["history"] = [_money(_plain(asdict(attempt))) for attempt in story.history]
+    values["history"] = [_call_json(attempt) for attempt in story.history]
     values["locks"] = [_plain(asdict(lock)) for lock in story.locks]
     values["expired"] = list(story.expired)
-    values["result"] = None if story.result is None else _money(_plain(asdict(story.result)))
+    values["result"] = None if story.result is None else _call_json(story.result)
     return {"version": 1, "kind": "task"} | values
 
 
@@ -131,6 +131,13 @@ def record_json(record: QuarantinedRecord) -> dict[str, Any]:
     """Return the form of `dead show --json` for a quarantined record, version 1."""
     values = _plain(asdict(record)) | {"headers": _headers(record.headers)}
     return {"version": 1, "kind": "quarantine"} | values
+
+
+def _call_json(called: PastAttempt | StoredResult) -> dict[str, Any]:
+    """Return an attempt or a result with the id of its last call by the form's name for it."""
+    values = _money(_plain(asdict(called)))
+    call_id = values.pop("call_id")
+    return values | {"trace_id": call_id}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -250,7 +257,7 @@ def _letter_lines(letter: DeadLetter) -> Iterator[str]:
 
 def _result_line(result: StoredResult) -> str:
     spent = f"{result.tokens_in}+{result.tokens_out} tokens, cost {_cost(result)}"
-    call = f", {_call_text(result)}" if result.trace_id else ""
+    call = f", {_call_text(result)}" if result.call_id else ""
     answered = f"{written(result.created_at)}{_by(result.model, result.route)}"
     return f"  succeeded {answered}, {spent}{call}"
 
@@ -264,7 +271,7 @@ def _by(model: str, route: str) -> str:
 def _call_text(called: StoredResult | PastAttempt) -> str:
     """Return the id of a call, and the release that made it, if that is known."""
     release = f", release {shown(called.release, 64)}" if called.release else ""
-    return f"call {shown(called.trace_id, 191)}{release}"
+    return f"call {shown(called.call_id, 191)}{release}"
 
 
 def _cost(paid: StoredResult | PastAttempt) -> str:
@@ -282,7 +289,7 @@ def _attempt_lines(attempt: PastAttempt) -> Iterator[str]:
         f"    {written(attempt.started_at)}  {number}, {attempt.outcome}"
         f"{_by(attempt.model, attempt.route)}: {attempt.error_class}, {spent}"
     )
-    if attempt.trace_id:
+    if attempt.call_id:
         yield f"      {_call_text(attempt)}"
     yield f"      {shown(attempt.error, ERROR_SHOWN)}"
 

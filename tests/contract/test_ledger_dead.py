@@ -382,7 +382,7 @@ def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
         (2, 1, "dead", "TOO_LONG"),
     ]
     assert {
-        (each.trace_id, each.duration_ms, each.tokens_in, each.tokens_out, each.cost_micro)
+        (each.call_id, each.duration_ms, each.tokens_in, each.tokens_out, each.cost_micro)
         for each in story.history
     } == {("trace", 1500, 10, 5, 300)}
     assert {(each.route, each.model) for each in story.history} == {("route", "model")}

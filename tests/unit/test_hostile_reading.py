@@ -592,7 +592,7 @@ def ended() -> ExportedTask:
         tokens_in=1,
         tokens_out=1,
         cost_micro=0,
-        result=Result(codec=0, body=completion(), model="m", trace_id="t", created_at=at),
+        result=Result(codec=0, body=completion(), model="m", call_id="t", created_at=at),
         letter=None,
     )
 

@@ -179,8 +179,8 @@ def _ended(connection: Connection, ids: Sequence[int]) -> list[ExportedTask]:
     query = select(*columns).select_from(joined).where(task.c.id.in_(ids)).order_by(task.c.id)
     rows = connection.execute(query).all()
     spent = _spent(connection, ids)
-    traces = _last_traces(connection, [row.id for row in rows if row.status == Status.DEAD])
-    return [_task(row, spent.get(row.id, (0, 0, 0)), traces.get(row.id, "")) for row in rows]
+    call_ids = _last_call_ids(connection, [row.id for row in rows if row.status == Status.DEAD])
+    return [_task(row, spent.get(row.id, (0, 0, 0)), call_ids.get(row.id, "")) for row in rows]
 
 
 def _spent(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int, int]]:
@@ -194,7 +194,7 @@ def _spent(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, i
     return {row[0]: (int(row[1]), int(row[2]), int(row[3])) for row in connection.execute(query)}
 
 
-def _last_traces(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
+def _last_call_ids(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
     """Return the id of the last call of each task whose last attempt did not succeed."""
     if not ids:
         return {}
@@ -207,7 +207,7 @@ def _last_traces(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
     return {row.task_id: row.trace_id for row in connection.execute(query)}
 
 
-def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> ExportedTask:
+def _task(row: Row[Any], spent: tuple[int, int, int], last_call_id: str) -> ExportedTask:
     status = Status(row.status)
     tokens_in, tokens_out, cost_micro = spent
     has_result = status == Status.SUCCEEDED and row.result_codec != EXPIRED
@@ -221,7 +221,7 @@ def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> Export
         tokens_out=tokens_out + (row.result_tokens_out or 0),
         cost_micro=cost_micro + (row.result_cost_micro or 0),
         result=_result(row) if has_result else None,
-        letter=_letter(row, last_trace) if status == Status.DEAD else None,
+        letter=_letter(row, last_call_id) if status == Status.DEAD else None,
         of_inbox=bool(row.of_inbox),
         parent=row.parent_key and row.parent_key.decode(errors="backslashreplace"),
     )
@@ -230,9 +230,9 @@ def _task(row: Row[Any], spent: tuple[int, int, int], last_trace: str) -> Export
     return expired(ended, row.result_created_at, row.result_route, row.result_trace_id)
 
 
-def _letter(row: Row[Any], last_trace: str) -> Letter:
+def _letter(row: Row[Any], last_call_id: str) -> Letter:
     error = provider_error_of_packed(row.provider_error)
-    return Letter(row.error_class, row.error_text, row.died_at, last_trace, row.route, error)
+    return Letter(row.error_class, row.error_text, row.died_at, last_call_id, row.route, error)
 
 
 def _result(row: Row[Any]) -> Result:

@@ -50,7 +50,7 @@ class Result:
     codec: int
     body: bytes
     model: str
-    trace_id: str
+    call_id: str
     created_at: datetime
     route: str = ""
     output: str = ""
@@ -58,7 +58,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """Why a dead task was given up; `trace_id` is that of its last attempt.
+    """Why a dead task was given up; `call_id` is that of its last attempt.
 
     `provider_error` is what the provider's error named; None if that is not known.
     """
@@ -66,7 +66,7 @@ class Letter:
     error_class: str
     error_text: str
     died_at: datetime | None
-    trace_id: str = ""
+    call_id: str = ""
     route: str = ""
     provider_error: ProviderError | None = None
 
@@ -159,7 +159,7 @@ def openai_line(task: ExportedTask) -> bytes | None:
     if task.result is not None:
         response = {
             "status_code": 200,
-            "request_id": task.result.trace_id,
+            "request_id": task.result.call_id,
             "body": _completion(task.result),
         }
     elif task.letter is not None:
@@ -193,7 +193,7 @@ def _refusal(letter: Letter) -> dict[str, Any] | None:
     }
     return {
         "status_code": int(refusal["status"]),
-        "request_id": letter.trace_id,
+        "request_id": letter.call_id,
         "body": {"error": error},
     }
 
@@ -212,9 +212,9 @@ def lost_output(task: ExportedTask, uri: str, reason: str) -> ExportedTask:
     return replace(task, result=None, letter=letter, lost_output=uri)
 
 
-def expired(task: ExportedTask, at: datetime, route: str, trace_id: str) -> ExportedTask:
+def expired(task: ExportedTask, at: datetime, route: str, call_id: str) -> ExportedTask:
     """Return a task whose result was deleted after its time, which stands in its place."""
-    return replace(task, letter=Letter(EXPIRED_RESULT, EXPIRED_TEXT, at, trace_id, route))
+    return replace(task, letter=Letter(EXPIRED_RESULT, EXPIRED_TEXT, at, call_id, route))
 
 
 LineOf = Callable[[ExportedTask], bytes | None]

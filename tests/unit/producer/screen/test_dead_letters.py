@@ -55,7 +55,7 @@ ATTEMPT = PastAttempt(
     outcome="dead",
     error_class="TOO_LONG",
     error=ESCAPES,
-    trace_id="b/k#1",
+    call_id="b/k#1",
     started_at=AT,
     duration_ms=1500,
     tokens_in=10,
@@ -251,7 +251,7 @@ def test_the_page_of_a_task_that_is_not_dead_says_so() -> None:
         result=StoredResult(
             created_at=AT,
             model="m",
-            trace_id="trace",
+            call_id="trace",
             duration_ms=100,
             tokens_in=1,
             tokens_out=2,
@@ -280,11 +280,11 @@ def test_the_page_says_nothing_of_what_never_happened() -> None:
         replays=0,
         attempts=1,
         max_attempts=1,
-        history=(replace(ATTEMPT, trace_id=""),),
+        history=(replace(ATTEMPT, call_id=""),),
         result=StoredResult(
             created_at=AT,
             model="m",
-            trace_id="",
+            call_id="",
             duration_ms=100,
             tokens_in=1,
             tokens_out=2,
@@ -306,7 +306,7 @@ def test_the_page_names_route_and_model_of_each_answer() -> None:
         result=StoredResult(
             created_at=AT,
             model="m",
-            trace_id="trace",
+            call_id="trace",
             duration_ms=100,
             tokens_in=1,
             tokens_out=2,
@@ -347,7 +347,7 @@ def test_nothing_acts_on_a_terminal() -> None:
         batch=ESCAPES,
         input=hostile,
         letter=replace(LETTER, route=ESCAPES, model=ESCAPES),
-        history=(replace(ATTEMPT, trace_id=ESCAPES, route=ESCAPES, model=ESCAPES),),
+        history=(replace(ATTEMPT, call_id=ESCAPES, route=ESCAPES, model=ESCAPES),),
     )
     group = replace(GROUP, example=Example(ESCAPES, ESCAPES, ESCAPES, ESCAPES))
     record = replace(RECORD, topic=ESCAPES, key=hostile, value=hostile)

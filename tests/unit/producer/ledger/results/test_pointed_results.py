@@ -20,7 +20,7 @@ ANSWER = orjson.dumps({"id": "c", "choices": [{"message": {"content": "Fine."}}]
 
 
 def ended(key: str, codec: int, body: bytes) -> ExportedTask:
-    result = Result(codec=codec, body=body, model="m", trace_id="", created_at=ENDED)
+    result = Result(codec=codec, body=body, model="m", call_id="", created_at=ENDED)
     return ExportedTask(
         task_id=1,
         key=key,

@@ -30,7 +30,7 @@ def completion(text: object) -> bytes:
 
 def ended(body: bytes, codec: int = COMPLETION) -> ExportedTask:
     """Return a task with a schema that succeeded with this result."""
-    result = Result(codec=codec, body=body, model="m", trace_id="req-1", created_at=ENDED)
+    result = Result(codec=codec, body=body, model="m", call_id="req-1", created_at=ENDED)
     return ExportedTask(
         task_id=1,
         key="a",
