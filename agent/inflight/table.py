@@ -11,14 +11,14 @@ from agent.inflight.delay_queue import DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.ready_queue import ReadyQueue
-from agent.inflight.turns import APART, May, always
+from agent.inflight.turns import TYPE_SEPARATOR, May, always
 from schemas.task.record.lanes import Lane
 
 
 class InFlightTable:
     """Moves deliveries between their states; knows nothing of the ledger or of calls.
 
-    `lanes` are by topic; `weight_of` gives a tenant's part beside others. `is_apart` returns
+    `lanes` are by topic; `weight_of` gives a tenant's part beside others. `has_own_queue` returns
     whether a type's tasks wait in a queue of their own, apart from their tenant's other tasks.
     """
 
@@ -28,11 +28,11 @@ class InFlightTable:
         limits: InFlightLimits,
         lanes: Mapping[str, Lane] = MappingProxyType({}),
         weight_of: Callable[[str], float] = lambda _tenant: 1.0,
-        is_apart: Callable[[str], bool] = lambda _type: False,
+        has_own_queue: Callable[[str], bool] = lambda _type: False,
     ) -> None:
         self._limits = limits
         self._lanes = lanes
-        self._is_apart = is_apart
+        self._has_own_queue = has_own_queue
         self._by_task: dict[int, Delivery] = {}
         self._behind: dict[int, deque[Delivery]] = {}  # by task: its records that came later
         self._to_ask: deque[Delivery] = deque()
@@ -143,9 +143,9 @@ class InFlightTable:
             self.drop_bodies(delivery)
             self._suspects.append(delivery)
         elif self._may_wait(delivery):
-            is_apart = self._is_apart(delivery.task_type)
+            has_own_queue = self._has_own_queue(delivery.task_type)
             delivery.queue_name = (
-                f"{delivery.tenant}{APART}{delivery.task_type}" if is_apart else ""
+                f"{delivery.tenant}{TYPE_SEPARATOR}{delivery.task_type}" if has_own_queue else ""
             )
             self._ready.put(delivery, was_waiting=was_waiting)
 

@@ -11,7 +11,9 @@ from itertools import chain, islice, zip_longest
 from agent.inflight.delivery import Delivery, DeliveryState
 from schemas.task.record.lanes import TURNS, Lane
 
-APART = "\n"  # separates tenant and type in the name of a queue of its own (see `TenantTurns`)
+TYPE_SEPARATOR = (
+    "\n"  # separates tenant and type in the name of a queue of its own (see `TenantTurns`)
+)
 MIN_WEIGHT = 0.01  # with a smaller weight, a tenant would wait thousands of rounds for a turn
 # The first FIRST_TASKS tasks of a new tenant get FIRST_TURNS of every four turns. With equal turns,
 # ten tasks of a new tenant would take more than twice as long as without the other tenant: they
@@ -113,8 +115,8 @@ class _Queue:
 class TenantTurns:
     """The deliveries of one route in one lane; tenants take turns by their weights.
 
-    The tasks of a type with slots of its own wait in a queue apart, so that those of the tenant's
-    other types do not wait behind them. It takes turns like a tenant of the same weight.
+    The tasks of a type with slots of its own wait in a queue of their own, so that those of the
+    tenant's other types do not wait behind them. It takes turns like a tenant of the same weight.
 
     A new tenant goes ahead of the round with its first tasks, for three turns of four. A tenant
     without waiting tasks stays in the round until its next turn, so that it does not count as new
@@ -190,7 +192,9 @@ class TenantTurns:
                 self._new.pop(tenant, None)
                 continue
             if queue.credit < 1:
-                queue.credit += max(self._weight_of(tenant.partition(APART)[0]), MIN_WEIGHT)
+                queue.credit += max(
+                    self._weight_of(tenant.partition(TYPE_SEPARATOR)[0]), MIN_WEIGHT
+                )
             delivery = self._pop_of(tenant, may) if queue.credit >= 1 else None
             is_next = bool(self._round) and self._round[0] == tenant
             if is_next and (queue.credit < 1 or not queue):

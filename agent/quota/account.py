@@ -71,10 +71,10 @@ class AccountBuckets:
         agent: str,
         request: QuotaRequest,
         now_ms: float,
-        part: float = 1.0,
+        share: float = 1.0,
         today: int | None = None,
     ) -> QuotaAnswer:
-        """Answer a request. `part` is the part of the limits that this account may give.
+        """Answer a request. `share` is the share of the limits that this account may give.
 
         `today` is the day (UTC) where `now_ms` does not count from 1970.
         """
@@ -83,9 +83,9 @@ class AccountBuckets:
         is_repeated = before is not None and before.sequence == request.sequence
         # A repeated request was counted before.
         counted = replace(request, refund=Refund(), refused=0) if is_repeated else request
-        self._minute.begin(now_ms, self._clock_ms, request.limits, part)
+        self._minute.begin(now_ms, self._clock_ms, request.limits, share)
         self._adjust(counted, past_ms)
-        self._refill(counted, past_ms, part)
+        self._refill(counted, past_ms, share)
         self._minute.give_back(counted.refund)
         if before is not None and is_repeated:
             before.seen_ms = self._clock_ms
@@ -93,8 +93,8 @@ class AccountBuckets:
             return self._answer(request, before)
         self._count_day(request, int(now_ms // DAY_MS) if today is None else today)
         self._note_waiting(agent, request.waiting)
-        seats = self._lease_seats(agent, request, part)
-        seats.granted, binding = self._grant(agent, request, seats, part)
+        seats = self._lease_seats(agent, request, share)
+        seats.granted, binding = self._grant(agent, request, seats, share)
         self._agents[agent] = seats
         return self._answer(request, seats, binding)
 
@@ -136,14 +136,14 @@ class AccountBuckets:
         wait_ms = 1000 * min(request.retry_after_s, MAX_WAIT_S) / 2
         self._paused_until_ms = max(self._paused_until_ms, self._clock_ms + wait_ms)
 
-    def _refill(self, request: QuotaRequest, past_ms: float, part: float) -> None:
+    def _refill(self, request: QuotaRequest, past_ms: float, share: float) -> None:
         """Fill the buckets, give back what was not used, and drop those without a limit."""
         buckets, self._is_full = {}, True
         for name in RATES:
             limit = request.limits.given.get(name)
             if limit is None:
                 continue
-            rate = limit * part / MINUTE_MS
+            rate = limit * share / MINUTE_MS
             capacity, gain = rate * CAPACITY_MS, rate * USE * self.accepted_share * past_ms
             if name == "rpm":
                 capacity = max(capacity, 1 + rate * REST_MS)
@@ -156,7 +156,7 @@ class AccountBuckets:
             self._is_full = self._is_full and bucket >= capacity
             bucket += charged(name, request.refund)
             bucket = min(bucket, 0.0) if request.refused else bucket
-            # Bounded to a minute's limit in both directions. A part may owe a whole task.
+            # Bounded to a minute's limit in both directions. A share may owe a whole task.
             buckets[name] = max(-limit, min(rate * MINUTE_MS, bucket))
         self.buckets = buckets
 
@@ -184,7 +184,7 @@ class AccountBuckets:
         if waiting:
             self._waiting_at_ms[agent] = self._clock_ms
 
-    def _lease_seats(self, agent: str, request: QuotaRequest, part: float) -> _AgentSeats:
+    def _lease_seats(self, agent: str, request: QuotaRequest, share: float) -> _AgentSeats:
         """Lease seats: at least a fair share, and more while others want less than theirs."""
         running, sequence = request.running, request.sequence
         wanted = running + request.in_hand + len(request.waiting)
@@ -192,7 +192,7 @@ class AccountBuckets:
         limit = request.limits.in_flight
         if limit is None:
             return _AgentSeats(sequence, 0, wanted, running, running, self._clock_ms)
-        limit = max(1, int(limit * part))
+        limit = max(1, int(limit * share))
         fair = limit // (len(others) + 1)
         free = limit - sum(other.seats_held for other in others)
         unentitled = limit - sum(other.seats_entitled for other in others)
@@ -217,7 +217,7 @@ class AccountBuckets:
         return agent.seats > 0 and agent.seen_ms // seat_ms == self._clock_ms // seat_ms
 
     def _grant(
-        self, agent: str, request: QuotaRequest, seats: _AgentSeats, part: float
+        self, agent: str, request: QuotaRequest, seats: _AgentSeats, share: float
     ) -> tuple[int, str]:
         """Return how many of the waiting calls are granted, and the limit that stopped the next."""
         limits = request.limits
@@ -228,7 +228,7 @@ class AccountBuckets:
         usable = seats.seats - request.running - request.in_hand + ends
         for number, call in enumerate(request.waiting):
             binding = self._binding(call, number, buckets, waiting_agents)
-            if not binding and self._day_is_used(limits, part):
+            if not binding and self._day_is_used(limits, share):
                 binding = "rpd"
             if limits.in_flight is not None and number >= usable:
                 binding = "in_flight"
@@ -251,7 +251,7 @@ class AccountBuckets:
     ) -> str:
         """Return the limit that stops this call, or "".
 
-        Agents with waiting tasks share a bucket; each may take up to three times its fair part, so
+        Agents with waiting tasks share a bucket; each may take up to three times its fair share, so
         that little is left unused between exchanges. A task of any size is granted as soon as the
         bucket is positive; otherwise a large task would wait for all small ones.
         """
@@ -262,16 +262,18 @@ class AccountBuckets:
                 return name
         return ""
 
-    def _day_is_used(self, limits: QuotaLimits, part: float) -> bool:
+    def _day_is_used(self, limits: QuotaLimits, share: float) -> bool:
         """Return whether the calls of the day are used up, as far as is known.
 
-        With a part of the limits, an agent does not see the others' calls. So it takes its part of
-        the calls that were left when it was told last how many there had been.
+        With a share of the limits, an agent does not see the others' calls. So it takes its share
+        of the calls that were left when it was told last how many there had been.
         """
         if limits.rpd is None:
             return False
         return (
-            self._learns or not part or self._base + (self._used - self._base) / part >= limits.rpd
+            self._learns
+            or not share
+            or self._base + (self._used - self._base) / share >= limits.rpd
         )
 
     def _answer(self, request: QuotaRequest, seats: _AgentSeats, binding: str = "") -> QuotaAnswer:

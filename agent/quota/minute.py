@@ -59,10 +59,10 @@ class RecentMinute:
         self._strict_until_ms = 0.0
         self._kept: _KeptRoom | None = None
 
-    def begin(self, now_ms: float, clock_ms: float, limits: QuotaLimits, part: float) -> None:
-        """Begin an exchange with a part of these limits; `clock_ms` is the account's own clock."""
+    def begin(self, now_ms: float, clock_ms: float, limits: QuotaLimits, share: float) -> None:
+        """Begin an exchange with a share of these limits; `clock_ms` is the account's own clock."""
         self._now_ms, self._clock_ms = now_ms, clock_ms
-        self._limits = {name: limits.given[name] * part for name in RATES if name in limits.given}
+        self._limits = {name: limits.given[name] * share for name in RATES if name in limits.given}
         self._slot = int(now_ms // SLOT_MS)
         # Slots of the future are there after the clock was set back.
         self._slots = {

@@ -39,12 +39,12 @@ class ShareGrantStore:
 
     async def exchange(self, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
         """Answer each request by the agent's share."""
-        share = max(0.0, min(1.0, self._partitions()))
-        part = share * (self._caution if share >= 1.0 else CAUTION)
+        of_partitions = max(0.0, min(1.0, self._partitions()))
+        share = of_partitions * (self._caution if of_partitions >= 1.0 else CAUTION)
         now_ms, today = self._clock.now_s() * 1000, int(self._clock.utc_s() * 1000 // DAY_MS)
         return [
             self._accounts.setdefault(request.key, AccountBuckets()).exchange(
-                "self", request, now_ms, part, today
+                "self", request, now_ms, share, today
             )
             for request in requests
         ]

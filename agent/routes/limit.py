@@ -23,8 +23,8 @@ from agent.routes.level import GROWTH, ConcurrencyLevel
 MAX_PAUSE_S = 5.0
 MIN_PAUSE_S = 0.25
 # A burst of refusals: at least BURST calls (or BURST_PART of the level) were refused, while at most
-# BURST_CALLS times as many calls began. The number grows with the level, because tasks start in
-# groups.
+# BURST_CALLS times as many calls began. The number grows with the level, because several tasks
+# start at once.
 BURST, BURST_PART, BURST_CALLS = 6, 1 / 8, 1.6
 KEPT = 1024  # how many starts, and how many refusals, are remembered
 # Calls may start slightly faster than the level's rate, so that early answers leave no slot idle.

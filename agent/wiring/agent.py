@@ -209,7 +209,7 @@ def _dispatch(chosen: Chosen, common: Common, executing: Execution) -> Dispatch:
         partitions=_partitions(chosen, chosen.handles.sources),
         lanes=topics.lanes,
         weight_of=lambda tenant: parts.config.tenant(tenant).weight,
-        is_apart=lambda name: parts.config.type_settings(name).slots is not None,
+        has_own_queue=lambda name: parts.config.type_settings(name).slots is not None,
         decoder=RecordDecoder(
             ledger_id=parts.ledger_id, group=topics.group, naming=chosen.providers.routes.naming
         ),

@@ -160,13 +160,15 @@ def dispatch(
     partitions: Partitions,
     lanes: Mapping[str, Lane],
     weight_of: Callable[[str], float],
-    is_apart: Callable[[str], bool],
+    has_own_queue: Callable[[str], bool],
     decoder: RecordDecoder,
     admission: Admission,
     slots: Slots,
 ) -> Dispatch:
     """Build the parts that decide about records."""
-    table = InFlightTable(limits=common.limits, lanes=lanes, weight_of=weight_of, is_apart=is_apart)
+    table = InFlightTable(
+        limits=common.limits, lanes=lanes, weight_of=weight_of, has_own_queue=has_own_queue
+    )
     inflight = _inflight(common, partitions, table, lanes, size=admission.slots)
     answers = AnswerActions(
         partitions=partitions,

@@ -35,7 +35,7 @@ _AFTER: tuple[tuple[str, type, str, Callable[..., bool]], ...] = (
         lambda table, taken: len(taken) == table._limits.page,
     ),
     ("quarantine in pages", QuarantineQueue, "_page", lambda queue, _: bool(queue._rejected)),
-    ("settles in groups", Settler, "_take_page", lambda settler, _: bool(settler._waiting)),
+    ("settles in pages", Settler, "_take_page", lambda settler, _: bool(settler._waiting)),
     ("inbox in pages", Inbox, "take_page", lambda inbox, _: not inbox.is_empty),
     (
         "inbox paused", Inbox, "pause_or_resume",

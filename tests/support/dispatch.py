@@ -84,7 +84,7 @@ class DispatchHarness:
             ),
             lanes={partition.topic: Lane.NORMAL},
             weight_of=lambda _tenant: 1.0,
-            is_apart=lambda _type: False,
+            has_own_queue=lambda _type: False,
             admission=SlotsHarness(routes(), ending(Released())).admission(CrashSuspects()),
             slots=self.slots,
         )

@@ -264,7 +264,7 @@ def _end_on_routes(
     ended: Sequence[tuple[Settlement, Outcome]],
     **values: Any,
 ) -> None:
-    """Run the statement for the tasks of each route: most groups have one."""
+    """Run the statement for the tasks of each route: most pages have one."""
     ids: dict[str, list[int]] = {}
     for settlement, _ in ended:
         ids.setdefault(settlement.route, []).append(settlement.row.task_id)

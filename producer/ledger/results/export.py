@@ -102,7 +102,7 @@ def _tasks(read: Read, batch_id: int) -> Iterator[ExportedTask]:
 def id_groups(
     read: Read, batch_id: int, within: tuple[int, int] | None = None
 ) -> Iterator[list[int]]:
-    """Yield the ids of a batch's tasks in order, in groups that take little memory.
+    """Yield the ids of a batch's tasks in order, in pages that take little memory.
 
     `within` bounds the ids; without it they are all of the batch.
     """

@@ -75,10 +75,10 @@ def _forgets_the_day() -> AbstractContextManager[Any]:
 def _alone() -> AbstractContextManager[Any]:
     seat = AccountBuckets._lease_seats
 
-    def alone(self: AccountBuckets, agent: str, request: QuotaRequest, part: float) -> Any:
+    def alone(self: AccountBuckets, agent: str, request: QuotaRequest, share: float) -> Any:
         agents = self._agents
         self._agents = {name: seats for name, seats in agents.items() if name == agent}
-        own = seat(self, agent, request, part)
+        own = seat(self, agent, request, share)
         self._agents = agents
         return own
 

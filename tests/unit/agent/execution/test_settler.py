@@ -1,4 +1,4 @@
-"""Outcomes are settled in groups, and each comes back with its verdict."""
+"""Outcomes are settled in pages, and each comes back with its verdict."""
 
 import asyncio
 from collections.abc import Sequence

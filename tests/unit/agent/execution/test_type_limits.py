@@ -132,7 +132,7 @@ def test_a_type_that_is_known_late_counts_from_then_on() -> None:
 def test_other_types_pass_the_tasks_of_a_full_one() -> None:
     """A tenant's tasks of a type with slots wait in a line apart, in their order."""
     types = limits(HandClock())
-    table = InFlightTable(limits=InFlightLimits(), is_apart=lambda name: name == "scan")
+    table = InFlightTable(limits=InFlightLimits(), has_own_queue=lambda name: name == "scan")
     scans = [claimed(number, 0.0, type_name="scan") for number in range(50)]
     notes = [claimed(number, 0.0) for number in range(100, 105)]
     for delivery in (*scans, *notes):
