@@ -8,9 +8,9 @@ import logging
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from types import ModuleType
 from typing import Any
@@ -25,6 +25,7 @@ from agent.ledger.counts import release_counts
 from agent.ledger.leases import leasing
 from agent.process.containment import OutOfMemoryError
 from agent.quota.configured import ConfiguredQuotas
+from producer.input.lines import ValidLine
 from producer.loading import foreign_records, loader
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.ledger.sql import utc_after
@@ -69,6 +70,28 @@ class KilledError(BaseException):
     """Ends a program at its present point."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """An event of the plan, by its name."""
+
+    at_s: float
+    name: str
+
+    def happen(self, world: "World") -> None:
+        world.strike(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """A record that another producer sends to the inbox."""
+
+    at_s: float
+    value: bytes
+
+    def happen(self, world: "World") -> None:
+        world.broker.append(Outgoing(INBOX, None, self.value, []))
+
+
 class World:
     """A run of one plan; `problems` are its broken promises, ideally none."""
 
@@ -92,11 +115,32 @@ class World:
         has_limits = bool(plan.quota) or capped
         self.redis = SimRedis(rng=self.rng, weather=self.weather) if has_limits else None
         self.llm.allow(plan.quota, plan.provider_share)
-        self.machine = Machine(
+        self.machine = self._machine()
+        self.agents: list[AgentProgram] = []
+        self.others: list[Program] = []  # cancels, replays, and other commands of people
+        self.incarnations: dict[int, AgentProgram | None] = {}
+        self.lines, self.inbox = self._planned_lines()
+        self.turns = TurnWatch(self)
+        self.outages: list[Outage] = []
+        self.commits: list[tuple[int, str, Cursor, int]] = []
+        self.revoked_s: dict[str, list[float]] = defaultdict(list)  # by program
+        self.cancelled = self.leaving = self.well = False
+        self.well_s = math.inf
+        self.crashes = list(plan.crashes)
+        self.armed: list[list[Any]] = []  # point, passes left
+        self.seen: Counter[str] = Counter()
+        self.reached: Counter[str] = Counter()  # limits of the agents
+        self._names, self._ids = count(1), count(1)
+        self._events = Events(self)
+        self.llm.called = self._events.called
+
+    def _machine(self) -> Machine:
+        plan = self.plan
+        return Machine(
             loop=self.loop,
             rng=self.rng,
             weather=self.weather,
-            store=store,
+            store=self.store,
             broker=self.broker,
             llm=self.llm,
             slots=plan.slots,
@@ -114,38 +158,32 @@ class World:
             tenants=plan.tenants,
             overflow=plan.overflow,
         )
-        self.agents: list[AgentProgram] = []
-        self.others: list[Program] = []  # cancels, replays, and other commands of people
-        self.incarnations: dict[int, AgentProgram | None] = {}
+
+    def _planned_lines(self) -> tuple[list[ValidLine], list[ValidLine]]:
+        """Return the lines of the plan that are loaded, and those that come by the inbox."""
+        plan = self.plan
         own = {
             kind: weight for kind, weight in plan.kinds.items() if kind not in tasks.OF_THE_INBOX
         }
-        self.lines = tasks.lines(plan.tasks, self.rng, own, plan.models, plan.horizon_s)
-        self.inbox = tasks.lines(
-            plan.inbox, self.rng, plan.kinds, plan.models, plan.horizon_s, "inbox-"
+        loaded = tasks.lines(plan.tasks, self.rng, own, plan.models, plan.horizon_s)
+        sent = tasks.lines(
+            plan.inbox,
+            self.rng,
+            plan.kinds,
+            plan.models,
+            plan.horizon_s,
+            "inbox-",
         )
         if plan.fallback:
-            self.lines = tasks.bounded(self.lines, plan.seed)
-            self.inbox = tasks.bounded(self.inbox, plan.seed)
+            loaded = tasks.bounded(loaded, plan.seed)
+            sent = tasks.bounded(sent, plan.seed)
         if plan.outputs:
-            self.lines = tasks.written(self.lines, plan.seed)
+            loaded = tasks.written(loaded, plan.seed)
         if plan.tenants:
             of_turns = plan.priorities, plan.tenants
-            self.lines = tasks.placed(self.lines, *of_turns, f"{plan.seed}")
-            self.inbox = tasks.placed(self.inbox, *of_turns, f"{plan.seed} inbox")
-        self.turns = TurnWatch(self)
-        self.outages: list[Outage] = []
-        self.commits: list[tuple[int, str, Cursor, int]] = []
-        self.revoked_s: dict[str, list[float]] = defaultdict(list)  # by program
-        self.cancelled = self.leaving = self.well = False
-        self.well_s = math.inf
-        self.crashes = list(plan.crashes)
-        self.armed: list[list[Any]] = []  # point, passes left
-        self.seen: Counter[str] = Counter()
-        self.reached: Counter[str] = Counter()  # limits of the agents
-        self._names, self._ids = count(1), count(1)
-        self._events = Events(self)
-        self.llm.called = self._events.called
+            loaded = tasks.placed(loaded, *of_turns, f"{plan.seed}")
+            sent = tasks.placed(sent, *of_turns, f"{plan.seed} inbox")
+        return loaded, sent
 
     @property
     def redis_is_well(self) -> bool:
@@ -211,36 +249,33 @@ class World:
                 self.start_load()
 
     async def _live_through(self) -> None:
-        sent = [(self.rng.uniform(0, self.plan.horizon_s), line.value) for line in self.inbox]
-        happenings: list[tuple[float, str | bytes]] = sorted(
-            [*self.plan.events, *sent], key=lambda happening: happening[0]
-        )
+        arrivals = [
+            _Arrival(self.rng.uniform(0, self.plan.horizon_s), line.value) for line in self.inbox
+        ]
+        arrivals.sort(key=lambda arrival: arrival.at_s)
+        events: list[_Fault | _Arrival] = [_Fault(*event) for event in self.plan.events]
+        events += arrivals
         looked_s = 0.0
-        for at_s, what in happenings:
-            while self.loop.time() < at_s:
-                await self.clock.sleep(min(at_s - self.loop.time(), 1.0))
-                if (
-                    isinstance(what, str)
-                    and self.loop.time() - looked_s >= 1
-                    and not watch.unfinished(self)
-                ):
-                    return await self._send_rest(happenings)
+        for event in sorted(events, key=lambda event: event.at_s):
+            while self.loop.time() < event.at_s:
+                await self.clock.sleep(min(event.at_s - self.loop.time(), 1.0))
+                may_look = isinstance(event, _Fault) and self.loop.time() - looked_s >= 1
+                if may_look and not watch.unfinished(self):
+                    self._send_rest(arrivals)
+                    return
                 looked_s = self.loop.time()
-            self._happen(what)
-        return None
+            event.happen(self)
 
-    async def _send_rest(self, happenings: list[tuple[float, str | bytes]]) -> None:
-        for at_s, what in happenings:
-            if at_s > self.loop.time() and isinstance(what, bytes):
-                self._happen(what)
+    def _send_rest(self, arrivals: Sequence["_Arrival"]) -> None:
+        for arrival in arrivals:
+            if arrival.at_s > self.loop.time():
+                arrival.happen(self)
 
-    def _happen(self, what: str | bytes) -> None:
-        if isinstance(what, bytes):
-            self.broker.append(Outgoing(INBOX, None, what, []))
-        else:
-            self.say(f"FAULT {what}")
-            self.weather.struck[what] += 1
-            getattr(self._events, what)()
+    def strike(self, name: str) -> None:
+        """Let a fault of the plan happen."""
+        self.say(f"FAULT {name}")
+        self.weather.struck[name] += 1
+        getattr(self._events, name)()
 
     def _heal(self) -> None:
         self.say("no more faults")
