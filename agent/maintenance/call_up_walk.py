@@ -23,7 +23,7 @@ FEW = 20  # tasks of a route in the first step
 STEPS = 4  # most steps in one check as long as they find nothing
 START_S = 5.0  # by then, this agent has received the other agents' states of routes
 # A few tasks go first. If the route does not close within this time, the others follow.
-TRIAL_S = 15.0
+FEW_FIRST_S = 15.0
 
 
 class CallUpWalk:
@@ -57,7 +57,7 @@ class CallUpWalk:
         self._opened: set[str] | None = None  # routes to call up tasks of; None: all open routes
         # When the next walk begins; None: no walk is planned.
         self._from_s: float | None = clock.now_s() + START_S
-        self._trial = True
+        self._only_few = True
         self._walking = False
         self._cursor: CallUpCursor | None = None
 
@@ -89,14 +89,14 @@ class CallUpWalk:
             self._opened = None if self._opened is None else self._opened | opened
         else:
             self._opened = opened
-        self._from_s, self._trial, self._walking = now_s, True, False
+        self._from_s, self._only_few, self._walking = now_s, True, False
 
     def _wanted(self, route: str) -> bool:
         return route not in self._waited_for and (self._opened is None or route in self._opened)
 
     async def _walk(self, now_s: float) -> None:
         for _ in range(STEPS):
-            limit = FEW if self._trial else call_up.MANY
+            limit = FEW if self._only_few else call_up.MANY
             page = await self._transactions.write(
                 call_up.step,
                 self._group,
@@ -114,8 +114,8 @@ class CallUpWalk:
                     counted(count, "waiting task"),
                 )
                 self._publishing.send(page.orders)
-            if page.for_routes and self._trial:
-                self._trial, self._walking, self._from_s = False, False, now_s + TRIAL_S
+            if page.for_routes and self._only_few:
+                self._only_few, self._walking, self._from_s = False, False, now_s + FEW_FIRST_S
                 return
             self._walking = page.cursor is not None
             if page.orders or not self._walking:

@@ -263,7 +263,7 @@ async def test_a_route_that_opens_calls_up_its_tasks(ledger_db: LedgerDatabase) 
     duty.go()
 
     assert len(await duty.look(5)) == call_up_walk.FEW
-    await duty.look(call_up_walk.TRIAL_S + 5)
+    await duty.look(call_up_walk.FEW_FIRST_S + 5)
     assert sorted(called(duty.orders)) == sorted(ids)
 
 
