@@ -49,6 +49,7 @@ log = logging.getLogger("agent")  # the name that its log lines begin with
 
 # Open files besides the calls' connections: ledger, bus, Kafka, documents and locks.
 _OTHER_FILES = 256
+_OF_TASKS = ("slots", "until_done", "fail_on_dead", "rehearsal")  # options that a reaper refuses
 
 
 def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
@@ -324,9 +325,6 @@ def _complain(options: argparse.Namespace, error: DocllmError) -> None:
         return
     who = f"agent {options.child}: " if options.child else ""
     sys.stderr.write(shown_lines(f"{who}error: {with_config(str(error), options.config)}") + "\n")
-
-
-_OF_TASKS = ("slots", "until_done", "fail_on_dead", "rehearsal")
 
 
 async def _run_reaper(config: Config, options: argparse.Namespace) -> bool:
