@@ -60,7 +60,7 @@ class ConcurrencyLimit:
         self._pause_s = 0.0
         self._former = inf  # the level before the pause
         # How many calls ran when the trial began, and when its newest call began.
-        self._running_at_trial, self._trial_began_s = 0, inf
+        self._running_at_trial, self._trial_from_s = 0, inf
         self._answers = _Answers()
         self._answered_at_s = -inf
         self._burst = _Burst()
@@ -109,7 +109,7 @@ class ConcurrencyLimit:
     def note_began(self, now_s: float, running: int) -> None:
         """Record the start of a call while `running` other calls run, whenever those began."""
         if self._mode is _Mode.TRIAL:
-            self._running_at_trial, self._trial_began_s = running, now_s
+            self._running_at_trial, self._trial_from_s = running, now_s
             return
         if self._mode is _Mode.LIMITED:
             self._tokens = self.at_once(now_s) - 1
@@ -168,7 +168,7 @@ class ConcurrencyLimit:
         if self._mode is not _Mode.TRIAL:
             self._former = inf if self._mode is _Mode.RAMP else self._level.calls
         self._mode = _Mode.TRIAL
-        self._running_at_trial, self._trial_began_s = 0, inf
+        self._running_at_trial, self._trial_from_s = 0, inf
         self.from_s = now_s
         self._pause_s = min(MAX_PAUSE_S, max(MIN_PAUSE_S, pause_s))
         self._paused_until_s = now_s + self._pause_s
@@ -179,7 +179,7 @@ class ConcurrencyLimit:
         That says something only of a provider that has answered other calls since the pause began.
         """
         patience_s = max(MIN_PAUSE_S, self._level.patience_s)
-        return self._answered_at_s > self.from_s and now_s > self._trial_began_s + patience_s
+        return self._answered_at_s > self.from_s and now_s > self._trial_from_s + patience_s
 
     def _leave_pause(self, now_s: float) -> None:
         """Continue after a trial at the best known level; restart slowly if none is known."""
