@@ -3,6 +3,6 @@
 `agent.cli` calls it; everything below gets what it needs as arguments.
 """
 
-from agent.app.lifecycle import built, describe, reaper
+from agent.app.lifecycle import describe, registered_agent, registered_reaper
 
-__all__ = ["built", "describe", "reaper"]
+__all__ = ["describe", "registered_agent", "registered_reaper"]

@@ -13,13 +13,13 @@ from functools import partial
 
 from agent.agent import Agent, Reaper
 from agent.app.opening import (
-    Opened,
+    AgentResources,
     beat_database,
     data_folder,
     life_locks,
     make_handles,
     make_heartbeat,
-    open_all,
+    open_resources,
 )
 from agent.consumer.known_topics import TopicIds
 from agent.inflight.limits import InFlightLimits
@@ -35,10 +35,10 @@ from agent.reporting.metrics import AgentMetrics
 from agent.reporting.progress import Progress
 from agent.reporting.telemetry import Counts
 from agent.routes.sharing.sync import BoardSync
-from agent.wiring.agent import wired_agent
-from agent.wiring.choices import Chosen, Instruments
+from agent.wiring.agent import make_agent
+from agent.wiring.choices import AgentChoices, Instruments
 from agent.wiring.live_settings import Rereading
-from agent.wiring.retention import retention_loops
+from agent.wiring.retention import make_retention_loops
 from producer.app import Parts, make_relay
 from producer.ledger.status.agent_status import REAPER
 from producer.metrics.http_server import HttpServer
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def built(
+async def registered_agent(
     parts: Parts,
     *,
     rehearsal: bool,
@@ -77,30 +77,30 @@ async def built(
     ids = await _known_topics(parts)
     instruments = _instruments(parts, rehearsal=rehearsal)
     async with AsyncExitStack() as closing:  # closes every part, even after an error
-        opened = open_all(parts, instruments.latest, closing, rehearsal=rehearsal)
-        metrics = _metrics(parts, instruments, opened.heartbeat)
+        resources = open_resources(parts, instruments.latest, closing, rehearsal=rehearsal)
+        metrics = _metrics(parts, instruments, resources.heartbeat)
         instruments = replace(instruments, metrics=metrics)
-        progress = _progress(parts, instruments, opened, tell, first=number == 1)
-        chosen = Chosen(
+        progress = _progress(parts, instruments, resources, tell, first=number == 1)
+        choices = AgentChoices(
             parts=parts,
             limits=InFlightLimits(),
             handles=make_handles(parts, ids),
-            workers=opened.workers,
-            outputs=opened.outputs,
-            providers=opened.providers,
-            registration=opened.registration,
+            workers=resources.workers,
+            outputs=resources.outputs,
+            providers=resources.providers,
+            registration=resources.registration,
             instruments=instruments,
             reply_limit_bytes=await parts.transactions.read(queries.reply_limit_bytes),
             jitter=random.random,
-            duties=_duties(parts, opened, progress, ids),
+            duties=_duties(parts, resources, progress, ids),
             rereading=_rereading(load, reread, rehearsal=rehearsal),
         )
-        built_agent = wired_agent(chosen)
-        _serve(parts, opened, instruments, closing, number)
+        agent = make_agent(choices)
+        _serve(parts, resources, instruments, closing, number)
         # An agent that cannot be built, as with a broken handler, must not look alive.
-        await opened.heartbeat.register()
-        opened.beating.start()
-        yield built_agent, progress
+        await resources.heartbeat.register()
+        resources.beating.start()
+        yield agent, progress
 
 
 async def _known_topics(parts: Parts) -> TopicIds:
@@ -124,7 +124,7 @@ def _instruments(parts: Parts, *, rehearsal: bool) -> Instruments:
 def _progress(
     parts: Parts,
     instruments: Instruments,
-    opened: Opened,
+    resources: AgentResources,
     tell: Callable[[bytes], None] | None,
     *,
     first: bool,
@@ -135,7 +135,7 @@ def _progress(
         clock=parts.clock,
         counts=instruments.counts,
         latest=instruments.latest,
-        own=lambda: opened.heartbeat.current.agent_id,
+        own=lambda: resources.heartbeat.current.agent_id,
         priced=frozenset(parts.config.prices),
         tell=tell,
         first=first,
@@ -178,7 +178,11 @@ def _metrics(parts: Parts, instruments: Instruments, heartbeat: Heartbeat) -> Ag
 
 
 def _serve(
-    parts: Parts, opened: Opened, instruments: Instruments, closing: AsyncExitStack, number: int
+    parts: Parts,
+    resources: AgentResources,
+    instruments: Instruments,
+    closing: AsyncExitStack,
+    number: int,
 ) -> None:
     """Serve an agent's HTTP pages.
 
@@ -190,8 +194,8 @@ def _serve(
     if address.port:
         address = replace(address, port=address.port + number - 1)
     health = Health(
-        beats=lambda: not opened.beating.has_ended,
-        leases=opened.heartbeat,
+        beats=lambda: not resources.beating.has_ended,
+        leases=resources.heartbeat,
         latest=instruments.latest,
         clock=parts.clock,
     )
@@ -220,18 +224,20 @@ def _form(config: Config, *, rehearsal: bool) -> AgentReport:
     )
 
 
-def _duties(parts: Parts, opened: Opened, progress: Progress, ids: TopicIds) -> list[DutyLoop]:
+def _duties(
+    parts: Parts, resources: AgentResources, progress: Progress, ids: TopicIds
+) -> list[DutyLoop]:
     """Return the duties that only a real agent has, besides those that `wiring` gives it."""
     duties = [ids.run, progress.run, data_folder(parts).run]
-    if opened.board is not None:
+    if resources.board is not None:
         sharing = BoardSync(
-            routes=opened.providers.routes,
-            board=opened.board,
+            routes=resources.providers.routes,
+            board=resources.board,
             clock=parts.clock,
             jitter=random.random,
         )
         duties.append(sharing.run)
-    return [*duties, *retention_loops(parts, opened.retaining)]
+    return [*duties, *make_retention_loops(parts, resources.retaining)]
 
 
 def _rehearsed(config: Config) -> Config:
@@ -246,7 +252,7 @@ def _rehearsed(config: Config) -> Config:
 
 
 @asynccontextmanager
-async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
+async def registered_reaper(parts: Parts) -> AsyncIterator[Reaper]:
     """Build a reaper that runs no tasks."""
     stored_ids = await parts.family.require()
     locks, beat_db, child = life_locks(parts), beat_database(parts), ChildExecutor()
@@ -271,7 +277,7 @@ async def reaper(parts: Parts) -> AsyncIterator[Reaper]:
         yield Reaper(
             duties=(
                 *repairing,
-                *retention_loops(parts, retaining),
+                *make_retention_loops(parts, retaining),
                 ids.run,
                 data_folder(parts).run,
             ),

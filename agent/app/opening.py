@@ -154,7 +154,7 @@ def life_locks(parts: Parts) -> LifeLocks | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class AgentResources:
     """All that one agent has opened, except its consumer handles.
 
     `retaining` is the thread of archives. Without Redis there is no `board`.
@@ -175,9 +175,9 @@ class Opened:
         return Registration(heartbeat=self.heartbeat, membership=self.beating, locks=self.locks)
 
 
-def open_all(
+def open_resources(
     parts: Parts, latest: LatestReport, closing: AsyncExitStack, *, rehearsal: bool
-) -> Opened:
+) -> AgentResources:
     """Open threads, then clients; they are closed in the opposite order."""
     writing, retaining = _thread(closing, "outputs", 4), _thread(closing, "retention")
     workers = _workers(parts, closing)
@@ -191,7 +191,7 @@ def open_all(
     closing.callback(beats.close)
     role = " (rehearsal LLM)" if rehearsal else ""
     heartbeat = make_heartbeat(parts, beats, latest.json, locks, role)
-    return Opened(
+    return AgentResources(
         workers=workers,
         outputs=OutputStores(
             executor=writing, objects=ObjectStores(), allow=parts.config.document_allow

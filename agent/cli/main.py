@@ -237,7 +237,7 @@ async def _work(
                 "rehearsal LLM: the answers are extracts of the documents, no model is called"
             )
         report = ParentPipe(options.report)
-        async with app.built(
+        async with app.registered_agent(
             parts,
             rehearsal=options.rehearsal,
             load=load,
@@ -334,7 +334,7 @@ async def _run_reaper(config: Config, options: argparse.Namespace) -> bool:
     stop = _signals(drain_watchdog.GRACE_S)
     _on_reread(partial(log.info, "a reaper reads its settings only when it starts"))
     with _started_anew(config, stop) as anew:
-        async with opened(config, options.group) as parts, app.reaper(parts) as reaper:
+        async with opened(config, options.group) as parts, app.registered_reaper(parts) as reaper:
             log.info("reaping for group %s", options.group)
             try:
                 await reaper.run(stop)

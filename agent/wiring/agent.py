@@ -30,22 +30,29 @@ from agent.maintenance.group_work import GroupWork
 from agent.ports import Ledger, Source
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
-from agent.wiring.choices import Chosen
-from agent.wiring.duties import Built, duties
-from agent.wiring.handlers import handling
+from agent.wiring.choices import AgentChoices
+from agent.wiring.duties import WiredParts, make_duties
+from agent.wiring.handlers import make_handling
 from agent.wiring.hooks import make_hook_runner
-from agent.wiring.quotas import quota_gate
-from agent.wiring.record_path import Common, Dispatch, Execution, Gates, dispatch, execution
+from agent.wiring.quotas import make_quota_gate
+from agent.wiring.record_path import (
+    Dispatch,
+    Execution,
+    Gates,
+    SharedParts,
+    make_dispatch,
+    make_execution,
+)
 from producer.app import Parts, make_relay, messaging_system
 from producer.publishing.background import Publishing
 from producer.publishing.relay import Relay
 from schemas.ledger.transactions import Transactions
 
 
-def wired_agent(chosen: Chosen) -> Agent:
+def make_agent(choices: AgentChoices) -> Agent:
     """Build an agent: its parts, then the duties that run beside them."""
-    built = _built(chosen)
-    common, executing, dispatching = built.common, built.executing, built.dispatching
+    wired = _make_parts(choices)
+    shared, executing, dispatching = wired.shared, wired.executing, wired.dispatching
     return Agent(
         dispatcher=dispatching.dispatcher,
         claimer=dispatching.claimer,
@@ -53,55 +60,55 @@ def wired_agent(chosen: Chosen) -> Agent:
         admission=executing.admission,
         slots=executing.slots,
         settler=executing.settler,
-        intake=built.intake,
-        sources=list(chosen.handles.sources.values()),
-        inbox=chosen.handles.inbox,
-        publishing=common.publishing,
-        failures=common.failures,
-        hooks=built.hook_runner,
-        group_work=_group_work(chosen.parts, built.relay),
-        duties=duties(chosen, built),
-        clock=common.clock,
-        counts=common.counts,
-        membership=chosen.registration.membership,
+        intake=wired.intake,
+        sources=list(choices.handles.sources.values()),
+        inbox=choices.handles.inbox,
+        publishing=shared.publishing,
+        failures=shared.failures,
+        hooks=wired.hook_runner,
+        group_work=_make_group_work(choices.parts, wired.relay),
+        duties=make_duties(choices, wired),
+        clock=shared.clock,
+        counts=shared.counts,
+        membership=choices.registration.membership,
     )
 
 
-def _built(chosen: Chosen) -> Built:
+def _make_parts(choices: AgentChoices) -> WiredParts:
     """Build the parts of an agent, each from the parts before it."""
-    relay = make_relay(chosen.parts)
-    common = _common(chosen, Publishing(relay))
-    gates = _gates(chosen, common)
-    handled = handling(chosen, common)
-    executing = _execution(chosen, common, gates, handled.handlers)
-    dispatching = _dispatch(chosen, common, executing)
-    inbox = {} if chosen.handles.inbox is None else {"inbox": chosen.handles.inbox}
-    inbox_partitions = _partitions(chosen, inbox)
-    return Built(
+    relay = make_relay(choices.parts)
+    shared = _make_shared(choices, Publishing(relay))
+    gates = _make_gates(choices, shared)
+    handling = make_handling(choices, shared)
+    executing = _make_execution(choices, shared, gates, handling.handlers)
+    dispatching = _make_dispatch(choices, shared, executing)
+    inbox = {} if choices.handles.inbox is None else {"inbox": choices.handles.inbox}
+    inbox_partitions = _make_partitions(choices, inbox)
+    return WiredParts(
         relay=relay,
-        common=common,
+        shared=shared,
         gates=gates,
-        handling=handled,
+        handling=handling,
         executing=executing,
         dispatching=dispatching,
         inbox_partitions=inbox_partitions,
-        intake=_intake(chosen, common, inbox_partitions),
+        intake=_make_intake(choices, shared, inbox_partitions),
         hook_runner=make_hook_runner(
-            chosen.parts,
-            common=common,
-            hooks=handled.hooks,
+            choices.parts,
+            shared=shared,
+            hooks=handling.hooks,
             quotas=gates.quotas,
-            routes=chosen.providers.routes,
-            outputs=chosen.outputs,
+            routes=choices.providers.routes,
+            outputs=choices.outputs,
         ),
     )
 
 
-def _common(chosen: Chosen, publishing: Publishing) -> Common:
-    parts = chosen.parts
-    longest_tier, traces = tiers_of(parts.topics.tiers)[-1], _attempt_traces(parts)
-    return Common(
-        ledger=_ledger(chosen, longest_tier, traces),
+def _make_shared(choices: AgentChoices, publishing: Publishing) -> SharedParts:
+    parts = choices.parts
+    longest_tier, traces = tiers_of(parts.topics.tiers)[-1], _make_attempt_traces(parts)
+    return SharedParts(
+        ledger=_make_ledger(choices, longest_tier, traces),
         letters=ReturnedLetters(
             transactions=parts.transactions,
             clock=parts.clock,
@@ -109,22 +116,22 @@ def _common(chosen: Chosen, publishing: Publishing) -> Common:
             ledger_id=parts.ledger_id,
             redrive=parts.config.inbox.redrive,
         ),
-        leases=chosen.registration.heartbeat,
+        leases=choices.registration.heartbeat,
         publishing=publishing,
         wakeups=Wakeups(),
         lost_records=asyncio.Event(),
         failures=Failures(),
         memory=MemoryWatch(parts.clock),
         clock=parts.clock,
-        counts=chosen.instruments.counts,
-        limits=chosen.limits,
+        counts=choices.instruments.counts,
+        limits=choices.limits,
         longest_tier=longest_tier,
-        claim_s=claim_s(chosen.providers.routes.longest_timeout_s, parts.config.types.values()),
+        claim_s=claim_s(choices.providers.routes.longest_timeout_s, parts.config.types.values()),
         traces=traces,
     )
 
 
-def _attempt_traces(parts: Parts) -> AttemptTraces | None:
+def _make_attempt_traces(parts: Parts) -> AttemptTraces | None:
     """Return the recorder of an agent's attempt traces; None if nothing is traced."""
     if parts.spans is None:
         return None
@@ -140,14 +147,14 @@ def _attempt_traces(parts: Parts) -> AttemptTraces | None:
     )
 
 
-def _ledger(chosen: Chosen, longest_tier: Tier, traces: AttemptTraces | None) -> Ledger:
+def _make_ledger(choices: AgentChoices, longest_tier: Tier, traces: AttemptTraces | None) -> Ledger:
     """Return the ledger, within what measures and traces its claims and settles."""
-    parts, metrics = chosen.parts, chosen.instruments.metrics
+    parts, metrics = choices.parts, choices.instruments.metrics
     ledger: Ledger = SqlLedger(
         database=parts.transactions.database,
         group=parts.topics.group,
         clock=parts.clock,
-        executors=chosen.workers.executors,
+        executors=choices.workers.executors,
         longest_tier=longest_tier,
         hooked=lambda: parts.config.hooked,
         release=parts.config.agent.release,
@@ -157,20 +164,20 @@ def _ledger(chosen: Chosen, longest_tier: Tier, traces: AttemptTraces | None) ->
     return ledger if traces is None else TracedLedger(ledger, traces, parts.clock)
 
 
-def _gates(chosen: Chosen, common: Common) -> Gates:
-    parts, clock = chosen.parts, common.clock
+def _make_gates(choices: AgentChoices, shared: SharedParts) -> Gates:
+    parts, clock = choices.parts, shared.clock
     tiers = tiers_of(parts.topics.tiers)
     transactions = Transactions(
-        database=parts.transactions.database, executor=chosen.workers.executors.claim
+        database=parts.transactions.database, executor=choices.workers.executors.claim
     )
     table = SqlLockTable(transactions=transactions, group=parts.topics.group)
     return Gates(
-        guards=GuardGate(clock=clock, longest_tier=common.longest_tier, ledger=common.ledger),
-        quotas=quota_gate(parts),
+        guards=GuardGate(clock=clock, longest_tier=shared.longest_tier, ledger=shared.ledger),
+        quotas=make_quota_gate(parts),
         locks=ResourceLocks(table=table, clock=clock),
-        types=TypeLimits(settings_of=chosen.type_settings, tiers=tiers, clock=clock),
+        types=TypeLimits(settings_of=choices.type_settings, tiers=tiers, clock=clock),
         unknown_types=UnknownTypes(
-            knows=chosen.knows_type,
+            knows=choices.knows_type,
             tiers=tiers,
             lane_topics=parts.topics.lanes,
             clock=clock,
@@ -178,73 +185,75 @@ def _gates(chosen: Chosen, common: Common) -> Gates:
     )
 
 
-def _execution(chosen: Chosen, common: Common, gates: Gates, handlers: Handlers) -> Execution:
-    parts, limits = chosen.parts, chosen.limits
+def _make_execution(
+    choices: AgentChoices, shared: SharedParts, gates: Gates, handlers: Handlers
+) -> Execution:
+    parts, limits = choices.parts, choices.limits
     sqlite = parts.transactions.database.sqlite
     settler = Settler(
-        ledger=common.ledger,
+        ledger=shared.ledger,
         page_size=limits.sqlite_settle_page if sqlite else limits.settle_page,
         page_bytes=limits.settle_page_bytes,
-        reply_limit_bytes=chosen.reply_limit_bytes,
-        clock=common.clock,
-        publishing=common.publishing,
+        reply_limit_bytes=choices.reply_limit_bytes,
+        clock=shared.clock,
+        publishing=shared.publishing,
     )
-    return execution(
-        common,
+    return make_execution(
+        shared,
         gates,
         size=parts.config.agent.slots,
-        routes=chosen.providers.routes,
+        routes=choices.providers.routes,
         handlers=handlers,
         outputs=Outputs(
-            store=chosen.outputs, allow=parts.config.document_allow, clock=common.clock
+            store=choices.outputs, allow=parts.config.document_allow, clock=shared.clock
         ),
         settler=settler,
     )
 
 
-def _dispatch(chosen: Chosen, common: Common, executing: Execution) -> Dispatch:
-    parts, topics = chosen.parts, chosen.parts.topics
-    return dispatch(
-        common,
-        partitions=_partitions(chosen, chosen.handles.sources),
+def _make_dispatch(choices: AgentChoices, shared: SharedParts, executing: Execution) -> Dispatch:
+    parts, topics = choices.parts, choices.parts.topics
+    return make_dispatch(
+        shared,
+        partitions=_make_partitions(choices, choices.handles.sources),
         lanes=topics.lanes,
         weight_of=lambda tenant: parts.config.tenant(tenant).weight,
         has_own_queue=lambda name: parts.config.type_settings(name).slots is not None,
         decoder=RecordDecoder(
-            ledger_id=parts.ledger_id, group=topics.group, naming=chosen.providers.routes.naming
+            ledger_id=parts.ledger_id, group=topics.group, naming=choices.providers.routes.naming
         ),
         admission=executing.admission,
         slots=executing.slots,
     )
 
 
-def _partitions(chosen: Chosen, sources: Mapping[str, Source]) -> Partitions:
-    name = chosen.parts.topics.name
+def _make_partitions(choices: AgentChoices, sources: Mapping[str, Source]) -> Partitions:
+    name = choices.parts.topics.name
     return Partitions(
         {name(destination): source for destination, source in sources.items()},
-        limits=chosen.limits,
+        limits=choices.limits,
     )
 
 
-def _intake(chosen: Chosen, common: Common, partitions: Partitions) -> Intake:
-    parts = chosen.parts
+def _make_intake(choices: AgentChoices, shared: SharedParts, partitions: Partitions) -> Intake:
+    parts = choices.parts
     return Intake(
         partitions=partitions,
         transactions=parts.transactions,
-        letters=common.letters,
-        apart=chosen.workers.apart,
+        letters=shared.letters,
+        apart=choices.workers.apart,
         clock=parts.clock,
-        counts=common.counts,
+        counts=shared.counts,
         group=parts.topics.group,
         config=parts.config,
-        publishing=common.publishing,
-        failures=common.failures,
-        memory=common.memory,
-        limits=chosen.limits,
+        publishing=shared.publishing,
+        failures=shared.failures,
+        memory=shared.memory,
+        limits=choices.limits,
     )
 
 
-def _group_work(parts: Parts, relay: Relay) -> GroupWork:
+def _make_group_work(parts: Parts, relay: Relay) -> GroupWork:
     return GroupWork(
         transactions=parts.transactions,
         relay=relay,

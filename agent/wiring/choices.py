@@ -95,7 +95,7 @@ class Instruments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class AgentChoices:
     """All that is chosen for one agent.
 
     `outputs` keeps results outside the ledger. `duties` run beside the agent's own. `rereading` is

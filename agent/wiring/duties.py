@@ -20,21 +20,21 @@ from agent.maintenance.routes.resume_listener import ResumeListener
 from agent.ports import Clock
 from agent.routes.names import preview
 from agent.routes.probe_sender import ProbeSender
-from agent.wiring.choices import Chosen
+from agent.wiring.choices import AgentChoices
 from agent.wiring.handlers import Handling
-from agent.wiring.live_settings import LiveSettings, reread_duties
-from agent.wiring.quotas import quota_duties
-from agent.wiring.record_path import Common, Dispatch, Execution, Gates
+from agent.wiring.live_settings import LiveSettings, make_reread_duties
+from agent.wiring.quotas import make_quota_duties
+from agent.wiring.record_path import Dispatch, Execution, Gates, SharedParts
 from producer.publishing.relay import Relay
 from producer.replay.applier import make_applier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class WiredParts:
     """The parts of an agent that are there before its duties."""
 
     relay: Relay
-    common: Common
+    shared: SharedParts
     gates: Gates
     handling: Handling
     executing: Execution
@@ -44,41 +44,41 @@ class Built:
     hook_runner: HookRunner
 
 
-def duties(chosen: Chosen, built: Built) -> Sequence[DutyLoop]:
+def make_duties(choices: AgentChoices, wired: WiredParts) -> Sequence[DutyLoop]:
     """Build the duties of an agent."""
-    of_routes = _route_duties(chosen, built)
-    reporter = _reporter(chosen, built)
+    of_routes = _make_route_duties(choices, wired)
+    reporter = _make_reporter(choices, wired)
     return (
-        *_repairs(chosen, built),
-        *chosen.duties,
+        *_make_repair_loops(choices, wired),
+        *choices.duties,
         *of_routes.loops,
-        built.common.memory.run,
-        _lock_loop(built.gates.locks, built.common.clock),
-        *_hook_loops(chosen, built.hook_runner),
+        wired.shared.memory.run,
+        _make_lock_loop(wired.gates.locks, wired.shared.clock),
+        *_make_hook_loops(choices, wired.hook_runner),
         reporter.run,
-        *_watches(chosen, built.executing),
-        *_quotas(chosen, built),
-        *_rereading(chosen, built, reporter, of_routes),
+        *_make_loop_watch(choices, wired.executing),
+        *_make_quota_duties(choices, wired),
+        *_make_reread_duties(choices, wired, reporter, of_routes),
     )
 
 
-def _repairs(chosen: Chosen, built: Built) -> Sequence[DutyLoop]:
-    common, claimer = built.common, built.dispatching.claimer
+def _make_repair_loops(choices: AgentChoices, wired: WiredParts) -> Sequence[DutyLoop]:
+    shared, claimer = wired.shared, wired.dispatching.claimer
     return repair_loops(
-        chosen.parts,
-        relay=built.relay,
+        choices.parts,
+        relay=wired.relay,
         applier=make_applier(
-            chosen.parts,
-            relay=built.relay,
-            apart=chosen.workers.apart,
-            failed=common.memory.note,
+            choices.parts,
+            relay=wired.relay,
+            apart=choices.workers.apart,
+            failed=shared.memory.note,
         ),
-        heartbeat=chosen.registration.heartbeat,
-        locks=chosen.registration.locks,
-        lost_records=common.lost_records,
+        heartbeat=choices.registration.heartbeat,
+        locks=choices.registration.locks,
+        lost_records=shared.lost_records,
         ask_about_tasks_of=claimer.ask_about_tasks_of,
         ask_about_batches=claimer.ask_about_batches,
-        partitions=(built.dispatching.partitions, built.inbox_partitions),
+        partitions=(wired.dispatching.partitions, wired.inbox_partitions),
     )
 
 
@@ -91,21 +91,21 @@ class _RouteDuties:
     loops: Sequence[DutyLoop]
 
 
-def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
-    parts, routes = chosen.parts, chosen.providers.routes
+def _make_route_duties(choices: AgentChoices, wired: WiredParts) -> _RouteDuties:
+    parts, routes = choices.parts, choices.providers.routes
     transactions, clock, group = parts.transactions, parts.clock, parts.topics.group
     probe_sender = ProbeSender(
-        routes=routes, route_clients=chosen.providers.route_clients, clock=clock
+        routes=routes, route_clients=choices.providers.route_clients, clock=clock
     )
     keeper = GuardKeeper(
         transactions=transactions,
         clock=clock,
         group=group,
-        gate=built.gates.guards,
+        gate=wired.gates.guards,
         probe_s=parts.config.guard.probe_s,
         probe_sender=probe_sender,
         routes_of=lambda value: preview(value, routes.naming).plan,
-        publishing=built.common.publishing,
+        publishing=wired.shared.publishing,
     )
     listener = ResumeListener(transactions=transactions, clock=clock, group=group, routes=routes)
     call_up = CallUpWalk(
@@ -113,81 +113,81 @@ def _route_duties(chosen: Chosen, built: Built) -> _RouteDuties:
         clock=clock,
         group=group,
         routes=routes,
-        knows_type=chosen.knows_type,
-        is_awake=built.gates.types.is_awake,
-        publishing=built.common.publishing,
+        knows_type=choices.knows_type,
+        is_awake=wired.gates.types.is_awake,
+        publishing=wired.shared.publishing,
     )
     loops = (keeper.run, probe_sender.run, listener.run, call_up.run)
     return _RouteDuties(keeper, call_up, loops)
 
 
-def _lock_loop(locks: ResourceLocks, clock: Clock) -> DutyLoop:
+def _make_lock_loop(locks: ResourceLocks, clock: Clock) -> DutyLoop:
     """Return the loop of the locks; it waits by itself while there is nothing to do."""
     duty = Duty(name="taking and giving back locks", work=locks.run_once, clock=clock)
     return partial(repeat, (duty,), partial(clock.sleep, 0.0))
 
 
-def _hook_loops(chosen: Chosen, runner: HookRunner) -> Sequence[DutyLoop]:
+def _make_hook_loops(choices: AgentChoices, runner: HookRunner) -> Sequence[DutyLoop]:
     """Return the loop that runs hooks; none if the settings have no hooks and cannot change."""
-    return (runner.run,) if runner.kinds or chosen.rereading is not None else ()
+    return (runner.run,) if runner.kinds or choices.rereading is not None else ()
 
 
-def _reporter(chosen: Chosen, built: Built) -> Reporter:
+def _make_reporter(choices: AgentChoices, wired: WiredParts) -> Reporter:
     return Reporter(
-        form=chosen.instruments.form,
-        latest=chosen.instruments.latest,
-        admission=built.executing.admission,
-        slots=built.executing.slots,
-        locks=built.gates.locks,
-        routes=chosen.providers.routes,
-        sources=list(chosen.handles.by_destination.values()),
-        topics=chosen.parts.topics,
-        counts=built.common.counts,
-        clock=built.common.clock,
+        form=choices.instruments.form,
+        latest=choices.instruments.latest,
+        admission=wired.executing.admission,
+        slots=wired.executing.slots,
+        locks=wired.gates.locks,
+        routes=choices.providers.routes,
+        sources=list(choices.handles.by_destination.values()),
+        topics=choices.parts.topics,
+        counts=wired.shared.counts,
+        clock=wired.shared.clock,
     )
 
 
-def _watches(chosen: Chosen, executing: Execution) -> Sequence[DutyLoop]:
-    watch = chosen.instruments.watch
+def _make_loop_watch(choices: AgentChoices, executing: Execution) -> Sequence[DutyLoop]:
+    watch = choices.instruments.watch
     return () if watch is None else (lambda: watch.run(executing.slots.work_of),)
 
 
-def _quotas(chosen: Chosen, built: Built) -> Sequence[DutyLoop]:
-    return quota_duties(
-        chosen.parts,
-        gate=built.gates.quotas,
-        store=chosen.providers.grant_store,
-        admission=built.executing.admission,
-        dispatching=built.dispatching,
-        granted=built.common.wakeups.claim.set,
-        jitter=chosen.jitter,
-        is_live=chosen.rereading is not None,
+def _make_quota_duties(choices: AgentChoices, wired: WiredParts) -> Sequence[DutyLoop]:
+    return make_quota_duties(
+        choices.parts,
+        gate=wired.gates.quotas,
+        store=choices.providers.grant_store,
+        admission=wired.executing.admission,
+        dispatching=wired.dispatching,
+        granted=wired.shared.wakeups.claim.set,
+        jitter=choices.jitter,
+        is_live=choices.rereading is not None,
     )
 
 
-def _rereading(
-    chosen: Chosen, built: Built, reporter: Reporter, of_routes: _RouteDuties
+def _make_reread_duties(
+    choices: AgentChoices, wired: WiredParts, reporter: Reporter, of_routes: _RouteDuties
 ) -> Sequence[DutyLoop]:
     """Return the duties that read the settings again."""
-    how, handling = chosen.rereading, built.handling
+    how, handling = choices.rereading, wired.handling
     if how is None:
         return ()
     live = LiveSettings(
-        parts=chosen.parts,
-        routes=chosen.providers.routes,
-        route_clients=chosen.providers.route_clients,
+        parts=choices.parts,
+        routes=choices.providers.routes,
+        route_clients=choices.providers.route_clients,
         handlers=handling.handlers,
         load_handlers=handling.load_handlers,
         hooks=handling.hooks,
         load_hooks=handling.load_hooks,
         tools=handling.tools,
-        quotas=built.gates.quotas.configured,
-        intake=built.intake,
+        quotas=wired.gates.quotas.configured,
+        intake=wired.intake,
         keeper=of_routes.keeper,
         call_up=of_routes.call_up,
         reporter=reporter,
         form=how.form,
-        claim_s=built.common.claim_s,
+        claim_s=wired.shared.claim_s,
     )
-    executor = chosen.workers.reading
-    return reread_duties(live, how, counts=built.common.counts, executor=executor)
+    executor = choices.workers.reading
+    return make_reread_duties(live, how, counts=wired.shared.counts, executor=executor)

@@ -17,10 +17,10 @@ from agent.handlers.processes.suspects import Suspects
 from agent.handlers.threads import HandlerThreads
 from agent.hooks.functions import Hooks, load_hooks
 from agent.judge import tiers_of
-from agent.wiring.choices import Chosen
+from agent.wiring.choices import AgentChoices
 from agent.wiring.documents import make_documents
 from agent.wiring.live_settings import LoadHandlers, LoadHooks
-from agent.wiring.record_path import Common
+from agent.wiring.record_path import SharedParts
 from schemas.settings.config import TypeConfig
 
 
@@ -35,18 +35,18 @@ class Handling:
     tools: Callable[[], Tools]
 
 
-def handling(chosen: Chosen, common: Common) -> Handling:
+def make_handling(choices: AgentChoices, shared: SharedParts) -> Handling:
     """Load the handlers and hooks of the configured types. Raises ConfigError."""
-    types = chosen.parts.config.types
+    types = choices.parts.config.types
     threads = HandlerThreads(
-        most_left=chosen.parts.config.agent.slots, failed=common.failures.report
+        most_left=choices.parts.config.agent.slots, failed=shared.failures.report
     )
-    processes = chosen.workers.processes
+    processes = choices.workers.processes
     load_handlers = partial(
         registry.load, run_blocking=threads.run, in_process=partial(_in_process, processes)
     )
     load_hooks_of = partial(load_hooks, run_blocking=threads.run)
-    make_tools = partial(_tools, chosen, common)
+    make_tools = partial(_make_tools, choices, shared)
     tools = make_tools()
     return Handling(
         handlers=Handlers(
@@ -59,23 +59,23 @@ def handling(chosen: Chosen, common: Common) -> Handling:
     )
 
 
-def _tools(chosen: Chosen, common: Common) -> Tools:
-    config, metrics = chosen.parts.config, chosen.instruments.metrics
-    workers, providers = chosen.workers, chosen.providers
+def _make_tools(choices: AgentChoices, shared: SharedParts) -> Tools:
+    config, metrics = choices.parts.config, choices.instruments.metrics
+    workers, providers = choices.workers, choices.providers
     return Tools(
         account=providers.route_clients
         if metrics is None
-        else measured_clients(providers.route_clients, metrics, common.clock),
+        else measured_clients(providers.route_clients, metrics, shared.clock),
         documents=make_documents(config, workers.reading, workers.converters),
-        clock=chosen.parts.clock,
+        clock=choices.parts.clock,
         apart=workers.apart,
-        jitter=chosen.jitter,
+        jitter=choices.jitter,
         prices=config.prices,
         tiers=tiers_of(config.retry_tiers),
         types=config.types,
         max_attempts_of=config.max_attempts_of,
-        failed=common.memory.note,
-        errors=common.counts.handler_errors,
+        failed=shared.memory.note,
+        errors=shared.counts.handler_errors,
         usual_limit_s=usual_limit_s(providers.routes.longest_timeout_s),
     )
 

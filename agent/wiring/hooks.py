@@ -11,7 +11,7 @@ from agent.hooks.runner import HookRunner
 from agent.ledger.hook_runs import HookRun
 from agent.quota.estimate import CallSize
 from agent.routes import Router, route_of
-from agent.wiring.record_path import Common
+from agent.wiring.record_path import SharedParts
 from producer.app import Parts
 from schemas.objects.write_once import WriteOnceStore
 
@@ -19,7 +19,7 @@ from schemas.objects.write_once import WriteOnceStore
 def make_hook_runner(
     parts: Parts,
     *,
-    common: Common,
+    shared: SharedParts,
     hooks: Hooks,
     quotas: QuotaGate,
     routes: Router,
@@ -39,9 +39,9 @@ def make_hook_runner(
         transactions=parts.transactions,
         clock=parts.clock,
         group=parts.topics.group,
-        leases=common.leases,
+        leases=shared.leases,
         route_of=lambda value: route_of(value, routes.naming),
         permits_of=permits_of,
         outputs=outputs,
-        limit_s=common.claim_s,
+        limit_s=shared.claim_s,
     )

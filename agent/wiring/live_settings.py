@@ -125,7 +125,7 @@ class LiveSettings:
         ]
 
 
-def reread_duties(
+def make_reread_duties(
     live: LiveSettings, how: Rereading, *, counts: Counts, executor: Executor
 ) -> Sequence[DutyLoop]:
     """Return the duties that read the settings again, and close clients that nobody uses then."""

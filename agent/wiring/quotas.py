@@ -24,14 +24,14 @@ from producer.app import Parts
 CHECK_EVERY_S = 1.0  # how often it is checked whether a limit has been set
 
 
-def quota_gate(parts: Parts) -> QuotaGate:
+def make_quota_gate(parts: Parts) -> QuotaGate:
     """Build the gate through which calls pass."""
     configured = ConfiguredQuotas(config=parts.config, group=parts.topics.group)
     quotas = Quotas(of_route=configured.of_route, of_tenant=configured.of_tenant)
     return QuotaGate(quotas=quotas, configured=configured, clock=parts.clock)
 
 
-def quota_duties(
+def make_quota_duties(
     parts: Parts,
     *,
     gate: QuotaGate,

@@ -46,7 +46,7 @@ from schemas.task.record.lanes import Lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
+class SharedParts:
     """The parts that are made first, because several others use them."""
 
     ledger: Ledger
@@ -85,8 +85,8 @@ class Execution:
     settler: Settler
 
 
-def execution(
-    common: Common,
+def make_execution(
+    shared: SharedParts,
     gates: Gates,
     *,
     size: int,
@@ -99,7 +99,7 @@ def execution(
     suspects = CrashSuspects()
     admission = Admission(
         slots=size,
-        leases=common.leases,
+        leases=shared.leases,
         routes=routes,
         guards=gates.guards,
         quotas=gates.quotas,
@@ -107,37 +107,37 @@ def execution(
         settler=settler,
         unknown_types=gates.unknown_types,
         types=gates.types,
-        clock=common.clock,
+        clock=shared.clock,
     )
     slots = Slots(
         admission=admission,
         guards=gates.guards,
         suspects=suspects,
-        attempt_runner=_attempt_runner(
-            common, handlers=handlers, locks=gates.locks, outputs=outputs
+        attempt_runner=_make_attempt_runner(
+            shared, handlers=handlers, locks=gates.locks, outputs=outputs
         ),
         settler=settler,
-        longest_tier=common.longest_tier,
+        longest_tier=shared.longest_tier,
         unknown_types=gates.unknown_types,
         types=gates.types,
-        clock=common.clock,
-        counts=common.counts,
-        memory=common.memory,
-        freed=common.wakeups.claim,
+        clock=shared.clock,
+        counts=shared.counts,
+        memory=shared.memory,
+        freed=shared.wakeups.claim,
     )
     return Execution(admission=admission, slots=slots, settler=settler)
 
 
-def _attempt_runner(
-    common: Common, *, handlers: Handlers, locks: ResourceLocks, outputs: Outputs
+def _make_attempt_runner(
+    shared: SharedParts, *, handlers: Handlers, locks: ResourceLocks, outputs: Outputs
 ) -> AttemptRunner:
     return AttemptRunner(
         handlers=handlers,
         locks=locks,
         outputs=outputs,
-        clock=common.clock,
-        claim_s=common.claim_s,
-        traces=common.traces,
+        clock=shared.clock,
+        claim_s=shared.claim_s,
+        traces=shared.traces,
     )
 
 
@@ -154,8 +154,8 @@ class Dispatch:
     ticker: Ticker
 
 
-def dispatch(
-    common: Common,
+def make_dispatch(
+    shared: SharedParts,
     *,
     partitions: Partitions,
     lanes: Mapping[str, Lane],
@@ -167,25 +167,25 @@ def dispatch(
 ) -> Dispatch:
     """Build the parts that decide about records."""
     table = InFlightTable(
-        limits=common.limits, lanes=lanes, weight_of=weight_of, has_own_queue=has_own_queue
+        limits=shared.limits, lanes=lanes, weight_of=weight_of, has_own_queue=has_own_queue
     )
-    inflight = _inflight(common, partitions, table, lanes, size=admission.slots)
+    inflight = _make_inflight(shared, partitions, table, lanes, size=admission.slots)
     answers = AnswerActions(
         partitions=partitions,
         table=table,
         quarantine=inflight.quarantine,
         finisher=inflight.finisher,
-        clock=common.clock,
+        clock=shared.clock,
     )
-    claimer = _claimer(common, inflight, answers, decoder, admission, slots)
+    claimer = _make_claimer(shared, inflight, answers, decoder, admission, slots)
     return Dispatch(
         partitions=partitions,
         table=table,
         quarantine=inflight.quarantine,
         answers=answers,
         claimer=claimer,
-        dispatcher=_dispatcher(common, inflight, decoder),
-        ticker=_ticker(common, inflight, claimer, admission),
+        dispatcher=_make_dispatcher(shared, inflight, decoder),
+        ticker=_make_ticker(shared, inflight, claimer, admission),
     )
 
 
@@ -200,8 +200,8 @@ class _InFlight:
     finisher: RecordFinisher
 
 
-def _inflight(
-    common: Common,
+def _make_inflight(
+    shared: SharedParts,
     partitions: Partitions,
     table: InFlightTable,
     lanes: Mapping[str, Lane],
@@ -209,13 +209,13 @@ def _inflight(
     size: int,
 ) -> _InFlight:
     quarantine = QuarantineQueue(
-        ledger=common.ledger,
-        letters=common.letters,
+        ledger=shared.ledger,
+        letters=shared.letters,
         partitions=partitions,
         table=table,
-        counts=common.counts,
-        publishing=common.publishing,
-        limits=common.limits,
+        counts=shared.counts,
+        publishing=shared.publishing,
+        limits=shared.limits,
     )
     backpressure = Backpressure(
         table=table,
@@ -223,7 +223,7 @@ def _inflight(
         quarantine=quarantine,
         slots=size,
         lanes=lanes,
-        limits=common.limits,
+        limits=shared.limits,
     )
     return _InFlight(
         partitions=partitions,
@@ -231,13 +231,13 @@ def _inflight(
         quarantine=quarantine,
         backpressure=backpressure,
         finisher=RecordFinisher(
-            partitions=partitions, table=table, backpressure=backpressure, wakeups=common.wakeups
+            partitions=partitions, table=table, backpressure=backpressure, wakeups=shared.wakeups
         ),
     )
 
 
-def _claimer(
-    common: Common,
+def _make_claimer(
+    shared: SharedParts,
     inflight: _InFlight,
     answers: AnswerActions,
     decoder: RecordDecoder,
@@ -245,45 +245,49 @@ def _claimer(
     slots: Slots,
 ) -> Claimer:
     return Claimer(
-        ledger=common.ledger,
-        leases=common.leases,
-        claim_s=common.claim_s,
+        ledger=shared.ledger,
+        leases=shared.leases,
+        claim_s=shared.claim_s,
         partitions=inflight.partitions,
         table=inflight.table,
         quarantine=inflight.quarantine,
         answers=answers,
-        bodies=BodyLoader(ledger=common.ledger, table=inflight.table, decoder=decoder),
+        bodies=BodyLoader(ledger=shared.ledger, table=inflight.table, decoder=decoder),
         admission=admission,
         slots=slots,
         finisher=inflight.finisher,
-        wakeups=common.wakeups,
-        clock=common.clock,
-        limits=common.limits,
+        wakeups=shared.wakeups,
+        clock=shared.clock,
+        limits=shared.limits,
     )
 
 
-def _ticker(common: Common, inflight: _InFlight, claimer: Claimer, admission: Admission) -> Ticker:
+def _make_ticker(
+    shared: SharedParts, inflight: _InFlight, claimer: Claimer, admission: Admission
+) -> Ticker:
     return Ticker(
-        shelving=RouteShelving(table=inflight.table, admission=admission, limits=common.limits),
+        shelving=RouteShelving(table=inflight.table, admission=admission, limits=shared.limits),
         backpressure=inflight.backpressure,
         relief=HeadOfLine(
-            ledger=common.ledger,
+            ledger=shared.ledger,
             partitions=inflight.partitions,
             table=inflight.table,
-            publishing=common.publishing,
-            limits=common.limits,
+            publishing=shared.publishing,
+            limits=shared.limits,
         ),
         claimer=claimer,
         partitions=inflight.partitions,
         table=inflight.table,
-        leases=common.leases,
-        wakeups=common.wakeups,
-        clock=common.clock,
-        limits=common.limits,
+        leases=shared.leases,
+        wakeups=shared.wakeups,
+        clock=shared.clock,
+        limits=shared.limits,
     )
 
 
-def _dispatcher(common: Common, inflight: _InFlight, decoder: RecordDecoder) -> Dispatcher:
+def _make_dispatcher(
+    shared: SharedParts, inflight: _InFlight, decoder: RecordDecoder
+) -> Dispatcher:
     return Dispatcher(
         partitions=inflight.partitions,
         decoder=decoder,
@@ -291,9 +295,9 @@ def _dispatcher(common: Common, inflight: _InFlight, decoder: RecordDecoder) -> 
         quarantine=inflight.quarantine,
         backpressure=inflight.backpressure,
         finisher=inflight.finisher,
-        wakeups=common.wakeups,
-        clock=common.clock,
-        counts=common.counts,
-        lost_records=common.lost_records,
-        failures=common.failures,
+        wakeups=shared.wakeups,
+        clock=shared.clock,
+        counts=shared.counts,
+        lost_records=shared.lost_records,
+        failures=shared.failures,
     )

@@ -17,7 +17,7 @@ from schemas.runtime.executors import Executor
 CHECK_EVERY_S = 60.0
 
 
-def retention_loops(parts: Parts, executor: Executor) -> Sequence[DutyLoop]:
+def make_retention_loops(parts: Parts, executor: Executor) -> Sequence[DutyLoop]:
     """Return the loop of the retention; none without the setting `retention.archive`.
 
     `executor` is a thread of its own, since a file takes seconds to make.

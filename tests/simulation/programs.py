@@ -18,8 +18,15 @@ from agent.reporting.latest_report import LatestReport
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
 from agent.routes.clients import RouteClients
-from agent.wiring.agent import wired_agent
-from agent.wiring.choices import Chosen, Handles, Instruments, Providers, Registration, Workers
+from agent.wiring.agent import make_agent
+from agent.wiring.choices import (
+    AgentChoices,
+    Handles,
+    Instruments,
+    Providers,
+    Registration,
+    Workers,
+)
 from producer.app import Parts
 from producer.input.lines import InvalidLine, ValidLine
 from producer.ledger import store
@@ -183,8 +190,8 @@ class AgentProgram(Program):
         self.sources = list(handles.values())
         self.lane_sources = [handles[name] for name in DESTINATIONS]
         inbox = handles.pop("inbox")
-        made = wired_agent(
-            Chosen(
+        made = make_agent(
+            AgentChoices(
                 parts=parts,
                 limits=machine.limits,
                 handles=Handles(sources=handles, inbox=inbox),

@@ -18,7 +18,7 @@ from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from agent.routes.names import RouteNames
 from agent.wiring import record_path
-from agent.wiring.record_path import Common, Dispatch
+from agent.wiring.record_path import Dispatch, SharedParts
 from producer.publishing.background import Publishing
 from schemas.settings.config import Config
 from schemas.task.record.envelope import Publication, encode
@@ -61,8 +61,8 @@ class DispatchHarness:
         self.partition = partition
         self.slots = create_autospec(Slots, instance=True)
         clock, limits = HandClock(), InFlightLimits()
-        self.parts: Dispatch = record_path.dispatch(
-            Common(
+        self.parts: Dispatch = record_path.make_dispatch(
+            SharedParts(
                 ledger=self.ledger,
                 letters=NoLetters(),
                 leases=OneLease(),

@@ -18,7 +18,7 @@ def test_a_running_reaper_is_recognized(tmp_path: Path) -> None:
 
     async def seen() -> GroupStatus:
         config = load_config(flags={}, environ={}, cwd=tmp_path)
-        async with opened(config, "g") as parts, app.reaper(parts) as reaper:
+        async with opened(config, "g") as parts, app.registered_reaper(parts) as reaper:
             found = await parts.transactions.read(group_status.read, "g")
             await reaper._membership.leave()
         return found
