@@ -1,4 +1,4 @@
-"""The producer: loads tasks, shows their state, exports results; also buses and shared SQL.
+"""The producer: loads tasks, shows their state, exports results; also buses, SQL, metrics.
 
 It imports schemas and never agent.
 """

@@ -1,4 +1,4 @@
-"""What both programs agree on: tasks, tables, settings, clients.
+"""What both programs share: tasks, tables, settings, clients, stores of objects and results.
 
 It imports nothing of producer or agent.
 """
