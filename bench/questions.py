@@ -18,8 +18,8 @@ from agent.ledger.guards import looks
 from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping
 from agent.ledger.settlements.settling import settle
-from agent.outcome import COMPLETION, Spent, Succeeded
 from agent.ports import Claimable, Row, Settlement
+from agent.ports.outcome import COMPLETION, Spent, Succeeded
 from bench.filling import BATCHES, GROUP, TYPE, batch_name, fingerprint_of, key_of
 from bench.reads import Work
 from producer.ledger import batch_ids, cancel

@@ -20,6 +20,7 @@ from urllib.request import getproxies_environment
 
 from agent import app
 from agent.agent import Agent
+from agent.llm.rehearsal.child import rehearsal_child
 from agent.process import child_process, drain_watchdog
 from agent.process.child_process import ParentPipe, Word
 from agent.process.clock_jump import wait_for_backward_jump
@@ -27,7 +28,6 @@ from agent.process.containment import new_event_loop
 from agent.process.signals import rereads, stops
 from agent.process.stop_request import StopRequest
 from agent.process.supervisor import Supervisor
-from agent.rehearsal.child import rehearsal_child
 from agent.reporting import group_watch
 from agent.reporting.progress import Progress
 from agent.reporting.telemetry import configure_logging, log_as_json

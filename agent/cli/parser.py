@@ -172,7 +172,7 @@ def rehearsal_parser() -> Parser:
     parser.add_argument(
         "--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call"
     )
-    parser.set_defaults(run=Imported("agent.rehearsal:serve"))
+    parser.set_defaults(run=Imported("agent.llm.rehearsal:serve"))
     return parser
 
 

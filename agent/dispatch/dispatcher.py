@@ -17,7 +17,6 @@ from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
-from agent.outcome import Outcome, Released, Snooze, Succeeded
 from agent.ports import (
     Assigned,
     Clock,
@@ -29,6 +28,7 @@ from agent.ports import (
     SourceFailed,
     Verdict,
 )
+from agent.ports.outcome import Outcome, Released, Snooze, Succeeded
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from schemas.codes import Code

@@ -18,8 +18,8 @@ from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery
 from agent.judge import Effect, effect_of
 from agent.lease import Leases
-from agent.outcome import Dead, Outcome, Retry, Snooze
 from agent.ports import Clock
+from agent.ports.outcome import Dead, Outcome, Retry, Snooze
 from agent.routes import Router, Ticket
 from schemas.agent_report import Reason, SuspectReport
 from schemas.settings.config import Trigger

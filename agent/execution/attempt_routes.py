@@ -7,7 +7,7 @@ failure first, so that it stops for everybody if the provider is down.
 from agent.execution.admission import Admission, Permit
 from agent.handlers import OtherRoute
 from agent.inflight.delivery import Delivery
-from agent.outcome import Dead, Outcome, Retry, Snooze
+from agent.ports.outcome import Dead, Outcome, Retry, Snooze
 from schemas.settings.config import Trigger
 
 MIN_WAIT_S = 1.0

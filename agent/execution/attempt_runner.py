@@ -10,8 +10,8 @@ from agent.handlers.calls.traces import NO_TRACE
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.handlers.follow_ups import Inherited
 from agent.inflight.delivery import Delivery
-from agent.outcome import Dead, Failure, Outcome, Released, Spent, Succeeded
 from agent.ports import Clock, Row
+from agent.ports.outcome import Dead, Failure, Outcome, Released, Spent, Succeeded
 from schemas.task.failures import ErrorClass
 from schemas.task.line.parsing import DEFAULT_TENANT
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable
 
 from agent.judge import Tier
 from agent.judge.guard_rule import moved
-from agent.outcome import Failure, Moved, Spent
 from agent.ports import Clock, Ledger, Row
+from agent.ports.outcome import Failure, Moved, Spent
 from schemas.runtime import crash
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import ANY_ROUTE, Guard

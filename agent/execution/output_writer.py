@@ -14,8 +14,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from agent.outcome import Dead, Failure, Outcome, Snooze, Spent, Succeeded
 from agent.ports import Clock
+from agent.ports.outcome import Dead, Failure, Outcome, Snooze, Spent, Succeeded
 from schemas.codes import Code
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.objects.write_once import WriteOnceStore, put_once, safe_name

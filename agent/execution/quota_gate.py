@@ -10,8 +10,8 @@ from agent.inflight.delivery import Delivery
 from agent.judge import effect_of
 from agent.judge.classes import Effect
 from agent.judge.waiting import asked_for
-from agent.outcome import Succeeded
 from agent.ports import CallFailed, Clock, Reply
+from agent.ports.outcome import Succeeded
 from agent.quota.configured import ConfiguredQuotas
 from agent.quota.estimate import CallSize, Estimates, actual_charge
 from agent.quota.grants import Charge, WaitingCall

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from agent.inflight.delivery import Delivery
-from agent.outcome import Dead, Failure, Outcome, Succeeded
 from agent.ports import Clock, Ledger, Settlement, Verdict
+from agent.ports.outcome import Dead, Failure, Outcome, Succeeded
 from producer.publishing.background import Publishing
 from schemas.runtime import crash
 from schemas.task.failures import ErrorClass

@@ -28,8 +28,17 @@ from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.judge import Tier
 from agent.judge.guard_rule import closed_text, moved
-from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent, Succeeded
 from agent.ports import Clock
+from agent.ports.outcome import (
+    Cancelled,
+    Dead,
+    Failure,
+    Outcome,
+    Released,
+    Snooze,
+    Spent,
+    Succeeded,
+)
 from agent.process.containment import MemoryWatch, attempt_of, cancel, current_task, is_to_end
 from agent.process.frames import traceback_text
 from agent.reporting.telemetry import Counts

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from agent.inflight.delivery import Delivery
 from agent.judge import SPREAD, Tier
-from agent.outcome import Failure, Moved, Spent
 from agent.ports import Clock
+from agent.ports.outcome import Failure, Moved, Spent
 from schemas.agent_report import Reason
 from schemas.codes import Code
 from schemas.settings.config import TypeConfig

@@ -12,8 +12,8 @@ from operator import attrgetter
 from agent.inflight.delivery import Delivery
 from agent.judge import SPREAD, Tier
 from agent.judge.guard_rule import moved
-from agent.outcome import Failure, Moved, Spent
 from agent.ports import Clock
+from agent.ports.outcome import Failure, Moved, Spent
 from schemas.agent_report import Reason
 from schemas.codes import Code
 from schemas.task.failures import ErrorClass

@@ -14,8 +14,8 @@ from agent.handlers.documents import DocumentReader
 from agent.handlers.follow_ups import Inherited
 from agent.handlers.held_lock import AttemptLocks, FreeLocks
 from agent.judge import Tier
-from agent.outcome import Dead, Outcome, Retry, Snooze, Spent
 from agent.ports import Clock, RouteClient
+from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Spent
 from agent.quota.estimate import Estimates
 from agent.reporting.handler_errors import HandlerErrors
 from schemas.runtime.executors import Executor

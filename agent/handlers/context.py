@@ -18,8 +18,8 @@ from agent.handlers.follow_ups import FollowUpRules, FollowUps
 from agent.handlers.held_lock import HeldLock
 from agent.handlers.task_log import TaskLog
 from agent.judge import one_line
-from agent.outcome import Failure, FollowUp, Outcome, Spent
 from agent.ports import SUSPECT_LOSSES
+from agent.ports.outcome import Failure, FollowUp, Outcome, Spent
 from schemas.settings.config import NO_SETTINGS, Structured
 from schemas.settings.known_models import known_tokens
 from schemas.task.line.parsing import TaskLine

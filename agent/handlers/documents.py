@@ -6,7 +6,7 @@ Tested by tests/unit/agent/documents/test_reader.py.
 from typing import Protocol
 
 from agent.judge import one_line
-from agent.outcome import Failure
+from agent.ports.outcome import Failure
 from schemas.task.failures import ErrorClass
 from schemas.text.document_text import blank_problem
 

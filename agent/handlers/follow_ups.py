@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from agent.outcome import FollowUp
+from agent.ports.outcome import FollowUp
 from schemas.runtime.executors import Executor
 from schemas.task.line.parsing import DEFAULT_TENANT, LineError, TaskLine, parse
 from schemas.task.line.schema_cost import is_heavy_line

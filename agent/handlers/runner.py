@@ -31,7 +31,7 @@ from agent.handlers.processes.process import ProcessDiedError, ProcessUnusableEr
 from agent.handlers.processes.suspects import RunSuspect, SuspectDiedError
 from agent.handlers.threads import NoThreadError
 from agent.judge import Action, action_of, one_line
-from agent.outcome import (
+from agent.ports.outcome import (
     VALUE,
     VALUE_ZLIB,
     Dead,

@@ -17,7 +17,7 @@ from agent.handlers.faults import deciding_leaf
 from agent.handlers.registry import RunBlocking, is_async, is_generator, module_of, takes
 from agent.handlers.threads import NoThreadError
 from agent.judge import one_line
-from agent.outcome import Failure, Spent
+from agent.ports.outcome import Failure, Spent
 from agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
 from agent.process.frames import frames_of_error, place_of, traceback_text
 from schemas.errors import ConfigError

@@ -17,7 +17,7 @@ from agent.lease import Lease, Leases
 from agent.ledger import hook_runs
 from agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
 from agent.maintenance.duty import Duty
-from agent.outcome import Spent
+from agent.ports.outcome import Spent
 from agent.process.containment import cancel
 from producer.ledger import hooks as hook_orders
 from schemas.codes import Code

@@ -5,8 +5,8 @@ from enum import Enum
 from math import inf
 
 from agent.lease import Lease
-from agent.outcome import Outcome, Spent
 from agent.ports import Claimable, Partition, Row
+from agent.ports.outcome import Outcome, Spent
 from agent.quota.estimate import CallSize
 from agent.routes import RoutePlan
 from schemas.task.line.parsing import DEFAULT_TENANT

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from agent.judge.signals import hidden_status, of_value
-from agent.outcome import Failure
+from agent.ports.outcome import Failure
 from schemas.task.answer_schema.bounds import is_soon_explained
 from schemas.task.answer_schema.validator import first_error, validator_of
 from schemas.task.failures import ErrorClass

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from agent.judge.tiers import SPREAD, Tier
-from agent.outcome import Failure, Moved, Spent
+from agent.ports.outcome import Failure, Moved, Spent
 from schemas.task.guard import GuardCause
 
 # The two parts of the error text of a task that was moved because its route is closed; the route's

@@ -9,7 +9,8 @@ from typing import Any
 from agent.judge import completion, signals, waiting
 from agent.judge.classes import CLASSES, Action
 from agent.judge.tiers import Tier, choose, retry_delay
-from agent.outcome import (
+from agent.ports import CallFailed, Reply
+from agent.ports.outcome import (
     COMPLETION,
     COMPLETION_ZLIB,
     Dead,
@@ -19,7 +20,6 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import CallFailed, Reply
 from schemas.settings.config import Price
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.text.untrusted import contained

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from agent.outcome import Failure
+from agent.ports.outcome import Failure
 from schemas.task.failures import ErrorClass
 from schemas.task.provider_error import provider_error_of
 from schemas.text.wording import TEXT_CHARS, one_line

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from agent.ledger.settlements.written_rows import costs
-from agent.outcome import Spent
+from agent.ports.outcome import Spent
 from producer.ledger import tally
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, batch, hook, task, task_attempt, task_input, task_result

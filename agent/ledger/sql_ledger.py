@@ -18,8 +18,8 @@ from agent.ledger.claims import claiming
 from agent.ledger.guards import looks
 from agent.ledger.settlements.follow_ups import ordered
 from agent.ledger.settlements.settling import NO_HOOKS, settle
-from agent.outcome import Dead, Failure, Spent, Succeeded
 from agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
+from agent.ports.outcome import Dead, Failure, Spent, Succeeded
 from producer.ledger import quarantine, store
 from schemas.codes import Code
 from schemas.errors import DeniedError

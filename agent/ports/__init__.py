@@ -1,8 +1,9 @@
 """The protocols through which the agent's loop uses the outside world: a module for each port.
 
 Adapters implement them, simulations replace them by fakes, and one contract suite for each port
-runs against all of them. `Publisher` and `TopicAdmin` live with their users in `producer/ports.py`
-and are named here too.
+runs against all of them. The values that they exchange stand beside them; `outcome` has the ends of
+an attempt. `Publisher` and `TopicAdmin` live with their users in `producer/ports.py` and are named
+here too.
 """
 
 from agent.ports.ledger import (

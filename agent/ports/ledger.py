@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from agent.outcome import Outcome
+from agent.ports.outcome import Outcome
 from producer.ports import Order
 from schemas.task.record.envelope import Publication
 from schemas.task.record.lanes import Lane

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from agent.quota.grants import DayCount, QuotaAnswer, QuotaAwayError, QuotaRequest
-from agent.redis_scripts import RedisScript, ScriptCall
+from agent.quota.redis_scripts import RedisScript, ScriptCall
 from schemas.settings.config import Secret
 
 KEEP_S = 2 * 86_400  # calls of a day are counted

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from agent.outcome import Failure
+from agent.ports.outcome import Failure
 from producer.text.printable import FRAMES
 from schemas.codes import Code
 from schemas.text.fingerprint import fingerprint

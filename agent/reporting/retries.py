@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.outcome import Failure
+from agent.ports.outcome import Failure
 from schemas.task.failures import ErrorClass
 from schemas.text.wording import counted, one_line
 

@@ -6,7 +6,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.outcome import (
+from agent.ports import Verdict
+from agent.ports.outcome import (
     Cancelled,
     Dead,
     Failure,
@@ -17,7 +18,6 @@ from agent.outcome import (
     Snooze,
     Succeeded,
 )
-from agent.ports import Verdict
 from agent.reporting.handler_errors import HandlerErrors
 from agent.reporting.retries import Retries
 from producer.text.printable import JsonFormatter, ShownFormatter, log_to_stderr, reformat_log

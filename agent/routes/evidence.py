@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from agent.judge import Effect, effect_of, one_line
 from agent.judge.completion import read
 from agent.judge.judgement import classified
-from agent.outcome import Dead, Failure, Moved, Outcome, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
+from agent.ports.outcome import Dead, Failure, Moved, Outcome, Retry, Snooze, Succeeded
 
 _SUCCESS = range(200, 300)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from agent.judge import Effect
-from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from agent.routes.answer_times import AnswerTimes
 from agent.routes.circuit import Circuit
 from agent.routes.evidence import RouteEvidence, by_outcome

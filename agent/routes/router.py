@@ -6,7 +6,7 @@ A route is made at its first call. The table is bounded, because tasks name the 
 from collections.abc import Callable, Container, Hashable, Iterator
 from dataclasses import replace
 
-from agent.outcome import Outcome
+from agent.ports.outcome import Outcome
 from agent.routes.evidence import RouteEvidence
 from agent.routes.names import DEFAULT, RouteNames
 from agent.routes.plan import RoutePlan

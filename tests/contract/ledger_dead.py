@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import delete
 
-from agent.outcome import Dead, Failure, Outcome
+from agent.ports.outcome import Dead, Failure, Outcome
 from producer.ledger import quarantine, replay_progress
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun

@@ -12,7 +12,8 @@ from agent.lease import Lease
 from agent.ledger.claims import call_up, claiming
 from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping, sweeping
-from agent.outcome import (
+from agent.ports import Claimable, Row, Settlement
+from agent.ports.outcome import (
     COMPLETION,
     Cancelled,
     Dead,
@@ -25,7 +26,6 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import Claimable, Row, Settlement
 from producer.ledger import cancel, outbox
 from producer.ledger.new_tasks import NewTask
 from schemas.ledger import tables

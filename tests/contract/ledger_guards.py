@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from agent.outcome import Dead, Failure, Outcome
 from agent.ports import Order, Row, Settlement, Verdict
+from agent.ports.outcome import Dead, Failure, Outcome
 from producer.ledger import guards
 from schemas.ledger import tables
 from schemas.task.failures import Disposition, ErrorClass

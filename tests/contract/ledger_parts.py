@@ -16,7 +16,8 @@ from agent.ledger.claims import claiming
 from agent.ledger.leases import leasing
 from agent.ledger.settlements.follow_ups import ordered
 from agent.ledger.settlements.settling import settle
-from agent.outcome import (
+from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Row, Settlement, Verdict
+from agent.ports.outcome import (
     COMPLETION,
     Dead,
     Failure,
@@ -27,7 +28,6 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Row, Settlement, Verdict
 from producer.ledger import cancel, store
 from producer.ledger.new_tasks import NewTask
 from producer.ports import Order

@@ -17,8 +17,8 @@ from agent.lease import Lease
 from agent.ledger.claims import claiming
 from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping, sweeping
-from agent.outcome import Outcome, Released, Snooze
 from agent.ports import ClaimAnswer, Row, Verdict
+from agent.ports.outcome import Outcome, Released, Snooze
 from producer.ledger import cancel, outbox
 from producer.ports import Item
 from producer.publishing.relay import Relay

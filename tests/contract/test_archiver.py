@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.outcome import Outcome
+from agent.ports.outcome import Outcome
 from producer.ledger import cancel, store
 from producer.ledger.retention import archives
 from producer.replay import tasks as replay_tasks

@@ -13,8 +13,8 @@ from agent.judge.guard_rule import closed_text, moved
 from agent.ledger.claims import call_up
 from agent.maintenance import call_up_walk
 from agent.maintenance.call_up_walk import CallUpWalk
-from agent.outcome import Failure, Moved, Outcome, Retry
 from agent.ports import Order
+from agent.ports.outcome import Failure, Moved, Outcome, Retry
 from agent.routes import Router
 from producer.publishing.background import Publishing
 from schemas.ledger import tables

@@ -7,7 +7,7 @@ from sqlalchemy import insert
 
 from agent.ledger.counts.calls_of_day import calls_since
 from agent.maintenance.routes.day_counter import DayCounter
-from agent.outcome import Cancelled, Outcome
+from agent.ports.outcome import Cancelled, Outcome
 from agent.quota.grants import DayCount
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock

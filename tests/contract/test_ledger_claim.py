@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Connection
 
 from agent.ledger.claims import claiming
-from agent.outcome import Outcome
 from agent.ports import ClaimAnswer
+from agent.ports.outcome import Outcome
 from producer.ledger import batch_options
 from producer.ledger.batch_options import TaskDefaults
 from schemas.ledger.sql import LONG_AGO

@@ -6,7 +6,7 @@ import pytest
 
 from agent.ledger.counts import compaction
 from agent.ledger.counts.compaction import CompactionLimits
-from agent.outcome import Dead, Failure, Outcome
+from agent.ports.outcome import Dead, Failure, Outcome
 from producer.ledger import quarantine, tally, task_story
 from producer.ledger.dead_letters import selection_query
 from producer.ledger.dead_letters.error_groups import ErrorGroup, any_dead, listed

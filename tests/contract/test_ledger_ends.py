@@ -9,8 +9,8 @@ from sqlalchemy import select, update
 
 from agent.ledger.recovery import reaping
 from agent.ledger.settlements import dead_letters, written_rows
-from agent.outcome import Cancelled
 from agent.ports import Settlement
+from agent.ports.outcome import Cancelled
 from producer.ledger import outbox, tally
 from producer.ledger.tally import TallyChange
 from schemas.ledger import tables

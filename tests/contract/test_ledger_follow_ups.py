@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from agent.ledger.counts.compaction import CompactionLimits, compact
-from agent.outcome import FollowUp, Outcome
 from agent.ports import Row, Verdict
+from agent.ports.outcome import FollowUp, Outcome
 from producer.ledger import store, task_story
 from producer.ledger.results.export import export
 from producer.ledger.results.result_lines import docllm_line

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agent.ledger.settlements.settling import settle
-from agent.outcome import Dead, Failure
 from agent.ports import Verdict
+from agent.ports.outcome import Dead, Failure
 from agent.routes import RouteNames
 from producer.ledger import guards
 from schemas.ledger import tables

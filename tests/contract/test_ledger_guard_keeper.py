@@ -11,8 +11,8 @@ from sqlalchemy import delete
 
 from agent.judge.guard_rule import FASTER
 from agent.ledger.guards import look_search, looks
-from agent.outcome import Failure, Moved, Snooze
 from agent.ports import ClaimAnswer, Verdict
+from agent.ports.outcome import Failure, Moved, Snooze
 from schemas.ledger import tables
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status

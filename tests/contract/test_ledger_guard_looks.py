@@ -8,7 +8,7 @@ import pytest
 from agent.judge.guard_rule import FASTER
 from agent.ledger.leases.leasing import declare_lost
 from agent.ledger.recovery import reaping
-from agent.outcome import Failure, Moved
+from agent.ports.outcome import Failure, Moved
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.replay_progress import ReplayRequest
 from producer.replay import tasks as replay_tasks

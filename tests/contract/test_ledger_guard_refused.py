@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.outcome import Dead, Failure, FollowUp
+from agent.ports.outcome import Dead, Failure, FollowUp
 from producer.ledger import store
 from schemas.ledger import tables
 from schemas.task.failures import ErrorClass

@@ -10,8 +10,8 @@ from agent.ledger.hook_runs import HookEnd, HookFate, HookRun
 from agent.ledger.leases.leasing import declare_lost, stop
 from agent.ledger.recovery import reaping
 from agent.ledger.settlements.settling import settle
-from agent.outcome import Moved, Outcome, Spent
 from agent.ports import Verdict
+from agent.ports.outcome import Moved, Outcome, Spent
 from producer.ledger import cancel, hooks
 from producer.ledger.status import group_status
 from schemas.ledger import tables

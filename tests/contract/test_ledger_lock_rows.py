@@ -10,8 +10,8 @@ from sqlalchemy import Connection, update
 from agent.ledger.leases import lock_rows
 from agent.ledger.leases.leasing import declare_lost
 from agent.ledger.recovery import reaping
-from agent.outcome import Cancelled, Outcome
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
+from agent.ports.outcome import Cancelled, Outcome
 from producer.ledger import task_locks, task_story
 from producer.screen.dead_letters import story_json, story_lines
 from schemas.ledger import tables

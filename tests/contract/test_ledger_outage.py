@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from agent.ledger.sql_ledger import Executors, SqlLedger
-from agent.outcome import Outcome
 from agent.ports import ClaimAnswer, Verdict
+from agent.ports.outcome import Outcome
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.ledger import tables
 from schemas.ledger.database import Database

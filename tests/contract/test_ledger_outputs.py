@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import select, update
 
 from agent.ledger.sql_ledger import POINTERS_FROM, Executors, SqlLedger
-from agent.outcome import Succeeded
 from agent.ports import Verdict
+from agent.ports.outcome import Succeeded
 from schemas.errors import UnsafeStateError
 from schemas.ledger import migrations, tables
 from schemas.runtime.clock import SystemClock

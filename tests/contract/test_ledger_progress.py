@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.outcome import Outcome
+from agent.ports.outcome import Outcome
 from producer.ledger.status import progress
 from producer.ledger.status.progress import Totals, Waiting
 from tests.contract.ledger_dead import dead, replayed

@@ -10,8 +10,8 @@ from sqlalchemy import insert, select, update
 from agent.ledger.counts import compaction, release_counts
 from agent.ledger.counts.compaction import CompactionLimits
 from agent.ledger.settlements.settling import settle
-from agent.outcome import Dead, Failure, Outcome, Spent
 from agent.ports import Settlement
+from agent.ports.outcome import Dead, Failure, Outcome, Spent
 from producer.ledger.status import group_status, releases
 from producer.ledger.status.releases import ReleaseSums
 from producer.text.urgency import Urgency

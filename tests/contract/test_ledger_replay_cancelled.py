@@ -1,7 +1,7 @@
 """A replay of cancelled tasks reopens their batches."""
 
-from agent.outcome import Cancelled
 from agent.ports import Verdict
+from agent.ports.outcome import Cancelled
 from producer.ledger import cancel
 from producer.ledger.replay_progress import ItemState, ReplayRun
 from producer.replay import tasks

@@ -7,8 +7,8 @@ import pytest
 from agent.judge import fingerprint
 from agent.ledger.recovery import reaping
 from agent.ledger.settlements.uncounted_ends import FREE_ENDS
-from agent.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze, Spent
 from agent.ports import ClaimAnswer, Verdict
+from agent.ports.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze, Spent
 from schemas.ledger import tables
 from schemas.ledger.sql import NEVER_TIME
 from schemas.task.failures import ErrorClass

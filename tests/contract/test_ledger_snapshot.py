@@ -8,7 +8,7 @@ from sqlalchemy import Connection, insert, text
 
 from agent.ledger.counts import compaction
 from agent.ledger.counts.compaction import CompactionLimits
-from agent.outcome import Released
+from agent.ports.outcome import Released
 from producer.ledger.status import snapshot
 from producer.ledger.status.group_sums import OTHER
 from producer.ledger.status.snapshot import Snapshot

@@ -15,8 +15,8 @@ from sqlalchemy.exc import OperationalError
 from agent.ledger.claims import claiming
 from agent.ledger.settlements import settling
 from agent.ledger.sql_ledger import Executors, SqlLedger
-from agent.outcome import COMPLETION, Dead, Failure, Outcome, Spent, Succeeded
 from agent.ports import ClaimAnswer, RejectedRecord, Row, Settlement, Verdict
+from agent.ports.outcome import COMPLETION, Dead, Failure, Outcome, Spent, Succeeded
 from schemas.ledger import tables
 from schemas.ledger.database import Database, Stopped
 from schemas.runtime.clock import SystemClock

@@ -11,7 +11,7 @@ from agent.ledger import queries
 from agent.ledger.counts import compaction
 from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping
-from agent.outcome import Outcome
+from agent.ports.outcome import Outcome
 from producer.ledger import cancel, outbox
 from producer.ledger.status import agent_status, batch_status, group_status, reported_types
 from producer.ledger.status.batch_status import BatchStatus

@@ -6,8 +6,8 @@ import pytest
 
 from agent.ledger.guards.loss_deaths import LOST_PER_WINDOW
 from agent.ledger.recovery import reaping
-from agent.outcome import Dead, Failure, Outcome, Retry
 from agent.ports import Verdict
+from agent.ports.outcome import Dead, Failure, Outcome, Retry
 from schemas.ledger import tables
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.states import Status

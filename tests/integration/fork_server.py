@@ -35,7 +35,7 @@ _LOADED = (
     "agent.consumer.embedded",
     "agent.consumer.kafka",
     "agent.quota.redis_grants",
-    "agent.rehearsal.service",
+    "agent.llm.rehearsal.service",
     "agent.routes.sharing.redis_board",
     "producer.bus.embedded",
     "producer.bus.kafka",

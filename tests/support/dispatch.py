@@ -11,8 +11,8 @@ from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
-from agent.outcome import Released
 from agent.ports import Assigned, Partition, Record
+from agent.ports.outcome import Released
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts

@@ -9,8 +9,8 @@ import orjson
 from agent.handlers import Attempt, Context, Handler, Handlers, Tools
 from agent.handlers.processes.suspects import RunSuspect
 from agent.judge import tiers_of
-from agent.outcome import Dead, Failure, Outcome, Retry, Snooze
 from agent.ports import Call, CallFailed, Reply, RouteClient
+from agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze
 from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import Price, TypeConfig
 from tests.support.documents import file_documents

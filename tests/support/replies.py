@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from agent.judge import JudgeFacts, judge, tiers_of
-from agent.outcome import Dead, Retry, Snooze
 from agent.ports import Reply
+from agent.ports.outcome import Dead, Retry, Snooze
 
 SNOOZED, RETRIED, DEAD = "snoozed", "retried", "dead"
 FACTS = JudgeFacts(

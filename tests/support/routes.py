@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from agent.judge import CLASSES, Effect
-from agent.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
+from agent.ports.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.routes import Router, Ticket
 from agent.routes.evidence import by_outcome
 from producer.text.agent_report import joined, sentences

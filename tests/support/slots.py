@@ -19,8 +19,8 @@ from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery
 from agent.judge import Tier
 from agent.lease import Lease
-from agent.outcome import Outcome, Succeeded
 from agent.ports import Ledger, Partition, Row
+from agent.ports.outcome import Outcome, Succeeded
 from agent.process.containment import MemoryWatch
 from agent.quota.configured import ConfiguredQuotas
 from agent.quota.quotas import Quotas

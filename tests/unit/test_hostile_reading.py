@@ -21,8 +21,8 @@ from agent.inflight.decoder import RecordDecoder
 from agent.judge import Effect, judge
 from agent.judge import completion as completions
 from agent.llm.client import ChatClient
-from agent.outcome import Dead, Retry, Succeeded
 from agent.ports import Call, CallFailed, Partition, Record, RejectedRecord, Reply
+from agent.ports.outcome import Dead, Retry, Succeeded
 from agent.process.containment import MemoryWatch
 from agent.routes import names as naming
 from agent.routes.evidence import by_answer

@@ -15,8 +15,8 @@ from agent.execution.observability.span_attributes import (
     of_task,
 )
 from agent.handlers.calls.traces import NO_TRACE, AttemptTrace
-from agent.outcome import Dead, Outcome, Retry
 from agent.ports import Clock, Settlement, Verdict
+from agent.ports.outcome import Dead, Outcome, Retry
 from producer.tracing import names
 from producer.tracing.publications import send_span
 from producer.tracing.spans import Span, SpanKind, Spans, inert, never_raising

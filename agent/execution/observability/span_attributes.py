@@ -4,8 +4,8 @@ Tested by tests/unit/agent/execution/observability/test_attempt_traces.py.
 """
 
 from agent.handlers.calls.permits import CallEnd
-from agent.outcome import Dead, Moved, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Settlement, Verdict
+from agent.ports.outcome import Dead, Moved, Outcome, Retry, Snooze, Spent, Succeeded
 from producer.tracing import names
 from producer.tracing.spans import Attribute, inert
 

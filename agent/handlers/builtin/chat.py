@@ -10,7 +10,7 @@ from dataclasses import replace
 from agent.handlers.calls.request import chat_body
 from agent.handlers.calls.results import Answer
 from agent.handlers.context import Context
-from agent.outcome import Dead, Failure, Spent
+from agent.ports.outcome import Dead, Failure, Spent
 from schemas.task.failures import ErrorClass
 from schemas.task.line.parsing import PLACEHOLDER, TaskLine
 

@@ -22,7 +22,7 @@ from agent.handlers.calls.request import chat_body
 from agent.handlers.calls.results import Answer, CallRefusedError
 from agent.handlers.context import Context
 from agent.handlers.decisions import GiveUpError
-from agent.outcome import Dead, Failure, Retry, Snooze
+from agent.ports.outcome import Dead, Failure, Retry, Snooze
 from agent.quota.estimate import most_out
 from schemas.settings.known_models import UNKNOWN_TOKENS
 from schemas.task.failures import ErrorClass

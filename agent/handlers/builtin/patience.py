@@ -11,7 +11,7 @@ from typing import Any
 from agent.handlers.calls.results import Answer, CallRefusedError
 from agent.handlers.context import Context
 from agent.judge.classes import CLASSES, Action, Effect
-from agent.outcome import Dead, Retry, Snooze
+from agent.ports.outcome import Dead, Retry, Snooze
 
 MAX_AGAIN = 3  # retries after counted failures; a refusal for a limit is retried until time is up
 FIRST_WAIT_S = 1.0

@@ -22,8 +22,8 @@ from agent.handlers.calls.results import (
     WaitedTooLongError,
 )
 from agent.judge import JudgeFacts, outcome_of_failure, tiers_of
-from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.ports import Call, CallFailed, Reply, RouteClient
+from agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.quota.estimate import CallSize, most_out
 from schemas.runtime import crash
 from schemas.settings.config import TypeConfig

@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import partial
 
 from agent.judge import JudgeFacts, judge, unjudged
-from agent.outcome import Dead, Failure, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
+from agent.ports.outcome import Dead, Failure, Retry, Snooze, Succeeded
 from schemas.runtime.executors import Executor
 from schemas.task.failures import ErrorClass
 from schemas.task.line.schema_cost import is_heavy_for

@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 
 from agent.handlers.calls.request import body_bytes
-from agent.outcome import Dead, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
+from agent.ports.outcome import Dead, Retry, Snooze, Succeeded
 from schemas.task.result.message_text import text_of
 
 _MAX_CHARS = 100_000  # a longer answer or schema is not sent back

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from schemas.task.result.message_text import text_of
 
 

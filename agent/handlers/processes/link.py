@@ -26,7 +26,7 @@ from agent.handlers.documents import DocumentError
 from agent.handlers.follow_ups import FollowUpError
 from agent.handlers.held_lock import LockError
 from agent.handlers.processes.messages import MESSAGE_HEAD, Message, decoded, encoded, sizes
-from agent.outcome import VALUE, Dead, Failure, Spent, Succeeded
+from agent.ports.outcome import VALUE, Dead, Failure, Spent, Succeeded
 from schemas.task.failures import ErrorClass
 
 _WAITING = frozenset({"answer", "error", "text", "value"})

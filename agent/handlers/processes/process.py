@@ -34,7 +34,7 @@ from agent.handlers.processes.messages import (
 )
 from agent.handlers.processes.use import Use, memory_of
 from agent.handlers.served_calls import ServedCalls
-from agent.outcome import Dead, Failure, Retry, Snooze
+from agent.ports.outcome import Dead, Failure, Retry, Snooze
 from agent.process import child_process
 from producer.text.printable import FRAMES
 from schemas.runtime import crash

@@ -29,7 +29,7 @@ from agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer
 from agent.handlers.processes.messages import Message
 from agent.handlers.registry import function_of, is_async
 from agent.handlers.task_log import TaskLog
-from agent.outcome import Dead, Outcome
+from agent.ports.outcome import Dead, Outcome
 from agent.process import child_process
 from schemas.errors import ConfigError
 from schemas.settings.config import Structured

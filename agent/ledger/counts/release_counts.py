@@ -16,8 +16,8 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.mysql import Insert as MysqlInsert
 
 from agent.lease import OWNER_BITS
-from agent.outcome import Dead, Outcome, Retry, Succeeded
 from agent.ports import Settlement
+from agent.ports.outcome import Dead, Outcome, Retry, Succeeded
 from schemas.ledger.bulk import merge_rows
 from schemas.ledger.sql import LONG_AGO_TIME, Merge, utc_after, utc_minute
 from schemas.ledger.tables import release_count

@@ -19,8 +19,8 @@ from sqlalchemy import Connection, and_, delete, or_, select, update
 from agent.judge import Effect, Tier, effect_of, fingerprint
 from agent.judge.guard_rule import WINDOW_S, KeyHistory, moved
 from agent.ledger.guards import key_history
-from agent.outcome import Dead, Moved, Outcome, Succeeded
 from agent.ports import Settlement
+from agent.ports.outcome import Dead, Moved, Outcome, Succeeded
 from schemas.ledger.sql import insert_new, utc_after, utc_now
 from schemas.ledger.tables import guard, guard_look
 from schemas.task.failures import Disposition, ErrorClass

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, func, select
 from agent.judge import Tier
 from agent.judge.guard_rule import moved
 from agent.ledger.guards import decisions
-from agent.outcome import Dead, Outcome
 from agent.ports import Settlement
+from agent.ports.outcome import Dead, Outcome
 from schemas.ledger.sql import utc_after
 from schemas.ledger.tables import batch, tally
 from schemas.task.failures import Disposition, ErrorClass

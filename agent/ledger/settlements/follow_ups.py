@@ -18,8 +18,8 @@ from itertools import count
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from agent.outcome import Cancelled, Dead, Failure, FollowUp, Succeeded
 from agent.ports import Settlement
+from agent.ports.outcome import Cancelled, Dead, Failure, FollowUp, Succeeded
 from producer.ledger import new_tasks
 from producer.ledger.new_tasks import NewTask
 from producer.ports import Order

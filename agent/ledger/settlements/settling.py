@@ -20,8 +20,8 @@ from agent.ledger.counts import release_counts
 from agent.ledger.guards import loss_deaths
 from agent.ledger.guards.decisions import hold_back
 from agent.ledger.settlements import dead_letters, follow_ups, uncounted_ends, written_rows
-from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Settlement, Verdict
+from agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from producer.ledger import hooks, outbox, tally
 from producer.ports import Item, Order
 from schemas.ledger.bulk import insert_rows

@@ -14,7 +14,8 @@ from dataclasses import replace
 from sqlalchemy import Connection, and_, bindparam, or_, select
 
 from agent.judge import Tier
-from agent.outcome import (
+from agent.ports import Settlement
+from agent.ports.outcome import (
     Cancelled,
     Dead,
     Failure,
@@ -24,7 +25,6 @@ from agent.outcome import (
     Retry,
     Snooze,
 )
-from agent.ports import Settlement
 from schemas.codes import Code
 from schemas.ledger.tables import task_attempt
 from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass

@@ -12,7 +12,8 @@ from typing import Any
 from agent.judge import fingerprint
 from agent.ledger.settlements import uncounted_ends
 from agent.ledger.settlements.dead_letters import LetterRow
-from agent.outcome import (
+from agent.ports import Settlement
+from agent.ports.outcome import (
     AMOUNTS,
     Cancelled,
     Dead,
@@ -24,7 +25,6 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import Settlement
 from producer.ledger import hooks, tally
 from producer.ledger.tally import TallyChange, TallyKey
 from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from agent.redis_scripts import RedisScript, ScriptCall
+from agent.quota.redis_scripts import RedisScript, ScriptCall
 from agent.routes.sharing.board import TURN_S, BoardAwayError, BoardState, RouteReport
 from producer.text.printable import shown
 from schemas.settings.config import Secret

@@ -5,7 +5,7 @@ from typing import Any
 
 from agent.execution import settler
 from agent.ledger.settlements import settling
-from agent.outcome import Dead
+from agent.ports.outcome import Dead
 from producer.ledger import outbox, store
 from producer.ports import Item, Order
 from producer.publishing import record_builder

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.ledger.claims import claiming
 from agent.ledger.counts import compaction, release_counts
-from agent.outcome import Dead, Retry, Snooze, Succeeded
+from agent.ports.outcome import Dead, Retry, Snooze, Succeeded
 from producer.ledger import tally
 from producer.ledger.retention import adoptions
 from schemas.ledger import tables

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, update
 from agent.ledger.claims import claiming
 from agent.ledger.settlements import follow_ups, settling
 from agent.maintenance.repair.replayer import Replayer
-from agent.outcome import Dead, Moved, Retry
+from agent.ports.outcome import Dead, Moved, Retry
 from producer.ledger import outbox, quarantine, store
 from producer.ledger.outbox import TASK
 from producer.ports import Item

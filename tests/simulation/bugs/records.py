@@ -17,8 +17,8 @@ from agent.intake.acceptance import Intake
 from agent.ledger import sql_ledger
 from agent.ledger.claims import claiming
 from agent.ledger.recovery import reaping
-from agent.outcome import Released, Snooze
 from agent.ports import ClaimAnswer, Verdict
+from agent.ports.outcome import Released, Snooze
 from producer.ledger import outbox
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import (

@@ -17,8 +17,8 @@ from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.lease import Lease
-from agent.outcome import Released, Spent, Succeeded
 from agent.ports import Claimable, ClaimAnswer, ClaimAnswers
+from agent.ports.outcome import Released, Spent, Succeeded
 from tests.support.clock import HandClock
 from tests.support.ledger import FakeLedger, new_row
 from tests.support.routes import routes

@@ -9,7 +9,8 @@ import pytest
 from agent.execution.settler import Settled
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.outcome import (
+from agent.ports import Record, Revoked, Verdict
+from agent.ports.outcome import (
     Cancelled,
     Dead,
     Failure,
@@ -21,7 +22,6 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import Record, Revoked, Verdict
 from agent.reporting.telemetry import Counts
 from agent.wiring.record_path import Dispatch
 from schemas.task.failures import ErrorClass

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from agent.execution.settler import Settled
-from agent.outcome import (
+from agent.ports import ClaimAnswer, Verdict
+from agent.ports.outcome import (
     COMPLETION,
     Dead,
     Failure,
@@ -17,7 +18,6 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import ClaimAnswer, Verdict
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.states import Status
 from tests.support.dispatch import harness_after

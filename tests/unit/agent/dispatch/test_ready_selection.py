@@ -10,7 +10,7 @@ from agent.execution.crash_suspects import CrashSuspects
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
-from agent.outcome import Outcome
+from agent.ports.outcome import Outcome
 from agent.quota.grants import Charge, QuotaAnswer, WaitingCall
 from agent.routes import Router
 from schemas.settings.config import Config, RouteConfig, Trigger

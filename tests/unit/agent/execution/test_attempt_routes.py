@@ -9,7 +9,7 @@ from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.crash_suspects import CrashSuspects
 from agent.handlers import OtherRoute
 from agent.inflight.delivery import Delivery
-from agent.outcome import Dead, Failure, Released, Retry, Snooze, Spent
+from agent.ports.outcome import Dead, Failure, Released, Retry, Snooze, Spent
 from schemas.settings.config import Config, LLMConfig, RouteConfig, Trigger
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import Guard

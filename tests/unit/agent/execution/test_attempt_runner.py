@@ -14,9 +14,9 @@ from agent.execution.output_writer import Claimed, Outputs
 from agent.handlers import Attempt, Handlers, LockError
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.inflight.delivery import Delivery
-from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
 from agent.ports import Partition
 from agent.ports.lock_table import LockTable
+from agent.ports.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
 from agent.routes import Ticket
 from schemas.objects.write_once import WriteOnceStore
 from schemas.settings.config import Config

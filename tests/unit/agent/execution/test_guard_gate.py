@@ -9,8 +9,8 @@ import pytest
 
 from agent.execution.guard_gate import GuardGate
 from agent.judge import Tier
-from agent.outcome import Failure, Moved
 from agent.ports import Row
+from agent.ports.outcome import Failure, Moved
 from producer.ledger.guards import as_json
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import ANY_ROUTE, Guard, GuardCause

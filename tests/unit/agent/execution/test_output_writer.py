@@ -18,7 +18,7 @@ from agent.execution.output_writer import (
     Outputs,
     names,
 )
-from agent.outcome import Dead, Outcome, Snooze, Spent, Succeeded
+from agent.ports.outcome import Dead, Outcome, Snooze, Spent, Succeeded
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.task.failures import ErrorClass
 from schemas.task.result.codec import POINTER, VALUE

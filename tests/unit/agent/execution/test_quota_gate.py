@@ -11,8 +11,8 @@ from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.quota_gate import QuotaGate
 from agent.handlers.calls.permits import CallEnd
 from agent.inflight.delivery import Delivery
-from agent.outcome import Dead, Failure, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Reply
+from agent.ports.outcome import Dead, Failure, Snooze, Spent, Succeeded
 from agent.quota.estimate import CallSize
 from agent.quota.grants import Charge, QuotaAnswer, QuotaRequest, WaitingCall
 from schemas.agent_report import Reason

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from agent.execution.settler import FOLLOW_UP_BYTES, GATHER_S, Settled, Settler
-from agent.outcome import Dead, FollowUp, Outcome, Released, Spent, Succeeded
 from agent.ports import Clock, Ledger, Order, Settlement, Verdict
+from agent.ports.outcome import Dead, FollowUp, Outcome, Released, Spent, Succeeded
 from producer.ports import Item
 from producer.publishing.background import Publishing
 from schemas.task.failures import ErrorClass

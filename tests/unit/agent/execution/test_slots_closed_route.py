@@ -2,7 +2,7 @@
 
 from agent.execution.slots import Slots
 from agent.judge.guard_rule import closed_text
-from agent.outcome import Moved
+from agent.ports.outcome import Moved
 from tests.support.routes import GOOD, ROUTE, routes
 from tests.support.slots import SlotsHarness, claimed, ending
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from agent.inflight.delivery import Delivery
-from agent.outcome import Outcome, Released, Snooze, Spent
+from agent.ports.outcome import Outcome, Released, Snooze, Spent
 from schemas.task.failures import ErrorClass
 from tests.support.routes import routes
 from tests.support.slots import SlotsHarness, claimed

@@ -5,7 +5,7 @@ from dataclasses import replace
 from agent.execution.guard_gate import GuardGate
 from agent.inflight.delivery import Delivery
 from agent.lease import HEARTBEAT_MAX_AGE_S
-from agent.outcome import Released
+from agent.ports.outcome import Released
 from tests.support.routes import GOOD, routes
 from tests.support.slots import LONGEST, RAISED, SlotsHarness, claimed, ending, looks, started
 

@@ -7,7 +7,7 @@ import pytest
 
 from agent.execution import slots
 from agent.judge import Effect
-from agent.outcome import Outcome, Released, Retry, Snooze, Succeeded
+from agent.ports.outcome import Outcome, Released, Retry, Snooze, Succeeded
 from agent.routes import Router
 from agent.routes.evidence import RouteEvidence
 from tests.support.routes import GOOD, ROUTE, call, failed, routes, snoozed

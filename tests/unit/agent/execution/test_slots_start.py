@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.inflight.delivery import Delivery
-from agent.outcome import Cancelled, Dead, Moved, Outcome, Succeeded
+from agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Succeeded
 from schemas.agent_report import BlockReport
 from tests.support.routes import GOOD, routes
 from tests.support.slots import SlotsHarness, claimed, ending, started

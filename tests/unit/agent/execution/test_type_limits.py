@@ -9,7 +9,7 @@ from agent.inflight.delivery import Delivery
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.judge import tiers_of
-from agent.outcome import Moved
+from agent.ports.outcome import Moved
 from agent.quota.estimate import CallSize
 from schemas.agent_report import Reason
 from schemas.codes import Code

@@ -9,7 +9,7 @@ from agent.execution.admission import NotAdmitted, Permit, TypeUnknown
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.unknown_types import REMEMBERED, SHOWN, UnknownTypes
 from agent.judge import tiers_of
-from agent.outcome import Cancelled, Dead, Moved, Outcome
+from agent.ports.outcome import Cancelled, Dead, Moved, Outcome
 from agent.routes import RoutePlan
 from schemas.agent_report import Reason
 from schemas.codes import Code

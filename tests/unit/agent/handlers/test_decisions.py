@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from agent.handlers import Context, GiveUpError, Handler, TryAgainError
-from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
 from agent.ports import Reply
+from agent.ports.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
 from schemas.settings.config import TypeConfig
 from schemas.task.failures import ErrorClass
 from tests.support.handlers import TASK, failure_of, handlers_harness

@@ -2,7 +2,7 @@
 
 from agent.handlers import CallRefusedError, GiveUpError, TryAgainError
 from agent.handlers.faults import Fault, RemoteError, deciding_leaf, fault_of
-from agent.outcome import Dead, Failure, Spent
+from agent.ports.outcome import Dead, Failure, Spent
 from schemas.task.failures import ErrorClass
 
 

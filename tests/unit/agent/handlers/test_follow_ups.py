@@ -8,7 +8,7 @@ import pytest
 from agent.handlers import Context, FollowUpError
 from agent.handlers import follow_ups as limits
 from agent.handlers.follow_ups import Inherited
-from agent.outcome import FollowUp, Retry, Succeeded
+from agent.ports.outcome import FollowUp, Retry, Succeeded
 from schemas.settings.config import TypeConfig
 from schemas.task.failures import ErrorClass
 from schemas.task.record.lanes import Lane

@@ -11,7 +11,8 @@ from agent.handlers import Context, DocumentError, GiveUpError, LockError, TryAg
 from agent.handlers.calls.permits import CallEnd
 from agent.handlers.held_lock import FreeLocks
 from agent.judge import Effect
-from agent.outcome import (
+from agent.ports import Call, CallFailed, Reply
+from agent.ports.outcome import (
     VALUE,
     VALUE_ZLIB,
     Dead,
@@ -23,7 +24,6 @@ from agent.outcome import (
     Spent,
     Succeeded,
 )
-from agent.ports import Call, CallFailed, Reply
 from agent.process.containment import cancel
 from agent.routes.evidence import by_outcome
 from producer.text.printable import ShownFormatter

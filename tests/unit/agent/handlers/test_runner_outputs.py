@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from agent.outcome import Dead, Failure, Outcome, Spent, Succeeded
+from agent.ports.outcome import Dead, Failure, Outcome, Spent, Succeeded
 from schemas.task.failures import ErrorClass
 from schemas.task.result.codec import COMPLETION, JSON_COMPLETION
 from tests.support.handlers import TASK, completion, handlers_harness

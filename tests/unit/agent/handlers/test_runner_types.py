@@ -8,7 +8,7 @@ import pytest
 
 from agent.handlers import Context, SoftLimitError
 from agent.handlers.follow_ups import Inherited
-from agent.outcome import Dead, Retry, Succeeded
+from agent.ports.outcome import Dead, Retry, Succeeded
 from schemas.settings.config import TypeConfig
 from schemas.task.result.codec import COMPLETION, JSON_COMPLETION, JSON_COMPLETION_ZLIB, VALUE
 from tests.support.handlers import TASK, completion, failure_of, handlers_harness

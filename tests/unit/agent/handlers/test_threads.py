@@ -19,7 +19,7 @@ from agent.handlers import (
 )
 from agent.handlers.held_lock import FreeLocks
 from agent.handlers.threads import HandlerThreads
-from agent.outcome import Dead, Released, Retry, Succeeded
+from agent.ports.outcome import Dead, Released, Retry, Succeeded
 from agent.process.containment import new_event_loop
 from schemas.task.failures import ErrorClass
 from tests.support.handlers import TASK, HandlersHarness, completion, failure_of, handlers_harness

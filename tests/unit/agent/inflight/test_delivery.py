@@ -2,8 +2,8 @@
 
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.lease import Lease
-from agent.outcome import Spent
 from agent.ports import Claimable, Partition
+from agent.ports.outcome import Spent
 from schemas.task.record.envelope import Publication
 from tests.support.slots import claimed
 

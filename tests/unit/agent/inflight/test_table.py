@@ -6,8 +6,8 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.lease import OWNER_BITS
-from agent.outcome import COMPLETION, Spent, Succeeded
 from agent.ports import Partition, Row
+from agent.ports.outcome import COMPLETION, Spent, Succeeded
 from schemas.task.record.envelope import Publication
 from tests.support.ledger import new_row
 

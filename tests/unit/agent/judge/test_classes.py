@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from agent.judge import CLASSES, Action, Effect, effect_of, judge, outcome_of_failure
-from agent.outcome import Failure, Snooze, Spent
 from agent.ports import CallFailed, Reply
+from agent.ports.outcome import Failure, Snooze, Spent
 from schemas.task.failures import ErrorClass
 from tests.support.replies import DEAD, FACTS, RETRIED, SNOOZED, became
 

@@ -15,7 +15,7 @@ from agent.judge.guard_rule import (
     next_in_s,
     next_size,
 )
-from agent.outcome import Failure, Spent
+from agent.ports.outcome import Failure, Spent
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import GuardCause
 

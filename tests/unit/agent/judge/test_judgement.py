@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from agent.judge import judge
-from agent.outcome import COMPLETION, COMPLETION_ZLIB, Retry, Snooze, Succeeded
 from agent.ports import CallFailed, Reply
+from agent.ports.outcome import COMPLETION, COMPLETION_ZLIB, Retry, Snooze, Succeeded
 from schemas.settings.config import Price
 from schemas.task.failures import ErrorClass
 from tests.support.replies import DEAD, FACTS, SNOOZED, became, completion, error

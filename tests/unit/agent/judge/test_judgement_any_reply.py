@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.judge import judge
-from agent.outcome import Dead, Retry, Snooze, Succeeded
 from agent.ports import Reply
+from agent.ports.outcome import Dead, Retry, Snooze, Succeeded
 from tests.support.replies import FACTS, completion
 
 DEEP = b"[" * 1000 + b"]" * 1000

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from agent.judge import CLASSES, Action, Effect, judge
-from agent.outcome import Failure
 from agent.ports import Reply
+from agent.ports.outcome import Failure
 from schemas.task.failures import ErrorClass
 from tests.support.handlers import failure_of
 from tests.support.replies import FACTS, class_of, error

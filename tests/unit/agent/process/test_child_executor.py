@@ -17,8 +17,8 @@ import pytest
 
 from agent.handlers import ChildExecutor
 from agent.judge import judge
-from agent.outcome import Succeeded
 from agent.ports import Reply
+from agent.ports.outcome import Succeeded
 from tests.support.replies import FACTS
 
 ROOT = Path(__file__).parents[4]

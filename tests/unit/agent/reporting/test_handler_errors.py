@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.outcome import Failure
+from agent.ports.outcome import Failure
 from agent.reporting.handler_errors import AGAIN_S, HandlerErrors
 from producer.text.printable import ShownFormatter
 from schemas.task.failures import ErrorClass

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from agent.outcome import Failure
+from agent.ports.outcome import Failure
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.messages import DeadExample, Note, from_line
 from agent.reporting.progress import WARN_S, Progress

@@ -1,6 +1,6 @@
 """The log says why attempts fail, at once and then seldom."""
 
-from agent.outcome import Failure
+from agent.ports.outcome import Failure
 from agent.reporting.retries import AGAIN_S, Retries
 from schemas.task.failures import ErrorClass
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.outcome import Dead, Failure, Released, Retry, Spent, Succeeded
 from agent.ports import Verdict
+from agent.ports.outcome import Dead, Failure, Released, Retry, Spent, Succeeded
 from agent.reporting.telemetry import Counts, dead_lines
 from schemas.task.failures import ErrorClass
 

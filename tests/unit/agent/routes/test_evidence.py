@@ -3,14 +3,14 @@
 import pytest
 
 from agent.judge import CLASSES, ClassRule, Effect, judge
-from agent.outcome import (
+from agent.ports import CallFailed, Reply
+from agent.ports.outcome import (
     Dead,
     Failure,
     Retry,
     Snooze,
     Spent,
 )
-from agent.ports import CallFailed, Reply
 from agent.routes.evidence import RouteEvidence, by_answer, by_outcome
 from schemas.task.failures import ErrorClass
 from tests.support.replies import FACTS

@@ -4,7 +4,7 @@ import random
 from itertools import cycle
 
 from agent.judge import Effect
-from agent.outcome import Dead, Outcome, Retry
+from agent.ports.outcome import Dead, Outcome, Retry
 from agent.routes.evidence import RouteEvidence
 from tests.support.routes import GOOD, ROUTE, BusyAgent, call, exhausted, failed, routes
 

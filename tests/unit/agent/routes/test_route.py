@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from agent.judge import Effect
-from agent.outcome import (
+from agent.ports.outcome import (
     COMPLETION,
     Cancelled,
     Dead,

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agent.judge import Effect
-from agent.outcome import Outcome, Released, Snooze
+from agent.ports.outcome import Outcome, Released, Snooze
 from agent.routes import Ticket
 from agent.routes.evidence import RouteEvidence
 from agent.routes.sharing.board import BoardState, Peer

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from agent.judge import Effect
-from agent.outcome import Outcome, Snooze
+from agent.ports.outcome import Outcome, Snooze
 from agent.routes import Router
 from tests.support.routes import (
     GOOD,

@@ -8,8 +8,8 @@ import pytest
 from agent.execution.observability import attempt_traces, open_attempt, span_attributes
 from agent.execution.observability.attempt_traces import AttemptTraces
 from agent.handlers.calls.permits import CallEnd
-from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Reply, Row, Settlement, Verdict
+from agent.ports.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
 from schemas.task.failures import ErrorClass
 from schemas.task.record.envelope import Publication
 from schemas.task.record.trace import SpanId, TraceHeaders, attempt_span, span_of, trace_of

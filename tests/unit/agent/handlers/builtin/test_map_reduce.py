@@ -13,8 +13,8 @@ from agent.handlers import map_reduce
 from agent.handlers.attempt import Attempt
 from agent.handlers.calls.other_route import OtherRoute
 from agent.handlers.calls.permits import CallEnd, CallPermit
-from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from agent.ports import Call, CallFailed, Reply
+from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from schemas.settings.config import TypeConfig
 from schemas.task.result.codec import has_json
 from tests.support.handlers import (

@@ -15,8 +15,8 @@ from agent.handlers import ChildExecutor
 from agent.handlers.calls import judging
 from agent.handlers.calls.judging import judged
 from agent.judge import judge
-from agent.outcome import Outcome, Retry, Succeeded
 from agent.ports import Reply
+from agent.ports.outcome import Outcome, Retry, Succeeded
 from schemas.text.untrusted import ContainedError, sealed
 from tests.support.handlers import CountingExecutor, completion, failure_of, handlers_harness
 from tests.support.hostile import FAILURES, PanicError, failing, names

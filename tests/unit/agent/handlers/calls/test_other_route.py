@@ -11,8 +11,8 @@ import pytest
 
 from agent.handlers import Attempt, Context, OtherRoute
 from agent.handlers.calls.other_route import body_for
-from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from agent.ports import Call, CallFailed, Reply, RouteClient
+from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from schemas.clients.structured_output import response_format
 from schemas.settings.config import Price, Structured
 from tests.support.handlers import (

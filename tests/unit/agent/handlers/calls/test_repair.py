@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from agent.handlers import Context
-from agent.outcome import Retry, Snooze, Succeeded
 from agent.ports import Reply
+from agent.ports.outcome import Retry, Snooze, Succeeded
 from schemas.settings.config import Structured
 from tests.support.handlers import TASK, HandlersHarness, completion, failure_of, handlers_harness
 

@@ -17,7 +17,7 @@ from agent.handlers.processes.process import (
     ProcessLimits,
     ProcessUnusableError,
 )
-from agent.outcome import Retry, Snooze, Succeeded
+from agent.ports.outcome import Retry, Snooze, Succeeded
 from schemas.task.failures import ErrorClass
 from tests.support.handlers import TASK, HandlersHarness, completion, handlers_harness
 

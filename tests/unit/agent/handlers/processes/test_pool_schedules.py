@@ -13,7 +13,7 @@ import pytest
 from agent.handlers import Context
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessDiedError, ProcessLimits
-from agent.outcome import Outcome, Succeeded
+from agent.ports.outcome import Outcome, Succeeded
 from tests.support.handlers import TASK, handlers_harness
 
 SEEDS = range(60)

@@ -15,7 +15,7 @@ from agent.handlers.follow_ups import Inherited
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessLimits
 from agent.handlers.processes.starting import ProcessStarter, check
-from agent.outcome import Dead, Failure, Retry, Snooze, Succeeded
+from agent.ports.outcome import Dead, Failure, Retry, Snooze, Succeeded
 from schemas.errors import ConfigError
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import TypeConfig
@@ -26,7 +26,7 @@ MODULE = """
 import logging, os, sys, threading
 
 from agent.handlers import CallRefusedError, DocumentError, GiveUpError, TryAgainError
-from agent.outcome import Dead, Failure, Released, Spent
+from agent.ports.outcome import Dead, Failure, Released, Spent
 from schemas.task.failures import ErrorClass
 
 

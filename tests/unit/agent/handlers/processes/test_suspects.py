@@ -15,8 +15,8 @@ from agent.handlers.processes.process import (
     ProcessUnusableError,
 )
 from agent.handlers.processes.suspects import Suspects
-from agent.outcome import Dead, Outcome, Retry, Spent, Succeeded
 from agent.ports import SUSPECT_LOSSES
+from agent.ports.outcome import Dead, Outcome, Retry, Spent, Succeeded
 from schemas.settings.config import RunIn, TypeConfig
 from schemas.task.failures import Disposition, ErrorClass
 from tests.support.handlers import HandlersHarness, completion, handlers_harness

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.redis_scripts import RedisScript, ScriptCall
+from agent.quota.redis_scripts import RedisScript, ScriptCall
 from agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, Stance
 from agent.routes.sharing.redis_board import RedisBoard
 from schemas.settings.config import Secret

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent.outcome import Outcome
+from agent.ports.outcome import Outcome
 from agent.routes.sharing.sync import BoardSync
 from tests.contract.memory_board import MemoryServer
 from tests.support.routes import GOOD, ROUTE, BusyAgent, call, failed, notice, routes, snoozed

@@ -3,7 +3,7 @@
 import io
 import json
 
-from tests.unit.agent.rehearsal.test_service import chat, get, service
+from tests.unit.agent.llm.rehearsal.test_service import chat, get, service
 
 
 def test_calls_are_remembered() -> None:

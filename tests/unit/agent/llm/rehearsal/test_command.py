@@ -3,7 +3,7 @@
 import pytest
 
 from agent.cli.parser import main
-from agent.rehearsal.child import rehearsal_child
+from agent.llm.rehearsal.child import rehearsal_child
 from schemas.errors import ConfigError
 
 

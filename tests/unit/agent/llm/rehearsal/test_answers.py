@@ -5,8 +5,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from agent.rehearsal.answers import example, prompt_of, summary
-from tests.unit.agent.rehearsal.test_service import SCHEMA
+from agent.llm.rehearsal.answers import example, prompt_of, summary
+from tests.unit.agent.llm.rehearsal.test_service import SCHEMA
 
 
 def test_a_summary_is_text_of_the_document() -> None:

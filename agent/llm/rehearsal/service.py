@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 
-from agent.rehearsal import faults
-from agent.rehearsal.answers import example, prompt_of, summary, tokens
-from agent.rehearsal.faults import Faults
-from agent.rehearsal.provider_limits import OverLimit, ProviderLimits, RehearsedCall
-from agent.rehearsal.record import CallRecord
-from agent.rehearsal.wire import Ending, Request, ResponsePlan, response
+from agent.llm.rehearsal import faults
+from agent.llm.rehearsal.answers import example, prompt_of, summary, tokens
+from agent.llm.rehearsal.faults import Faults
+from agent.llm.rehearsal.provider_limits import OverLimit, ProviderLimits, RehearsedCall
+from agent.llm.rehearsal.record import CallRecord
+from agent.llm.rehearsal.wire import Ending, Request, ResponsePlan, response
 from schemas.errors import ConfigError
 
 _MODEL = "rehearsal"

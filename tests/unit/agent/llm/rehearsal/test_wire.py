@@ -14,8 +14,8 @@ from urllib.request import urlopen
 import pytest
 
 from agent.llm.client import ChatClient
+from agent.llm.rehearsal.wire import Connection, Ending, Request, ResponsePlan, response
 from agent.ports import Call, CallFailed, Reply
-from agent.rehearsal.wire import Connection, Ending, Request, ResponsePlan, response
 
 HELLO = b"POST /a HTTP/1.1\r\nContent-Length: 2\r\nX-Name: One\r\n\r\nhi"
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.llm.rehearsal.child import rehearsal_child
 from agent.ports import Reply
-from agent.rehearsal.child import rehearsal_child
-from tests.unit.agent.rehearsal.test_wire import _ended
+from tests.unit.agent.llm.rehearsal.test_wire import _ended
 
 
 def test_an_address_of_ipv6_is_one_that_can_be_called() -> None:

@@ -4,6 +4,6 @@ It is a program of its own that knows neither Kafka nor the ledger. Of the agent
 `agent.cli` may import it.
 """
 
-from agent.rehearsal.command import serve
+from agent.llm.rehearsal.command import serve
 
 __all__ = ["serve"]

@@ -10,12 +10,12 @@ from contextlib import ExitStack
 
 import uvloop
 
+from agent.llm.rehearsal import faults
+from agent.llm.rehearsal.provider_limits import ProviderLimits
+from agent.llm.rehearsal.record import CallRecord
+from agent.llm.rehearsal.service import Service
+from agent.llm.rehearsal.wire import Connection
 from agent.process import child_process
-from agent.rehearsal import faults
-from agent.rehearsal.provider_limits import ProviderLimits
-from agent.rehearsal.record import CallRecord
-from agent.rehearsal.service import Service
-from agent.rehearsal.wire import Connection
 from schemas.errors import ConfigError
 from schemas.runtime.clock import SystemClock
 from schemas.settings.quota import ChargeRule, QuotaLimits

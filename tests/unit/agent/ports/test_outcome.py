@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.outcome import Cancelled, Dead, Failure, Released, Spent
+from agent.ports.outcome import Cancelled, Dead, Failure, Released, Spent
 from schemas.task.failures import Disposition, ErrorClass
 
 

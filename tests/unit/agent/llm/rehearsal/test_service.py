@@ -9,11 +9,11 @@ import orjson
 import pytest
 
 from agent.llm.client import MAX_REPLY_BYTES
-from agent.rehearsal import faults
-from agent.rehearsal.provider_limits import ProviderLimits
-from agent.rehearsal.record import CallRecord
-from agent.rehearsal.service import Service
-from agent.rehearsal.wire import Ending, Request, ResponsePlan
+from agent.llm.rehearsal import faults
+from agent.llm.rehearsal.provider_limits import ProviderLimits
+from agent.llm.rehearsal.record import CallRecord
+from agent.llm.rehearsal.service import Service
+from agent.llm.rehearsal.wire import Ending, Request, ResponsePlan
 from schemas.runtime.clock import SystemClock
 from schemas.settings.quota import QuotaLimits
 

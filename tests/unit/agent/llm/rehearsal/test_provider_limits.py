@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.rehearsal.provider_limits import OverLimit, ProviderLimits, RehearsedCall
+from agent.llm.rehearsal.provider_limits import OverLimit, ProviderLimits, RehearsedCall
 from schemas.runtime.clock import SystemClock
 from schemas.settings.quota import ChargeRule, QuotaLimits
 

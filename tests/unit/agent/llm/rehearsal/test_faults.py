@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from agent.rehearsal import faults
-from agent.rehearsal.faults import Faults
+from agent.llm.rehearsal import faults
+from agent.llm.rehearsal.faults import Faults
 from schemas.errors import ConfigError
 
 
