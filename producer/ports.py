@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 
 from schemas.task.record.envelope import Outgoing, RawHeaders
 
+DELIVERY_LIMIT_S = 20.0
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -29,7 +31,7 @@ class Publisher(Protocol):
     async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
         """Return, for each record in order, None when it is durable, or why it may not be.
 
-        Returns within the delivery time limit (20 s) whatever the server does. A record that is
+        Returns within DELIVERY_LIMIT_S whatever the server does. A record that is
         reported as not delivered may still be on the topic.
         """
         ...

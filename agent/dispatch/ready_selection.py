@@ -30,7 +30,8 @@ class ReadySelection:
         """Take up to `limit` deliveries to claim; their `route` is the one to run on.
 
         The first call of each is reserved within the limits of its account and tenant; deliveries
-        without room keep their place. A fallback's own tasks and diverted tasks take turns.
+        without room on their own routes keep their places. A fallback's own tasks and diverted
+        tasks take turns.
         """
         selected: list[Delivery] = []
         counted: Counter[str] = Counter()
@@ -70,13 +71,17 @@ class ReadySelection:
     def _divert(
         self, route: str, limit: int, room: RoomOf, counted: Counter[str]
     ) -> list[Delivery]:
-        """Take up to `limit` deliveries that may leave their closed route; put the others back."""
+        """Take up to `limit` deliveries that may leave their closed route.
+
+        Those that have no fallback with room go behind their tenant's other tasks, and each has
+        used up one of the tenant's turns on this route.
+        """
 
         def try_divert(delivery: Delivery) -> bool:
             following = self._admission.fallbacks(route, delivery)
             target = next((name for name in following if room(name) > 0), None)
             if target is None:
-                return True  # and put it back, so that those behind it are seen
+                return True  # it is queued again, so that those behind it are seen
             delivery.route = target
             if not self._admission.reserve_call(delivery):
                 delivery.route = route

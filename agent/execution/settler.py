@@ -1,6 +1,7 @@
-"""Makes outcomes durable, in pages. Every attempt ends here, and nowhere else.
+"""Makes outcomes durable, in pages. Every attempt of a living agent ends here.
 
-An outcome stays here until the ledger has returned its verdict. No offset moves before that, even
+The attempts of a lost agent are ended by another agent (`agent.ledger.recovery.reaping`). An
+outcome stays here until the ledger has returned its verdict. No offset moves before that, even
 after an error.
 """
 

@@ -173,6 +173,8 @@ class TenantTurns:
                 continue  # it was set aside, or it has no waiting tasks now but may get more
             delivery = self._take_of(tenant, may)
             self._new[tenant] -= 1
+            # A tenant that may not begin a call loses the rest of its first turns; it is served as
+            # the others are.
             if delivery is None or not self._new[tenant]:
                 del self._new[tenant]
             if delivery is not None:

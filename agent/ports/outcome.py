@@ -1,6 +1,8 @@
 """The outcomes of an attempt, as values.
 
-The judge creates outcomes and the settler writes them; no other code decides how an attempt ends.
+The judge makes an outcome of an answer or an error. Handlers and checks before and after the calls
+may make one too. `agent.ledger.settlements.settling` has the last word, in the transaction that
+writes it. A lost agent's attempts end without an outcome, in `agent.ledger.recovery.reaping`.
 """
 
 from dataclasses import dataclass, field, replace

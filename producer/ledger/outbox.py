@@ -27,8 +27,9 @@ LANE_CARRIER = case(
     else_=Lane.NORMAL.destination,
 )
 MAX_ITEMS = 1000
-# Only one process at a time sends an order, because delivery limit < grace < relay lease.
-DELIVERY_LIMIT_S = 20.0
+# A writer sends its order within the grace, a relay within its lease. On a slow bus either may take
+# longer, and then another relay sends the same records too. Such duplicates are harmless: fence and
+# state decide at the claim.
 GRACE_S = 30.0
 RELAY_LEASE_S = 60.0
 _PACKED = struct.Struct(">BqI")

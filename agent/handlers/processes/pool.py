@@ -100,12 +100,6 @@ class HandlerProcesses:
         """
         return await self._run(handler, context, new=True, keep=False)
 
-    async def close(self) -> None:
-        """End the processes that run nothing."""
-        for idle in self._idle.values():
-            while idle:
-                await idle.pop().close()
-
     async def _run(
         self, handler: ProcessHandler, context: Context, *, new: bool, keep: bool = True
     ) -> Any:

@@ -234,15 +234,3 @@ def test_a_process_that_cannot_start_says_nothing_about_the_task() -> None:
     assert isinstance(outcome, Snooze)
     assert outcome.failure.error_class is ErrorClass.INTERNAL
     assert outcome.failure.text.startswith("no process could be started")
-
-
-def test_a_closed_pool_has_no_processes() -> None:
-    """Processes that run nothing end when their pool is closed."""
-
-    async def scene(bench: Bench) -> None:
-        await bench.run()
-        await bench.pool.close()
-
-    bench, _ = played(scene)
-
-    assert bench.alive == []
