@@ -378,6 +378,18 @@ async def test_a_batch_without_an_archive_goes_if_its_loss_is_asked_for(
     assert ledger_db.ask(succeeded) is ClaimAnswer.DONE
 
 
+async def test_an_archive_stays_good_when_the_databases_clock_is_set_back(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """The batch then seems to be made after its archive; only changes of tasks count."""
+    final(ledger_db)
+    ledger_db.ago(tables.tally.c.created_at, 60)
+    ledger_db.ago(tables.batch.c.created_at, -60)
+    archived(ledger_db)
+
+    assert target(ledger_db).is_archived
+
+
 async def test_a_task_that_runs_again_keeps_all_that_it_has(ledger_db: LedgerDatabase) -> None:
     """A replay that passed the check before the mark costs nothing: its task is left out."""
     _, died, _ = final(ledger_db)

@@ -46,11 +46,11 @@ class Keep(StrEnum):
 class Purgeable:
     """A batch as a purge sees it. Times are UTC without a zone.
 
-    `counts` are its final tasks by state. `changed_at` is when a task last changed its state.
-    `verified_at` is when its newest archive was found whole, at `archived_to`, and
-    `archive_digest` is the SHA-256 of its manifest; `is_archived` says whether no task has changed
-    since that archive began. `is_emptied` says whether a purge of it has begun, be it of inputs
-    only: then it cannot be archived again.
+    `counts` are its final tasks by state. `changed_at` is when a task last changed its state, or
+    when the batch was made, if that is later. `verified_at` is when its newest archive was found
+    whole, at `archived_to`, and `archive_digest` is the SHA-256 of its manifest; `is_archived` says
+    whether no task has changed since that archive began. `is_emptied` says whether a purge of it
+    has begun, be it of inputs only: then it cannot be archived again.
     """
 
     id: int
@@ -119,18 +119,18 @@ def _read(
     since = min(row.created_at for row in rows)
     begun = audit.targets(connection, group, audit.PURGE, since=since)
     for row in rows:
-        changed_at = max(last_change(connection, row.id), row.created_at)
+        last = last_change(connection, row.id)
         newest = archives.newest(connection, [row.id]).get(row.id)
         yield Purgeable(
             id=row.id,
             name=row.name,
             group=row.group_name,
             counts=_final_counts(connection, row.id),
-            changed_at=changed_at,
+            changed_at=max(last, row.created_at),
             verified_at=None if newest is None else newest.verified_at,
             archived_to="" if newest is None else newest.uri,
             archive_digest=None if newest is None else newest.digest,
-            is_archived=newest is not None and newest.created_at >= changed_at,
+            is_archived=newest is not None and newest.created_at >= last,
             is_emptied=archives.is_emptied(row, begun),
             purged_at=row.purged_at,
         )
