@@ -116,6 +116,20 @@ def test_who_waits_no_longer_gets_no_lock(locks: Locks) -> None:
     assert locks.change(leaving=[c], asking=[c]).holder == c
 
 
+def test_a_lock_that_is_left_and_taken_at_once_has_a_higher_number(locks: Locks) -> None:
+    """The number is stored, also where it is ahead of the clock, so no later holder gets it too."""
+    a, b = locks.attempts("a", "b")
+    first = locks.ask(a)
+    ahead = first.fence + 1_000_000
+    locks.ledger_db.run(lambda c: c.execute(update(tables.resource_lock).values(fence=ahead)))
+
+    again = locks.change(leaving=[a], asking=[a])
+
+    assert (again.holder, again.fence) == (a, ahead + 1)
+    assert locks.look() == again
+    assert locks.change(leaving=[a], asking=[b]).fence == ahead + 2
+
+
 @pytest.mark.parametrize(
     "outcome",
     [SUCCEEDED, RETRY, SNOOZE, DEAD, RELEASED, Cancelled()],

@@ -171,7 +171,7 @@ def _change(connection: Connection, group: str, name: str, change: LockChange) -
         if holder != NOBODY:
             fence = max(fence + 1, (lock.now - _EPOCH) // _MILLISECOND)
             connection.execute(_SERVED, lock_key | {"of_task": holder.task_id})
-        if holder != held:
+        if (holder, fence) != (held, lock.fence):
             values = {"to_task": holder.task_id, "to_owner": holder.owner, "to_fence": fence}
             connection.execute(_HOLD, lock_key | values)
     waiting = [attempt for attempt in asking if attempt != holder]
