@@ -145,7 +145,7 @@ class HookRunner:
         until_s = self._clock.now_s() + self._limit_s
         # Twice the limit, because a hook that runs alone may first wait for the others.
         leased = await self._transactions.write(
-            hook_runs.lease_due, ids[:room], lease.agent_id, 2 * self._limit_s + LEASE_MARGIN_S
+            hook_runs.lease_due, ids, lease.agent_id, 2 * self._limit_s + LEASE_MARGIN_S
         )
         crash.reach("hook.leased")
         self._start_all(lease, leased, until_s)

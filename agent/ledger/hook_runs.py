@@ -8,6 +8,7 @@ Tested by tests/contract/test_ledger_hooks.py.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -116,18 +117,20 @@ def due_ids(
     most: int,
     ahead_s: float = 0.0,
 ) -> list[int]:
-    """Return the ids of due hooks: of each kind, the `most` that have waited longest.
+    """Return the ids of the `most` hooks that have been due longest, whatever their kind.
 
     With `ahead_s`, hooks that will be due within this time are included.
     """
     parts = [_oldest(group, kind, most, ahead_s).subquery() for kind in sorted(kinds)]
     if not parts:
         return []
-    return list(connection.execute(union_all(*(select(part.c.id) for part in parts))).scalars())
+    oldest = union_all(*(select(part) for part in parts)).subquery()
+    of_all = select(oldest.c.id).order_by(oldest.c.due_at, oldest.c.id).limit(most)
+    return list(connection.execute(of_all).scalars())
 
 
-def _oldest(group: str, kind: HookKind, most: int, ahead_s: float) -> Select[tuple[int]]:
-    query = select(hook.c.id).where(
+def _oldest(group: str, kind: HookKind, most: int, ahead_s: float) -> Select[tuple[int, datetime]]:
+    query = select(hook.c.id, hook.c.due_at).where(
         hook.c.group_name == group,
         hook.c.state == int(HookState.WAITS),
         hook.c.type == kind[0],

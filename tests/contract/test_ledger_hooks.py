@@ -198,6 +198,19 @@ def test_a_hook_of_another_type_is_left_to_agents_that_know_it(ledger_db: Ledger
     assert ledger_db.call(hook_runs.due_ids, GROUP, [], 10) == []
 
 
+def test_the_hook_that_is_due_longest_goes_first_whatever_its_kind(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """A kind whose hooks pile up keeps no other kind waiting behind all of them."""
+    for key, outcome in (("a", DEAD), ("b", DEAD), ("c", SUCCEEDED), ("d", DEAD)):
+        end(ledger_db, key, outcome)
+    hooks = [row.id for row in ledger_db.rows(tables.hook)]
+    for due_s, hook_id in enumerate(reversed(hooks), start=10):
+        ledger_db.ago(tables.hook.c.due_at, due_s, hook_id)
+
+    assert ledger_db.call(hook_runs.due_ids, GROUP, KINDS, 3) == hooks[:3]
+
+
 def test_a_hook_that_fails_five_times_is_given_up(ledger_db: LedgerDatabase) -> None:
     """Each failure but the last is followed by a longer wait."""
     end(ledger_db, "a", SUCCEEDED)
