@@ -31,6 +31,7 @@ LASTING = {
     KafkaError._BAD_COMPRESSION,  # noqa: SLF001 - librdkafka's own codes have an underscore
     KafkaError._BAD_MSG,  # noqa: SLF001
 }
+CONNECTION_LOST = KafkaError._TRANSPORT  # noqa: SLF001
 PARTITION_END = KafkaError._PARTITION_EOF  # noqa: SLF001
 # Every cluster has this topic. Metadata of one topic is small, while metadata of all topics may be
 # large.
@@ -85,8 +86,19 @@ class Peek:
         return await in_own_thread(lambda: self._committed(group_id, keys)) if keys else {}
 
     def _cluster_id(self) -> str:
+        end_s = self._clock.now_s() + LIMIT_S
         with self._opened("docllm-peek") as consumer:
-            return consumer.list_topics(INTERNAL, timeout=LIMIT_S).cluster_id or ""
+            while True:
+                left_s = max(POLL_S, end_s - self._clock.now_s())
+                try:
+                    return consumer.list_topics(INTERNAL, timeout=left_s).cluster_id or ""
+                except KafkaException as error:
+                    # A handle also drops a connection, and the question with it, when it learns the
+                    # brokers' names. If no broker can be reached, the time is over by now.
+                    is_lost = error.args[0].code() == CONNECTION_LOST
+                    if not is_lost or left_s < 2 * POLL_S:
+                        raise
+                consumer.poll(POLL_S)
 
     def _oldest_ms(self, positions: Mapping[PartitionKey, int]) -> int | None:
         with self._opened("docllm-peek") as consumer:
