@@ -3,12 +3,15 @@
 It knows processes and nothing of any protocol.
 """
 
+import fcntl
+import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -28,11 +31,12 @@ class ServerFailedError(Exception):
 
 
 STILL_S = 30.0
-_given: set[int] = set()
+# Notes of the ports that processes of tests were given, each with the id of its process.
+PORTS = Path(tempfile.gettempdir(), f"docllm-test-ports-{os.getuid()}")
 
 
 def free_port() -> int:
-    """Return a loopback port on which nothing listens and that was not returned before.
+    """Return a loopback port on which nothing listens, and that no living process was given.
 
     The port is below the ephemeral range, so the kernel gives it to no outgoing connection. A
     client that keeps connecting to a stopped server's ephemeral port ends up connected to itself,
@@ -44,12 +48,24 @@ def free_port() -> int:
 
 def free_ports(count: int) -> Sequence[int]:
     """Return `count` ports that follow each other, each as `free_port` returns one."""
-    while True:
-        first = random.SystemRandom().randrange(20_000, 30_000)
-        ports = range(first, first + count)
-        if not any(port in _given or listens(port) for port in ports):
-            _given.update(ports)
-            return ports
+    PORTS.mkdir(exist_ok=True)
+    with (PORTS / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        while True:
+            first = random.SystemRandom().randrange(20_000, 30_000)
+            ports = range(first, first + count)
+            if not any(_is_given(port) or listens(port) for port in ports):
+                for port in ports:
+                    (PORTS / str(port)).write_text(str(os.getpid()))
+                return ports
+
+
+def _is_given(port: int) -> bool:
+    try:
+        process_id = int((PORTS / str(port)).read_text())
+    except (FileNotFoundError, ValueError):
+        return False
+    return Path(f"/proc/{process_id}").exists()
 
 
 def program(name: str, *, package: str) -> str:

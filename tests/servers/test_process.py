@@ -1,6 +1,7 @@
 """A server under test stops, freezes and dies on command; shown with Redis, the fastest."""
 
 import os
+import random
 import select
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import redis
 
 from tests.servers import Redis, Server, ServerFailedError
-from tests.servers.process import _states
+from tests.servers.process import _states, free_port
 
 ORPHAN = """
 import sys, threading
@@ -107,3 +108,21 @@ def test_server_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     os.close(server)
 
     assert readable
+
+
+def test_no_port_is_given_to_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of a test run choose ports at the same time, long before their servers listen."""
+    ask = "from tests.servers.process import free_port; print(free_port()); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", ask], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        given = int(other.stdout.readline())
+        drawn = iter([given, given, *range(20_000, 30_000)])
+        monkeypatch.setattr(random.SystemRandom, "randrange", lambda *_: next(drawn))
+
+        assert free_port() != given
+
+        other.communicate(b"\n")
+    drawn = iter([given])
+    assert free_port() == given
