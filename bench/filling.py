@@ -98,7 +98,7 @@ def fill(database: Database, size: Size) -> None:
     database.run(_write_attempts)
     database.run(_write_counts)
     if not database.sqlite:
-        database.auto(
+        database.run_singly(
             lambda c: c.execute(text("ANALYZE TABLE task, batch, dead_letter, task_attempt"))
         )
 

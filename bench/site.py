@@ -72,7 +72,7 @@ class Site:
             ledger_url(load_config(flags={}, environ=self.environ, cwd=self.folder))
         )
         try:
-            return database.auto(question)
+            return database.run_singly(question)
         finally:
             database.close()
 

@@ -119,7 +119,7 @@ def open_database(
     url = ledger_url(config)
     database = Database(url, connections=connections, timeout_s=timeout_s, reads_s=reads_s)
     try:
-        database.reach()
+        database.require_usable()
     except DocllmError:
         database.close()
         raise

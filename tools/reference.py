@@ -17,7 +17,7 @@ from sqlalchemy import Table
 from sqlalchemy.dialects import mysql
 
 from schemas.ledger.tables import metadata
-from schemas.settings.catalog import NAMED, SETTINGS
+from schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
 from schemas.task.states import Status
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -82,7 +82,7 @@ def named_settings() -> str:
         ("key", "default", "meaning"),
         (
             (f"`{section}.{PLACEHOLDERS[section]}.{key}`", code(setting.default), setting.meaning)
-            for section, settings in NAMED.items()
+            for section, settings in NAMED_SETTINGS.items()
             for key, setting in settings.items()
         ),
     )

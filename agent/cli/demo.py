@@ -27,7 +27,7 @@ from schemas.runtime.next_command import as_called, is_one_command
 FOLDER = "docllm-demo"
 BATCH = "standard-library"
 PROMPT = "Summarize in two sentences what this Python module is for: {document}"
-SHOWN = 8
+SHOWN_RESULTS = 8
 _MADE = {"docllm-data", "results.jsonl"}
 
 console = Console(highlight=False)
@@ -74,11 +74,11 @@ def show(results: Path, took_s: float, *, rehearsal: bool) -> int:
         "tokens",
         box=None,
         expand=True,
-        title=f"{SHOWN} of {len(rows)} results",
+        title=f"{SHOWN_RESULTS} of {len(rows)} results",
         title_justify="left",
     )
     table.add_column("result", no_wrap=True, overflow="ellipsis", ratio=1)
-    for row in rows[:SHOWN]:
+    for row in rows[:SHOWN_RESULTS]:
         result = row["result"] or row["error"]
         table.add_row(*map(plain, (row["id"], row["status"], row["tokens_in"], result)))
     console.print("", table)

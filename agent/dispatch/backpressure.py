@@ -42,17 +42,17 @@ class Backpressure:
 
     def update(self) -> None:
         """Pause and resume topics by the number and size of the waiting deliveries."""
-        self._full_lanes = {lane for lane in set(self._lanes.values()) if self._has_enough(lane)}
+        self._full_lanes = {lane for lane in set(self._lanes.values()) if self._lane_is_full(lane)}
         heavy = (
             self._table.bodies_bytes + self._quarantine.bytes >= self._limits.bodies_bytes
             or len(self._quarantine) > self._limits.rejected
         )
         self.full = bool(self._full_lanes) or heavy
         self._partitions.pause(
-            {topic for topic in self._partitions.topics if heavy or self._enough(topic)}
+            {topic for topic in self._partitions.topics if heavy or self._topic_is_full(topic)}
         )
 
-    def _has_enough(self, lane: Lane) -> bool:
+    def _lane_is_full(self, lane: Lane) -> bool:
         """Return whether no more of a lane may be read for now.
 
         Each lane has a limit of its own, so that a full lane does not stop the reading of other
@@ -63,7 +63,7 @@ class Backpressure:
         large = self._table.bytes_of(lane) >= self._limits.bodies_bytes / len(Lane)
         return self._table.waiting_in(lane) >= high or (tight and large)
 
-    def _enough(self, topic: str) -> bool:
+    def _topic_is_full(self, topic: str) -> bool:
         """Return whether enough records of a topic wait.
 
         A tier counts only its own records: they are due by the clock, so newer tasks must not stop

@@ -11,7 +11,7 @@ from enum import Enum
 
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
-from agent.execution.quota_gate import AttemptPermits, QuotaGate
+from agent.execution.quota_gate import AttemptCallPermits, QuotaGate
 from agent.execution.settler import Settler
 from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
@@ -35,7 +35,7 @@ class Permit:
     """
 
     ticket: Ticket
-    call_permits: AttemptPermits
+    call_permits: AttemptCallPermits
     refused_alone: bool
 
     @property
@@ -110,7 +110,7 @@ class Admission:
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
         self._leaving = False
         # The permits of deliveries that are being claimed.
-        self._reserved_calls: dict[Delivery, AttemptPermits] = {}
+        self._reserved_calls: dict[Delivery, AttemptCallPermits] = {}
         self._routes_without_way_out: set[str] = set()
         self._running: set[Delivery] = set()  # deliveries that have a slot
 
@@ -171,7 +171,7 @@ class Admission:
         """
         if self._types.full(delivery):
             return False
-        permits = self._quotas.admit(delivery, delivery.route)
+        permits = self._quotas.reserve_first_call(delivery, delivery.route)
         if permits is not None:
             self._reserved_calls[delivery] = permits
             self._types.enter(delivery)
@@ -257,7 +257,7 @@ class Admission:
             return NotAdmitted.ROUTE
         if self._types.full(delivery):
             return NotAdmitted.TYPE
-        permits = self._reserved_calls.pop(delivery, None) or self._quotas.admit(
+        permits = self._reserved_calls.pop(delivery, None) or self._quotas.reserve_first_call(
             delivery, delivery.route
         )
         if permits is None:
@@ -326,7 +326,7 @@ class Admission:
         return self._guards.stops(row, delivery.route) is None
 
     def _permit(self, delivery: Delivery, route: str, now_s: float) -> Permit | None:
-        permits = self._quotas.admit(delivery, route)
+        permits = self._quotas.reserve_first_call(delivery, route)
         if permits is None:
             return None
         ticket = self._routes.admit(route, delivery.task_id, now_s)

@@ -17,9 +17,9 @@ from schemas.codes import Code
 from schemas.runtime import crash
 
 READ_EVERY_S = 0.25
-AGAIN_S = 1.0  # the pause after a failure
+RETRY_CHANGE_S = 1.0  # the pause after a failure
 PAGE = 100  # locks in one transaction
-SHOWN_AFTER_S, SHOWN = 5.0, 3  # waits and locks in the agent's report
+SHOWN_AFTER_S, SHOWN_LOCKS = 5.0, 3  # waits and locks in the agent's report
 
 
 class LockRequest(NamedTuple):
@@ -98,7 +98,7 @@ class ResourceLocks:
             )
             for name, of_lock in sorted(waited_s.items(), key=lambda item: -len(item[1]))
             if max(of_lock) >= SHOWN_AFTER_S and self._holders.get(name, NOBODY) != NOBODY
-        ][:SHOWN]
+        ][:SHOWN_LOCKS]
 
     @property
     def idle(self) -> bool:
@@ -139,7 +139,7 @@ class ResourceLocks:
             remaining = [request for request in asking if request not in self._leaving]
             self._asking = {**dict.fromkeys(remaining), **self._asking}
             self._leaving = {**dict.fromkeys(leaving), **self._leaving}
-            await self._clock.sleep(AGAIN_S)
+            await self._clock.sleep(RETRY_CHANGE_S)
             raise
         crash.reach("lock.changed")
         self._stale.difference_update(changes)

@@ -28,12 +28,12 @@ from schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 10.0  # delay before a failed write is retried
+RETRY_WRITE_S = 10.0  # delay before a failed write is retried
 TRY_S = 20.0  # the longest time of one try
 WAITS_S = (1.0, 2.0)  # between the tries of one attempt
 # After a failed write, no new call begins for this long; a kept answer, if any, is retried
 # meanwhile.
-QUIET_S = AGAIN_S + 2 * TRY_S
+QUIET_S = RETRY_WRITE_S + 2 * TRY_S
 _MIN_LOG_S = 60.0
 _MAX_NAMES = 20
 # These errors are permanent: another try would fail in the same way.
@@ -80,7 +80,7 @@ class Outputs:
         if until_s <= now_s:  # no answer is left to be tried, so one new call may be made
             self._failing[folder] = now_s + QUIET_S, failure
             return None
-        return Snooze(failure, Spent(), min(AGAIN_S, until_s - now_s))
+        return Snooze(failure, Spent(), min(RETRY_WRITE_S, until_s - now_s))
 
     async def write(self, answer: Succeeded, claimed: Claimed, *, until_s: float) -> Outcome:
         """Write an answer; return it with the pointer, or how the attempt ends without it.
@@ -108,7 +108,7 @@ class Outputs:
             await self._clock.sleep(wait_s)
         _, failure = self._failing[answer.output_uri]
         kept = replace(answer, spent=booked(answer.spent))
-        return Snooze(failure, answer.spent, AGAIN_S, answer=kept)
+        return Snooze(failure, answer.spent, RETRY_WRITE_S, answer=kept)
 
     async def _put(self, folder: str, claimed: Claimed, output: Output) -> str:
         """Write an object under the first name that is free or has it already; return its URI."""

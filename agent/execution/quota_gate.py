@@ -59,13 +59,13 @@ class QuotaGate:
         limits = self.configured.limits(route)
         return _NOTHING if limits is NO_LIMITS else self.estimates.charge(route, size, limits)
 
-    def admit(self, delivery: Delivery, route: str) -> "AttemptPermits | None":
+    def reserve_first_call(self, delivery: Delivery, route: str) -> "AttemptCallPermits | None":
         """Return the permits of an attempt, whose first call may begin; None if it may not."""
         call, now_s = self.first_call(delivery, route), self.clock.now_s()
         reservation = self.quotas.take(route, call.charge, call.tenant, now_s)
         if reservation is None:
             return None
-        return AttemptPermits(
+        return AttemptCallPermits(
             gate=self,
             route=route,
             tenant=delivery.tenant,
@@ -73,9 +73,11 @@ class QuotaGate:
             reservation=reservation,
         )
 
-    def permits(self, route: str, tenant: str, size: CallSize) -> "AttemptPermits":
+    def permits(self, route: str, tenant: str, size: CallSize) -> "AttemptCallPermits":
         """Return the permits of an attempt without a reservation: each call waits for a permit."""
-        return AttemptPermits(gate=self, route=route, tenant=tenant, size=size, reservation=None)
+        return AttemptCallPermits(
+            gate=self, route=route, tenant=tenant, size=size, reservation=None
+        )
 
     def reasons(self, now_s: float) -> list[Reason]:
         """Return for which limits tasks wait, for the agent's report."""
@@ -174,7 +176,7 @@ class QuotaGate:
         return actual_charge(size, self.configured.limits(route), spent.tokens_in, spent.tokens_out)
 
 
-class AttemptPermits:
+class AttemptCallPermits:
     """The permits of one attempt's calls.
 
     The first one may be reserved before the attempt begins.

@@ -19,7 +19,7 @@ from schemas.codes import Code
 from schemas.task.failures import ErrorClass
 
 REMEMBERED = 20  # names of unknown types; they come from tasks, so there may be any number
-SHOWN = 5
+SHOWN_REASONS = 5
 _SLACK_S = 60.0  # time by which a due task has certainly returned to some agent
 
 
@@ -75,7 +75,7 @@ class UnknownTypes:
             for reason, end_s in self._until_s.items()
             if end_s > now_s and not self._is_known_now(reason)
         }
-        return sorted(self._until_s, key=attrgetter("code", "name", "text"))[:SHOWN]
+        return sorted(self._until_s, key=attrgetter("code", "name", "text"))[:SHOWN_REASONS]
 
     def _is_known_now(self, reason: Reason) -> bool:
         return reason.code == Code.TYPE_UNKNOWN and self.knows(reason.name)

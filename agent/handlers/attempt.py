@@ -79,14 +79,14 @@ class Attempt:
 class Tools:
     """The means that all contexts share.
 
-    `account` returns the client of a route. `apart` runs work that is too heavy for this process.
-    `jitter` draws a number from 0 to 1. `types` is by task type. `failed` is called with every
-    error that a handler raises. `errors` logs those that a handler did not raise on purpose.
-    `usual_limit_s` is the time of a handler whose type sets no limit. `lengths` are the learned
-    tokens per byte, by model and type of task.
+    `route_client` returns the client of a route. `apart` runs work that is too heavy for this
+    process. `jitter` draws a number from 0 to 1. `types` is by task type. `failed` is called with
+    every error that a handler raises. `errors` logs those that a handler did not raise on purpose.
+    `usual_limit_s` is the time of a handler whose type sets no limit. `token_ratios` are the
+    learned tokens per byte, by model and type of task.
     """
 
-    account: Callable[[str], RouteClient]
+    route_client: Callable[[str], RouteClient]
     documents: DocumentReader
     clock: Clock
     apart: Executor
@@ -98,4 +98,4 @@ class Tools:
     failed: Callable[[BaseException], None] = lambda _error: None
     errors: HandlerErrors = field(default_factory=HandlerErrors)
     usual_limit_s: float = math.inf
-    lengths: Estimates = field(default_factory=Estimates)
+    token_ratios: Estimates = field(default_factory=Estimates)

@@ -103,7 +103,7 @@ class Context:
     @property
     def tokens_per_byte(self) -> float:
         """Return how many tokens a byte of the requests for this type and model has had lately."""
-        return self._tools.lengths.tokens_per_byte(self._calls.model, self.task.type)
+        return self._tools.token_ratios.tokens_per_byte(self._calls.model, self.task.type)
 
     @property
     def left_s(self) -> float:

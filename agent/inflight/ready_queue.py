@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.turns import LaneTurns, May, TenantTurns, always
+from agent.inflight.turns import LaneTurns, MayTake, TenantTurns, always
 from schemas.task.record.lanes import Lane
 
 RoomByRoute = dict[str, int]
@@ -28,7 +28,7 @@ class _LaneQueue:
             self.routes[delivery.route] = TenantTurns(self._weight_of)
         self.routes[delivery.route].put(delivery, was_waiting=was_waiting)
 
-    def pop(self, room: RoomByRoute, may: May) -> Delivery | None:
+    def pop(self, room: RoomByRoute, may: MayTake) -> Delivery | None:
         """Take the next delivery of a route that has room, and take it from the room."""
         while (route := self.next_route(room)) is not None:
             delivery = self.routes[route].pop(may)
@@ -120,7 +120,7 @@ class ReadyQueue:
         )
         return list(islice(shown, limit))
 
-    def take(self, limit: int, room: Callable[[str], int], may: May = always) -> list[Delivery]:
+    def take(self, limit: int, room: Callable[[str], int], may: MayTake = always) -> list[Delivery]:
         """Take up to `limit` deliveries, by turns.
 
         Of each route, at most as many as `room` returns are taken; of each tenant on it, as many as
@@ -135,7 +135,7 @@ class ReadyQueue:
         self._drop_empty()
         return deliveries
 
-    def _pop(self, room: RoomByRoute, may: May) -> Delivery | None:
+    def _pop(self, room: RoomByRoute, may: MayTake) -> Delivery | None:
         while lanes := [
             lane for lane, queue in self._lanes.items() if queue.next_route(room) is not None
         ]:
@@ -144,7 +144,7 @@ class ReadyQueue:
                 return delivery
         return None
 
-    def take_of(self, route: str, limit: int, may: May = always) -> list[Delivery]:
+    def take_of(self, route: str, limit: int, may: MayTake = always) -> list[Delivery]:
         """Take up to `limit` deliveries of one route, as `take` does."""
         return self.take(limit, lambda name: limit if name == route else 0, may)
 

@@ -11,7 +11,7 @@ from agent.inflight.delay_queue import DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.ready_queue import ReadyQueue
-from agent.inflight.turns import TYPE_SEPARATOR, May, always
+from agent.inflight.turns import TYPE_SEPARATOR, MayTake, always
 from schemas.task.record.lanes import Lane
 
 
@@ -235,7 +235,7 @@ class InFlightTable:
         )
 
     def take_ready(
-        self, limit: int, room: Callable[[str], int], may: May = always
+        self, limit: int, room: Callable[[str], int], may: MayTake = always
     ) -> list[Delivery]:
         """Take deliveries to claim, as `ReadyQueue.take` does."""
         return _claiming(self._ready.take(limit, room, may))
@@ -263,7 +263,7 @@ class InFlightTable:
             for delivery in self._suspects
         )
 
-    def take_ready_for(self, route: str, limit: int, may: May = always) -> list[Delivery]:
+    def take_ready_for(self, route: str, limit: int, may: MayTake = always) -> list[Delivery]:
         """Take deliveries of one route to claim, as `ReadyQueue.take` does."""
         return _claiming(self._ready.take_of(route, limit, may))
 

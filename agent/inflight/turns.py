@@ -21,7 +21,7 @@ MIN_WEIGHT = 0.01  # with a smaller weight, a tenant would wait thousands of rou
 FIRST_TASKS, FIRST_TURNS = 10, 3
 
 # Whether a delivery may be taken now. A delivery for which it returns True is taken.
-May = Callable[[Delivery], bool]
+MayTake = Callable[[Delivery], bool]
 
 
 def always(_delivery: Delivery) -> bool:
@@ -157,7 +157,7 @@ class TenantTurns:
         (queue.returned if was_waiting else queue.new).append(delivery)
         self._size += 1
 
-    def pop(self, may: May = always) -> Delivery | None:
+    def pop(self, may: MayTake = always) -> Delivery | None:
         """Take the next delivery that may be taken; None if there is none."""
         sources = [self._pop_new, self._pop_round]
         for source in sources if self._new_in_row < FIRST_TURNS else reversed(sources):
@@ -166,7 +166,7 @@ class TenantTurns:
                 return delivery
         return None
 
-    def _pop_new(self, may: May) -> Delivery | None:
+    def _pop_new(self, may: MayTake) -> Delivery | None:
         """Take the next delivery of the new tenant that came first."""
         for tenant in list(self._new):
             if tenant in self._set_aside or self._first(tenant) is None:
@@ -182,7 +182,7 @@ class TenantTurns:
                 return delivery
         return None
 
-    def _pop_round(self, may: May) -> Delivery | None:
+    def _pop_round(self, may: MayTake) -> Delivery | None:
         self._new_in_row = 0
         while self._round:
             tenant = self._round[0]
@@ -205,12 +205,12 @@ class TenantTurns:
                 return delivery
         return None
 
-    def _pop_of(self, tenant: str, may: May) -> Delivery | None:
+    def _pop_of(self, tenant: str, may: MayTake) -> Delivery | None:
         """Use up one turn of a tenant; take its next delivery."""
         self._queues[tenant].credit -= 1
         return self._take_of(tenant, may)
 
-    def _take_of(self, tenant: str, may: May) -> Delivery | None:
+    def _take_of(self, tenant: str, may: MayTake) -> Delivery | None:
         """Take a tenant's next delivery; set the tenant aside if it may not be taken."""
         queue, delivery = self._queues[tenant], self._first(tenant)
         if delivery is None:

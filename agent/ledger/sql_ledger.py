@@ -159,12 +159,12 @@ class SqlLedger:
                     self._database.wait_for_answer()
                 elif busy(error):
                     waits += 1
-                    self._database.rest(waits)  # a busy server says nothing about a row
+                    self._database.pause(waits)  # a busy server says nothing about a row
                 else:
                     failures += 1
                     if failures == tries or not passing(error):
                         return error
-                    self._database.rest(failures)
+                    self._database.pause(failures)
 
     def _settle_once(
         self, settlements: Sequence[Settlement], now_s: float

@@ -25,7 +25,7 @@ from schemas.runtime.outage import DUTY, Outage
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 1.0
+RETRY_BEAT_S = 1.0
 DEADLOCK_TRIES = 5
 
 
@@ -93,7 +93,7 @@ class Heartbeat:
         while True:
             began_s = self._clock.now_s()
             has_answered = await self.beat_once()
-            wait_s = leasing.HEARTBEAT_S if has_answered else AGAIN_S
+            wait_s = leasing.HEARTBEAT_S if has_answered else RETRY_BEAT_S
             await self._clock.sleep(max(0.0, wait_s - (self._clock.now_s() - began_s)))
 
     async def beat_once(self) -> bool:

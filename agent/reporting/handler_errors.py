@@ -10,7 +10,7 @@ from schemas.text.fingerprint import fingerprint
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 60.0  # between two lines about one kind
+LINE_EVERY_S = 60.0  # between two lines about one kind
 MAX_KINDS = 200
 
 
@@ -93,7 +93,7 @@ class HandlerErrors:
     def _count(self, kind: _ErrorKind, text: str, now_s: float) -> None:
         kind.count += 1
         kind.text = text
-        if now_s - kind.logged_at_s >= AGAIN_S:
+        if now_s - kind.logged_at_s >= LINE_EVERY_S:
             kind.logged_at_s = now_s
             log.warning("%s", kind.news(), extra={"code": Code.HANDLER_FAILS})
 

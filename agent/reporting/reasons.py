@@ -11,7 +11,7 @@ from producer.text.agent_report import call_text, sentences
 from schemas.agent_report import AgentReport
 from schemas.text.wording import counted
 
-NAMED = 3
+NAMED_AGENTS = 3
 
 
 def why_still(
@@ -49,10 +49,10 @@ def _calls(report: AgentReport | None, waiting: Waiting, own: int) -> Iterator[s
     if not others:
         return
     names = [waiting.names.get(agent, f"agent {agent}, which is lost") for agent in others]
-    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    rest = f" and {len(names) - NAMED_AGENTS} more" if len(names) > NAMED_AGENTS else ""
     number = sum(others.values())
     noun = "task runs" if number == 1 else "tasks run"
-    yield f"{number:,} {noun} elsewhere: {', '.join(names[:NAMED])}{rest}"
+    yield f"{number:,} {noun} elsewhere: {', '.join(names[:NAMED_AGENTS])}{rest}"
 
 
 def _pauses(waiting: Waiting) -> Iterator[str]:

@@ -6,7 +6,7 @@ from agent.ports.outcome import Failure
 from schemas.task.failures import ErrorClass
 from schemas.text.wording import counted, one_line
 
-AGAIN_S = 60.0  # between two lines about one class
+LINE_EVERY_S = 60.0  # between two lines about one class
 
 
 @dataclass(slots=True)
@@ -17,7 +17,7 @@ class _Class:
     example: str = ""
 
     def is_due(self, now_s: float) -> bool:
-        return self.count > self.told and (not self.told or now_s - self.told_at_s >= AGAIN_S)
+        return self.count > self.told and (not self.told or now_s - self.told_at_s >= LINE_EVERY_S)
 
 
 class Retries:

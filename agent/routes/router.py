@@ -21,7 +21,7 @@ from schemas.settings.config import Config, Trigger
 from schemas.task.route_state import RouteState
 
 MAX_ROUTES = 1000
-SHOWN = 5
+SHOWN_REASONS = 5
 REFUSED_PROMPT_PAUSE_S = 1.0
 
 
@@ -196,9 +196,9 @@ class Router:
             for model, address in [self.target(route.name)]
         ]
         reasons.sort(key=lambda reason: (urgency_of(reason.code), reason.name))
-        left_out = len(reasons) - SHOWN
+        left_out = len(reasons) - SHOWN_REASONS
         summary = [Reason(Code.ROUTES_LEFT_OUT, count=left_out)] if left_out > 0 else []
-        return reasons[:SHOWN] + summary
+        return reasons[:SHOWN_REASONS] + summary
 
     def reports(self, busy: Container[str], now_s: float, utc_s: float) -> list[RouteFacts]:
         """Return the routes that are closed, limited or busy, the worst first."""

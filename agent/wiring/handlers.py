@@ -63,7 +63,7 @@ def _make_tools(choices: AgentChoices, shared: SharedParts) -> Tools:
     config, metrics = choices.parts.config, choices.instruments.metrics
     workers, providers = choices.workers, choices.providers
     return Tools(
-        account=providers.route_clients
+        route_client=providers.route_clients
         if metrics is None
         else measured_clients(providers.route_clients, metrics, shared.clock),
         documents=make_documents(config, workers.reading, workers.converters),

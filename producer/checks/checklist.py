@@ -104,7 +104,7 @@ class Checks:
             migrations.require(database)
             revision, own = migrations.present_revision(database), migrations.own_revision()
             newer = "" if revision == own else f", newer than {own} of this version, and serves it"
-            return f"revision {revision}{newer}, ledger {database.auto(migrations.ledger_id)}"
+            return f"revision {revision}{newer}, ledger {database.run_singly(migrations.ledger_id)}"
 
         if is_ledger_missing(self._config):
             return f"{TO_COME} it"
@@ -153,7 +153,9 @@ class Checks:
             return f"{TO_COME} them"
         database = await asyncio.to_thread(open_database, self._config, connections=1)
         configured = Topics(self._group, self._config.retry_tiers)
-        topics = await asyncio.to_thread(database.auto, lambda c: with_old_tiers(c, configured))
+        topics = await asyncio.to_thread(
+            database.run_singly, lambda c: with_old_tiers(c, configured)
+        )
         clock, executor = SystemClock(), ThreadExecutor("check")
         admin = make_admin(self._config, clock)
         try:
@@ -228,7 +230,7 @@ class Checks:
 
         def read(database: Database) -> list[str]:
             migrations.require(database)
-            return database.auto(lambda c: agent_status.other_groups(c, self._group))
+            return database.run_singly(lambda c: agent_status.other_groups(c, self._group))
 
         if is_ledger_missing(self._config):
             return []

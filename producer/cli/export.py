@@ -45,7 +45,7 @@ async def export(config: Config, options: argparse.Namespace) -> int:
             await parts.transactions.read(require_rows, options.batch)
         counts: dict[int, Counter[Status]] = {}
         with _output(output) as file:
-            read = parts.transactions.database.auto
+            read = parts.transactions.database.run_singly
             outputs, lost = OutputReader(), LostOutputs()
             counts = await parts.transactions.executor(
                 lambda: exports.export(read, list(names), line_of, file, outputs.fetch, lost.note)

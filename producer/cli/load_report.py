@@ -24,7 +24,7 @@ from schemas.settings.config import Config
 from schemas.task.line.field_checks import is_file_uri
 from schemas.text.wording import counted
 
-SHOWN = 20
+SHOWN_FAULTS = 20
 _NAMED = 3
 _NAME_CHARS = 80
 _NUMBER = re.compile(r"\d+")
@@ -114,9 +114,9 @@ class BadLineReport:
         self.rejects.add(line)
         if line.document:
             self._group(line)
-        elif self.rejects.count <= SHOWN:
+        elif self.rejects.count <= SHOWN_FAULTS:
             note(shown(str(line)))
-        elif self.rejects.count == SHOWN + 1:
+        elif self.rejects.count == SHOWN_FAULTS + 1:
             note(f"... the others are in {self.rejects.path}")
 
     def finish(self) -> None:
@@ -129,7 +129,7 @@ class BadLineReport:
 
     def _group(self, line: InvalidLine) -> None:
         fault = _NUMBER.sub("N", line.problem), line.fix
-        if fault not in self._alike and len(self._alike) == SHOWN:
+        if fault not in self._alike and len(self._alike) == SHOWN_FAULTS:
             self._has_more = True
             return
         self._alike.setdefault(fault, _Alike(line)).add(line.document)

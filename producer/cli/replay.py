@@ -148,7 +148,7 @@ async def _planned(
     request = ReplayRequest(selection, options.cap or CAP, options.rate)
     plan = await parts.transactions.read(replay_plan.plan, options.group, request)
     estimate = Estimate(config)
-    read = parts.transactions.database.auto
+    read = parts.transactions.database.run_singly
     await parts.transactions.executor(
         lambda: replay_plan.measure(read, options.group, request, plan.tasks, estimate)
     )

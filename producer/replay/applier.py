@@ -26,7 +26,7 @@ from schemas.runtime.executors import Executor
 TASKS = 500
 SQLITE_TASKS = 200
 RECORDS = 50
-AGAIN_S = 0.5
+RETRY_END_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Applier:
         if cursor.kind == TASK and run.request.selection.names_records:
             return Step(ReplayCursor(QUARANTINE))
         ended = await self._transactions.write(runs.end, run.id)
-        return Step(ReplayCursor(), 0.0 if ended else AGAIN_S)
+        return Step(ReplayCursor(), 0.0 if ended else RETRY_END_S)
 
     async def _next_tasks(self, run: ReplayRun, after: int) -> Page | None:
         return await self._transactions.write(self._apply_tasks, run, after)

@@ -156,7 +156,7 @@ class Archiver:
             progress(done)
 
     def _lines(self, batch_id: int, within: tuple[int, int] | None = None) -> Iterator[ArchiveLine]:
-        read = self._transactions.database.auto
+        read = self._transactions.database.run_singly
         for ids in id_groups(read, batch_id, within):
             yield from read(partial(archive_lines.read, ids=ids))
 

@@ -101,7 +101,7 @@ class Database:
         """
         return self._retry(lambda: self._try_once(self.engine.begin(), work), tries)
 
-    def auto(self, work: Callable[[Connection], T], *, tries: int | None = None) -> T:
+    def run_singly(self, work: Callable[[Connection], T], *, tries: int | None = None) -> T:
         """Run `work` as `run` does, but commit each statement by itself.
 
         On SQLite, use it for reads only.
@@ -129,9 +129,9 @@ class Database:
         for count in itertools.count(1):
             if not self.stopping.is_set() and self.answers():
                 return
-            self.rest(count)  # raises Stopped if the program leaves
+            self.pause(count)  # raises Stopped if the program leaves
 
-    def reach(self) -> None:
+    def require_usable(self) -> None:
         """Check that the server answers and takes statements of the size that docllm needs.
 
         Raises UnreachableError if it does not answer or refuses the login, and UnsafeStateError if
@@ -210,7 +210,7 @@ class Database:
             else:
                 self.outage.answered()
                 return result
-            self.rest(count)
+            self.pause(count)
 
     def require_right(self, error: SQLAlchemyError) -> None:
         """Raise DeniedError if the error means that the database's user lacks a right."""
@@ -222,7 +222,7 @@ class Database:
         what_happened = "ended a statement that took too long; docllm tries it again"
         return f"the database {self.where} {what_happened}: {_driver_error(error)}"
 
-    def rest(self, count: int) -> None:
+    def pause(self, count: int) -> None:
         """Pause before the next try, longer after each of `count` failures.
 
         Raises Stopped if the program leaves.

@@ -64,7 +64,7 @@ def mysql_engine(
         pool_size=connections,
         max_overflow=0,
         pool_timeout=30,
-        # Every claim pays for every round trip. `auto` notices a dead connection at its first
+        # Every claim pays for every round trip. `run_singly` notices a dead connection at its first
         # statement, and retries. A transaction always ends before its connection is returned, so
         # there is nothing to reset.
         pool_pre_ping=not autocommit,

@@ -70,5 +70,5 @@ class Transactions:
         **kwargs: Params.kwargs,
     ) -> T:
         return await self.executor(
-            lambda: self.database.auto(lambda connection: work(connection, *args, **kwargs))
+            lambda: self.database.run_singly(lambda connection: work(connection, *args, **kwargs))
         )

@@ -14,7 +14,7 @@ from schemas.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0
-AGAIN_S = 60.0  # between two messages of one outage
+MESSAGE_EVERY_S = 60.0  # between two messages of one outage
 
 
 class Words(NamedTuple):
@@ -106,7 +106,7 @@ class Outage:
                 self._hope,
                 extra={"code": self._words.code},
             )
-        elif self._logged_at_s is not None and now_s - self._logged_at_s >= AGAIN_S:
+        elif self._logged_at_s is not None and now_s - self._logged_at_s >= MESSAGE_EVERY_S:
             self._logged_at_s = now_s
             log.warning(
                 "%s %s for %.0f s, %d tries; newest error: %s",

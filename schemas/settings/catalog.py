@@ -67,7 +67,7 @@ _LIMIT_S = kinds.real(0.1, 86_400)
 
 # The sections that a person names, such as `[prices."gpt-4o"]`, and the settings of each section.
 _PRICE = kinds.real(0, 1e6)
-NAMED: dict[str, dict[str, NamedSetting]] = {
+NAMED_SETTINGS: dict[str, dict[str, NamedSetting]] = {
     "prices": {
         "input_per_mtok": NamedSetting(_PRICE, "price of a million tokens of the prompt", "0"),
         "output_per_mtok": NamedSetting(_PRICE, "price of a million tokens of the answer", "0"),

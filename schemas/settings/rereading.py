@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 CHECK_EVERY_S = 5.0
-NAMED = 10
+LISTED_NAMES = 10
 
 
 class RereadRequest:
@@ -135,5 +135,5 @@ class SettingsReader:
 
 
 def _listed(names: list[str]) -> str:
-    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{rest}"
+    rest = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
+    return f"{', '.join(names[:LISTED_NAMES])}{rest}"

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from schemas.errors import ConfigError
 from schemas.runtime.next_command import as_called
 from schemas.settings import kinds
-from schemas.settings.catalog import CLIENT, NAMED, SETTINGS
+from schemas.settings.catalog import CLIENT, NAMED_SETTINGS, SETTINGS
 from schemas.settings.config import (
     AgentConfig,
     Config,
@@ -276,7 +276,7 @@ def _exists(path: Path) -> bool:
 
 
 def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tuple[str, Any]]:
-    setting_names = (*SETTINGS, CLIENT, *(f"{section}." for section in NAMED))
+    setting_names = (*SETTINGS, CLIENT, *(f"{section}." for section in NAMED_SETTINGS))
     for name, setting in given.items():
         if setting.value == {} and any(prefix.startswith(f"{name}.") for prefix in setting_names):
             continue  # an empty section
@@ -302,7 +302,7 @@ def _section_fault(name: str, *, whole: bool) -> str:
     `whole` says that the name is that of an empty section. An empty type needs no setting.
     """
     section, _, path = name.partition(".")
-    if section not in NAMED:
+    if section not in NAMED_SETTINGS:
         return ""
     title = path if whole else path.rpartition(".")[0]
     if section in _LINE_NAMES and title and not is_name(title):
@@ -312,7 +312,8 @@ def _section_fault(name: str, *, whole: bool) -> str:
             "first"
         )
     if whole and path and not name.startswith(_TYPES) and _check_of(name) is None:
-        return f"{name} is empty; set one of {', '.join(NAMED[section])}, or remove the section"
+        named = ", ".join(NAMED_SETTINGS[section])
+        return f"{name} is empty; set one of {named}, or remove the section"
     return ""
 
 
@@ -323,7 +324,7 @@ def _check_of(name: str) -> kinds.CheckValue | None:
         return kinds.client_setting(name.removeprefix(CLIENT))
     section, _, path = name.partition(".")
     section_name, _, part = path.rpartition(".")
-    named = NAMED.get(section, {}).get(part) if section_name else None
+    named = NAMED_SETTINGS.get(section, {}).get(part) if section_name else None
     return None if named is None else named.check
 
 
@@ -331,7 +332,10 @@ def _names_like(name: str) -> list[str]:
     """Return the names that a wrong name may have meant."""
     section, _, path = name.partition(".")
     section_name = path.rpartition(".")[0] or "NAME"
-    return [*SETTINGS, *(f"{section}.{section_name}.{part}" for part in NAMED.get(section, {}))]
+    return [
+        *SETTINGS,
+        *(f"{section}.{section_name}.{part}" for part in NAMED_SETTINGS.get(section, {})),
+    ]
 
 
 def _absolute(value: Any, base: Path) -> Any:

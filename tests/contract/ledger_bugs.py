@@ -100,7 +100,7 @@ def no_outbox(patch: pytest.MonkeyPatch) -> None:
 
 def reap_raises_the_fence_only(patch: pytest.MonkeyPatch) -> None:
     """Raise the fence of a reaped task without an order for a record that carries it."""
-    real = reaping._return
+    real = reaping._requeue
 
     def raised(connection: Any, group: str, rows: Sequence[Any]) -> None:
         real(connection, group, rows)
@@ -111,7 +111,7 @@ def reap_raises_the_fence_only(patch: pytest.MonkeyPatch) -> None:
             .values(fence=tables.task.c.fence + 1)
         )
 
-    patch.setattr(reaping, "_return", raised)
+    patch.setattr(reaping, "_requeue", raised)
 
 
 def claim_without_fence(patch: pytest.MonkeyPatch) -> None:

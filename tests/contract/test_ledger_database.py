@@ -83,14 +83,14 @@ async def test_a_query_of_a_screen_that_takes_too_long_is_reported_once(
             async with opened_ledger(config, reads_s=1) as parts:
                 await parts.transactions.read(slowly)
 
-    assert ledger_db.database.auto(lambda c: c.execute(text(RUNNING)).scalar()) == 0
+    assert ledger_db.database.run_singly(lambda c: c.execute(text(RUNNING)).scalar()) == 0
 
 
 def limits(database: Database) -> dict[str, float]:
     """Return what a connection has set for the time that statements and table locks may take."""
     names = "('max_statement_time', 'max_execution_time', 'lock_wait_timeout')"
     query = text(f"SHOW SESSION VARIABLES WHERE Variable_name IN {names}")
-    return {row[0]: float(row[1]) for row in database.auto(lambda c: c.execute(query).all())}
+    return {row[0]: float(row[1]) for row in database.run_singly(lambda c: c.execute(query).all())}
 
 
 @SERVERS
@@ -110,13 +110,13 @@ def test_an_abandoned_statement_ends_on_the_server(
         runs.append(1)
         return slowly(connection) if len(runs) == 1 else "done"
 
-    assert impatient.auto(work) == "done"
+    assert impatient.run_singly(work) == "done"
     impatient.close()
 
     (message,) = caplog.messages
     assert "ended a statement that took too long" in message
     assert max(pauses) > 1, "a statement that is hopeless must leave the server some rest"
-    assert ledger_db.database.auto(lambda c: c.execute(text(RUNNING)).scalar()) == 0
+    assert ledger_db.database.run_singly(lambda c: c.execute(text(RUNNING)).scalar()) == 0
 
 
 @SERVERS
@@ -370,7 +370,7 @@ def test_readers_do_not_wait_for_a_writer(
     add_batches(ledger_db, "a")
     with ledger_db.database.engine.begin() as writer:
         writer.execute(insert(tables.batch), {"name": "b"})
-        seen = database.auto(lambda c: c.execute(select(tables.batch.c.name)).scalars().all())
+        seen = database.run_singly(lambda c: c.execute(select(tables.batch.c.name)).scalars().all())
 
     assert seen == ["a"]
     assert pauses == []
@@ -384,7 +384,7 @@ def test_connections_are_set_up_for_the_ledger(
     query = text(
         "SELECT @@session.time_zone, @@session.innodb_lock_wait_timeout, @@session.wait_timeout"
     )
-    for way in (database.run, database.auto):
+    for way in (database.run, database.run_singly):
         assert tuple(way(lambda c: c.execute(query).one())) == ("+00:00", 5, 30)
         assert way(lambda c: c.get_isolation_level()) == "READ COMMITTED"
 
@@ -400,7 +400,7 @@ def test_statements_of_a_claim_are_committed_one_by_one(
         connection.execute(insert(tables.batch), {"name": "a"})
         seen.append(notes(ledger_db))
 
-    database.auto(work)
+    database.run_singly(work)
 
     assert seen == [{"a": ""}]
 

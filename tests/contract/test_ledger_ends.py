@@ -91,7 +91,7 @@ def reap_forgets_the_route(patch: Patch) -> None:
 
 def reap_keeps_the_carrier(patch: Patch) -> None:
     """Order a record on the first topic while the row says that a tier carries it."""
-    back = reaping._return
+    back = reaping._requeue
 
     def kept(connection: Any, group: str, rows: Sequence[Any]) -> None:
         carriers = connection.execute(
@@ -104,7 +104,7 @@ def reap_keeps_the_carrier(patch: Patch) -> None:
             of_row = update(tables.task).where(tables.task.c.id == row.id)
             connection.execute(of_row.values(carrier=row.carrier))
 
-    patch.setattr(reaping, "_return", kept)
+    patch.setattr(reaping, "_requeue", kept)
 
 
 def replay_into_the_normal_lane(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S
 from agent.ledger.leases import leasing
-from agent.membership.heartbeat import AGAIN_S, DEADLOCK_TRIES, Heartbeat
+from agent.membership.heartbeat import DEADLOCK_TRIES, RETRY_BEAT_S, Heartbeat
 from agent.membership.life_locks import LifeLocks
 from schemas.agent_report import AgentReport, to_json
 from schemas.ledger import tables
@@ -267,8 +267,8 @@ async def test_a_beat_that_fails_is_tried_again_soon(
 
     assert clock.slept == [
         leasing.HEARTBEAT_S,
-        AGAIN_S,
-        AGAIN_S,
+        RETRY_BEAT_S,
+        RETRY_BEAT_S,
         leasing.HEARTBEAT_S,
         leasing.HEARTBEAT_S,
     ]

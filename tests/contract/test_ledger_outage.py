@@ -141,7 +141,7 @@ def test_a_server_that_does_not_answer_is_named(ledger_db: LedgerDatabase, serve
     server.freeze()
 
     with pytest.raises(UnreachableError) as raised:
-        database.reach()
+        database.require_usable()
 
     assert f"127.0.0.1:{url.port}" in str(raised.value)
     assert "a-secret" not in str(raised.value)
@@ -162,7 +162,7 @@ def test_a_server_that_takes_small_statements_alone_is_named(ledger_db: LedgerDa
         with pytest.raises(
             UnsafeStateError, match=r"accepts at most 4194304 bytes .* set max_allowed_packet=64M"
         ):
-            database.reach()
+            database.require_usable()
     finally:
         ledger_db.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=67108864"))
         database.close()

@@ -75,7 +75,7 @@ class Ledger:
         )
         fixed = ("ALTER TABLE task STATS_AUTO_RECALC=0", "ANALYZE TABLE task, batch")
         for statement in (*fixed, bad, "FLUSH TABLE task"):
-            self.database.auto(partial(Connection.execute, statement=text(statement)))
+            self.database.run_singly(partial(Connection.execute, statement=text(statement)))
 
     def reads(self, work: Work) -> int:
         """Return how many rows a piece of work reads; on SQLite how many steps it takes."""

@@ -157,7 +157,7 @@ def counters(ledger_db: LedgerDatabase) -> group_sums.GroupSums:
 
 def lines(ledger_db: LedgerDatabase, line_of: Any = docllm_line) -> list[Any]:
     output = io.BytesIO()
-    export(ledger_db.database.auto, [ledger_db.batch().id], line_of, output)
+    export(ledger_db.database.run_singly, [ledger_db.batch().id], line_of, output)
     return [orjson.loads(line) for line in output.getvalue().splitlines()]
 
 

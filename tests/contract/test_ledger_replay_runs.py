@@ -353,7 +353,11 @@ def test_one_more_attempt_is_measured_on_the_inputs(
     estimate = Estimate(Config(prices={"small": Price(4_000_000.0, 0.0)}))
 
     plan.measure(
-        read=ledger_db.database.auto, group=GROUP, request=request(), tasks=4, estimate=estimate
+        read=ledger_db.database.run_singly,
+        group=GROUP,
+        request=request(),
+        tasks=4,
+        estimate=estimate,
     )
 
     assert (estimate.tasks, estimate.tokens_in) == (4, 4 * len(LINE) // 4)
@@ -377,7 +381,7 @@ def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(
     estimate = Estimate(Config())
 
     plan.measure(
-        read=ledger_db.database.auto,
+        read=ledger_db.database.run_singly,
         group=GROUP,
         request=request(limit=1),
         tasks=1,

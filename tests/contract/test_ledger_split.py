@@ -276,7 +276,7 @@ def test_a_server_that_cannot_take_them_now_decides_nothing(
     rows = claimed(ledger_db, 3)
     errors = [mysql_error(number) for _ in range(12)]
     sizes = failing(monkeypatch, lambda _: errors.pop() if errors else None)
-    monkeypatch.setattr(ledger_db.database, "rest", lambda _count: None)
+    monkeypatch.setattr(ledger_db.database, "pause", lambda _count: None)
 
     verdicts, _ = asyncio.run(
         sql_ledger(ledger_db, executors).settle(
@@ -311,7 +311,7 @@ def test_a_group_that_loses_its_connection_again_and_again_is_split(
 
     sizes = failing(monkeypatch, hangs_up)
     pauses: list[int] = []
-    monkeypatch.setattr(ledger_db.database, "rest", pauses.append)
+    monkeypatch.setattr(ledger_db.database, "pause", pauses.append)
 
     verdicts, _ = asyncio.run(
         sql_ledger(ledger_db, executors).settle(
@@ -332,7 +332,7 @@ def test_a_way_that_breaks_now_and_then_costs_no_paid_answer(
     rows = claimed(ledger_db, 2)
     losses = [mysql_error(2013) for _ in range(40)]
     sizes = failing(monkeypatch, lambda _: losses.pop() if losses else None)
-    monkeypatch.setattr(ledger_db.database, "rest", lambda _count: None)
+    monkeypatch.setattr(ledger_db.database, "pause", lambda _count: None)
 
     verdicts, _ = asyncio.run(
         sql_ledger(ledger_db, executors).settle(

@@ -33,7 +33,7 @@ def test_a_server_configured_to_cut_values_does_not_cut_ours(
         ledger_db.database.engine.url.render_as_string(hide_password=False), timeout_s=10
     )
     try:
-        for way, name in ((database.run, "with a \\"), (database.auto, "with a '")):
+        for way, name in ((database.run, "with a \\"), (database.run_singly, "with a '")):
             with pytest.raises(DataError):
                 way(partial(add_batch, name=name, note="x" * 501))
             way(partial(add_batch, name=name, note="x" * 500))

@@ -12,7 +12,7 @@ import orjson
 
 from tests.faults.judge import Judgement
 
-SHOWN = 40
+SHOWN_VIOLATIONS = 40
 RULE_OF_THREE = 3  # no case in N means, at 95 %, that fewer than 3 in N are cases
 
 
@@ -21,7 +21,7 @@ def as_json(judgement: Judgement) -> str:
     whole = {
         **judgement.figures,
         "void": list(judgement.void),
-        "wrong": list(judgement.violations)[:SHOWN],
+        "wrong": list(judgement.violations)[:SHOWN_VIOLATIONS],
     }
     return orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 

@@ -14,7 +14,7 @@ from tests.integration.ledgers import LedgerView
 from tests.integration.programs import Program
 
 CHECK_EVERY_S = 0.2
-AGAIN_S = 1.0  # between an end and the next start, as an orchestrator waits
+RESTART_AFTER_S = 1.0  # between an end and the next start, as an orchestrator waits
 
 
 @dataclass(eq=False)
@@ -92,7 +92,7 @@ class Seats:
                 code=program.code,
                 by=self._by(seat, program),
             )
-            seat.program, seat.again_s = None, time.monotonic() + AGAIN_S
+            seat.program, seat.again_s = None, time.monotonic() + RESTART_AFTER_S
         if seat.program is None and seat.wanted and time.monotonic() >= seat.again_s:
             seat.program = self._start(seat.name)
             self._log.note(

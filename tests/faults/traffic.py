@@ -22,7 +22,7 @@ BATCH = (200, 600)
 # Tasks that wait or run. A fault must meet some, and too many would only delay the end.
 MIN_OPEN, MAX_OPEN = 150, 1500
 COMMAND_S = 180.0
-AGAIN_S, INSIST_S = 1.0, 300.0
+RETRY_COMMAND_S, INSIST_S = 1.0, 300.0
 UNREACHABLE = 3
 
 
@@ -92,7 +92,7 @@ class Traffic:
             )
             if code != UNREACHABLE or time.monotonic() > end_s:
                 return program
-            time.sleep(AGAIN_S)
+            time.sleep(RETRY_COMMAND_S)
 
     def open_guards(self) -> None:
         """Open every raised guard."""

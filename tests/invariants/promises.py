@@ -21,7 +21,7 @@ from tests.invariants import (
 )
 from tests.invariants.evidence import Evidence
 
-SHOWN = 5  # violations of one kind that are worth reading
+SHOWN_VIOLATIONS = 5  # violations of one kind that are worth reading
 
 Promise = Callable[[Evidence], list[str]]
 
@@ -162,8 +162,12 @@ def violations(run: Evidence) -> list[str]:
 
 def few(kind: str, lines: Sequence[str]) -> list[str]:
     """Return the first of these lines, each with its kind, and how many more there are."""
-    more = [f"{kind}: and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-    return [f"{kind}: {line}" for line in lines[:SHOWN]] + more
+    more = (
+        [f"{kind}: and {len(lines) - SHOWN_VIOLATIONS} more"]
+        if len(lines) > SHOWN_VIOLATIONS
+        else []
+    )
+    return [f"{kind}: {line}" for line in lines[:SHOWN_VIOLATIONS]] + more
 
 
 def _said(name: str, run: Evidence, *checks: Promise) -> list[str]:

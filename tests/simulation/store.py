@@ -276,7 +276,7 @@ class SimDatabase(Database):
         """Return whether the server answers."""
         return not self.away_s
 
-    def rest(self, count: int) -> None:
+    def pause(self, count: int) -> None:
         """Retry at once, or leave the retry to the executor if the server is away."""
         if self.away_s:
             raise AwayError
@@ -288,7 +288,9 @@ class SimDatabase(Database):
         """Return the result of `work`, run in one transaction."""
         return self._retry(lambda: self._struck(work, "BEGIN IMMEDIATE"), tries)
 
-    def auto(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
+    def run_singly(
+        self, work: Callable[[Connection], Result], *, tries: int | None = None
+    ) -> Result:
         """Return the result of `work`, with each statement committed by itself."""
         return self._retry(lambda: self._struck(work, ""), tries)
 

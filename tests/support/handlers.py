@@ -116,7 +116,7 @@ def handlers_harness(
     clock = clock or StillClock()
     client = RouteClient(llm, "default-model", 30.0, context_tokens=context_tokens)
     tools = Tools(
-        account={"default": client}.__getitem__,
+        route_client={"default": client}.__getitem__,
         documents=file_documents(),
         clock=clock,
         apart=apart,

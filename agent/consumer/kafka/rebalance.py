@@ -21,7 +21,7 @@ from schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 1.0
+BEGIN_EVERY_S = 1.0
 # Under KIP-848 a member that gets no partition hears nothing at all. After this time it counts as a
 # member that was given no partition.
 SILENCE_S = 10.0
@@ -170,7 +170,7 @@ class Rebalance:
         keys = [key for key in self._assignment.voided() if self._is_known(key[0])]
         if not keys:
             return
-        self._next_at_s = self._clock.now_s() + AGAIN_S
+        self._next_at_s = self._clock.now_s() + BEGIN_EVERY_S
         places = self._starts(consumer, keys)
         if not places:
             return

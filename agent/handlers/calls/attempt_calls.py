@@ -70,7 +70,7 @@ class AttemptCalls:
         self._time = time
         self._target = _CallTarget(
             attempt.route,
-            tools.account(attempt.route),
+            tools.route_client(attempt.route),
             attempt.limit_s,
             attempt.refused_alone,
             attempt.call_permits,
@@ -158,7 +158,7 @@ class AttemptCalls:
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following, was_answered=was_answered)
         self._note(self.spent.leaving_route(target.route, outcome.failure.error_class))
-        client = self._tools.account(following.name)
+        client = self._tools.route_client(following.name)
         self._target = _CallTarget(
             following.name,
             client,
@@ -276,7 +276,7 @@ class AttemptCalls:
     def _learn_length(self, length: int, outcome: Judged) -> None:
         if tokens_in := outcome.spent.tokens_in:
             size = CallSize(task_type=self._task.type, input_bytes=length)
-            self._tools.lengths.learn(self.model, size, tokens_in, outcome.spent.tokens_out)
+            self._tools.token_ratios.learn(self.model, size, tokens_in, outcome.spent.tokens_out)
 
     def _estimate_micro(self, call: Call, model: str) -> int:
         """Return the price of the call's input alone; 0 if its model has no price."""

@@ -174,7 +174,7 @@ def _claim_of(row: Any) -> LostClaim:
 def _end_cancelled(connection: Connection, rows: Sequence[Any]) -> list[Any]:
     """End the tasks whose batch is cancelled; return the others."""
     doomed = _cancelled(connection, rows) if rows else set()
-    _end(connection, [row for row in rows if row.batch_id in doomed])
+    _cancel(connection, [row for row in rows if row.batch_id in doomed])
     return [row for row in rows if row.batch_id not in doomed]
 
 
@@ -185,8 +185,8 @@ def _reset(
     may_die = loss_deaths.may_die(connection, group, lost)
     dead = [row for row in guilty if row.id in may_die]
     back = [row for row in rows if row not in dead]
-    _kill(connection, group, dead)
-    _return(connection, group, back)
+    _give_up(connection, group, dead)
+    _requeue(connection, group, back)
     decisions.leave_looks(connection, [(row.id, row.fence) for row in back])
     _log_names(connection, back, dead)
     return ResetTasks(len(back), len(dead))
@@ -228,7 +228,7 @@ def _cancelled(connection: Connection, rows: Sequence[Any]) -> set[int]:
     )
 
 
-def _return(connection: Connection, group: str, rows: Sequence[Any]) -> None:
+def _requeue(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     """Let the tasks wait again and order their records.
 
     The owner stays, so that a late settle can be accepted. Kafka redelivers the record, so the
@@ -250,7 +250,7 @@ def _return(connection: Connection, group: str, rows: Sequence[Any]) -> None:
         outbox.place_in_lanes(connection, group, rows)
 
 
-def _end(connection: Connection, rows: Sequence[Any]) -> None:
+def _cancel(connection: Connection, rows: Sequence[Any]) -> None:
     ids = [row.id for row in rows]
     if ids:
         connection.execute(
@@ -262,7 +262,7 @@ def _end(connection: Connection, rows: Sequence[Any]) -> None:
         tally.write(connection, map(tally.cancelled, rows))
 
 
-def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
+def _give_up(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     ids = [row.id for row in rows]
     if not ids:
         return

@@ -45,7 +45,7 @@ _PARENT = task.alias("parent")
 
 
 class Read(Protocol):
-    """Runs one reading function in one transaction and retries it if needed: `Database.auto`."""
+    """Runs one reading function, and retries it if needed: `Database.run_singly`."""
 
     def __call__(self, work: Callable[[Connection], T]) -> T:
         """Return the result of `work`."""

@@ -24,7 +24,7 @@ SILENT_S = 6.0  # after so long without a heartbeat, an agent counts as silent
 SHOWN_S = 600.0
 STOPPED_SHOWN_S = 30.0
 MAX_CLAIMS = 20_000  # claims that are searched for those of lost agents
-NAMED = 5
+NAMED_AGENTS = 5
 REAPER = " (reaper)"  # the suffix in the name of an agent that runs no tasks
 
 
@@ -193,9 +193,9 @@ def outliers(agents: Sequence[AgentStatus]) -> Iterator[str]:
         names = [status.name for status, mark in marks if mark != common[0][0]] if common else []
         if names:
             usual = next(status.name for status, mark in marks if mark == common[0][0])
-            rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            rest = f" and {len(names) - NAMED_AGENTS} more" if len(names) > NAMED_AGENTS else ""
             verb = "has" if len(names) == 1 else "have"
-            yield f"{', '.join(names[:NAMED])}{rest} {verb} {what} than {usual}"
+            yield f"{', '.join(names[:NAMED_AGENTS])}{rest} {verb} {what} than {usual}"
 
 
 def lag(agents: Sequence[AgentStatus]) -> dict[str, int]:

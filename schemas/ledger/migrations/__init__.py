@@ -53,7 +53,7 @@ def own_revision() -> str:
 
 def present_revision(database: Database) -> str | None:
     """Return the revision of the database, None if it is empty."""
-    return database.auto(_stored_revision)
+    return database.run_singly(_stored_revision)
 
 
 def require(database: Database) -> None:
@@ -61,7 +61,7 @@ def require(database: Database) -> None:
 
     The schema has this version's own revision, or a newer one that still serves this version.
     """
-    database.auto(_require)
+    database.run_singly(_require)
 
 
 def migrate(database: Database) -> tuple[str | None, str]:

@@ -40,8 +40,8 @@ def _no_amnesty(connection: Any, agent_id: int) -> int:
 
 BUGS = {
     "reaper without a second look": Bug("P7", replaced(reaping, "_GONE", true()), SLOW_REAPERS),
-    "reap raises the fence": Bug("P1", replaced(reaping, "_return", _fence_raised_at_reap)),
-    "a reap counts no loss": Bug("P2", replaced(reaping, "_return", _loss_not_counted)),
+    "reap raises the fence": Bug("P1", replaced(reaping, "_requeue", _fence_raised_at_reap)),
+    "a reap counts no loss": Bug("P2", replaced(reaping, "_requeue", _loss_not_counted)),
     "every lease lets calls begin": Bug(
         "P4", replaced(lease.Lease, "may_call", lambda _self, _now_s: True), ZOMBIES
     ),

@@ -53,14 +53,14 @@ def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
 
 def _fenced_passes() -> AbstractContextManager[Any]:
     """The reaper's own order would save the task; the rule must hold without it."""
-    back = reaping._return
+    back = reaping._requeue
 
     def silent(*args: Any) -> None:
         with patched(outbox, "place", lambda *_args, **_options: []):
             back(*args)
 
     stack = ExitStack()
-    stack.enter_context(patched(reaping, "_return", silent))
+    stack.enter_context(patched(reaping, "_requeue", silent))
     stack.enter_context(
         patched(
             Dispatcher,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agent.inflight.turns import LaneTurns, May, TenantTurns
+from agent.inflight.turns import LaneTurns, MayTake, TenantTurns
 from agent.quota.configured import ConfiguredQuotas
 from agent.quota.grants import WaitingCall
 from agent.quota.quotas import Quotas
@@ -20,7 +20,7 @@ def _strictly(_self: LaneTurns, lanes: Collection[Lane]) -> Lane:
 def _first_come() -> AbstractContextManager[Any]:
     pop = TenantTurns._pop_of
 
-    def keeping(self: TenantTurns, tenant: str, may: May) -> Any:
+    def keeping(self: TenantTurns, tenant: str, may: MayTake) -> Any:
         delivery = pop(self, tenant, may)
         self._queues[tenant].credit += 1
         return delivery

@@ -77,7 +77,7 @@ def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Atte
         clock=StillClock(at_s),
         claim_s=DEADLINE_S,
     )
-    permits = quota_gate_of(Config(), StillClock(at_s)).admit(delivery, delivery.route)
+    permits = quota_gate_of(Config(), StillClock(at_s)).reserve_first_call(delivery, delivery.route)
     assert permits is not None
     permit = Permit(Ticket(delivery.route, 0, at_s, 2.5), permits, refused_alone=True)
     admission = cast("Admission", None)

@@ -10,8 +10,8 @@ import pytest
 
 from agent.execution import output_writer
 from agent.execution.output_writer import (
-    AGAIN_S,
     QUIET_S,
+    RETRY_WRITE_S,
     TRY_S,
     WAITS_S,
     Claimed,
@@ -164,7 +164,7 @@ def test_a_paid_answer_is_kept_while_its_store_fails(fault: ObjectFault) -> None
     outcome = parts.write()
 
     assert isinstance(outcome, Snooze)
-    assert (outcome.spent, outcome.delay_s) == (SPENT, AGAIN_S)
+    assert (outcome.spent, outcome.delay_s) == (SPENT, RETRY_WRITE_S)
     assert outcome.failure.error_class is ErrorClass.OUTPUT_UNWRITABLE
     assert NAME in outcome.failure.text
     assert outcome.answer is not None
@@ -195,9 +195,9 @@ def test_no_call_is_made_for_a_store_that_fails() -> None:
 
     assert isinstance(refusal, Snooze)
     assert (refusal.spent, refusal.answer) == (Spent(), None)
-    assert 0 < refusal.delay_s <= AGAIN_S
+    assert 0 < refusal.delay_s <= RETRY_WRITE_S
     assert parts.outputs.refusal("s3://bucket/other/") is None
-    parts.clock.at_s += AGAIN_S + TRY_S  # a kept answer is tried now
+    parts.clock.at_s += RETRY_WRITE_S + TRY_S  # a kept answer is tried now
     assert isinstance(parts.outputs.refusal(FOLDER), Snooze)
     parts.write()
     assert parts.outputs.refusal(FOLDER) is None

@@ -92,7 +92,7 @@ def test_without_limits_every_task_is_admitted() -> None:
     gate, _, clock = made(Config())
 
     assert gate.room(ROUTE, clock.now_s()) is None
-    assert gate.admit(task(clock), ROUTE) is not None
+    assert gate.reserve_first_call(task(clock), ROUTE) is not None
 
 
 def test_a_task_is_admitted_when_its_call_was_granted() -> None:
@@ -102,11 +102,11 @@ def test_a_task_is_admitted_when_its_call_was_granted() -> None:
 
     assert gate.first_call(delivery, ROUTE) == WaitingCall(charge=CHARGE, tenant="default")
     assert gate.room(ROUTE, clock.now_s()) == 0
-    assert gate.admit(delivery, ROUTE) is None
+    assert gate.reserve_first_call(delivery, ROUTE) is None
     store.grant(gate.first_call(delivery, ROUTE))
     assert gate.room(ROUTE, clock.now_s()) == 1
-    assert gate.admit(delivery, ROUTE) is not None
-    assert gate.admit(delivery, ROUTE) is None
+    assert gate.reserve_first_call(delivery, ROUTE) is not None
+    assert gate.reserve_first_call(delivery, ROUTE) is None
     store.grant(gate.first_call(delivery, ROUTE), binding="rpm")
     assert gate.reasons(clock.now_s()) == [
         Reason(Code.ROUTE_LIMITED, ROUTE, text="rpm", count=60, agents=3)
@@ -146,7 +146,7 @@ def test_a_call_is_settled_by_how_it_ended(
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.admit(delivery, ROUTE)
+    permits = gate.reserve_first_call(delivery, ROUTE)
     assert permits is not None
 
     async def call() -> None:
@@ -169,7 +169,7 @@ def test_the_headers_say_what_is_left() -> None:
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.admit(delivery, ROUTE)
+    permits = gate.reserve_first_call(delivery, ROUTE)
     assert permits is not None
     headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "6"}
 
@@ -191,7 +191,7 @@ def test_an_attempt_without_a_call_gives_its_turn_back() -> None:
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.admit(delivery, ROUTE)
+    permits = gate.reserve_first_call(delivery, ROUTE)
     assert permits is not None
 
     permits.close()
@@ -205,7 +205,7 @@ def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.admit(delivery, ROUTE)
+    permits = gate.reserve_first_call(delivery, ROUTE)
     assert permits is not None
 
     async def calls() -> None:
@@ -229,7 +229,7 @@ def test_a_call_that_gets_no_permit_in_time_is_not_made() -> None:
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.admit(delivery, ROUTE)
+    permits = gate.reserve_first_call(delivery, ROUTE)
     assert permits is not None
 
     async def calls() -> None:
@@ -247,7 +247,7 @@ def test_calls_that_ended_lately_are_counted_for_two_questions() -> None:
     gate, store, clock = made()
     delivery = task(clock)
     store.grant(gate.first_call(delivery, ROUTE))
-    permits = gate.admit(delivery, ROUTE)
+    permits = gate.reserve_first_call(delivery, ROUTE)
     assert permits is not None
 
     async def call() -> None:
@@ -284,7 +284,7 @@ def test_calls_are_reserved_before_a_claim() -> None:
 def test_nothing_is_kept_of_calls_without_limits() -> None:
     """Tasks name models, and so routes, of which there may be any number."""
     gate, _, clock = made(Config())
-    permits = gate.admit(task(clock), "some/model")
+    permits = gate.reserve_first_call(task(clock), "some/model")
     assert permits is not None
 
     async def call() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from agent.execution.admission import NotAdmitted, Permit, TypeUnknown
 from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.unknown_types import REMEMBERED, SHOWN, UnknownTypes
+from agent.execution.unknown_types import REMEMBERED, SHOWN_REASONS, UnknownTypes
 from agent.judge import tiers_of
 from agent.ports.outcome import Cancelled, Dead, Moved, Outcome
 from agent.routes import RoutePlan
@@ -91,7 +91,7 @@ def test_any_number_of_names_fills_no_memory() -> None:
     for number in range(10 * REMEMBERED):
         held(types, "g.tasks", f"name-{number}")
 
-    assert len(types.reasons(0.0)) == SHOWN
+    assert len(types.reasons(0.0)) == SHOWN_REASONS
     assert len(types._until_s) == REMEMBERED
 
 

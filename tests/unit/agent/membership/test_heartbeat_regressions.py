@@ -23,7 +23,9 @@ Result = TypeVar("Result")
 class Stumbling(Database):
     """Fails the first transaction of every call that reads, with a passing error."""
 
-    def auto(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
+    def run_singly(
+        self, work: Callable[[Connection], Result], *, tries: int | None = None
+    ) -> Result:
         fresh = True
 
         def stumble(connection: Connection) -> Result:
@@ -33,7 +35,7 @@ class Stumbling(Database):
                 raise OperationalError("SELECT", {}, sqlite3.OperationalError("database is locked"))
             return work(connection)
 
-        return super().auto(stumble, tries=tries)
+        return super().run_singly(stumble, tries=tries)
 
 
 def test_an_agent_registers_though_the_database_stumbles(tmp_path: Path) -> None:

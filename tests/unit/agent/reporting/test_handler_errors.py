@@ -3,7 +3,7 @@
 import pytest
 
 from agent.ports.outcome import Failure
-from agent.reporting.handler_errors import AGAIN_S, HandlerErrors
+from agent.reporting.handler_errors import LINE_EVERY_S, HandlerErrors
 from producer.text.printable import ShownFormatter
 from schemas.task.failures import ErrorClass
 
@@ -43,8 +43,8 @@ def test_the_traceback_of_a_kind_is_logged_once(caplog: pytest.LogCaptureFixture
     log = Log(caplog)
 
     first = log.note("task 7 (b/k7)", "KeyError: 'k7'", 0.0)
-    silent = [log.note(f"task {i} (b/k{i})", f"KeyError: 'k{i}'", AGAIN_S - 1) for i in (8, 9)]
-    again = log.note("task 10 (b/k10)", "KeyError: 'k10'", AGAIN_S)
+    silent = [log.note(f"task {i} (b/k{i})", f"KeyError: 'k{i}'", LINE_EVERY_S - 1) for i in (8, 9)]
+    again = log.note("task 10 (b/k10)", "KeyError: 'k10'", LINE_EVERY_S)
 
     assert "\n".join(first) == (
         "task 7 (b/k7): handler of type invoice failed at a.py:3: KeyError: 'k7' [handler_fails]\n"
@@ -53,7 +53,7 @@ def test_the_traceback_of_a_kind_is_logged_once(caplog: pytest.LogCaptureFixture
     )
     assert silent == [[], []]
     assert again == [f"{counted(4)}; the newest error: KeyError: 'k10' [handler_fails]"]
-    assert log.note("task 11 (b/k11)", "KeyError: 'k11'", 2 * AGAIN_S - 1) == []
+    assert log.note("task 11 (b/k11)", "KeyError: 'k11'", 2 * LINE_EVERY_S - 1) == []
     assert log.errors.lines() == [counted(5)]
 
 

@@ -1,7 +1,7 @@
 """The log says why attempts fail, at once and then seldom."""
 
 from agent.ports.outcome import Failure
-from agent.reporting.retries import AGAIN_S, Retries
+from agent.reporting.retries import LINE_EVERY_S, Retries
 from schemas.task.failures import ErrorClass
 
 
@@ -18,14 +18,14 @@ def test_the_first_of_a_class_is_told_at_once_and_the_others_once_a_minute() -> 
     retries.note(refused(2))
     retries.note(Failure(ErrorClass.SERVER, "500"))
     soon = retries.due(1.0, "g")
-    later = retries.due(AGAIN_S, "g")
+    later = retries.due(LINE_EVERY_S, "g")
 
     assert [line.partition(";")[0] for line in (*first, *soon, *later)] == [
         "1 attempt failed and will be made again, with NETWORK, such as: connection 1 refused",
         "1 attempt failed and will be made again, with SERVER, such as: 500",
         "2 attempts failed and will be made again, with NETWORK, such as: connection 2 refused",
     ]
-    assert retries.due(AGAIN_S * 3, "g") == []
+    assert retries.due(LINE_EVERY_S * 3, "g") == []
 
 
 def test_errors_of_handlers_are_left_to_their_own_lines() -> None:

@@ -154,7 +154,7 @@ def test_tries_are_limited_where_the_caller_says_so(
         database.run(failing(*[server_error(2006)] * 5), tries=3)
 
     assert len(pauses) == 2
-    assert database.auto(failing(server_error(2006)), tries=2) == "done"
+    assert database.run_singly(failing(server_error(2006)), tries=2) == "done"
 
 
 def test_a_program_that_leaves_does_not_try_again(database: Database, pauses: list[float]) -> None:
@@ -234,7 +234,7 @@ def test_an_address_that_the_driver_cannot_write_down_is_usage(address: str) -> 
     database = Database(f"mysql+pymysql://{address}/d", connections=1)
 
     with pytest.raises(ConfigError, match="DOCLLM_DATABASE_URL") as refused:
-        database.reach()
+        database.require_usable()
 
     database.close()
     assert "hunter2" not in str(refused.value)
@@ -255,9 +255,9 @@ def test_a_server_that_takes_small_statements_alone_is_unsafe(
     with pytest.raises(
         UnsafeStateError, match=rf"accepts at most {packet} bytes .* set max_allowed_packet=64M"
     ) as refused:
-        database.reach()
+        database.require_usable()
 
     monkeypatch.setattr(database, "_autocommit", lambda _work: MIN_PACKET_BYTES)
-    database.reach()
+    database.require_usable()
     database.close()
     assert "hunter2" not in str(refused.value)

@@ -76,7 +76,7 @@ def test_a_write_binds_its_arguments_and_commits_in_one_call(
 ) -> None:
     assert asyncio.run(transactions.write(insert, 7, copies=2)) == 2
     assert executor.calls == 1
-    assert transactions.database.auto(numbers) == [7, 7]
+    assert transactions.database.run_singly(numbers) == [7, 7]
 
 
 def test_a_read_binds_its_arguments_in_one_call(
@@ -94,7 +94,7 @@ def test_a_write_is_tried_again_within_its_call(
     """The rows of a try that failed are not there."""
     assert asyncio.run(transactions.write(Stumbling(failures=2), 7)) == 7
     assert executor.calls == 1
-    assert transactions.database.auto(numbers) == [7]
+    assert transactions.database.run_singly(numbers) == [7]
 
 
 def test_a_write_once_raises_the_first_error(
@@ -104,16 +104,16 @@ def test_a_write_once_raises_the_first_error(
         asyncio.run(transactions.write_once(Stumbling(failures=1), 7))
 
     assert executor.calls == 1
-    assert transactions.database.auto(numbers) == []
+    assert transactions.database.run_singly(numbers) == []
 
 
-@pytest.mark.parametrize(("sqlite", "way"), [(True, "run"), (False, "auto")])
+@pytest.mark.parametrize(("sqlite", "way"), [(True, "run"), (False, "run_singly")])
 def test_statements_are_committed_singly_except_on_sqlite(
     transactions: Transactions, monkeypatch: pytest.MonkeyPatch, *, sqlite: bool, way: str
 ) -> None:
     """SQLite's `auto` is for reading only."""
     transactions.database.sqlite = sqlite
-    for name in ("run", "auto"):
+    for name in ("run", "run_singly"):
         monkeypatch.setattr(transactions.database, name, lambda _work, name=name: name)
 
     assert asyncio.run(transactions.write_singly(insert, 7)) == way  # type: ignore[comparison-overlap]

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from schemas.runtime.outage import AGAIN_S, DUTY, PATIENCE_S, Outage
+from schemas.runtime.outage import DUTY, MESSAGE_EVERY_S, PATIENCE_S, Outage
 from tests.support.clock import HandClock
 
 
@@ -77,7 +77,7 @@ def test_answers_between_failures_do_not_end_an_outage(
         outage.answered()
         clock.at_s += 2
 
-    assert len(caplog.messages) == 180 / AGAIN_S
+    assert len(caplog.messages) == 180 / MESSAGE_EVERY_S
     assert outage.logged
 
 
@@ -122,8 +122,8 @@ def test_a_duty_fails_and_works_again(clock: HandClock, caplog: pytest.LogCaptur
     outage = Outage(name="the sweep", clock=clock, words=DUTY, patience_s=0)
 
     outage.failed("denied")
-    clock.at_s += AGAIN_S
-    assert outage.lasts_s == AGAIN_S
+    clock.at_s += MESSAGE_EVERY_S
+    assert outage.lasts_s == MESSAGE_EVERY_S
     outage.failed("denied")
     outage.answered()
 

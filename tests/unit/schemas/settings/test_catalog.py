@@ -1,6 +1,6 @@
 """The catalogue of settings: meanings for people, and the defaults of the program."""
 
-from schemas.settings.catalog import NAMED, SETTINGS
+from schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
 from schemas.settings.config import Config
 from schemas.settings.quota import LIMIT_NAMES, NO_LIMITS
 
@@ -46,7 +46,7 @@ def test_each_setting_has_a_meaning() -> None:
     """The page of settings leaves no meaning open, and each fits a table's cell."""
     for meaning in (
         *(setting.meaning for setting in SETTINGS.values()),
-        *(setting.meaning for parts in NAMED.values() for setting in parts.values()),
+        *(setting.meaning for parts in NAMED_SETTINGS.values() for setting in parts.values()),
     ):
         assert meaning
         assert "|" not in meaning

@@ -13,7 +13,7 @@ import pytest
 
 from producer import __main__ as producer
 from schemas.errors import ConfigError
-from schemas.settings.catalog import NAMED, SETTINGS
+from schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
 from schemas.settings.config import Config
 from schemas.settings.file import SettingFile
 from schemas.settings.sources import load_config
@@ -262,7 +262,7 @@ def test_no_fault_shows_a_value(tmp_path: Path, value: object) -> None:
 
     `retry.tiers` used to quote it, as did an address with an impossible host.
     """
-    named = {f"{section}.x.{name}" for section, names in NAMED.items() for name in names}
+    named = {f"{section}.x.{name}" for section, names in NAMED_SETTINGS.items() for name in names}
     messages = []
     for name in sorted({*SETTINGS, *named, "kafka.client.debug", "kafka.client.nothing"}):
         try:

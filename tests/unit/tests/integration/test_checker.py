@@ -5,7 +5,7 @@ from dataclasses import replace
 from schemas.task.states import Status
 from tests.integration import checker
 from tests.invariants.evidence import Evidence, Task
-from tests.invariants.promises import SHOWN
+from tests.invariants.promises import SHOWN_VIOLATIONS
 from tests.support.recorded_runs import AGAIN, CALL, DEAD, DONE, GOOD
 
 
@@ -52,4 +52,4 @@ def test_many_violations_are_summed_up() -> None:
 
     violations = checker.not_ended_once(Evidence(frozenset(task.name for task in tasks), tasks))
 
-    assert len(violations) == SHOWN + 1
+    assert len(violations) == SHOWN_VIOLATIONS + 1

@@ -51,7 +51,7 @@ class TwoRoutes:
         harness: HandlersHarness = handlers_harness(**by_type)
         self.tools = replace(
             harness.tools,
-            account=clients.__getitem__,
+            route_client=clients.__getitem__,
             prices={"m": Price(1.0, 1.0), "small": Price(1000.0, 0.0)},
         )
         harness.handlers._tools = self.tools
@@ -115,7 +115,7 @@ def test_calls_that_were_under_way_follow_the_first_that_leaves_its_route() -> N
         return [answer.text for answer in answers]
 
     two = TwoRoutes(document=both)
-    two.tools.account("default").llm.complete = partial(slowly, two.first.complete)  # type: ignore[method-assign]
+    two.tools.route_client("default").llm.complete = partial(slowly, two.first.complete)  # type: ignore[method-assign]
 
     outcome = two.run()
 

@@ -121,7 +121,7 @@ def filled(database: Database) -> Filled:
 
 def lines(filled: Filled, *batches: int, openai: bool = False) -> list[dict[str, Any]]:
     out = io.BytesIO()
-    export(filled.database.auto, batches or (1,), openai_line if openai else docllm_line, out)
+    export(filled.database.run_singly, batches or (1,), openai_line if openai else docllm_line, out)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -197,7 +197,7 @@ def test_unfinished_tasks_are_exported_and_counted(filled: Filled) -> None:
     filled.succeeded("done", completion("x"))
     out = io.BytesIO()
 
-    counts = export(filled.database.auto, [1], docllm_line, out)[1]
+    counts = export(filled.database.run_singly, [1], docllm_line, out)[1]
 
     assert [json.loads(line)["status"] for line in out.getvalue().splitlines()] == [
         "pending",
@@ -223,7 +223,7 @@ def test_dead_show_counts_attempts_as_an_export_does(filled: Filled) -> None:
 
     exported = {line["id"]: line["attempts"] for line in lines(filled)}
     stories = {
-        key: filled.database.auto(partial(story, group="g", batch_name="b", key=key))
+        key: filled.database.run_singly(partial(story, group="g", batch_name="b", key=key))
         for key in exported
     }
 
@@ -236,7 +236,7 @@ def test_each_batch_is_counted_by_itself(filled: Filled) -> None:
     filled.add("a", Status.PENDING, batch=1)
     filled.succeeded("b", completion("x"), batch=2)
 
-    counts = export(filled.database.auto, [1, 2, 3], docllm_line, io.BytesIO())
+    counts = export(filled.database.run_singly, [1, 2, 3], docllm_line, io.BytesIO())
 
     assert [(batch, unfinished(its), its.total()) for batch, its in counts.items()] == [
         (1, 1, 1),
@@ -345,7 +345,7 @@ def test_a_completion_of_one_line_is_exported_byte_for_byte(filled: Filled) -> N
     filled.succeeded("a", b'{"n": 1.50, "big": 123456789012345678901234567890}')
     out = io.BytesIO()
 
-    export(filled.database.auto, [1], openai_line, out)
+    export(filled.database.run_singly, [1], openai_line, out)
 
     assert b'{"n": 1.50, "big": 123456789012345678901234567890}' in out.getvalue()
 

@@ -50,12 +50,12 @@ def test_a_name_that_has_moved_is_not_replaced(owner: object, name: str) -> None
 
 def test_a_name_of_its_own_is_replaced() -> None:
     """What the owner defines is replaced as long as the bug is planted."""
-    own = reaping._return
+    own = reaping._requeue
 
-    with replaced(reaping, "_return", None)():
-        assert reaping._return is None
+    with replaced(reaping, "_requeue", None)():
+        assert reaping._requeue is None
 
-    assert reaping._return is own
+    assert reaping._requeue is own
 
 
 _OWNERS: dict[str, ModuleType] = {
