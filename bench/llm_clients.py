@@ -21,8 +21,9 @@ import aiohttp
 import orjson
 import uvloop
 
-from agent.llm.client import MAX_REPLY_BYTES, ChatClient
+from agent.llm.client import ChatClient
 from agent.ports import LLM, Call, CallFailed, Reply
+from agent.ports.llm import MAX_REPLY_BYTES
 from schemas.task.failures import ErrorClass
 
 ROOT = Path(__file__).parents[1]

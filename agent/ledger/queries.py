@@ -7,11 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select, text
 
+from agent.ports.llm import MAX_REPLY_BYTES
 from schemas.ledger.query_plans import along_open
 from schemas.ledger.tables import batch, task
 from schemas.task.states import OPEN, Status
-
-MAX_REPLY_BYTES = 16 << 20
 
 
 def reply_limit_bytes(connection: Connection) -> int:

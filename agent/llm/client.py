@@ -16,6 +16,7 @@ from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
 from agent.ports import Call, CallFailed, Reply
+from agent.ports.llm import MAX_REPLY_BYTES
 from schemas.clients.http import causes, connected, wants_login, why
 from schemas.clients.llm_address import endpoint, lacks_version, query_secrets
 from schemas.settings.config import Secret
@@ -24,7 +25,6 @@ from schemas.task.failures import ErrorClass
 from schemas.text.untrusted import describe_error, is_panic
 from schemas.text.wording import TEXT_CHARS, masking
 
-MAX_REPLY_BYTES = 16 << 20
 _ERROR_PAGE_BYTES = 64 << 10
 _CHUNK_BYTES = 64 << 10
 _SUCCESS = range(200, 300)

@@ -10,6 +10,8 @@ from typing import Protocol
 from schemas.settings.config import Structured
 from schemas.task.failures import ErrorClass
 
+MAX_REPLY_BYTES = 16 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

@@ -20,8 +20,8 @@ from producer.limits import CAP
 from producer.replay import plan as replay_plan
 from producer.replay import runs as storing
 from producer.replay.applier import make_applier
+from producer.replay.following import Replay
 from producer.replay.plan import ReplayPlan
-from producer.replay.runner import Replay
 from producer.screen import replays
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.live import bar

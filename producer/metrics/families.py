@@ -20,8 +20,9 @@ from producer.ports import Backlog
 from producer.text.urgency import Urgency
 from schemas.task.guard import GuardCause
 
-# Work waits on purpose; alerts about work that stands still leave it alone.
-WAITS = (
+# Work waits on purpose; alerts about work that stands still leave it alone. While it waits for a
+# route, more agents may still help: `workload.ON_PURPOSE` has the reasons for which they cannot.
+WITHOUT_ALERT = (
     Urgency.GUARD_RAISED,
     Urgency.ROUTE_PARKED,
     Urgency.ROUTE_LIMITED,
@@ -102,7 +103,7 @@ def _of_waits(reading: Reading) -> Iterator[Metric]:
         "docllm_group_waiting",
         "1 if work waits on purpose for this reason.",
         ("group", "reason"),
-        {(status.group, kind.code): int(kind in urgencies) for kind in WAITS},
+        {(status.group, kind.code): int(kind in urgencies) for kind in WITHOUT_ALERT},
     )
     causes = Counter(guard.cause if guard.cause in _CAUSES else OTHER for guard in status.guards)
     yield gauge(

@@ -6,8 +6,8 @@ from typing import Any
 from producer.input.estimate import Estimate
 from producer.ledger.dead_letters.selection import OF_RECORDS, RECORD
 from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
+from producer.replay.following import ReplayReport
 from producer.replay.plan import MAX_READ, SAMPLE, ReplayPlan
-from producer.replay.runner import ReplayReport
 from producer.screen.dead_letters import groups_lines, money
 from producer.text.printable import shown
 from producer.text.times import written

@@ -19,7 +19,6 @@ from schemas.task.task_types import BUILT_IN
 from schemas.version import VERSION
 
 DEFAULT_ROUTE = "default"
-MAX_ROUTE_CHARS = 64
 BYTES_PER_TOKEN = 4  # assumed in estimates
 TRACE_ID = "{trace_id}"  # stands for the id in a template of links to traces
 

@@ -4,8 +4,9 @@ No message holds a value.
 """
 
 from schemas.settings.account import account, quota_key
-from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
+from schemas.settings.config import DEFAULT_ROUTE, Config
 from schemas.settings.headers import AUTHORIZATION
+from schemas.task.route_state import MAX_ROUTE_CHARS
 
 
 def contradictions(config: Config) -> list[str]:

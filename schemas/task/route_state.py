@@ -1,6 +1,8 @@
-"""The state of a route in one agent."""
+"""The state of a route in one agent, and the length of its name."""
 
 from enum import StrEnum
+
+MAX_ROUTE_CHARS = 64  # of a route's name
 
 
 class RouteState(StrEnum):

@@ -9,8 +9,8 @@ from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
 from producer.ports import Refusal
 from producer.publishing.relay import Relay
 from producer.replay.applier import Applier
+from producer.replay.following import Replay
 from producer.replay.record_reader import RecordReader
-from producer.replay.runner import Replay
 from producer.replay.runs import Page
 from schemas.ledger import tables
 from schemas.task.record.envelope import Outgoing

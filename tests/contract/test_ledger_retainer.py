@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.ledger.leases import turns
+from agent.ledger.leases import duty_turns
 from agent.maintenance.cleanup.retainer import Retainer
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.ledger import tables
@@ -162,14 +162,14 @@ async def test_a_batch_whose_rows_a_person_purges_is_told(ledger_db: LedgerDatab
 
 def test_one_agent_has_the_turn(ledger_db: LedgerDatabase) -> None:
     """Other agents wait until the turn has ended; its owner renews it."""
-    first = ledger_db.call(turns.take, "a", 0, 60.0)
+    first = ledger_db.call(duty_turns.take, "a", 0, 60.0)
     assert first
-    assert ledger_db.call(turns.take, "a", 0, 60.0) == 0
-    assert ledger_db.call(turns.take, "b", 0, 60.0)
-    renewed = ledger_db.call(turns.take, "a", first, -60.0)
+    assert ledger_db.call(duty_turns.take, "a", 0, 60.0) == 0
+    assert ledger_db.call(duty_turns.take, "b", 0, 60.0)
+    renewed = ledger_db.call(duty_turns.take, "a", first, -60.0)
     assert renewed
-    assert ledger_db.call(turns.take, "a", 0, 60.0)
-    assert ledger_db.call(turns.take, "a", renewed, 60.0) == 0
+    assert ledger_db.call(duty_turns.take, "a", 0, 60.0)
+    assert ledger_db.call(duty_turns.take, "a", renewed, 60.0) == 0
 
 
 async def test_a_turn_is_kept_while_a_batch_takes_long(ledger_db: LedgerDatabase) -> None:
@@ -188,4 +188,4 @@ async def test_a_turn_is_kept_while_a_batch_takes_long(ledger_db: LedgerDatabase
     assert turn() != before
     await other.retain()
     await mine.keep_turn()
-    assert ledger_db.call(turns.take, f"retention of {GROUP}", 0, 60.0) == 0
+    assert ledger_db.call(duty_turns.take, f"retention of {GROUP}", 0, 60.0) == 0

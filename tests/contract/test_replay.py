@@ -13,7 +13,7 @@ from producer.ledger.outbox import QUARANTINE
 from producer.ledger.replay_progress import ItemState, ReplayRequest
 from producer.replay import records, runs
 from producer.replay.applier import ReplayCursor, share
-from producer.replay.runner import CHECK_EVERY_S, STILL_S
+from producer.replay.following import CHECK_EVERY_S, STILL_S
 from producer.replay.runs import Cursor
 from schemas.ledger import tables
 from schemas.task.record.envelope import decode

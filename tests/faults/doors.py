@@ -50,7 +50,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class LinkFault:
     """A mode and its figures.
 
     For SLOW these are the delay of each chunk and the rate, for TEAR the number of chunks between
@@ -70,7 +70,7 @@ class Door:
     name: str
     port: int
     server_port: int
-    wrong: Wrong = Wrong()
+    wrong: LinkFault = LinkFault()
     counts: Counts = field(default_factory=Counts)
     # The counts from before its mode was set.
     earlier: Counter[str] = field(default_factory=Counter)
@@ -79,7 +79,7 @@ class Door:
     # torn.
     chunks: int = 0
 
-    def set(self, wrong: Wrong, *, reset: bool = False) -> Counts:
+    def set(self, wrong: LinkFault, *, reset: bool = False) -> Counts:
         """Change the mode; return the counts until now.
 
         With `reset`, connections whose bytes were held end, as after a lost NAT entry.
@@ -229,7 +229,7 @@ class _End(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
-    def _carry(self, data: bytes, out: asyncio.Transport, wrong: Wrong) -> None:
+    def _carry(self, data: bytes, out: asyncio.Transport, wrong: LinkFault) -> None:
         door = self._pair.door
         door.chunks += 1
         if wrong.mode is Mode.TEAR and door.chunks % wrong.tear_every == 0 and len(data) > 1:
@@ -240,7 +240,7 @@ class _End(asyncio.Protocol):
         door.counts.carried += len(data)
         out.write(data)
 
-    def _drip(self, wrong: Wrong) -> None:
+    def _drip(self, wrong: LinkFault) -> None:
         """Carry the next chunk at its time; one timer for each direction preserves the order."""
         if self._timer is not None:
             return

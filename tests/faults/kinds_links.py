@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.faults.doors import Door, Mode, Wrong
+from tests.faults.doors import Door, LinkFault, Mode
 from tests.faults.fault import Cost, Fault, Kind
 from tests.faults.site import AGENTS, PARTS
 
@@ -30,7 +30,7 @@ def wrong_way(part: str, mode: Mode) -> Callable[[Fault], None]:
         seats = AGENTS if chance.random() < ALL_SHARE else (fault.seat,)
         doors = [door for seat in seats for door in site.doors_of(part, seat)]
         fault.begin(f"{part} of {'all' if len(seats) > 1 else fault.seat}", *seats)
-        wrong = Wrong(
+        wrong = LinkFault(
             mode, chance.uniform(0.05, 0.4), chance.uniform(20e3, 400e3), chance.randint(20, 60)
         )
         for door in doors:
@@ -38,7 +38,7 @@ def wrong_way(part: str, mode: Mode) -> Callable[[Fault], None]:
         fault.hold(lambda: _met(fault, doors, mode))
         lost = chance.random() < 1 / 2
         for door in doors:
-            site.proxy.set(door, Wrong(), reset=lost)
+            site.proxy.set(door, LinkFault(), reset=lost)
 
     def _met(fault: Fault, doors: list[Door], mode: Mode) -> bool:
         door_counts = [fault.site.proxy.counts(door) for door in doors]

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import uvloop
 
-from tests.faults.doors import Counts, Door, Pair, Wrong
+from tests.faults.doors import Counts, Door, LinkFault, Pair
 
 Result = TypeVar("Result")
 ANSWER_S = 30.0
@@ -38,7 +38,7 @@ class Proxy:
         self._run(self._listen(door))
         return door
 
-    def set(self, door: Door, wrong: Wrong, *, reset: bool = False) -> Counts:
+    def set(self, door: Door, wrong: LinkFault, *, reset: bool = False) -> Counts:
         """Change the mode of a door; return its counts until now."""
         return self._now(lambda: door.set(wrong, reset=reset))
 

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Sequence
 
 from tests.faults import skew
-from tests.faults.doors import Wrong
+from tests.faults.doors import LinkFault
 from tests.faults.plan import BEGIN_S, END_S, Planned
 from tests.faults.play import play
 from tests.faults.run_evidence import RunEvidence, gather
@@ -61,7 +61,7 @@ def run(
 def heal(site: Site) -> None:
     """End all faults, and fill every seat."""
     for door in site.doors.values():
-        site.proxy.set(door, Wrong())
+        site.proxy.set(door, LinkFault())
     site.llm.dial()
     skew.jump(site.folder, 0)
     wait_for(lambda: all(site.seats.program_in(seat) for seat in AGENTS), SITTING_S)

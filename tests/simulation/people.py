@@ -14,7 +14,7 @@ from producer.ledger.retention import archives, purge_rules
 from producer.ledger.retention.purge_rules import Keep
 from producer.replay import runs
 from producer.replay.applier import make_applier
-from producer.replay.runner import Replay
+from producer.replay.following import Replay
 from producer.retention.adopter import Adopter
 from producer.retention.archiver import ArchiveLimits, Archiver
 from producer.retention.manifest import MAX_BYTES, NAME, Manifest

@@ -74,7 +74,7 @@ class FakeAttemptRunner:
 
     act: Callable[[], Awaitable[Outcome]]
     limits_s: list[float | None] = field(default_factory=list)
-    alone: list[bool] = field(default_factory=list)
+    refused_alone: list[bool] = field(default_factory=list)
     written: Outcome | None = None  # what becomes of an answer that is written
 
     async def write(self, _delivery: Delivery, _row: Row, answer: Succeeded) -> Outcome:
@@ -82,7 +82,7 @@ class FakeAttemptRunner:
 
     async def run(self, _delivery: Delivery, permit: Permit, _routes: object = None) -> Outcome:
         self.limits_s.append(permit.limit_s)
-        self.alone.append(permit.refused_alone)
+        self.refused_alone.append(permit.refused_alone)
         return await self.act()
 
 

@@ -22,14 +22,13 @@ from schemas.ledger.sql import UtcTime, utc_after
 from schemas.ledger.tables import batch, tally
 from schemas.task.failures import FOLLOW_UP, Disposition, ErrorClass, TallyOutcome
 from schemas.task.guard import ANY_ROUTE
-from schemas.task.states import Status
+from schemas.task.states import FINAL, Status
 
 # The batch id of tally rows that record an answer to our own prompt; no real batch has this id.
 PROBE_BATCH = 0
 # The newest tally rows of a key that are read: minutes, or some seconds of a fast batch.
 LOOK_BACK = 300
 _TALLY: Columns = dict(tally.c.items())
-_FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 
 
 def route_works(
@@ -160,7 +159,7 @@ def ends_well(connection: Connection, batch_id: int, task_type: str, route: str)
     of_type = [row for row in rows if row.type == task_type]
     ends = {
         state: sum(int(row.entered) for row in of_type if row.state == state and row.route == route)
-        for state in _FINAL
+        for state in FINAL
     }
     grows = any(row.disposition == FOLLOW_UP for row in of_type)
     unended = _unended(rows if grows else of_type)
@@ -174,7 +173,7 @@ def _unended(rows: Sequence[Any]) -> int:
         for row in rows
         if row.state == Status.PENDING and row.outcome == TallyOutcome.LOADED
     )
-    return loaded - sum(int(row.n) for row in rows if row.state in _FINAL)
+    return loaded - sum(int(row.n) for row in rows if row.state in FINAL)
 
 
 def _of_key(

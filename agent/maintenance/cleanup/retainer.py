@@ -10,7 +10,7 @@ Tested by tests/contract/test_ledger_retainer.py.
 import asyncio
 from functools import partial
 
-from agent.ledger.leases import turns
+from agent.ledger.leases import duty_turns
 from producer.ledger.audit import AGENT
 from producer.ledger.retention import archives, purge_rules
 from producer.ledger.retention.purge_rules import Keep
@@ -124,6 +124,6 @@ class Retainer:
     async def _take_turn(self) -> bool:
         async with self._taking:
             self._turn = await self._transactions.write(
-                turns.take, f"retention of {self._group}", self._turn, TURN_S
+                duty_turns.take, f"retention of {self._group}", self._turn, TURN_S
             )
             return self._turn != 0

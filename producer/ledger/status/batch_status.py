@@ -18,14 +18,14 @@ from producer.text.times import written
 from schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from schemas.ledger.tables import batch, tally, task
 from schemas.task.failures import FOLLOW_UP, UNTRIED, ErrorClass, TallyOutcome
-from schemas.task.states import Status
+from schemas.task.states import FINAL, Status
 
 MINUTES = 10  # minutes of history that are read
 MAX_COUNTED = 20_000  # tasks that are read row by row
 # The outcomes in the tally that are no failed attempts.
 _NO_FAILURES = frozenset({*TallyOutcome, *UNTRIED} - {ErrorClass.EXPIRED})
 _WAITING = frozenset({Status.PENDING, Status.RETRYING})
-_FINAL = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
+_FINAL = tuple(map(int, FINAL))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,10 @@ from schemas.ledger.sql import seconds_until
 from schemas.ledger.tables import batch, task
 from schemas.task.failures import UNTRIED, TallyOutcome
 from schemas.task.guard import Guard
-from schemas.task.states import OWNER_BITS, Status
+from schemas.task.states import FINAL, OWNER_BITS, Status
 
 # Tasks of one state, over all groups, that are read row by row.
 MAX_READ = 20_000
-_FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +74,7 @@ def read(connection: Connection, group: str) -> Totals:
     for row in rows:
         state = Status(row.state)
         tokens[row.model] += int(row.tokens_in) + int(row.tokens_out)
-        if state in _FINAL:
+        if state in FINAL:
             ends[state] += int(row.entered)
             ended += int(row.delta)
             if state is Status.DEAD:

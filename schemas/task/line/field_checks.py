@@ -24,11 +24,11 @@ from schemas.task.answer_schema.patterns import excess_of_patterns
 from schemas.task.answer_schema.validator import validator_of
 from schemas.task.line.strict_json import LineError
 from schemas.task.record.envelope import MAX_KEY_BYTES
+from schemas.task.route_state import MAX_ROUTE_CHARS
 from schemas.task.task_types import is_name
 from schemas.text.document_text import blank_problem
 
 MAX_MODEL_CHARS = 191
-MAX_ROUTE_CHARS = 64
 MAX_ROUTES = 100  # routes that one line may allow
 
 CheckField = Callable[[str, Any], Any]

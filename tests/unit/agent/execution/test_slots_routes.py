@@ -115,7 +115,7 @@ def test_a_task_that_is_refused_alone_differs_from_a_wrong_key() -> None:
     for delivery in (blocked, blocked, claimed(2, harness.clock.now_s()), blocked):
         started(harness, delivery)
 
-    assert harness.attempt_runner.alone == [False, False, False, True]
+    assert harness.attempt_runner.refused_alone == [False, False, False, True]
 
 
 def test_a_rate_limit_between_other_answers_counts_for_no_task() -> None:
@@ -131,7 +131,7 @@ def test_a_rate_limit_between_other_answers_counts_for_no_task() -> None:
     for delivery in (limited, claimed(2, harness.clock.now_s()), limited):
         started(harness, delivery)
 
-    assert harness.attempt_runner.alone == [False, False, False]
+    assert harness.attempt_runner.refused_alone == [False, False, False]
 
 
 def test_the_cheap_prompt_distinguishes_the_last_task_from_a_wrong_key() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
-from producer.replay.runner import ReplayReport
+from producer.replay.following import ReplayReport
 from producer.screen.replays import report_lines, result, run_line, unfinished_line
 
 

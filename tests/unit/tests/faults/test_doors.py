@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.faults.doors import Door, Mode, Wrong
+from tests.faults.doors import Door, LinkFault, Mode
 from tests.faults.proxy import Proxy
 from tests.integration.programs import until
 from tests.servers.process import free_port
@@ -74,14 +74,14 @@ def test_a_cut_ends_present_and_new_connections(door: tuple[Proxy, Door]) -> Non
     proxy, link = door
     with connected(link) as client:
         said(client, b"hello")
-        proxy.set(link, Wrong(Mode.CUT))
+        proxy.set(link, LinkFault(Mode.CUT))
 
         with pytest.raises(ConnectionResetError):
             client.recv(10)
         with connected(link) as late, pytest.raises(ConnectionResetError):
             late.recv(10)
 
-    counts = proxy.set(link, Wrong()).told()
+    counts = proxy.set(link, LinkFault()).told()
     assert (counts["cut"], counts["refused"]) == (1, 1)
     with connected(link) as again:
         assert said(again, b"again") == b"again"
@@ -92,10 +92,10 @@ def test_a_hole_keeps_the_connection_and_drops_the_bytes_for_now(door: tuple[Pro
     proxy, link = door
     with connected(link) as client:
         said(client, b"hello")
-        proxy.set(link, Wrong(Mode.HOLE))
+        proxy.set(link, LinkFault(Mode.HOLE))
         swallowed(link, client, b"late")
 
-        assert proxy.set(link, Wrong()).held == 4
+        assert proxy.set(link, LinkFault()).held == 4
         assert client.recv(10) == b"late"
 
 
@@ -105,12 +105,12 @@ def test_last_words_into_a_hole_are_lost(door: tuple[Proxy, Door]) -> None:
     A server must not take an old question for a new one.
     """
     proxy, link = door
-    proxy.set(link, Wrong(Mode.HOLE))
+    proxy.set(link, LinkFault(Mode.HOLE))
     with connected(link) as client:
         swallowed(link, client, b"old")
 
     until(lambda: any(pair.left for pair in link.pairs), "the door to notice", LATEST_S)
-    assert proxy.set(link, Wrong()).held == 3
+    assert proxy.set(link, LinkFault()).held == 3
     assert proxy.counts(link) == {"cut": 1}
 
 
@@ -122,9 +122,9 @@ def test_after_a_hole_connections_may_be_lost(door: tuple[Proxy, Door]) -> None:
     proxy, link = door
     with connected(link) as client:
         said(client, b"hello")
-        proxy.set(link, Wrong(Mode.HOLE))
+        proxy.set(link, LinkFault(Mode.HOLE))
         swallowed(link, client, b"lost")
-        proxy.set(link, Wrong(), reset=True)
+        proxy.set(link, LinkFault(), reset=True)
 
         with pytest.raises(ConnectionResetError):
             client.recv(10)
@@ -133,7 +133,7 @@ def test_after_a_hole_connections_may_be_lost(door: tuple[Proxy, Door]) -> None:
 def test_a_slow_way_brings_everything_in_order(door: tuple[Proxy, Door]) -> None:
     """A slow way carries everything in order, late and at a limited rate."""
     proxy, link = door
-    proxy.set(link, Wrong(Mode.SLOW, delay_s=0.02, bytes_per_s=10_000))
+    proxy.set(link, LinkFault(Mode.SLOW, delay_s=0.02, bytes_per_s=10_000))
     with connected(link) as client:
         assert (
             b"".join(said(client, word) for word in (b"one ", b"two ", b"three"))
@@ -146,7 +146,7 @@ def test_a_slow_way_brings_everything_in_order(door: tuple[Proxy, Door]) -> None
 def test_a_torn_message_is_half_a_message(door: tuple[Proxy, Door]) -> None:
     """A torn message arrives by half: after the first exchange, half the second, then a reset."""
     proxy, link = door
-    proxy.set(link, Wrong(Mode.TEAR, tear_every=3))
+    proxy.set(link, LinkFault(Mode.TEAR, tear_every=3))
     with connected(link) as client:
         assert said(client, b"whole") == b"whole"
         with pytest.raises(ConnectionResetError):
@@ -161,7 +161,7 @@ def test_connections_that_carry_little_are_torn_too(door: tuple[Proxy, Door]) ->
     A run was void with a client that opens many connections.
     """
     proxy, link = door
-    proxy.set(link, Wrong(Mode.TEAR, tear_every=5))
+    proxy.set(link, LinkFault(Mode.TEAR, tear_every=5))
     for _ in range(2):
         with connected(link) as client:
             assert said(client, b"whole") == b"whole"
@@ -190,7 +190,7 @@ def test_a_doors_counts_survive_a_change_of_its_mode() -> None:
     """
     door = Door("agent1:kafka", 1, 2)
     door.counts.carried, door.counts.connections = 5, 1
-    door.set(Wrong())
+    door.set(LinkFault())
     door.counts.carried = 2
 
     assert door.ever() == {"carried": 7, "connections": 1}

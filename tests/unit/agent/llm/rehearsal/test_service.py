@@ -8,12 +8,12 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from agent.llm.client import MAX_REPLY_BYTES
 from agent.llm.rehearsal import faults
 from agent.llm.rehearsal.provider_limits import ProviderLimits
 from agent.llm.rehearsal.record import CallRecord
 from agent.llm.rehearsal.service import Service
 from agent.llm.rehearsal.wire import Ending, Request, ResponsePlan
+from agent.ports.llm import MAX_REPLY_BYTES
 from schemas.runtime.clock import SystemClock
 from schemas.settings.quota import QuotaLimits
 
