@@ -19,7 +19,7 @@ from agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
 from agent.maintenance.duty import Duty
 from agent.ports.outcome import Spent
 from agent.process.containment import cancel
-from producer.ledger import hooks as hook_orders
+from producer.ledger import hook_orders
 from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
 from schemas.objects.errors import ObjectError

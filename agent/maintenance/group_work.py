@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from agent.ledger import queries
 from agent.reporting.messages import Note
 from agent.reporting.telemetry import dead_lines
-from producer.ledger import hooks, outbox, replay_progress, store
+from producer.ledger import hook_orders, outbox, replay_progress, store
 from producer.ledger.dead_letters import error_groups
 from producer.ledger.status import group_status
 from producer.ports import TopicAdmin
@@ -79,7 +79,7 @@ class GroupWork:
         dead = {batch.name: batch.counts["dead"] for batch in batches}
         hook_lines = [
             text
-            for of in (hooks.given_up, hooks.to_be_tried)
+            for of in (hook_orders.given_up, hook_orders.to_be_tried)
             for text in await self._read(of, group)
         ]
         task_lines = dead_lines(group, dead, dead_lately=dead_lately)

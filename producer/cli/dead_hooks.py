@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from producer.app import SCREEN_S, opened_ledger
 from producer.cli.cancel import actor
-from producer.ledger import hooks
-from producer.ledger.hooks import GivenUp
+from producer.ledger import hook_orders
+from producer.ledger.hook_orders import GivenUp
 from producer.screen.answer import CommandAnswer, answering
 from producer.text.printable import shown
 from schemas.runtime.next_command import with_config
@@ -25,7 +25,7 @@ async def given_up(config: Config, options: argparse.Namespace) -> int:
         async with opened_ledger(config, reads_s=SCREEN_S) as parts:
             transactions = parts.transactions
             kinds = await transactions.read(
-                hooks.given_up_kinds, options.group, options.type, event
+                hook_orders.given_up_kinds, options.group, options.type, event
             )
             answer.put(hooks=[kind.as_json() for kind in kinds], retried=0)
             for kind in kinds:
@@ -33,9 +33,11 @@ async def given_up(config: Config, options: argparse.Namespace) -> int:
             if options.retry:
                 retried = 0
                 for kind in kinds:
-                    while ids := await transactions.read(hooks.given_up_ids, options.group, kind):
+                    while ids := await transactions.read(
+                        hook_orders.given_up_ids, options.group, kind
+                    ):
                         retried += await transactions.write(
-                            hooks.retry, options.group, kind, ids, actor()
+                            hook_orders.retry, options.group, kind, ids, actor()
                         )
                 answer.put(retried=retried)
         _advise(options, kinds, answer)

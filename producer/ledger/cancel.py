@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select, update
 
-from producer.ledger import audit, guards, hooks, tally
+from producer.ledger import audit, guards, hook_orders, tally
 from producer.ledger.audit import AuditKind
 from producer.ledger.store import Batch
 from schemas.ledger.query_plans import along_open
@@ -138,6 +138,6 @@ def cancel_waiting(connection: Connection, rows: Sequence[Any]) -> int:
     )
     if waiting:
         connection.execute(cancel_waiting)
-        hooks.order_cancelled(connection, waiting)
+        hook_orders.order_cancelled(connection, waiting)
     tally.write(connection, map(tally.cancelled, waiting))
     return len(waiting)

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from producer.ledger import hooks, task_locks
+from producer.ledger import hook_orders, task_locks
 from producer.ledger.quarantine import error_class
 from producer.ledger.results.result_lines import attempts_of
 from producer.ledger.task_locks import TaskLock
@@ -218,7 +218,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         claimed_at=_claimed_at(row),
         ancestors=tuple(_ancestors(connection, row)),
         children=tuple(_children(connection, row.id)),
-        hooks=tuple(hooks.of_task(connection, row.id)),
+        hooks=tuple(hook_orders.of_task(connection, row.id)),
         locks=tuple(_locks(connection, group, row)),
         expired=tuple(_expired(connection, row)),
     )

@@ -137,15 +137,15 @@ def scale(load: Workload, limits: ScaleLimits) -> Scale:
     }
     ceilings = {bound: agents for bound, agents in others.items() if agents is not None}
     desired, because = _desired(load, need, ceilings)
-    if because in _KEEP_PRESENT:
+    if because in _WITHOUT_CEILING:
         desired = min(desired, limits.max_agents)
     if desired < limits.min_agents:
         desired = limits.min_agents
-        because = because if because in _KEEP_PRESENT else ScaleBound.MIN
+        because = because if because in _WITHOUT_CEILING else ScaleBound.MIN
     return Scale(desired, because, need, quota, load.partitions, learned)
 
 
-_KEEP_PRESENT = (ScaleBound.IDLE, ScaleBound.BUS, ScaleBound.CLOSED, ScaleBound.WAITS)
+_WITHOUT_CEILING = (ScaleBound.IDLE, ScaleBound.BUS, ScaleBound.CLOSED, ScaleBound.WAITS)
 
 
 def _desired(

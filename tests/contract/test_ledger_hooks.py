@@ -12,7 +12,7 @@ from agent.ledger.recovery import reaping
 from agent.ledger.settlements.settling import settle
 from agent.ports import Verdict
 from agent.ports.outcome import Moved, Outcome, Spent
-from producer.ledger import cancel, hooks
+from producer.ledger import cancel, hook_orders
 from producer.ledger.status import group_status
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
@@ -136,8 +136,8 @@ def test_a_running_task_that_is_cancelled_orders_the_hook_of_its_end(
 def test_a_cancel_orders_hooks_of_types_that_agents_have_named(ledger_db: LedgerDatabase) -> None:
     """A person's program need not have the settings of the agents."""
     ledger_db.load("a", "b")
-    ledger_db.call(hooks.store_hooked, GROUP, {TYPE: frozenset({HookEvent.DEAD})})
-    ledger_db.call(hooks.store_hooked, "other", {"invoice": frozenset({HookEvent.DEAD})})
+    ledger_db.call(hook_orders.store_hooked, GROUP, {TYPE: frozenset({HookEvent.DEAD})})
+    ledger_db.call(hook_orders.store_hooked, "other", {"invoice": frozenset({HookEvent.DEAD})})
     ledger_db.cancel()
 
     ledger_db.call(cancel.cancel_page, ledger_db.batch().id)
@@ -151,7 +151,7 @@ def test_a_cancel_orders_hooks_of_types_that_agents_have_named(ledger_db: Ledger
 def test_what_an_agent_named_a_day_ago_holds_no_more(ledger_db: LedgerDatabase) -> None:
     """Settings that no agent has any more order nothing."""
     ledger_db.load("a")
-    ledger_db.call(hooks.store_hooked, GROUP, ALL)
+    ledger_db.call(hook_orders.store_hooked, GROUP, ALL)
     a_day_ago = update(tables.hook_type).values(seen_at=utc_after(-86_401))
     ledger_db.run(lambda c: c.execute(a_day_ago))
     ledger_db.cancel()
@@ -163,7 +163,7 @@ def test_what_an_agent_named_a_day_ago_holds_no_more(ledger_db: LedgerDatabase) 
 
 def test_a_task_that_dies_of_its_losses_orders_its_hook(ledger_db: LedgerDatabase) -> None:
     """No settle tells of it, since its agents are gone."""
-    ledger_db.call(hooks.store_hooked, GROUP, ALL)
+    ledger_db.call(hook_orders.store_hooked, GROUP, ALL)
     (task_id,) = ledger_db.load("a")
     ledger_db.set(tables.task, task_id, lease_losses=5)
     lease = ledger_db.agent()
@@ -229,7 +229,7 @@ def test_a_hook_that_fails_five_times_is_given_up(ledger_db: LedgerDatabase) -> 
         f"to run them again: python -m producer dead hooks --retry --group {GROUP}"
     )
     assert ledger_db.call(group_status.read, GROUP).reasons == (text,)
-    assert ledger_db.call(hooks.of_task, row.task_id) == [
+    assert ledger_db.call(hook_orders.of_task, row.task_id) == [
         "on_success given up, failed 5 times: the queue is full"
     ]
     assert (row.state, row.tries, row.failure) == (HookState.GAVE_UP, 5, "the queue is full")
@@ -252,22 +252,25 @@ def give_up(ledger_db: LedgerDatabase, **keys: Outcome) -> None:
 def test_hooks_that_were_given_up_are_ordered_again(ledger_db: LedgerDatabase) -> None:
     """The hooks have all their tries again, other kinds stay, and an audit row names who."""
     give_up(ledger_db, a=SUCCEEDED, b=SUCCEEDED, c=DEAD)
-    given_up = ledger_db.call(hooks.given_up_kinds, GROUP, None, None)
+    given_up = ledger_db.call(hook_orders.given_up_kinds, GROUP, None, None)
     assert [(kind.event, kind.count, kind.failure) for kind in given_up] == [
         (HookEvent.DEAD, 1, "the queue is full"),
         (HookEvent.SUCCESS, 2, "the queue is full"),
     ]
-    assert ledger_db.call(hooks.given_up_kinds, "other", None, None) == []
-    assert ledger_db.call(hooks.given_up_kinds, GROUP, "invoice", None) == []
+    assert ledger_db.call(hook_orders.given_up_kinds, "other", None, None) == []
+    assert ledger_db.call(hook_orders.given_up_kinds, GROUP, "invoice", None) == []
 
-    (kind,) = ledger_db.call(hooks.given_up_kinds, GROUP, TYPE, HookEvent.SUCCESS)
-    ids = ledger_db.call(hooks.given_up_ids, GROUP, kind)
-    assert [ledger_db.call(hooks.retry, GROUP, kind, ids, "me@host") for _ in range(2)] == [2, 0]
+    (kind,) = ledger_db.call(hook_orders.given_up_kinds, GROUP, TYPE, HookEvent.SUCCESS)
+    ids = ledger_db.call(hook_orders.given_up_ids, GROUP, kind)
+    assert [ledger_db.call(hook_orders.retry, GROUP, kind, ids, "me@host") for _ in range(2)] == [
+        2,
+        0,
+    ]
 
     ledger_db.ago(tables.hook.c.due_at, 1)
     runs = take(ledger_db, 1)
     assert [(run.event, run.tries, run.losses) for run in runs] == [("success", 0, 0)] * 2
-    (left,) = ledger_db.call(hooks.given_up_kinds, GROUP, None, None)
+    (left,) = ledger_db.call(hook_orders.given_up_kinds, GROUP, None, None)
     assert (left.event, left.count) == (HookEvent.DEAD, 1)
     audits = [(row.actor, row.kind, row.items) for row in ledger_db.rows(tables.audit)]
     assert audits[0] == ("me@host", "hook", 2)

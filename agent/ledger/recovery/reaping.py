@@ -30,7 +30,7 @@ from agent.ledger.leases.leasing import REMEMBER_S
 from agent.ledger.recovery import losses
 from agent.ledger.settlements import dead_letters
 from agent.ports import SUSPECT_LOSSES
-from producer.ledger import hooks, outbox, tally
+from producer.ledger import hook_orders, outbox, tally
 from producer.ports import Item
 from schemas.codes import Code
 from schemas.ledger.query_plans import along_due, in_group
@@ -258,7 +258,7 @@ def _cancel(connection: Connection, rows: Sequence[Any]) -> None:
             .where(task.c.id.in_(ids))
             .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
         )
-        hooks.order_cancelled(connection, rows)
+        hook_orders.order_cancelled(connection, rows)
         tally.write(connection, map(tally.cancelled, rows))
 
 
@@ -286,14 +286,14 @@ def _give_up(connection: Connection, group: str, rows: Sequence[Any]) -> None:
 
 
 def _order_hooks(connection: Connection, group: str, dead: Sequence[Any]) -> None:
-    hooked = hooks.read_hooked(connection, group, (row.type for row in dead))
-    hooks.place(
+    hooked = hook_orders.read_hooked(connection, group, (row.type for row in dead))
+    hook_orders.place(
         connection,
         [
-            hooks.order(
+            hook_orders.order(
                 group,
                 HookEvent.DEAD,
-                hooks.of_row(row, attempts=row.attempt + 1),
+                hook_orders.of_row(row, attempts=row.attempt + 1),
                 status="dead",
                 disposition=Disposition.WORKER_LOST,
                 error_class=ErrorClass.WORKER_LOST,

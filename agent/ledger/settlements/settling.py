@@ -22,7 +22,7 @@ from agent.ledger.guards.decisions import hold_back
 from agent.ledger.settlements import dead_letters, follow_ups, uncounted_ends, written_rows
 from agent.ports import Settlement, Verdict
 from agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
-from producer.ledger import hooks, outbox, tally
+from producer.ledger import hook_orders, outbox, tally
 from producer.ports import Item, Order
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
@@ -141,7 +141,7 @@ def settle(
     )
     orders = _write_orders(connection, group, chosen)
     orders += follow_ups.complete(connection, group, family)
-    hooks.place(connection, written_rows.hook_orders(group, chosen, hooked))
+    hook_orders.place(connection, written_rows.orders_of_hooks(group, chosen, hooked))
     tally.write(connection, written_rows.changes(chosen, letters))
     release_counts.write(connection, group, chosen, release)
     return _verdicts(connection, settlements, chosen), orders

@@ -25,7 +25,7 @@ from agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from producer.ledger import hooks, tally
+from producer.ledger import hook_orders, tally
 from producer.ledger.tally import TallyChange, TallyKey
 from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
 from schemas.task.hooks import Hooked, HookEvent
@@ -195,9 +195,9 @@ def _further_calls(settlement: Settlement, outcome: Outcome) -> Iterator[TallyCh
             yield TallyChange(key, number)
 
 
-def hook_orders(
+def orders_of_hooks(
     group: str, chosen: Sequence[tuple[Settlement, Outcome]], hooked: Hooked
-) -> list[hooks.HookOrder]:
+) -> list[hook_orders.HookOrder]:
     """Return the orders of the hooks that run after these ends."""
     return [
         _hook_order(group, settlement, outcome, *_HOOKS[type(outcome)])
@@ -209,7 +209,7 @@ def hook_orders(
 
 def _hook_order(
     group: str, settlement: Settlement, outcome: Outcome, event: HookEvent, status: str
-) -> hooks.HookOrder:
+) -> hook_orders.HookOrder:
     row = settlement.row
     of_row = {
         "task_id": row.task_id,
@@ -219,8 +219,8 @@ def _hook_order(
         "attempts": row.counted_before + (not isinstance(outcome, Cancelled)),
     }
     if not isinstance(outcome, Retry | Dead):
-        return hooks.order(group, event, of_row, status=status)
-    return hooks.order(
+        return hook_orders.order(group, event, of_row, status=status)
+    return hook_orders.order(
         group,
         event,
         of_row,

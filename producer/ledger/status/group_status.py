@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection
 
-from producer.ledger import guards, hooks, outbox, quarantine, replay_progress
+from producer.ledger import guards, hook_orders, outbox, quarantine, replay_progress
 from producer.ledger.replay_progress import ReplayRun
 from producer.ledger.retention import archives
 from producer.ledger.status import agent_status, batch_status, releases
@@ -87,7 +87,7 @@ def read(
     raised = tuple(
         guard for guard in guards.raised(connection, group) if name in {None, guard.batch}
     )
-    waits = _waits(group, agents, batches, raised, hooks.given_up(connection, group))
+    waits = _waits(group, agents, batches, raised, hook_orders.given_up(connection, group))
     of_releases = releases.read(connection, group)
     waits += tuple(
         Sentence(Urgency.RELEASE_WORSE, ("release", release.name), release.warning)

@@ -8,7 +8,7 @@ from sqlalchemy import delete
 from agent.execution.type_limits import TypeLimits
 from agent.handlers.processes.pool import HandlerProcesses
 from agent.ledger import hook_runs
-from producer.ledger import hooks
+from producer.ledger import hook_orders
 from schemas.ledger.tables import hook
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import FRAGILE, HOOKED, NARROW
@@ -26,12 +26,12 @@ def _forgotten_when_begun() -> AbstractContextManager[Any]:
 
 
 def _not_ordered_for_retries() -> AbstractContextManager[Any]:
-    place = hooks.place
+    place = hook_orders.place
 
     def some(connection: Any, orders: Any) -> None:
         place(connection, [order for order in orders if order["status"] != "retrying"])
 
-    return patched(hooks, "place", some)
+    return patched(hook_orders, "place", some)
 
 
 async def _blamed(self: HandlerProcesses, handler: Any, context: Any) -> Any:

@@ -39,13 +39,13 @@ class Waiting:
     """One agent of eight slots whose ready queue a test fills."""
 
     def __init__(self) -> None:
-        self.table: Router = routes(SLOTS, routes=ROUTES)
-        self.harness = SlotsHarness(self.table, ending(GOOD))
+        self.router: Router = routes(SLOTS, routes=ROUTES)
+        self.harness = SlotsHarness(self.router, ending(GOOD))
         self.clock = self.harness.clock = HandClock()  # type: ignore[assignment]
         self.harness.guards.replace([])
         self.admission: Admission = self.harness.admission(CrashSuspects())
-        self.queue = InFlightTable(limits=InFlightLimits())
-        self.selection = ReadySelection(table=self.queue, admission=self.admission)
+        self.table = InFlightTable(limits=InFlightLimits())
+        self.selection = ReadySelection(table=self.table, admission=self.admission)
         self.number = 0
 
     def cap(self, tenant: str, seats: int) -> None:
@@ -53,7 +53,7 @@ class Waiting:
         config = Config(tenants={tenant: TenantConfig(in_flight=seats)})
         self.harness.quotas = gate = quota_gate_of(config, self.clock)
         self.admission = self.harness.admission(CrashSuspects())
-        self.selection = ReadySelection(table=self.queue, admission=self.admission)
+        self.selection = ReadySelection(table=self.table, admission=self.admission)
         now_s = self.clock.now_s()
         ask = WaitingCall(charge=Charge(tokens_in=0, tokens_out=0), tenant=tenant)
         gate.quotas.set_waiting("a", [ask], now_s)
@@ -68,7 +68,7 @@ class Waiting:
         """Add ready tasks of this route, within these bounds."""
         for _ in range(count):
             self.number += 1
-            plan = self.table.naming.plan_of_route(route).within(allowed or None)
+            plan = self.router.naming.plan_of_route(route).within(allowed or None)
             delivery = Delivery(
                 partition=PARTITION,
                 offset=self.number,
@@ -82,14 +82,14 @@ class Waiting:
                 plan=plan,
                 tenant=tenant,
             )
-            self.queue.add(delivery, 0.0, redelivered=False)
+            self.table.add(delivery, 0.0, redelivered=False)
 
     def close(self, route: str, outcome: Outcome | None = None) -> None:
         """Let failures close a route."""
         for _ in range(1000):
-            if self.table.closed(route, self.clock.now_s()):
+            if self.router.closed(route, self.clock.now_s()):
                 return
-            call(self.table, outcome or failed(), self.clock.now_s(), name=route)
+            call(self.router, outcome or failed(), self.clock.now_s(), name=route)
         raise AssertionError("the route stays open")
 
     def taken(self, limit: int = SLOTS) -> list[str]:
@@ -116,7 +116,7 @@ def test_tasks_of_a_route_that_stops_run_on_its_fallback_at_once(outcome: Outcom
     waiting.close("a", outcome)
 
     assert waiting.taken() == ["b"] * SLOTS
-    assert waiting.queue.ready_for("a") == 20 - SLOTS
+    assert waiting.table.ready_for("a") == 20 - SLOTS
 
 
 def test_a_probe_still_goes_to_the_stopped_route_and_new_tasks_go_back() -> None:
@@ -127,8 +127,8 @@ def test_a_probe_still_goes_to_the_stopped_route_and_new_tasks_go_back() -> None
     waiting.clock.at_s += 10.0
 
     assert waiting.taken() == ["a", "b", "b", "b"]
-    probe = admitted(waiting.table, waiting.clock.now_s(), name="a")
-    waiting.table.ended(probe, GOOD, waiting.clock.now_s())
+    probe = admitted(waiting.router, waiting.clock.now_s(), name="a")
+    waiting.router.ended(probe, GOOD, waiting.clock.now_s())
     waiting.arrive("a", 3)
 
     assert set(waiting.taken()) == {"a"}
@@ -163,7 +163,7 @@ def test_tasks_wait_if_every_fallback_is_closed() -> None:
         waiting.close(route)
 
     assert waiting.taken() == []
-    assert waiting.queue.ready_for("a") == 5
+    assert waiting.table.ready_for("a") == 5
     assert waiting.admission.closed_route("a")
 
 
@@ -189,7 +189,7 @@ def test_no_task_leaves_its_bounds() -> None:
     found = waiting.taken() + waiting.taken() + waiting.taken()
 
     assert sorted(found) == ["b", "b", "c", "c"]
-    assert waiting.queue.ready_for("a") == 10
+    assert waiting.table.ready_for("a") == 10
 
 
 def test_a_route_whose_tasks_go_on_does_not_count_as_closed() -> None:
@@ -200,8 +200,8 @@ def test_a_route_whose_tasks_go_on_does_not_count_as_closed() -> None:
     waiting.taken()
 
     assert not waiting.admission.closed_route("a")
-    assert not waiting.table.waits("a", waiting.clock.now_s())
-    (reason,) = waiting.table.reasons(waiting.clock.now_s())
+    assert not waiting.router.waits("a", waiting.clock.now_s())
+    (reason,) = waiting.router.reasons(waiting.clock.now_s())
     assert (reason.name, reason.fallback) == ("a", "b")
 
 
@@ -213,16 +213,16 @@ def test_no_task_is_diverted_to_a_route_where_a_guard_holds_its_batch_back() -> 
     waiting.close("a")
     known, unknown = (claimed(number, waiting.clock.now_s()) for number in (1, 2))
     for delivery in (known, unknown):
-        delivery.plan = waiting.table.naming.plan_of_route("a").within(["a", "b"])
+        delivery.plan = waiting.router.naming.plan_of_route("a").within(["a", "b"])
         delivery.digest = b"d" * 16
     row, unknown.row = unknown.row, None
     for delivery in (known, unknown):
-        waiting.queue.add(delivery, 0.0, redelivered=False)
+        waiting.table.add(delivery, 0.0, redelivered=False)
 
     assert waiting.selection.take(SLOTS) == [unknown]
     unknown.row = row
     assert waiting.admission.grant(unknown) is NotAdmitted.ROUTE
-    waiting.queue.queue_for_claim(unknown)
+    waiting.table.queue_for_claim(unknown)
     assert waiting.taken() == []
     assert waiting.admission.closed_route("a")
 
@@ -241,7 +241,7 @@ def test_neither_the_fallbacks_own_tasks_nor_the_others_starve() -> None:
     for _ in range(40):
         waiting.taken(1)
 
-    assert waiting.queue.ready_for("a") == waiting.queue.ready_for("b") == 30
+    assert waiting.table.ready_for("a") == waiting.table.ready_for("b") == 30
 
 
 def test_what_is_taken_counts_for_the_room_of_the_fallback() -> None:
@@ -282,9 +282,9 @@ def test_a_crash_suspect_is_claimed_for_a_fallback_too() -> None:
     """The suspect goes back to its own route once that takes calls."""
     waiting = Waiting()
     suspect = claimed(1, waiting.clock.now_s(), lease_losses=2)
-    suspect.plan = waiting.table.naming.plan_of_route("a")
-    waiting.queue.add(suspect, 0.0, redelivered=False)
-    waiting.queue.queue_for_claim(suspect)
+    suspect.plan = waiting.router.naming.plan_of_route("a")
+    waiting.table.add(suspect, 0.0, redelivered=False)
+    waiting.table.queue_for_claim(suspect)
     waiting.close("a")
 
     assert waiting.admission.choose_route(suspect)
@@ -292,6 +292,6 @@ def test_a_crash_suspect_is_claimed_for_a_fallback_too() -> None:
     waiting.close("b")
     waiting.close("c")
     assert not waiting.admission.choose_route(suspect)
-    waiting.table.resume("a", waiting.clock.now_s())
+    waiting.router.resume("a", waiting.clock.now_s())
     assert waiting.admission.choose_route(suspect)
     assert suspect.route == "a"
