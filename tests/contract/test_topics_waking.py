@@ -8,7 +8,8 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -34,12 +35,18 @@ asyncio.run(ask())
 class Broker(socketserver.ThreadingTCPServer):
     """A broker's server. `known`: whether it still knows of itself.
 
-    `drops` is how many questions it answers by closing the connection.
+    `drops` is how many questions it answers by closing the connection. `pauses_s` are the pauses
+    before its first answers.
     """
 
     daemon_threads = True
     known = True
     drops = 0
+    pauses_s: Sequence[float] = ()
+
+    def pause(self) -> None:
+        first, *self.pauses_s = self.pauses_s or (0,)
+        time.sleep(first)
 
 
 class Waking(socketserver.StreamRequestHandler):
@@ -55,6 +62,8 @@ class Waking(socketserver.StreamRequestHandler):
             if kind == METADATA and self.server.drops > 0:
                 self.server.drops -= 1
                 return
+            if kind == METADATA:
+                self.server.pause()
             answer = struct.pack(">i", correlation) + (
                 self.metadata(body) if kind == METADATA else versions(version)
             )
@@ -105,14 +114,25 @@ def broker() -> Iterator[Broker]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("drops", [0, 2])
-def test_a_cluster_that_knows_no_broker_yet_has_an_id(broker: Broker, drops: int) -> None:
+@pytest.mark.parametrize(
+    ("drops", "pauses_s"),
+    [
+        pytest.param(0, (), id="prompt"),
+        pytest.param(2, (), id="drops-two"),
+        # The handle forgets the broker while its question waits there, and answers no more.
+        pytest.param(0, (0, 0, 0.6), id="third-answer-late"),
+    ],
+)
+def test_a_cluster_that_knows_no_broker_yet_has_an_id(
+    broker: Broker, drops: int, pauses_s: Sequence[float]
+) -> None:
     """The admin client's question for the id once ended a reaper with SIGABRT.
 
     That was half a second after Kafka had stood still. A question that was lost with its connection
-    is asked again.
+    is asked again, by a new handle.
     """
     broker.drops = drops
+    broker.pauses_s = pauses_s
     port = broker.server_address[1]
     done = subprocess.run(
         [sys.executable, "-c", ASK, str(port)],

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from producer.bus.kafka.errors import UNREACHABLE
 from schemas.clients.kafka import CONSUMER_PROMISES, MAX_FETCH_BYTES, Settings
 from schemas.runtime.clock import Clock
 
@@ -31,7 +32,6 @@ LASTING = {
     KafkaError._BAD_COMPRESSION,  # noqa: SLF001 - librdkafka's own codes have an underscore
     KafkaError._BAD_MSG,  # noqa: SLF001
 }
-CONNECTION_LOST = KafkaError._TRANSPORT  # noqa: SLF001
 PARTITION_END = KafkaError._PARTITION_EOF  # noqa: SLF001
 # Every cluster has this topic. Metadata of one topic is small, while metadata of all topics may be
 # large.
@@ -86,17 +86,19 @@ class Peek:
         return await in_own_thread(lambda: self._committed(group_id, keys)) if keys else {}
 
     def _cluster_id(self) -> str:
+        """Ask until the time is over, each time with a new handle and half of the time left.
+
+        A handle drops connections when it learns the brokers' names. A question that waits on such
+        a connection fails, or gets no answer, and then the handle answers no later one either.
+        """
         end_s = self._clock.now_s() + LIMIT_S
-        with self._opened("docllm-peek") as consumer:
-            while True:
-                left_s = max(POLL_S, end_s - self._clock.now_s())
+        while True:
+            try_s = max(POLL_S, (end_s - self._clock.now_s()) / 2)
+            with self._opened("docllm-peek") as consumer:
                 try:
-                    return consumer.list_topics(INTERNAL, timeout=left_s).cluster_id or ""
+                    return consumer.list_topics(INTERNAL, timeout=try_s).cluster_id or ""
                 except KafkaException as error:
-                    # A handle also drops a connection, and the question with it, when it learns the
-                    # brokers' names. If no broker can be reached, the time is over by now.
-                    is_lost = error.args[0].code() == CONNECTION_LOST
-                    if not is_lost or left_s < 2 * POLL_S:
+                    if error.args[0].code() not in UNREACHABLE or try_s == POLL_S:
                         raise
                 consumer.poll(POLL_S)
 
