@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+from agent.ports import SUSPECT_LOSSES
 from schemas.task.states import FINAL, WAITING, Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Move
@@ -16,6 +17,7 @@ class Step:
     """One way in which a row changes.
 
     `fence`, `attempts`, `losses`, `replays`: by how much they rise; None: they are set to 0.
+    `of_suspect`: only a task changes so that was a suspect when it was claimed.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Step:
     attempts: int | None = 0
     losses: int | None = 0
     replays: int = 0
+    of_suspect: bool = False
 
 
 _TAKEN = (Status.PROCESSING, Status.PENDING)  # PENDING: reaped, and settled late by its last owner
@@ -37,6 +40,9 @@ STEPS = (
     Step("move", _TAKEN, Status.RETRYING, "let go", fence=1),
     Step("snooze or release", _TAKEN, Status.PENDING, "let go"),
     Step("die", _TAKEN, Status.DEAD, "let go", attempts=1, losses=None),
+    # The attempt ended its process or its time: the task may still be the one that kills agents.
+    Step("retry a suspect", _TAKEN, Status.RETRYING, "let go", 1, attempts=1, of_suspect=True),
+    Step("die a suspect", _TAKEN, Status.DEAD, "let go", attempts=1, of_suspect=True),
     Step("cancel", (Status.PROCESSING, *WAITING), Status.CANCELLED, "nobody"),
     Step("reap", (Status.PROCESSING,), Status.PENDING, "the same", losses=1),
     Step("lose", (Status.PROCESSING,), Status.DEAD, "let go", attempts=1, losses=1),
@@ -55,11 +61,18 @@ def not_a_step(run: Evidence) -> list[str]:
     """Every change of a row is one of the steps."""
     losses: Counter[int] = Counter()
     attempts: Counter[int] = Counter()
+    suspects: dict[int, bool] = {}
     odd = []
     for move in run.moves or ():
         losses[move.task_id] += move.losses
         attempts[move.task_id] += move.attempts
-        if not any(_is(step, move, attempts[move.task_id], losses[move.task_id]) for step in STEPS):
+        if move.claims:
+            suspects[move.task_id] = losses[move.task_id] >= SUSPECT_LOSSES
+        if not any(
+            _is(step, move, attempts[move.task_id], losses[move.task_id])
+            for step in STEPS
+            if suspects.get(move.task_id) or not step.of_suspect
+        ):
             odd.append(
                 f"{move}, fence {move.fence - move.old_fence:+}, attempts {move.attempts:+}, "
                 f"losses {move.losses:+}"

@@ -93,10 +93,13 @@ class TurnWatch:
 
 
 def _ready(selection: ReadySelection) -> list[Delivery]:
+    """Return the ready deliveries, except those of types whose slots are all in use."""
     return [
         delivery
         for delivery in selection._table._by_task.values()
-        if delivery.state is DeliveryState.READY and not delivery.suspect
+        if delivery.state is DeliveryState.READY
+        and not delivery.suspect
+        and not selection._admission._types.full(delivery)
     ]
 
 
