@@ -17,10 +17,8 @@ from sqlalchemy import Connection, Row, Select, bindparam, select
 from producer.ledger.dead_letters.selection import Selection, selection_of
 from producer.ledger.outbox import QUARANTINE
 from producer.limits import CAP
-from schemas.ledger.sql import utc_after
+from schemas.ledger import agent_rows
 from schemas.ledger.tables import agent, replay_item, replay_run
-
-ALIVE_S = 6.0  # so long after its last heartbeat, an agent is expected to apply replays
 
 
 class ItemState(IntEnum):
@@ -145,13 +143,8 @@ def as_json(run: ReplayRun) -> dict[str, Any]:
 
 def any_agent(connection: Connection, group: str) -> bool:
     """Return whether an agent or a reaper of the group is alive, and so applies stored runs."""
-    alive = (
-        agent.c.group_name == group,
-        agent.c.seen_at > utc_after(-ALIVE_S),
-        agent.c.stopped_at.is_(None),
-        agent.c.lost_at.is_(None),
-    )
-    return connection.execute(select(agent.c.id).where(*alive).limit(1)).first() is not None
+    alive = select(agent.c.id).where(agent.c.group_name == group, agent_rows.alive()).limit(1)
+    return connection.execute(alive).first() is not None
 
 
 def _run(row: Row[Any]) -> ReplayRun:

@@ -1,6 +1,6 @@
 """What a person is shown comes from the tally and is right after each move."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,14 +12,14 @@ from agent.ledger.counts import compaction
 from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping
 from agent.ports.outcome import Outcome
-from producer.ledger import cancel, outbox
+from producer.ledger import cancel, outbox, replay_progress
 from producer.ledger.status import agent_status, batch_status, group_status, reported_types
 from producer.ledger.status.batch_status import BatchStatus
 from producer.ledger.status.group_status import GroupStatus
 from producer.ports import Item
 from schemas.agent_report import AgentReport, Reason, SuspectReport, to_json
 from schemas.codes import Code
-from schemas.ledger import tables
+from schemas.ledger import agent_rows, tables
 from schemas.task.states import Status
 from tests.contract.ledger_parts import (
     BATCH,
@@ -416,14 +416,25 @@ def test_the_worst_reason_of_group_agents_and_batches_comes_first(
     ]
 
 
-def test_other_groups_are_those_with_running_agents(ledger_db: LedgerDatabase) -> None:
-    """The group itself is none of them, nor is a group whose agents have gone."""
+def test_an_agent_counts_as_running_until_it_is_silent_stops_or_is_lost(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """A person whose group has no such agent applies a replay; `check` names such other groups."""
+    ends: dict[str, Callable[[int], object]] = {
+        "running": lambda _: None,
+        "silent": lambda agent_id: ledger_db.ago(
+            tables.agent.c.seen_at, agent_rows.SILENT_S + 60, agent_id
+        ),
+        "stopped": lambda agent_id: ledger_db.call(leasing.stop, agent_id),
+        "lost": lambda agent_id: ledger_db.call(leasing.declare_lost, agent_id),
+    }
     ledger_db.agent()
-    ledger_db.agent("theirs", "theirs")
-    gone = ledger_db.agent("gone", "gone")
-    ledger_db.ago(tables.agent.c.seen_at, 60, gone.agent_id)
+    for group, end in ends.items():
+        end(ledger_db.agent(group, group).agent_id)
 
-    assert ledger_db.call(agent_status.other_groups, GROUP) == ["theirs"]
+    assert ledger_db.call(agent_status.other_groups, GROUP) == ["running"]
+    applying = [group for group in ends if ledger_db.call(replay_progress.any_agent, group)]
+    assert applying == ["running"]
 
 
 def test_a_reaper_is_no_agent_that_takes_tasks(ledger_db: LedgerDatabase) -> None:

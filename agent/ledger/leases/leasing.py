@@ -12,6 +12,7 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, case, delete, func, insert, or_, select, text, update
 
 from agent.lease import OWNER_BITS
+from schemas.ledger import agent_rows
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, batch, task
 from schemas.task.states import Status
@@ -127,9 +128,7 @@ def declare_silent_agents(connection: Connection, agent_id: int) -> int:
 
 def declare_lost(connection: Connection, agent_id: int) -> bool:
     """Declare one agent lost; return False if it was already lost or had stopped."""
-    alive_row = update(agent).where(
-        agent.c.id == agent_id, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None)
-    )
+    alive_row = update(agent).where(agent.c.id == agent_id, agent_rows.registered())
     return connection.execute(alive_row.values(lost_at=utc_now())).rowcount == 1
 
 
@@ -173,7 +172,7 @@ def forget(connection: Connection) -> int:
 def alive(connection: Connection, group: str) -> list[tuple[int, str]]:
     """Return id and name of the group's agents that are neither lost nor stopped."""
     query = select(agent.c.id, agent.c.name).where(
-        agent.c.group_name == group, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None)
+        agent.c.group_name == group, agent_rows.registered()
     )
     return [(row.id, row.name) for row in connection.execute(query)]
 

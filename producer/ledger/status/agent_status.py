@@ -14,12 +14,12 @@ from sqlalchemy import Connection, Row, or_, select
 from producer.text.agent_report import Sentence, blocked, foreign_notice, joined, sentences
 from producer.text.urgency import Urgency
 from schemas.agent_report import AgentReport, from_json
+from schemas.ledger import agent_rows
 from schemas.ledger.sql import seconds_until, utc_after
 from schemas.ledger.tables import agent, task
 from schemas.task.record.lanes import DESTINATIONS
 from schemas.task.states import OWNER_BITS, Status
 
-SILENT_S = 6.0  # after so long without a heartbeat, an agent counts as silent
 # How long after its last heartbeat an agent is shown: at most, and if it stopped.
 SHOWN_S = 600.0
 STOPPED_SHOWN_S = 30.0
@@ -108,12 +108,8 @@ def read(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
 
 def other_groups(connection: Connection, group: str) -> list[str]:
     """Return the other groups of the ledger that have running agents."""
-    runs = (
-        agent.c.seen_at > utc_after(-SILENT_S),
-        agent.c.stopped_at.is_(None),
-        agent.c.lost_at.is_(None),
-    )
-    names = select(agent.c.group_name).where(agent.c.group_name != group, *runs).distinct()
+    others = agent.c.group_name != group
+    names = select(agent.c.group_name).where(others, agent_rows.alive()).distinct()
     return sorted(connection.execute(names).scalars())
 
 
@@ -124,7 +120,7 @@ def _agent_status(row: Row[Any]) -> AgentStatus:
     elif row.lost_at is not None:
         state = AgentState.LOST
     else:
-        state = AgentState.SILENT if silent_s > SILENT_S else AgentState.ALIVE
+        state = AgentState.SILENT if silent_s > agent_rows.SILENT_S else AgentState.ALIVE
     # The last report of an agent that stopped says nothing about now.
     report = None if state is AgentState.STOPPED else from_json(row.report)
     reasons = foreign_notice(row.notice)

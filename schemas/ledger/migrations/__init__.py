@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 
 from schemas.errors import UnsafeStateError
+from schemas.ledger import agent_rows
 from schemas.ledger.database import Database, DatabaseError
 from schemas.ledger.errors import deadlocked, locked_out
 from schemas.ledger.sql import utc_after, utc_now
@@ -217,12 +218,7 @@ def _alive_before(knows: ColumnElement[bool]) -> Select[tuple[str, str]]:
     """Return the query for the running agents that do not know a schema."""
     return (
         select(agent.c.name, agent.c.group_name)
-        .where(
-            agent.c.stopped_at.is_(None),
-            agent.c.lost_at.is_(None),
-            agent.c.seen_at > utc_after(-_ALIVE_S),
-            not_(knows),
-        )
+        .where(agent_rows.alive(_ALIVE_S), not_(knows))
         .order_by(agent.c.name)
     )
 
@@ -231,9 +227,7 @@ def _declare_silent_agents_lost(connection: Connection) -> None:
     """End the leases of agents that are silent now, so that none wakes up and settles later."""
     if _has_column(connection, "agent", "lost_at"):
         silent = update(agent).where(
-            agent.c.stopped_at.is_(None),
-            agent.c.lost_at.is_(None),
-            agent.c.seen_at <= utc_after(-_ALIVE_S),
+            agent_rows.registered(), agent.c.seen_at <= utc_after(-_ALIVE_S)
         )
         connection.execute(silent.values(lost_at=utc_now()))
         connection.commit()

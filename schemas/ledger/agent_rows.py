@@ -1,0 +1,21 @@
+"""Conditions of agents' rows: which agents are registered, and which were heard of lately.
+
+Tested by tests/contract/test_ledger_status.py.
+"""
+
+from sqlalchemy import ColumnElement, and_
+
+from schemas.ledger.sql import utc_after
+from schemas.ledger.tables import agent
+
+SILENT_S = 6.0  # after so long without a heartbeat, an agent counts as silent
+
+
+def registered() -> ColumnElement[bool]:
+    """Return the condition that an agent has neither stopped nor been declared lost."""
+    return and_(agent.c.stopped_at.is_(None), agent.c.lost_at.is_(None))
+
+
+def alive(within_s: float = SILENT_S) -> ColumnElement[bool]:
+    """Return the condition that an agent is registered and sent a heartbeat in that time."""
+    return and_(registered(), agent.c.seen_at > utc_after(-within_s))
