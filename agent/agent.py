@@ -182,7 +182,7 @@ class Agent:
                 counted(self._slots.running, "call"),
                 timeout_s,
             )
-        self._admission.stop_granting()
+        self._admission.stop_permitting()
         await self._leave_group()
         crash.reach("drain.group_left")
         await self._drain_slots(stop, timeout_s)

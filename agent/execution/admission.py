@@ -20,31 +20,32 @@ from agent.judge import Effect, effect_of
 from agent.lease import Leases
 from agent.ports import Clock
 from agent.ports.outcome import Dead, Outcome, Retry, Snooze
-from agent.routes import Router, Ticket
+from agent.routes import RoutePermit, Router
 from schemas.agent_report import Reason, SuspectReport
 from schemas.settings.config import Trigger
 from schemas.task.guard import Guard
 
 
 @dataclass(frozen=True, slots=True)
-class Permit:
+class AttemptPermit:
     """The permission to run one attempt. Give it back with `Admission.ended`.
 
+    `of_route` is the route's permission, from which the route learns how the attempt ended.
     `call_permits` gives the attempt's calls their permits within the provider's limits.
     `refused_alone`: the task met AUTH before, and its route has since answered other calls.
     """
 
-    ticket: Ticket
+    of_route: RoutePermit
     call_permits: AttemptCallPermits
     refused_alone: bool
 
     @property
     def limit_s(self) -> float | None:
         """Return the time limit of a probe's call; None for any other call."""
-        return self.ticket.limit_s
+        return self.of_route.limit_s
 
 
-class NotAdmitted(Enum):
+class NotPermitted(Enum):
     """Why a claimed task may not start now. Its claim is given back."""
 
     LEAVING = "the agent is leaving"
@@ -109,7 +110,7 @@ class Admission:
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
         self._leaving = False
-        # The permits of deliveries that are being claimed.
+        # The calls of deliveries that are being claimed.
         self._reserved_calls: dict[Delivery, AttemptCallPermits] = {}
         self._routes_without_way_out: set[str] = set()
         self._running: set[Delivery] = set()  # deliveries that have a slot
@@ -224,7 +225,7 @@ class Admission:
 
     @property
     def leaving(self) -> bool:
-        """Return whether nothing more is granted, because the agent drains."""
+        """Return whether nothing more may begin, because the agent drains."""
         return self._leaving
 
     @property
@@ -242,7 +243,7 @@ class Admission:
 
     # ---- before an attempt
 
-    def grant(self, delivery: Delivery) -> Permit | WaitReason | NotAdmitted:
+    def decide(self, delivery: Delivery) -> AttemptPermit | WaitReason | NotPermitted:
         """Decide about a claimed task: it may run now, it has to wait, or it is given back.
 
         A task of an unknown type waits even if it could join a guard's look, because it could only
@@ -254,28 +255,28 @@ class Admission:
         if (reason := refusal or self._reason_to_wait(delivery)) is not None:
             return reason
         if not delivery.plan.allows(delivery.route) or self._guarded_fallback(delivery):
-            return NotAdmitted.ROUTE
+            return NotPermitted.ROUTE
         if self._types.full(delivery):
-            return NotAdmitted.TYPE
+            return NotPermitted.TYPE
         permits = self._reserved_calls.pop(delivery, None) or self._quotas.reserve_first_call(
             delivery, delivery.route
         )
         if permits is None:
-            return NotAdmitted.QUOTA
-        ticket = self._routes.admit(delivery.route, delivery.task_id, now_s)
-        if ticket is None:
+            return NotPermitted.QUOTA
+        of_route = self._routes.permit(delivery.route, delivery.task_id, now_s)
+        if of_route is None:
             permits.close()
-            return NotAdmitted.ROUTE
+            return NotPermitted.ROUTE
         refused_alone = self._routes.answered_since(delivery.route, delivery.auth_failed_at_s)
-        return Permit(ticket, permits, refused_alone)
+        return AttemptPermit(of_route, permits, refused_alone)
 
-    def _refusal(self, delivery: Delivery, now_s: float) -> NotAdmitted | None:
+    def _refusal(self, delivery: Delivery, now_s: float) -> NotPermitted | None:
         """Return why nothing may start now, whatever its route; None if it may."""
         if self._leaving:
-            return NotAdmitted.LEAVING
+            return NotPermitted.LEAVING
         if not delivery.may_call(now_s):
-            return NotAdmitted.LEASE
-        return None if self._suspects.may_run(delivery) else NotAdmitted.SUSPECT
+            return NotPermitted.LEASE
+        return None if self._suspects.may_run(delivery) else NotPermitted.SUSPECT
 
     def _reason_to_wait(self, delivery: Delivery) -> WaitReason | None:
         row = delivery.row
@@ -291,7 +292,7 @@ class Admission:
         stopped = self._guards.stops(row, delivery.route)
         return None if stopped is not None and delivery.is_on_fallback else stopped
 
-    def grant_fallback(self, delivery: Delivery, route: str) -> Permit | None:
+    def permit_fallback(self, delivery: Delivery, route: str) -> AttemptPermit | None:
         """Let a running attempt continue on another route; None if that route takes no call now.
 
         The attempt keeps its slot, which counts for the other route from then on.
@@ -309,7 +310,7 @@ class Admission:
             self._busy[route] += 1
         return permit
 
-    def grant_again(self, delivery: Delivery) -> Permit | None:
+    def permit_again(self, delivery: Delivery) -> AttemptPermit | None:
         """Let a running attempt make another call on its route, which refused one before.
 
         The call may be the probe of a stopped route. Return None if the route takes no call now.
@@ -325,15 +326,15 @@ class Admission:
             return not self._guards.bars(row, delivery.route)
         return self._guards.stops(row, delivery.route) is None
 
-    def _permit(self, delivery: Delivery, route: str, now_s: float) -> Permit | None:
+    def _permit(self, delivery: Delivery, route: str, now_s: float) -> AttemptPermit | None:
         permits = self._quotas.reserve_first_call(delivery, route)
         if permits is None:
             return None
-        ticket = self._routes.admit(route, delivery.task_id, now_s)
-        if ticket is None:
+        of_route = self._routes.permit(route, delivery.task_id, now_s)
+        if of_route is None:
             permits.close()
             return None
-        return Permit(ticket, permits, refused_alone=False)
+        return AttemptPermit(of_route, permits, refused_alone=False)
 
     def trigger(self, route: str, outcome: Retry | Snooze | Dead) -> Trigger | None:
         """Return the trigger by which a task may leave the route of its failed call, or None.
@@ -357,13 +358,13 @@ class Admission:
             delivery.is_on_fallback and row is not None and self._guards.bars(row, delivery.route)
         )
 
-    def ended(self, permit: Permit, outcome: Outcome) -> Outcome:
+    def ended(self, permit: AttemptPermit, outcome: Outcome) -> Outcome:
         """Take a permit back; return the outcome to settle.
 
         An attempt that failed by an outage is not counted if its route has stopped.
         """
         permit.call_permits.close()
-        return self._routes.ended(permit.ticket, outcome, self._clock.now_s())
+        return self._routes.ended(permit.of_route, outcome, self._clock.now_s())
 
     def enter(self, delivery: Delivery) -> None:
         """Note that a delivery has a slot."""
@@ -379,8 +380,8 @@ class Admission:
         self._types.leave(delivery)
         self._free(delivery.route)
 
-    def stop_granting(self) -> None:
-        """Grant nothing more, because the agent leaves."""
+    def stop_permitting(self) -> None:
+        """Let nothing more begin, because the agent leaves."""
         self._leaving = True
 
     def _free(self, route: str) -> None:

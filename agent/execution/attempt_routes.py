@@ -4,7 +4,7 @@ A task goes on within its attempt if its route refused it, or has failed. Its ro
 failure first, so that it stops for everybody if the provider is down.
 """
 
-from agent.execution.admission import Admission, Permit
+from agent.execution.admission import Admission, AttemptPermit
 from agent.handlers import OtherRoute
 from agent.inflight.delivery import Delivery
 from agent.ports.outcome import Dead, Outcome, Retry, Snooze
@@ -18,10 +18,10 @@ _OF_TASK = frozenset({Trigger.TOO_LONG, Trigger.FILTERED})
 class AttemptRoutes:
     """Decides on which route an attempt makes a failed call again."""
 
-    def __init__(self, *, admission: Admission, delivery: Delivery, permit: Permit) -> None:
+    def __init__(self, *, admission: Admission, delivery: Delivery, permit: AttemptPermit) -> None:
         self._admission = admission
         self._delivery = delivery
-        self._permit: Permit | None = permit
+        self._permit: AttemptPermit | None = permit
 
     def route_after_failure(self, outcome: Retry | Snooze | Dead) -> OtherRoute | Outcome:
         """Return the route on which to make a failed call again, or the outcome to settle."""
@@ -32,7 +32,7 @@ class AttemptRoutes:
         trigger = self._admission.trigger(delivery.route, outcome)
         following = [] if trigger is None else list(delivery.plan.after(delivery.route, trigger))
         for route in following:
-            permit = self._admission.grant_fallback(delivery, route)
+            permit = self._admission.permit_fallback(delivery, route)
             if permit is not None:
                 self._permit = permit
                 return OtherRoute(route, permit.limit_s, permit.call_permits)
@@ -51,7 +51,7 @@ class AttemptRoutes:
         judged, delivery = self.end(outcome), self._delivery
         if judged is not outcome or not self._admission.may_call_again(delivery):
             return judged
-        self._permit = self._admission.grant_again(delivery)
+        self._permit = self._admission.permit_again(delivery)
         if self._permit is None:
             return None
         return OtherRoute(delivery.route, self._permit.limit_s, self._permit.call_permits)

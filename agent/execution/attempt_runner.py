@@ -1,6 +1,6 @@
 """One attempt at one task, from the claimed delivery to its outcome."""
 
-from agent.execution.admission import Permit
+from agent.execution.admission import AttemptPermit
 from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.lock_requests import ResourceLocks
 from agent.execution.observability.attempt_traces import AttemptTraces
@@ -44,7 +44,9 @@ class AttemptRunner:
         until_s = delivery.claimed_at_s + self._claim_s - _SETTLE_S
         return await self._outputs.write(answer, claimed, until_s=until_s)
 
-    async def run(self, delivery: Delivery, permit: Permit, routes: AttemptRoutes) -> Outcome:
+    async def run(
+        self, delivery: Delivery, permit: AttemptPermit, routes: AttemptRoutes
+    ) -> Outcome:
         """Run the attempt and return its outcome; `routes` decides about each failed call.
 
         A cancelled attempt raises CancelledError; `delivery.spent` then says what it has spent, and

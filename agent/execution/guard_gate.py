@@ -31,7 +31,7 @@ class GuardGate:
         self.has_read_guards = False  # nothing may start before the guards have been read once
         self._raised: dict[tuple[int, str, str], Guard] = {}
         self._look_tasks: frozenset[int] = frozenset()
-        self._granted: set[int] = set()
+        self._joined: set[int] = set()
         # By guard: how many tasks asked for a place since the last `replace`.
         self._asked: Counter[int] = Counter()
         self._next_at_s = 0.0
@@ -41,7 +41,7 @@ class GuardGate:
         self.has_read_guards = True
         self._raised = {(guard.batch_id, guard.type, guard.route): guard for guard in raised}
         self._look_tasks = frozenset(look_tasks)
-        self._granted &= self._look_tasks
+        self._joined &= self._look_tasks
         self._asked = Counter()
 
     def stops(self, row: Row, route: str) -> Guard | None:
@@ -49,7 +49,7 @@ class GuardGate:
 
         A task that has joined a look may run again, for example after a snooze.
         """
-        if not self._raised or row.task_id in self._granted:
+        if not self._raised or row.task_id in self._joined:
             return None
         return self._raised.get((row.batch_id, row.type, route)) or self._raised.get(
             (row.batch_id, row.type, ANY_ROUTE)
@@ -59,7 +59,7 @@ class GuardGate:
         """Return whether a guard keeps a task off a fallback; a task of a look may try it."""
         return row.task_id not in self._look_tasks and self.stops(row, fallback) is not None
 
-    async def admit_to_look_or_move(self, guard: Guard, task_id: int) -> Moved | None:
+    async def join_look_or_move(self, guard: Guard, task_id: int) -> Moved | None:
         """Let a stopped task join the look (None: it may run), or return its move to a tier.
 
         Waits until it is the task's turn, so that at most MOVES_PER_S tasks move in a second.
@@ -68,7 +68,7 @@ class GuardGate:
             self._asked[guard.id] += 1
             if await self._ledger.join_look(guard.id, task_id):
                 crash.reach("guard.turn_taken")
-                self._granted.add(task_id)
+                self._joined.add(task_id)
                 return None
             self._asked[guard.id] += guard.look_size  # other agents have filled the look
         await self.wait_to_move()

@@ -143,7 +143,7 @@ class ResourceLocks:
             raise
         crash.reach("lock.changed")
         self._stale.difference_update(changes)
-        self._grant(held)
+        self._tell_holders(held)
 
     async def _read_holders(self) -> None:
         """Learn which waits have ended, and which locks nobody holds any more."""
@@ -152,16 +152,16 @@ class ResourceLocks:
         while page := names[:PAGE]:
             del names[:PAGE]
             held = await self._table.read_holders(page)
-            self._grant(held)
+            self._tell_holders(held)
             holders |= {lock.name: lock.holder for lock in held if lock.alive}
             self._stale.update(lock.name for lock in held if not lock.alive)
         self._holders = holders
 
-    def _grant(self, held: Iterable[Held]) -> None:
+    def _tell_holders(self, held: Iterable[Held]) -> None:
         for lock in held:
-            granted = self._waits.get(LockRequest(lock.name, lock.holder))
-            if granted is not None and lock.alive and not granted.done():
-                granted.set_result(lock.fence)
+            waiter = self._waits.get(LockRequest(lock.name, lock.holder))
+            if waiter is not None and lock.alive and not waiter.done():
+                waiter.set_result(lock.fence)
 
 
 def _take_of(requests: dict[LockRequest, None], names: Container[str]) -> list[LockRequest]:

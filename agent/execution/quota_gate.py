@@ -16,7 +16,7 @@ from agent.quota.configured import ConfiguredQuotas
 from agent.quota.estimate import CallSize, Estimates, actual_charge
 from agent.quota.grants import Charge, WaitingCall
 from agent.quota.provider_headers import share_left
-from agent.quota.quotas import Quotas, Reservation
+from agent.quota.quotas import QuotaPermit, Quotas
 from schemas.agent_report import Reason
 from schemas.codes import Code
 from schemas.settings.quota import NO_LIMITS
@@ -62,22 +62,20 @@ class QuotaGate:
     def reserve_first_call(self, delivery: Delivery, route: str) -> "AttemptCallPermits | None":
         """Return the permits of an attempt, whose first call may begin; None if it may not."""
         call, now_s = self.first_call(delivery, route), self.clock.now_s()
-        reservation = self.quotas.take(route, call.charge, call.tenant, now_s)
-        if reservation is None:
+        permit = self.quotas.permit(route, call.charge, call.tenant, now_s)
+        if permit is None:
             return None
         return AttemptCallPermits(
             gate=self,
             route=route,
             tenant=delivery.tenant,
             size=delivery.size,
-            reservation=reservation,
+            first=permit,
         )
 
     def permits(self, route: str, tenant: str, size: CallSize) -> "AttemptCallPermits":
-        """Return the permits of an attempt without a reservation: each call waits for a permit."""
-        return AttemptCallPermits(
-            gate=self, route=route, tenant=tenant, size=size, reservation=None
-        )
+        """Return the permits of an attempt of which no call is reserved: each one waits."""
+        return AttemptCallPermits(gate=self, route=route, tenant=tenant, size=size, first=None)
 
     def reasons(self, now_s: float) -> list[Reason]:
         """Return for which limits tasks wait, for the agent's report."""
@@ -115,43 +113,43 @@ class QuotaGate:
 
     # ---- for the permits
 
-    async def reserve(
+    async def wait_for_permit(
         self, route: str, tenant: str, size: CallSize, wait_s: float
-    ) -> Reservation | None:
-        """Reserve a running attempt's call; wait up to `wait_s`, and return None after that."""
+    ) -> QuotaPermit | None:
+        """Return the permit of a running attempt's call; None if there is none within `wait_s`."""
         until_s = self.clock.now_s() + wait_s
         charge = self._estimate(route, size)
         call = WaitingCall(charge=charge, tenant=tenant)
-        reservation = self.quotas.take(route, charge, tenant, self.clock.now_s())
-        if reservation is not None:
-            return reservation
+        permit = self.quotas.permit(route, charge, tenant, self.clock.now_s())
+        if permit is not None:
+            return permit
         waiting = self._waiting.setdefault(route, [])
         waiting.append(call)
         try:
-            while reservation is None and self.clock.now_s() < until_s:
+            while permit is None and self.clock.now_s() < until_s:
                 await self.clock.sleep(RETRY_EVERY_S)
-                reservation = self.quotas.take(route, charge, tenant, self.clock.now_s())
+                permit = self.quotas.permit(route, charge, tenant, self.clock.now_s())
         finally:
             waiting.remove(call)
             if not waiting:
                 self._waiting.pop(route, None)
-        return reservation
+        return permit
 
     def note_ended(
-        self, route: str, size: CallSize, reservation: Reservation, end: CallEnd | None
+        self, route: str, size: CallSize, permit: QuotaPermit, end: CallEnd | None
     ) -> None:
         """Tell the quotas what a call was charged, and what its reply says of the limits."""
-        if reservation.account is None and reservation.tenant is None:
+        if permit.account is None and permit.tenant is None:
             return
         if end is None:
-            self.quotas.note_ended(reservation, None)
+            self.quotas.note_ended(permit, None)
             return
         self._ended[route] += 1
-        charged = self._charged(route, size, reservation, end)
+        charged = self._charged(route, size, permit, end)
         headers = end.reply.headers if isinstance(end.reply, Reply) else {}
         refused = _is_refused(end)
         self.quotas.note_ended(
-            reservation,
+            permit,
             charged,
             refused=refused,
             retry_after_s=(asked_for(headers, self.clock.utc_s()) or 0.0) if refused else 0.0,
@@ -159,19 +157,19 @@ class QuotaGate:
         )
 
     def _charged(
-        self, route: str, size: CallSize, reservation: Reservation, end: CallEnd
+        self, route: str, size: CallSize, permit: QuotaPermit, end: CallEnd
     ) -> Charge | None:
-        """Return what the provider charged for a call, or the reservation if that is unknown."""
+        """Return what the provider charged for a call, or its estimate if that is unknown."""
         reply = end.reply
         if isinstance(reply, CallFailed):
-            return None if reply.error_class in _UNSENT else reservation.charge
+            return None if reply.error_class in _UNSENT else permit.charge
         if reply is None or end.outcome is None:
-            return reservation.charge
+            return permit.charge
         if reply.status not in _SUCCESS:
             return _NOTHING  # the request counts, its tokens do not
         spent = end.outcome.spent
         if not spent.tokens_in and not spent.tokens_out:
-            return reservation.charge
+            return permit.charge
         self.estimates.learn(route, size, spent.tokens_in, spent.tokens_out)
         return actual_charge(size, self.configured.limits(route), spent.tokens_in, spent.tokens_out)
 
@@ -189,24 +187,24 @@ class AttemptCallPermits:
         route: str,
         tenant: str,
         size: CallSize,
-        reservation: Reservation | None,
+        first: QuotaPermit | None,
     ) -> None:
         self._gate = gate
         self._route = route
         self._tenant = tenant
         self._size = size
-        self._first = reservation
+        self._first = first
 
     async def acquire(self, length: int, most_out: int | None, wait_s: float) -> CallPermit | None:
         """Wait until a call may be made; None if it may not within `wait_s`."""
         first, self._first = self._first, None
         if first is not None:
-            return _ReservedPermit(self._gate, self._route, self._size, first)
+            return _GatePermit(self._gate, self._route, self._size, first)
         size = CallSize(task_type=self._size.task_type, input_bytes=length, most_out=most_out)
-        reservation = await self._gate.reserve(self._route, self._tenant, size, wait_s)
-        if reservation is None:
+        permit = await self._gate.wait_for_permit(self._route, self._tenant, size, wait_s)
+        if permit is None:
             return None
-        return _ReservedPermit(self._gate, self._route, size, reservation)
+        return _GatePermit(self._gate, self._route, size, permit)
 
     def close(self) -> None:
         """Give back the first permit if no call was made."""
@@ -215,20 +213,18 @@ class AttemptCallPermits:
             self._gate.note_ended(self._route, self._size, first, None)
 
 
-class _ReservedPermit:
-    """A permit that holds a reservation until its call has ended."""
+class _GatePermit:
+    """The permission to make one call, which holds the permit of the quotas until its end."""
 
-    def __init__(
-        self, gate: QuotaGate, route: str, size: CallSize, reservation: Reservation
-    ) -> None:
+    def __init__(self, gate: QuotaGate, route: str, size: CallSize, permit: QuotaPermit) -> None:
         self._gate = gate
         self._route = route
         self._size = size
-        self._reservation = reservation
+        self._permit = permit
 
     def release(self, end: CallEnd | None) -> None:
-        """Give the reservation back."""
-        self._gate.note_ended(self._route, self._size, self._reservation, end)
+        """Give the permit of the quotas back."""
+        self._gate.note_ended(self._route, self._size, self._permit, end)
 
 
 def _is_refused(end: CallEnd) -> bool:

@@ -11,8 +11,8 @@ from typing import Any, TypeGuard
 
 from agent.execution.admission import (
     Admission,
-    NotAdmitted,
-    Permit,
+    AttemptPermit,
+    NotPermitted,
     RouteRefused,
     TypeAsleep,
     TypeUnknown,
@@ -123,10 +123,10 @@ class Slots:
             self._begin(delivery, partial(self._written, delivery, outcome))
         elif outcome is not None:
             self._settle(delivery, outcome)
-        elif isinstance(decision := self._admission.grant(delivery), NotAdmitted):
+        elif isinstance(decision := self._admission.decide(delivery), NotPermitted):
             self.give_back(delivery)
         else:
-            self._begin(delivery, partial(self._admitted_attempt, delivery, decision))
+            self._begin(delivery, partial(self._permitted_attempt, delivery, decision))
 
     def move(self, delivery: Delivery) -> None:
         """Send a claimed delivery to the longest tier, because its route stays closed.
@@ -200,10 +200,12 @@ class Slots:
             self._settle(delivery, outcome or Released(delivery.spent))
             self._freed.set()
 
-    async def _admitted_attempt(self, delivery: Delivery, decision: Permit | WaitReason) -> Outcome:
+    async def _permitted_attempt(
+        self, delivery: Delivery, decision: AttemptPermit | WaitReason
+    ) -> Outcome:
         """Run an attempt that may start, and write its answer; move a task that must wait."""
         match decision:
-            case Permit():
+            case AttemptPermit():
                 outcome = await self._attempt(delivery, decision)
             case Guard():
                 outcome = await self._guarded_attempt(delivery, decision)
@@ -214,12 +216,14 @@ class Slots:
 
     async def _guarded_attempt(self, delivery: Delivery, guard: Guard) -> Outcome:
         """Run the attempt of a task that a guard stops if it may join the guard's look."""
-        stopped = await self._guards.admit_to_look_or_move(guard, delivery.task_id)
+        stopped = await self._guards.join_look_or_move(guard, delivery.task_id)
         if stopped is not None:
             return stopped
-        decision = self._admission.grant(delivery)
+        decision = self._admission.decide(delivery)
         return (
-            await self._attempt(delivery, decision) if isinstance(decision, Permit) else Released()
+            await self._attempt(delivery, decision)
+            if isinstance(decision, AttemptPermit)
+            else Released()
         )
 
     def _moved(
@@ -239,7 +243,7 @@ class Slots:
             return outcome
         return await self._attempt_runner.write(delivery, delivery.row, outcome)
 
-    async def _attempt(self, delivery: Delivery, permit: Permit) -> Outcome:
+    async def _attempt(self, delivery: Delivery, permit: AttemptPermit) -> Outcome:
         self._counts.attempts += 1
         self._suspects.warn(delivery)
         outcome: Outcome | None = None

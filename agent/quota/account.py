@@ -15,7 +15,7 @@ from agent.quota.grants import DayCount, QuotaAnswer, QuotaRequest, Refund, Wait
 from agent.quota.minute import MINUTE_MS, RATES, RecentMinute, charged
 from schemas.settings.quota import QuotaLimits
 
-# The share of a limit that is granted. The rest is reserved for grants that are used late.
+# The share of a limit that is granted. The rest is kept for grants that are used late.
 USE = 0.995
 # The capacity of a bucket: how much time's worth of its limit an idle account saves up.
 CAPACITY_MS = 800

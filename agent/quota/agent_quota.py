@@ -88,7 +88,7 @@ class AgentQuota:
             return MAX_WAITING if free is None else free
         return len(self._grants) if free is None else min(len(self._grants), free)
 
-    def take(self, charge: Charge, now_s: float) -> bool:
+    def begin_call(self, charge: Charge, now_s: float) -> bool:
         """Begin a call with this estimated charge; return whether it may begin now."""
         if self.room(now_s) <= 0:
             return False

@@ -21,10 +21,10 @@ QuotaOf = Callable[[str], tuple[str, QuotaLimits] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
-    """The part of its quotas that one call holds.
+class QuotaPermit:
+    """The permission of the quotas of an account and a tenant for one call.
 
-    Give it back with `Quotas.note_ended`.
+    Give it back with `Quotas.note_ended`. `charge` is what the call will cost by estimate.
     """
 
     charge: Charge
@@ -94,21 +94,21 @@ class Quotas:
             account_key = account.key if account is not None and waiting else None
             self._ready[key] = (account_key, set(tenants))
 
-    def take(self, route: str, charge: Charge, tenant: str, now_s: float) -> Reservation | None:
-        """Begin a call, if it may begin now."""
+    def permit(self, route: str, charge: Charge, tenant: str, now_s: float) -> QuotaPermit | None:
+        """Count a call as begun, if it may begin now; None if it may not."""
         account = self._quota(self._of_route(route), now_s)
         tenant_quota = self._quota(self._of_tenant(tenant), now_s)
         if tenant_quota is not None and tenant_quota.room(now_s) <= 0:
             return None
-        if account is not None and not account.take(charge, now_s):
+        if account is not None and not account.begin_call(charge, now_s):
             return None
         if tenant_quota is not None:
-            tenant_quota.take(_NO_CHARGE, now_s)
-        return Reservation(charge, account, tenant_quota)
+            tenant_quota.begin_call(_NO_CHARGE, now_s)
+        return QuotaPermit(charge, account, tenant_quota)
 
     def note_ended(
         self,
-        reservation: Reservation,
+        permit: QuotaPermit,
         charged: Charge | None,
         *,
         refused: bool = False,
@@ -120,16 +120,16 @@ class Quotas:
         `refused`: the provider refused the call because of a limit. `remaining` is the lowest share
         of a limit that the answer said is left.
         """
-        if reservation.account is not None:
-            reservation.account.note_ended(
-                reservation.charge,
+        if permit.account is not None:
+            permit.account.note_ended(
+                permit.charge,
                 charged,
                 refused=refused,
                 retry_after_s=retry_after_s,
                 remaining=remaining,
             )
-        if reservation.tenant is not None:
-            reservation.tenant.note_ended(_NO_CHARGE, _NO_CHARGE)
+        if permit.tenant is not None:
+            permit.tenant.note_ended(_NO_CHARGE, _NO_CHARGE)
 
     def waits(self, now_s: float) -> list[QuotaWait]:
         """Return which routes have tasks that wait for a limit."""

@@ -7,7 +7,7 @@ tier.
 
 from agent.routes.names import DEFAULT, RouteNames, route_of
 from agent.routes.plan import RoutePlan
-from agent.routes.route import Ticket
+from agent.routes.route import RoutePermit
 from agent.routes.router import Router
 
-__all__ = ["DEFAULT", "RouteNames", "RoutePlan", "Router", "Ticket", "route_of"]
+__all__ = ["DEFAULT", "RouteNames", "RoutePermit", "RoutePlan", "Router", "route_of"]

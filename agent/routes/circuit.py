@@ -1,8 +1,8 @@
 """The state machine of one breaker, on pybreaker: its states, its transitions, its listener.
 
 pybreaker's `call` holds a lock and counts a cancelled call as a failure. So calls are not made
-through pybreaker; their finished outcomes are replayed to it. Its half-open state admits every
-call, so docllm implements admission, the pace of probes and the window of outcomes itself. Its
+through pybreaker; their finished outcomes are replayed to it. Its half-open state lets every
+call pass, so docllm implements the pace of probes and the window of outcomes itself. Its
 clock is not used, so nothing here depends on the machine's time of day.
 """
 

@@ -37,7 +37,7 @@ class RoutePlan:
         return (name for name in names if self.allows(name))
 
     def allows(self, route: str) -> bool:
-        """Return whether `routes_allowed` permits this route."""
+        """Return whether `routes_allowed` lets the task run on this route."""
         return self.allowed is None or route in self.allowed
 
     def after(self, route: str, trigger: Trigger) -> Iterator[str]:

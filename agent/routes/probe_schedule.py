@@ -128,7 +128,7 @@ class ProbeSchedule:
             self.next_at_s = min(self.next_at_s, from_s)
 
     def has_turn(self, now_s: float) -> bool:
-        """Return whether a turn was granted and is neither used nor over."""
+        """Return whether a turn was given and is neither used nor over."""
         return now_s < self._granted_until_s < _ALWAYS
 
     # ---- what probes and other calls showed

@@ -14,7 +14,7 @@ from agent.judge import Effect
 from agent.ports import Call, Clock
 from agent.routes.clients import RouteClients
 from agent.routes.evidence import RouteEvidence, by_answer
-from agent.routes.route import Ticket
+from agent.routes.route import RoutePermit
 from agent.routes.router import Router
 from schemas.codes import Code
 
@@ -38,8 +38,8 @@ class ProbeSender:
         """Send due prompts until cancelled; a cancel ends the running prompts too."""
         async with asyncio.TaskGroup() as group:
             while True:
-                for ticket in self._routes.prompts(self._clock.now_s()):
-                    group.create_task(self._probe(ticket))
+                for permit in self._routes.prompts(self._clock.now_s()):
+                    group.create_task(self._probe(permit))
                 await self._clock.sleep(CHECK_EVERY_S)
 
     async def send_prompt(self, route: str, limit_s: float | None = None) -> RouteEvidence:
@@ -54,15 +54,15 @@ class ProbeSender:
         call = Call(orjson.dumps(model_field | body), request_id, limit_s or client.timeout_s)
         return by_answer(await client.llm.complete(call))
 
-    async def _probe(self, ticket: Ticket) -> None:
+    async def _probe(self, permit: RoutePermit) -> None:
         evidence = RouteEvidence(Effect.NONE)
         try:
-            evidence = await self.send_prompt(ticket.route, ticket.limit_s)
+            evidence = await self.send_prompt(permit.route, permit.limit_s)
         except Exception:
             log.exception(
                 "the probe of route %s ended in a bug",
-                ticket.route,
+                permit.route,
                 extra={"code": Code.INTERNAL_ERROR},
             )
         finally:
-            self._routes.answered(ticket, evidence, self._clock.now_s())
+            self._routes.answered(permit, evidence, self._clock.now_s())

@@ -47,8 +47,8 @@ CORRECT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
-    """A route's permission for one attempt, or for the cheap prompt.
+class RoutePermit:
+    """A route's permission for one attempt, or for one cheap prompt.
 
     `limit_s` is how long a probe may take; None if it is no probe. `task_id` is None for the cheap
     prompt.
@@ -93,8 +93,8 @@ class Route:
         self._locked = 0
         # The start time of the newest call that got a usable answer.
         self._answered_from_s = float("-inf")
-        # Calls for tasks, by the identity of the ticket, the oldest first.
-        self._running: dict[int, Ticket] = {}
+        # Calls for tasks, by the identity of the permit, the oldest first.
+        self._running: dict[int, RoutePermit] = {}
         self._prompts = 0  # running cheap prompts, of any generation; they take no slot
         self._now_s = 0.0
         self._ok = self._bad = 0  # outcomes that other agents have not heard of
@@ -134,13 +134,13 @@ class Route:
         """
         from_s = max(self._limit.from_s, now_s - self._times.long_s)
         count = self._limit.places_kept(now_s)
-        for ticket in reversed(self._running.values()):
-            if ticket.began_s < from_s:
+        for permit in reversed(self._running.values()):
+            if permit.began_s < from_s:
                 break
-            count += ticket.generation == self.generation
+            count += permit.generation == self.generation
         return count
 
-    def admit(self, task_id: int, now_s: float) -> Ticket | None:
+    def permit(self, task_id: int, now_s: float) -> RoutePermit | None:
         """Return the permission to start a task's call now; None if there is no room any more."""
         self.used_at_s = now_s
         if self.stopped:
@@ -149,36 +149,36 @@ class Route:
         if allowed is not None and self._counted(now_s) >= allowed:
             return None
         self._limit.note_began(now_s, len(self._running))
-        return self._start(Ticket(self.name, self.generation, now_s, None, task_id))
+        return self._start(RoutePermit(self.name, self.generation, now_s, None, task_id))
 
-    def _start(self, ticket: Ticket) -> Ticket:
-        self._running[id(ticket)] = ticket
-        return ticket
+    def _start(self, permit: RoutePermit) -> RoutePermit:
+        self._running[id(permit)] = permit
+        return permit
 
-    def admit_prompt(self, now_s: float) -> Ticket | None:
+    def permit_prompt(self, now_s: float) -> RoutePermit | None:
         """Return the permission to send the cheap prompt; None if it is not time for it."""
         return self._probe(None, now_s) if self.stopped and self.probes.prompt_due(now_s) else None
 
-    def _probe(self, task_id: int | None, now_s: float) -> Ticket:
-        ticket = Ticket(self.name, self.generation, now_s, self.probes.start(now_s), task_id)
+    def _probe(self, task_id: int | None, now_s: float) -> RoutePermit:
+        permit = RoutePermit(self.name, self.generation, now_s, self.probes.start(now_s), task_id)
         if task_id is not None:
-            return self._start(ticket)
+            return self._start(permit)
         self._prompts += 1
-        return ticket
+        return permit
 
     # ---- what is learned
 
-    def ended(self, ticket: Ticket, outcome: Outcome, now_s: float) -> Outcome:
+    def ended(self, permit: RoutePermit, outcome: Outcome, now_s: float) -> Outcome:
         """Learn from how an attempt ended; return the outcome to settle.
 
         An attempt that failed by an outage becomes a snooze, uncounted, if the route has stopped.
         """
         evidence = by_outcome(outcome)
         pause_s = outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0
-        self.learn(ticket, evidence, now_s, pause_s)
+        self.learn(permit, evidence, now_s, pause_s)
         if isinstance(outcome, Succeeded) and evidence.effect is Effect.UP:
-            self._times.add(now_s - ticket.began_s)
-        closed = self.stopped or ticket.generation != self.generation
+            self._times.add(now_s - permit.began_s)
+        closed = self.stopped or permit.generation != self.generation
         outage = closed and evidence.effect in {Effect.OUTAGE, Effect.LOCKED}
         if outage and (
             isinstance(outcome, Retry)
@@ -194,76 +194,76 @@ class Route:
         return not self.stopped and self._answered_from_s > at_s
 
     def learn(
-        self, ticket: Ticket, evidence: RouteEvidence, now_s: float, pause_s: float = 0.0
+        self, permit: RoutePermit, evidence: RouteEvidence, now_s: float, pause_s: float = 0.0
     ) -> None:
         """Learn from a call's evidence, unless the call began before the last change."""
-        self._forget(ticket)
-        if ticket.generation != self.generation:
+        self._forget(permit)
+        if permit.generation != self.generation:
             return
         self._now_s = now_s
         if self.stopped:
             self.probes.end()
         match evidence.effect:
             case Effect.UP:
-                self._up(ticket, evidence, now_s)
+                self._up(permit, evidence, now_s)
             case Effect.OUTAGE:
-                self._failed(ticket, evidence, now_s)
+                self._failed(permit, evidence, now_s)
             case Effect.REFUSAL:
-                self._refused(ticket, evidence, now_s, pause_s)
+                self._refused(permit, evidence, now_s, pause_s)
             case Effect.LOCKED:
-                self._lock(ticket, evidence, now_s)
+                self._lock(permit, evidence, now_s)
             case Effect.NONE if self.stopped:
-                self.probes.note_no_evidence(ticket.task_id)
+                self.probes.note_no_evidence(permit.task_id)
 
-    def _forget(self, ticket: Ticket) -> None:
-        if ticket.task_id is None:
+    def _forget(self, permit: RoutePermit) -> None:
+        if permit.task_id is None:
             self._prompts -= 1
         else:
-            self._running.pop(id(ticket), None)
+            self._running.pop(id(permit), None)
 
-    def _up(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:
+    def _up(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
         self._ok += 1
         if not evidence.reason:  # a provider may reject a request before it looks at the key
-            self._answered_from_s = max(self._answered_from_s, ticket.began_s)
+            self._answered_from_s = max(self._answered_from_s, permit.began_s)
         self._locked = 0
-        self._limit.note_answered(ticket.began_s, now_s)
-        self.probes.note_success(ticket.task_id)
+        self._limit.note_answered(permit.began_s, now_s)
+        self.probes.note_success(permit.task_id)
         self._circuit.report(now_s, failed=False)
 
-    def _failed(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:
-        if self._at_fault(ticket, evidence, now_s) and not self.stopped:
-            self._limit.note_answered(ticket.began_s, now_s)
+    def _failed(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
+        if self._at_fault(permit, evidence, now_s) and not self.stopped:
+            self._limit.note_answered(permit.began_s, now_s)
             return
         self._bad += 1
         if self.stopped:
-            self.probes.note_failure(ticket.task_id)
+            self.probes.note_failure(permit.task_id)
         former_reason, self.reason = self.reason, evidence.reason
         self._circuit.report(now_s, failed=True)
         if self.parked or not self.stopped:
             self.reason = former_reason
 
-    def _at_fault(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> bool:
-        if evidence.error_class != ErrorClass.SERVER or ticket.task_id is None:
+    def _at_fault(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> bool:
+        if evidence.error_class != ErrorClass.SERVER or permit.task_id is None:
             return False
-        return self._faulty.note_failure(ticket.task_id, now_s, self._answered_from_s)
+        return self._faulty.note_failure(permit.task_id, now_s, self._answered_from_s)
 
     def _refused(
-        self, ticket: Ticket, evidence: RouteEvidence, now_s: float, pause_s: float
+        self, permit: RoutePermit, evidence: RouteEvidence, now_s: float, pause_s: float
     ) -> None:
         """Take fewer calls, or pause. A refused probe ends a stop: the provider works."""
         if self.stopped:
             self._circuit.report(now_s, failed=False)
             self._limit.pause(now_s, pause_s)
         else:
-            self._limit.note_refused(ticket.began_s, now_s, pause_s, len(self._running))
+            self._limit.note_refused(permit.began_s, now_s, pause_s, len(self._running))
         self.reason = evidence.reason
 
-    def _lock(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:
+    def _lock(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
         self._bad += 1
         self._locked += 1
         self.reason = evidence.reason
         if self.parked:
-            self.probes.note_failure(ticket.task_id)
+            self.probes.note_failure(permit.task_id)
         elif self.stopped:
             self._circuit.report(now_s, failed=False)
         elif self._locked >= (
@@ -402,9 +402,9 @@ class Route:
         """Return how many calls run far longer than usual."""
         least_s = max(HUNG_S, self._times.long_s)
         ages_s = [
-            now_s - ticket.began_s
-            for ticket in self._running.values()
-            if now_s - ticket.began_s >= least_s
+            now_s - permit.began_s
+            for permit in self._running.values()
+            if now_s - permit.began_s >= least_s
         ]
         if not ages_s:
             return None

@@ -10,7 +10,7 @@ from agent.ports.outcome import Outcome
 from agent.routes.evidence import RouteEvidence
 from agent.routes.names import DEFAULT, RouteNames
 from agent.routes.plan import RoutePlan
-from agent.routes.route import Route, Ticket
+from agent.routes.route import Route, RoutePermit
 from producer.text.urgency import urgency_of
 from schemas.agent_report import Reason, RouteFacts
 from schemas.clients.llm_address import public
@@ -92,19 +92,19 @@ class Router:
         route = self._routes.get(name)
         return max(0, slots - running) if route is None else route.room(now_s, running, slots)
 
-    def admit(self, name: str, task_id: int, now_s: float) -> Ticket | None:
+    def permit(self, name: str, task_id: int, now_s: float) -> RoutePermit | None:
         """Return the permission to start a call; None if there is no room any more.
 
         The caller gives it back with `ended`.
         """
-        return self._of(name, now_s).admit(task_id, now_s)
+        return self._of(name, now_s).permit(task_id, now_s)
 
-    def ended(self, ticket: Ticket, outcome: Outcome, now_s: float) -> Outcome:
+    def ended(self, permit: RoutePermit, outcome: Outcome, now_s: float) -> Outcome:
         """Learn from how an attempt ended; return the outcome to settle.
 
         An attempt that failed by an outage is not counted if the route has stopped.
         """
-        return self._of(ticket.route, now_s).ended(ticket, outcome, now_s)
+        return self._of(permit.route, now_s).ended(permit, outcome, now_s)
 
     def answered_since(self, name: str, at_s: float) -> bool:
         """Return whether a route takes calls and has answered one that began after `at_s`."""
@@ -113,16 +113,16 @@ class Router:
 
     # ---- the cheap prompt
 
-    def prompts(self, now_s: float) -> list[Ticket]:
+    def prompts(self, now_s: float) -> list[RoutePermit]:
         """Return the permissions to send the cheap prompt now.
 
         The caller gives each one back with `answered`.
         """
-        return [ticket for route in self if (ticket := route.admit_prompt(now_s)) is not None]
+        return [permit for route in self if (permit := route.permit_prompt(now_s)) is not None]
 
-    def answered(self, ticket: Ticket, evidence: RouteEvidence, now_s: float) -> None:
+    def answered(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
         """Learn from the answer to the cheap prompt."""
-        self._of(ticket.route, now_s).learn(ticket, evidence, now_s, REFUSED_PROMPT_PAUSE_S)
+        self._of(permit.route, now_s).learn(permit, evidence, now_s, REFUSED_PROMPT_PAUSE_S)
 
     # ---- people
 

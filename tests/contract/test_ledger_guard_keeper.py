@@ -99,7 +99,7 @@ async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(
     assert len(moved_ones) == 4
     assert keeper.called == [first]
     assert ledger_db.rows(tables.guard_look)[0].task_id == first
-    assert await keeper.guards.admit_to_look_or_move(the(raised(ledger_db)), first) is None
+    assert await keeper.guards.join_look_or_move(the(raised(ledger_db)), first) is None
 
 
 async def test_a_place_that_is_just_free_is_left_to_tasks_in_hand(

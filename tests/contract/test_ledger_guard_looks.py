@@ -145,7 +145,7 @@ async def test_a_task_that_loses_its_agent_leaves_the_look(ledger_db: LedgerData
     assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [first])) == (1, 0)
 
     assert ledger_db.count(tables.guard_look) == 0
-    assert await keeper.guards.admit_to_look_or_move(heard_of, first) is not None
+    assert await keeper.guards.join_look_or_move(heard_of, first) is not None
     await keeper.keep_once()
     guard = the(raised(ledger_db))
     assert (guard.looking, guard.look_size) == (False, 1)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.quota.grants import Charge, GrantStore, WaitingCall
-from agent.quota.quotas import Quotas, Reservation
+from agent.quota.quotas import QuotaPermit, Quotas
 from agent.quota.share import ShareGrantStore
 from agent.quota.sync import EXCHANGE_EVERY_S, QuotaSync
 from schemas.settings.quota import QuotaLimits
@@ -139,7 +139,7 @@ class FleetAgent:
             jitter=self.rng.random,
             granted=lambda: None,
         )
-        self.calls: list[tuple[float, int, Reservation, Charge]] = []
+        self.calls: list[tuple[float, int, QuotaPermit, Charge]] = []
         self.next_s = EXCHANGE_EVERY_S * self.rng.random()
         self.queue = [self._task() for _ in range(64)]
 
@@ -150,9 +150,9 @@ class FleetAgent:
     async def drive(self, now_s: float) -> None:
         """Let the agent do what is due."""
         while self.calls and self.calls[0][0] <= now_s:
-            _, _, reservation, charged = heapq.heappop(self.calls)
+            _, _, permit, charged = heapq.heappop(self.calls)
             self.fleet.provider.end()
-            self.quotas.note_ended(reservation, charged)
+            self.quotas.note_ended(permit, charged)
             self.done += 1
         asks = [] if self.idle else self.queue[: self.fleet.slots - len(self.calls)]
         self.quotas.set_waiting(ROUTE, asks, now_s)
@@ -162,22 +162,22 @@ class FleetAgent:
                 await self.sync.sync(self.store)
             await self.sync.keep_to_share()
         for ask in asks:
-            taken = self.quotas.take(ROUTE, ask.charge, ask.tenant, now_s)
-            if taken is None:
+            begun = self.quotas.permit(ROUTE, ask.charge, ask.tenant, now_s)
+            if begun is None:
                 return
-            self._call(ask, taken, now_s)
+            self._call(ask, begun, now_s)
 
-    def _call(self, ask: WaitingCall, taken: Reservation, now_s: float) -> None:
+    def _call(self, ask: WaitingCall, permit: QuotaPermit, now_s: float) -> None:
         actual = round(ask.charge.tokens_in * self.fleet.used)
         if not self.fleet.provider.begin(now_s, actual):
-            self.quotas.note_ended(taken, None, refused=True, retry_after_s=1.0)
+            self.quotas.note_ended(permit, None, refused=True, retry_after_s=1.0)
             return
         self.queue.remove(ask)
         self.queue.append(self._task())
         lasts_s = self.fleet.call_s * (0.5 + self.rng.random())
         charged = Charge(tokens_in=actual, tokens_out=0)
         self.begun += 1
-        heapq.heappush(self.calls, (now_s + lasts_s, self.begun, taken, charged))
+        heapq.heappush(self.calls, (now_s + lasts_s, self.begun, permit, charged))
 
 
 class Fleet:

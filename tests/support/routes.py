@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from agent.judge import CLASSES, Effect
 from agent.ports.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
-from agent.routes import Router, Ticket
+from agent.routes import RoutePermit, Router
 from agent.routes.evidence import by_outcome
 from producer.text.agent_report import joined, sentences
 from schemas.agent_report import AgentReport
@@ -61,14 +61,14 @@ def call(
     table: Router, outcome: Outcome, now_s: float, task_id: int = 1, name: str = ROUTE
 ) -> Outcome:
     """Make one call that ends at once; return the outcome that is settled."""
-    return table.ended(admitted(table, now_s, task_id, name), outcome, now_s)
+    return table.ended(permitted(table, now_s, task_id, name), outcome, now_s)
 
 
-def admitted(table: Router, now_s: float, task_id: int = 1, name: str = ROUTE) -> Ticket:
+def permitted(table: Router, now_s: float, task_id: int = 1, name: str = ROUTE) -> RoutePermit:
     """Return the permission for one call; fail if there is none."""
-    ticket = table.admit(name, task_id, now_s)
-    assert ticket is not None
-    return ticket
+    permit = table.permit(name, task_id, now_s)
+    assert permit is not None
+    return permit
 
 
 def stopped(slots: int = 64, at_s: float = 100.0) -> Router:
@@ -101,7 +101,7 @@ class BusyAgent:
     started_s: list[float] = field(default_factory=list)
     settled: list[tuple[float, Outcome]] = field(default_factory=list)
     most_while_closed: int = 0
-    _running: list[tuple[float, Ticket, Outcome]] = field(default_factory=list)
+    _running: list[tuple[float, RoutePermit, Outcome]] = field(default_factory=list)
 
     def drive(self, until_s: float, step_s: float = 0.05) -> None:
         """Let time pass."""
@@ -115,11 +115,11 @@ class BusyAgent:
             (call for call in self._running if call[0] <= self.now_s), key=lambda call: call[0]
         ):
             self._running.remove(call)
-            _, ticket, outcome = call
-            if ticket.task_id is None:
-                self.table.answered(ticket, by_outcome(outcome), self.now_s)
+            _, permit, outcome = call
+            if permit.task_id is None:
+                self.table.answered(permit, by_outcome(outcome), self.now_s)
             else:
-                self.settled.append((self.now_s, self.table.ended(ticket, outcome, self.now_s)))
+                self.settled.append((self.now_s, self.table.ended(permit, outcome, self.now_s)))
 
     def _start(self) -> None:
         closed = self.table.closed(ROUTE, self.now_s)
@@ -130,17 +130,17 @@ class BusyAgent:
             self.slots,
         )
         for _ in range(room):
-            self._call(admitted(self.table, self.now_s, len(self.started_s)))
-        for ticket in self.table.prompts(self.now_s):
-            self._call(ticket)
+            self._call(permitted(self.table, self.now_s, len(self.started_s)))
+        for permit in self.table.prompts(self.now_s):
+            self._call(permit)
         if closed:
             self.most_while_closed = max(self.most_while_closed, room)
 
-    def _call(self, ticket: Ticket) -> None:
+    def _call(self, permit: RoutePermit) -> None:
         latency_s, outcome = self.answer(self.now_s, self.rng)
-        if ticket.limit_s is not None and ticket.limit_s < latency_s:
-            latency_s, outcome = ticket.limit_s, failed("AMBIGUOUS")
-        self._running.append((self.now_s + latency_s, ticket, outcome))
+        if permit.limit_s is not None and permit.limit_s < latency_s:
+            latency_s, outcome = permit.limit_s, failed("AMBIGUOUS")
+        self._running.append((self.now_s + latency_s, permit, outcome))
         self.started_s.append(self.now_s)
 
     def counted(self) -> int:

@@ -7,7 +7,7 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import cast
 
-from agent.execution.admission import Admission, Permit
+from agent.execution.admission import Admission, AttemptPermit
 from agent.execution.attempt_runner import AttemptRunner
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
@@ -80,7 +80,9 @@ class FakeAttemptRunner:
     async def write(self, _delivery: Delivery, _row: Row, answer: Succeeded) -> Outcome:
         return self.written or replace(answer, output_uri="")
 
-    async def run(self, _delivery: Delivery, permit: Permit, _routes: object = None) -> Outcome:
+    async def run(
+        self, _delivery: Delivery, permit: AttemptPermit, _routes: object = None
+    ) -> Outcome:
         self.limits_s.append(permit.limit_s)
         self.refused_alone.append(permit.refused_alone)
         return await self.act()

@@ -57,7 +57,7 @@ class _Bucket:
 
 
 class ProviderLimits:
-    """Admits calls within the limits, and charges for them."""
+    """Refuses calls beyond the limits, and charges for the others."""
 
     def __init__(self, *, limits: QuotaLimits, window_s: float, clock: Clock) -> None:
         self.limits = limits

@@ -41,8 +41,8 @@ def _counted(name: ErrorClass) -> AbstractContextManager[Any]:
 def _outage_counted() -> AbstractContextManager[Any]:
     ended = route.Route.ended
 
-    def plain(self: route.Route, ticket: Any, outcome: Any, now_s: float) -> Any:
-        ended(self, ticket, outcome, now_s)
+    def plain(self: route.Route, permit: Any, outcome: Any, now_s: float) -> Any:
+        ended(self, permit, outcome, now_s)
         return outcome
 
     return patched(route.Route, "ended", plain)

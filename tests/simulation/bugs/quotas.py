@@ -14,16 +14,16 @@ from tests.simulation.bugs.stages import LIMITED
 
 
 def _used_twice() -> AbstractContextManager[Any]:
-    take = AgentQuota.take
+    begin_call = AgentQuota.begin_call
 
     def keeping(self: AgentQuota, charge: Charge, now_s: float) -> bool:
         grants = self._grants.copy()
-        taken = take(self, charge, now_s)
+        begun = begin_call(self, charge, now_s)
         if self.running % 2:
             self._grants = grants
-        return taken
+        return begun
 
-    return patched(AgentQuota, "take", keeping)
+    return patched(AgentQuota, "begin_call", keeping)
 
 
 def _heard_twice() -> AbstractContextManager[Any]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.dispatch.ready_selection import ReadySelection
-from agent.execution.admission import Admission, NotAdmitted, Permit
+from agent.execution.admission import Admission, AttemptPermit, NotPermitted
 from agent.execution.crash_suspects import CrashSuspects
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
@@ -17,7 +17,7 @@ from schemas.settings.config import Config, RouteConfig, Trigger
 from schemas.settings.quota import TenantConfig
 from schemas.task.record.envelope import Publication
 from tests.support.clock import HandClock
-from tests.support.routes import GOOD, admitted, call, failed, routes, snoozed
+from tests.support.routes import GOOD, call, failed, permitted, routes, snoozed
 from tests.support.slots import (
     PARTITION,
     RAISED,
@@ -127,7 +127,7 @@ def test_a_probe_still_goes_to_the_stopped_route_and_new_tasks_go_back() -> None
     waiting.clock.at_s += 10.0
 
     assert waiting.taken() == ["a", "b", "b", "b"]
-    probe = admitted(waiting.router, waiting.clock.now_s(), name="a")
+    probe = permitted(waiting.router, waiting.clock.now_s(), name="a")
     waiting.router.ended(probe, GOOD, waiting.clock.now_s())
     waiting.arrive("a", 3)
 
@@ -221,14 +221,14 @@ def test_no_task_is_diverted_to_a_route_where_a_guard_holds_its_batch_back() -> 
 
     assert waiting.selection.take(SLOTS) == [unknown]
     unknown.row = row
-    assert waiting.admission.grant(unknown) is NotAdmitted.ROUTE
+    assert waiting.admission.decide(unknown) is NotPermitted.ROUTE
     waiting.table.queue_for_claim(unknown)
     assert waiting.taken() == []
     assert waiting.admission.closed_route("a")
 
     waiting.harness.guards.replace([guarded], [unknown.task_id])
     assert waiting.selection.take(SLOTS) == [unknown]
-    assert isinstance(waiting.admission.grant(unknown), Permit)
+    assert isinstance(waiting.admission.decide(unknown), AttemptPermit)
 
 
 def test_neither_the_fallbacks_own_tasks_nor_the_others_starve() -> None:

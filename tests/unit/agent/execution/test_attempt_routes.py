@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.execution.admission import Admission, Permit
+from agent.execution.admission import Admission, AttemptPermit
 from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.crash_suspects import CrashSuspects
 from agent.handlers import OtherRoute
@@ -41,17 +41,17 @@ class Attempts:
         delivery = claimed(task_id, self.now_s)
         plan = self.table.naming.plan_of_route("a").within(allowed or None)
         delivery.plan, delivery.route = plan, plan.first
-        permit = self.admission.grant(delivery)
-        assert isinstance(permit, Permit)
+        permit = self.admission.decide(delivery)
+        assert isinstance(permit, AttemptPermit)
         self.admission.enter(delivery)
         return delivery, AttemptRoutes(admission=self.admission, delivery=delivery, permit=permit)
 
     def stop(self, route: str) -> None:
         """Let an outage stop a route."""
         while not self.table.closed(route, self.now_s):
-            ticket = self.table.admit(route, 9, self.now_s)
-            assert ticket is not None
-            self.table.ended(ticket, failed(), self.now_s)
+            permit = self.table.permit(route, 9, self.now_s)
+            assert permit is not None
+            self.table.ended(permit, failed(), self.now_s)
 
 
 def refused(error_class: str) -> Dead:
@@ -195,7 +195,7 @@ def test_an_attempt_ends_where_it_is_when_the_agent_leaves() -> None:
     """A draining agent begins no call."""
     attempts = Attempts()
     _, way = attempts.begin()
-    attempts.admission.stop_granting()
+    attempts.admission.stop_permitting()
 
     assert not isinstance(way.route_after_failure(refused("CAPACITY")), OtherRoute)
 
@@ -257,7 +257,7 @@ def test_no_attempt_calls_again_when_the_agent_leaves() -> None:
     """The refused call's outcome is settled."""
     attempts = Attempts()
     _, way = attempts.begin()
-    attempts.admission.stop_granting()
+    attempts.admission.stop_permitting()
 
     assert way.retry_on_route(snoozed("CAPACITY")) == snoozed("CAPACITY")
 

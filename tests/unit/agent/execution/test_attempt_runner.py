@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.execution.admission import Admission, Permit
+from agent.execution.admission import Admission, AttemptPermit
 from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.attempt_runner import AttemptRunner
 from agent.execution.lock_requests import ResourceLocks
@@ -17,7 +17,7 @@ from agent.inflight.delivery import Delivery
 from agent.ports import Partition
 from agent.ports.lock_table import LockTable
 from agent.ports.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
-from agent.routes import Ticket
+from agent.routes import RoutePermit
 from schemas.objects.write_once import WriteOnceStore
 from schemas.settings.config import Config
 from schemas.task.record.envelope import Publication
@@ -79,7 +79,7 @@ def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Atte
     )
     permits = quota_gate_of(Config(), StillClock(at_s)).reserve_first_call(delivery, delivery.route)
     assert permits is not None
-    permit = Permit(Ticket(delivery.route, 0, at_s, 2.5), permits, refused_alone=True)
+    permit = AttemptPermit(RoutePermit(delivery.route, 0, at_s, 2.5), permits, refused_alone=True)
     admission = cast("Admission", None)
     routes = AttemptRoutes(admission=admission, delivery=delivery, permit=permit)
     return asyncio.run(runner.run(delivery, permit, routes)), handlers.attempts

@@ -132,9 +132,9 @@ def test_a_task_of_the_look_asks_the_ledger() -> None:
     granted, refused = guards(full, join_look=grant, members=[5]), guards(full, members=[5])
 
     assert granted.stops(row(5), "default") is full
-    assert asyncio.run(granted.admit_to_look_or_move(full, 5)) is None
-    assert asyncio.run(refused.admit_to_look_or_move(full, 5)) is not None
-    assert asyncio.run(granted.admit_to_look_or_move(full, 6)) is not None
+    assert asyncio.run(granted.join_look_or_move(full, 5)) is None
+    assert asyncio.run(refused.join_look_or_move(full, 5)) is not None
+    assert asyncio.run(granted.join_look_or_move(full, 6)) is not None
 
 
 def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
@@ -144,7 +144,7 @@ def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
         return True
 
     gate = guards(LOOKING, join_look=grant)
-    asyncio.run(gate.admit_to_look_or_move(LOOKING, 5))
+    asyncio.run(gate.join_look_or_move(LOOKING, 5))
     assert gate.stops(row(5), "default") is None
     gate.replace([replace(RAISED, look_left=0)], [5])
     assert gate.stops(row(5), "default") is None
@@ -156,7 +156,7 @@ def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
 
 def test_a_stopped_task_is_moved_uncounted_and_names_the_guard() -> None:
     """The text has the guard's key and cause, not its reason, which quotes another task's error."""
-    outcome = asyncio.run(guards(RAISED).admit_to_look_or_move(RAISED, 9))
+    outcome = asyncio.run(guards(RAISED).join_look_or_move(RAISED, 9))
 
     assert isinstance(outcome, Moved)
     text = "the guard of batch tasks, type document, route default is raised: exhausted"
@@ -170,7 +170,7 @@ def test_moves_are_limited_in_rate() -> None:
 
     async def move_all() -> None:
         for number in range(1000):
-            await gate.admit_to_look_or_move(RAISED, number)
+            await gate.join_look_or_move(RAISED, number)
 
     asyncio.run(move_all())
 
@@ -187,7 +187,7 @@ def test_tasks_in_hand_fill_the_free_places_of_a_look() -> None:
 
     wide = replace(RAISED, look_size=4, look_left=2)
     gate = guards(wide, join_look=grant)
-    outcomes = [asyncio.run(gate.admit_to_look_or_move(wide, task_id)) for task_id in (1, 2, 3)]
+    outcomes = [asyncio.run(gate.join_look_or_move(wide, task_id)) for task_id in (1, 2, 3)]
 
     assert [outcome is None for outcome in outcomes] == [True, True, False]
     assert asked == [(wide.id, 1), (wide.id, 2)]
@@ -204,11 +204,9 @@ def test_a_look_that_other_agents_have_filled_is_not_asked_again() -> None:
 
     wide = replace(RAISED, look_size=4, look_left=3)
     gate = guards(wide, join_look=refuse)
-    assert all(
-        asyncio.run(gate.admit_to_look_or_move(wide, task_id)) is not None for task_id in (1, 2)
-    )
+    assert all(asyncio.run(gate.join_look_or_move(wide, task_id)) is not None for task_id in (1, 2))
     gate.replace([wide])
-    asyncio.run(gate.admit_to_look_or_move(wide, 3))
+    asyncio.run(gate.join_look_or_move(wide, 3))
 
     assert asked == [1, 3]
 
@@ -221,7 +219,7 @@ def test_between_looks_no_task_asks() -> None:
 
     due = replace(RAISED, probe_due_in_s=-0.5)
 
-    assert asyncio.run(guards(due, join_look=grant).admit_to_look_or_move(due, 1)) is not None
+    assert asyncio.run(guards(due, join_look=grant).join_look_or_move(due, 1)) is not None
 
 
 @pytest.mark.parametrize(

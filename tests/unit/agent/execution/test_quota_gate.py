@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agent.execution.admission import NotAdmitted, Permit
+from agent.execution.admission import AttemptPermit, NotPermitted
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.quota_gate import QuotaGate
 from agent.handlers.calls.permits import CallEnd
@@ -272,8 +272,8 @@ def test_calls_are_reserved_before_a_claim() -> None:
 
     assert [admission.reserve_call(one) for one in (first, second, third)] == [True, True, False]
     harness.guards.replace([])
-    assert isinstance(admission.grant(first), Permit)
-    assert admission.grant(third) is NotAdmitted.QUOTA
+    assert isinstance(admission.decide(first), AttemptPermit)
+    assert admission.decide(third) is NotPermitted.QUOTA
     admission.release_calls([first, second, third])
     store.grant()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.execution.admission import NotAdmitted, Permit, TypeAsleep
+from agent.execution.admission import AttemptPermit, NotPermitted, TypeAsleep
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.type_limits import LATER_S, TypeLimits
 from agent.inflight.delivery import Delivery
@@ -82,7 +82,7 @@ def test_no_call_is_made_outside_of_the_hours() -> None:
     assert (outcome.tier, outcome.failure.error_class) == ("1h", ErrorClass.SCHEDULE)
     assert harness.counts.attempts == 0
     admission = harness.admission(CrashSuspects())
-    assert admission.grant(claimed(2, harness.clock.now_s())) == TypeAsleep("document")
+    assert admission.decide(claimed(2, harness.clock.now_s())) == TypeAsleep("document")
 
 
 # ---- slots
@@ -101,8 +101,8 @@ def test_no_more_tasks_of_a_type_are_admitted_than_it_has_slots() -> None:
         True,
         False,
     ]
-    assert admission.grant(third) is NotAdmitted.TYPE
-    assert isinstance(admission.grant(first), Permit)
+    assert admission.decide(third) is NotPermitted.TYPE
+    assert isinstance(admission.decide(first), AttemptPermit)
     admission.enter(first)
     admission.release_calls([first, second])
     assert admission.reserve_call(third)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.execution.admission import NotAdmitted, Permit, TypeUnknown
+from agent.execution.admission import AttemptPermit, NotPermitted, TypeUnknown
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.unknown_types import REMEMBERED, SHOWN_REASONS, UnknownTypes
 from agent.judge import tiers_of
@@ -120,12 +120,12 @@ def test_no_call_is_made_for_it() -> None:
 
 
 def test_admission_gives_the_type_as_the_reason() -> None:
-    """The route's ticket is not taken, and the agent's report has the type."""
+    """No permit of the route is taken, and the agent's report has the type."""
     harness = SlotsHarness(routes(), ending(GOOD))
     harness.guards.replace([])
     admission = harness.admission(CrashSuspects())
 
-    decision = admission.grant(claimed(1, harness.clock.now_s(), type_name="later"))
+    decision = admission.decide(claimed(1, harness.clock.now_s(), type_name="later"))
 
     assert decision == TypeUnknown("later")
     assert all(route.idle for route in harness.table)
@@ -188,7 +188,7 @@ def test_a_task_whose_batch_does_not_allow_its_route_is_given_back_for_an_allowe
     assert delivery.row is not None
     delivery.row = replace(delivery.row, routes_allowed=("other",))
 
-    assert admission.grant(delivery) is NotAdmitted.ROUTE
+    assert admission.decide(delivery) is NotPermitted.ROUTE
     assert delivery.plan.first == "other"
     delivery.plan = RoutePlan(ROUTE, allowed=frozenset({ROUTE}))
-    assert isinstance(admission.grant(delivery), Permit)
+    assert isinstance(admission.decide(delivery), AttemptPermit)

@@ -39,14 +39,14 @@ def exchange(
 def test_a_grant_is_used_once() -> None:
     """Before a grant nothing begins; each grant lets one call begin."""
     one = member(LIMITS, charge(100), charge(200), charge(300))
-    assert not one.take(charge(100), 0.0)
+    assert not one.begin_call(charge(100), 0.0)
 
     exchange(one, 2, 0.0)
 
     assert one.room(0.1) == 2
-    assert one.take(charge(200), 0.1)
-    assert one.take(charge(100), 0.1)
-    assert not one.take(charge(100), 0.1)
+    assert one.begin_call(charge(200), 0.1)
+    assert one.begin_call(charge(100), 0.1)
+    assert not one.begin_call(charge(100), 0.1)
     assert one.next_request(0.2).refund == NOTHING
 
 
@@ -68,7 +68,7 @@ def test_a_late_grant_is_given_back_once() -> None:
     one = member(LIMITS, charge(100, 50))
     exchange(one, 1, 0.0)
 
-    assert not one.take(charge(100, 50), GRANT_LIVES_S)
+    assert not one.begin_call(charge(100, 50), GRANT_LIVES_S)
     refunds = [one.next_request(GRANT_LIVES_S + number).refund for number in range(2)]
     assert refunds == [Refund(requests=1, tokens_in=100, tokens_out=50), NOTHING]
 
@@ -88,7 +88,7 @@ def test_a_call_is_settled_when_it_ends() -> None:
     one = member(LIMITS, charge(100, 50), charge(100, 50), charge(100, 50))
     exchange(one, 3, 0.0)
     for _ in range(3):
-        assert one.take(charge(100, 50), 0.1)
+        assert one.begin_call(charge(100, 50), 0.1)
 
     one.note_ended(charge(100, 50), charge(110, 10))
     one.note_ended(charge(100, 50), None)
@@ -107,9 +107,9 @@ def test_an_estimate_may_grow_a_little_after_the_grant() -> None:
     one = member(LIMITS, *[charge(1000)] * 3)
     exchange(one, 3, 0.0)
 
-    assert one.take(charge(1100), 0.1)
-    assert one.take(charge(2100), 0.1)
-    assert not one.take(charge(100), 0.1)
+    assert one.begin_call(charge(1100), 0.1)
+    assert one.begin_call(charge(2100), 0.1)
+    assert not one.begin_call(charge(100), 0.1)
     assert one.next_request(0.2).refund == Refund(requests=1, tokens_in=-200)
 
 
@@ -118,20 +118,20 @@ def test_a_pause_holds_grants_back() -> None:
     one = member(LIMITS, charge(100))
     exchange(one, 1, 0.0, replace(ANSWER, paused_s=1.0))
 
-    assert not one.take(charge(100), 0.9)
+    assert not one.begin_call(charge(100), 0.9)
     assert one.paused_s(0.5) == 0.5
-    assert one.take(charge(100), 1.1)
+    assert one.begin_call(charge(100), 1.1)
 
 
 def test_a_seat_is_taken_again_until_its_lease_ends() -> None:
     """A limit of calls at once needs no grant for each call."""
     one = member(QuotaLimits(in_flight=10), *[charge(100)] * 5)
     exchange(one, 5, 0.0, replace(ANSWER, seats=2))
-    assert [one.take(charge(100), 0.1) for _ in range(3)] == [True, True, False]
+    assert [one.begin_call(charge(100), 0.1) for _ in range(3)] == [True, True, False]
 
     one.note_ended(charge(100), charge(100))
 
-    assert one.take(charge(100), 0.2)
+    assert one.begin_call(charge(100), 0.2)
     one.note_ended(charge(100), charge(100))
     assert one.room(SEATS_LIVE_S) == 0
 
@@ -140,13 +140,13 @@ def test_a_seat_without_a_call_waits_for_the_answer_to_a_request() -> None:
     """The store may lease it to another agent at once; a running call's seat stays."""
     one = member(QuotaLimits(in_flight=10), *[charge(100)] * 5)
     exchange(one, 5, 0.0, replace(ANSWER, seats=2))
-    assert one.take(charge(100), 0.1)
+    assert one.begin_call(charge(100), 0.1)
 
     one.next_request(0.5)
 
-    assert not one.take(charge(100), 0.5)
+    assert not one.begin_call(charge(100), 0.5)
     one.note_ended(charge(100), charge(100))
-    assert one.take(charge(100), 0.5)
+    assert one.begin_call(charge(100), 0.5)
 
 
 def test_calls_that_ended_lately_are_told() -> None:
@@ -154,7 +154,7 @@ def test_calls_that_ended_lately_are_told() -> None:
     one = member(LIMITS, *[charge(100)] * 3)
     exchange(one, 3, 0.0)
     for now_s in (0.1, 0.6, 0.7):
-        assert one.take(charge(100), now_s)
+        assert one.begin_call(charge(100), now_s)
         one.note_ended(charge(100), charge(100))
         if now_s < 0.7:
             one.next_request(now_s)
@@ -179,7 +179,7 @@ def test_what_the_share_granted_lately_is_reported_to_the_store() -> None:
         granted = tuple(number < 3 for number in range(len(request.waiting)))
         one.apply_answer(request, replace(ANSWER, granted=granted), now_s, now_s, by_share=True)
         for _ in range(3):
-            assert one.take(charge(100), now_s)
+            assert one.begin_call(charge(100), now_s)
 
     exchange(one, 0, OWN_LIVES_S + 0.5)
 
@@ -214,7 +214,7 @@ def test_what_the_share_granted_is_counted_for_the_day_once() -> None:
         request = one.next_request(now_s)
         granted = (True,) * 4 + (False,) * (len(request.waiting) - 4)
         one.apply_answer(request, replace(ANSWER, granted=granted), now_s, now_s, by_share=True)
-        assert all(one.take(charge(1), now_s) for _ in range(4 if now_s else 3))
+        assert all(one.begin_call(charge(1), now_s) for _ in range(4 if now_s else 3))
         assert (request.uncounted, request.unrecorded) == (0, 0)
     for _ in range(5):
         one.note_ended(charge(1), charge(1))

@@ -41,7 +41,7 @@ def test_a_route_without_limits_has_no_quota() -> None:
     some.set_waiting("free", asks(3), 0.0)
 
     assert some.room("free", 0.0) is None
-    taken = some.take("free", COST, "default", 0.0)
+    taken = some.permit("free", COST, "default", 0.0)
     assert taken is not None
     some.note_ended(taken, COST)
     assert list(some.with_news(0.0)) == []
@@ -64,7 +64,7 @@ def test_routes_of_one_account_share_its_limit() -> None:
     exchange(some, clock, server)
 
     assert some.room("fast", 0.5) == some.room("twin", 0.5) == 4
-    assert some.take("fast", COST, "default", 0.5) is not None
+    assert some.permit("fast", COST, "default", 0.5) is not None
     assert some.room("twin", 0.5) == 3
 
 
@@ -77,14 +77,14 @@ def test_a_tenant_has_its_calls_at_once_over_all_routes() -> None:
         some.set_waiting("free", asks(2, "acme"), clock.at_s)
         exchange(some, clock, server)
         clock.at_s += 0.5
-    first = some.take("free", COST, "acme", clock.at_s)
+    first = some.permit("free", COST, "acme", clock.at_s)
     assert first is not None
-    assert some.take("local", COST, "acme", clock.at_s) is None
+    assert some.permit("local", COST, "acme", clock.at_s) is None
     assert some.room("local", clock.at_s) == 2
 
     some.note_ended(first, COST)
 
-    assert some.take("local", COST, "acme", clock.at_s) is not None
+    assert some.permit("local", COST, "acme", clock.at_s) is not None
 
 
 def test_tasks_that_are_ready_no_more_are_forgotten() -> None:

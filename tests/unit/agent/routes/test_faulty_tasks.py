@@ -95,8 +95,8 @@ def test_bad_tasks_that_are_left_over_do_not_hold_their_route_for_ever() -> None
     now_s, counted, task_ids = 110.0, 0, cycle(range(bad))
     while now_s < 160.0:
         now_s += 0.1
-        for ticket in table.prompts(now_s):
-            table.answered(ticket, RouteEvidence(Effect.UP), now_s)
+        for permit in table.prompts(now_s):
+            table.answered(permit, RouteEvidence(Effect.UP), now_s)
         if table.room(ROUTE, now_s, 0, 64):
             counted += isinstance(call(table, failed(), now_s, next(task_ids)), Retry)
 

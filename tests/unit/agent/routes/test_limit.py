@@ -19,10 +19,10 @@ from tests.support.routes import (
     GOOD,
     ROUTE,
     BusyAgent,
-    admitted,
     call,
     failed,
     notice,
+    permitted,
     routes,
     stopped,
 )
@@ -210,11 +210,11 @@ def test_a_refused_share_lowers_the_limit_by_half_of_it() -> None:
     If 16 of 64 calls are refused, one eighth fewer calls run then, apart from the growth.
     """
     table = routes()
-    tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
-    for number, ticket in enumerate(tickets):
-        table.ended(ticket, REFUSED if number % 4 == 0 else GOOD, 101.0 + number / 16)
+    permits = [permitted(table, 100.0, task_id) for task_id in range(64)]
+    for number, permit in enumerate(permits):
+        table.ended(permit, REFUSED if number % 4 == 0 else GOOD, 101.0 + number / 16)
 
-    began = sum(table.admit(ROUTE, task_id, 106.0) is not None for task_id in range(64))
+    began = sum(table.permit(ROUTE, task_id, 106.0) is not None for task_id in range(64))
     assert 64 * 7 / 8 <= began <= 64 * 7 / 8 * 1.03 + 1
     assert notice(table, 106.0) == ""
 

@@ -90,7 +90,7 @@ def test_a_prompt_that_hangs_makes_no_room_for_tasks() -> None:
     table.resume(ROUTE, 110.0)
 
     assert table.room(ROUTE, 110.0, 0, 64) == 1
-    assert table.admit(ROUTE, 1, 110.0) is not None
+    assert table.permit(ROUTE, 1, 110.0) is not None
     assert table.room(ROUTE, 110.0, 1, 64) == 0
 
 

@@ -20,11 +20,11 @@ from tests.support.routes import (
     GOOD,
     OF,
     ROUTE,
-    admitted,
     call,
     exhausted,
     failed,
     notice,
+    permitted,
     routes,
     snoozed,
     stopped,
@@ -84,8 +84,8 @@ def test_a_failure_of_an_outage_is_not_counted(outcome: Outcome) -> None:
     They have the same reason.
     """
     table = routes()
-    tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
-    settled = [table.ended(ticket, outcome, 101.0) for ticket in tickets]
+    permits = [permitted(table, 100.0, task_id) for task_id in range(64)]
+    settled = [table.ended(permit, outcome, 101.0) for permit in permits]
 
     assert settled[:9] == [outcome] * 9
     assert {type(result) for result in settled[9:]} == {Snooze}
@@ -103,7 +103,7 @@ def test_a_failure_of_an_outage_is_not_counted(outcome: Outcome) -> None:
 def test_a_failure_of_no_outage_is_settled_unchanged(outcome: Outcome) -> None:
     """A failure that no outage caused is settled as it is, even while the route is stopped."""
     table = routes()
-    late = admitted(table, 99.0)
+    late = permitted(table, 99.0)
     for _ in range(10):
         call(table, failed(), 100.0)
 
@@ -114,10 +114,10 @@ def test_one_probe_at_a_time() -> None:
     """No call starts while a probe runs; a claim that comes too late is given back."""
     table = stopped()
     assert table.room(ROUTE, 102.0, 0, 64) == 1
-    probe = admitted(table, 102.0)
+    probe = permitted(table, 102.0)
 
     assert probe.limit_s == 60.0
-    assert (table.room(ROUTE, 120.0, 1, 64), table.admit(ROUTE, 2, 120.0)) == (0, None)
+    assert (table.room(ROUTE, 120.0, 1, 64), table.permit(ROUTE, 2, 120.0)) == (0, None)
     table.ended(probe, failed(), 121.0)
     assert table.room(ROUTE, 121.0, 0, 64) == 1
 
@@ -199,10 +199,10 @@ def test_slow_start_after_a_stop() -> None:
     seen = []
     for now_s in (102.0, 103.0, 104.0, 105.0):
         seen.append(table.room(ROUTE, now_s, 0, 64))
-        running = [admitted(table, now_s) for _ in range(seen[-1])]
-        assert (table.admit(ROUTE, 99, now_s) is None) is (seen[-1] < 64)
-        for ticket in running:
-            table.ended(ticket, GOOD, now_s + 0.5)
+        running = [permitted(table, now_s) for _ in range(seen[-1])]
+        assert (table.permit(ROUTE, 99, now_s) is None) is (seen[-1] < 64)
+        for permit in running:
+            table.ended(permit, GOOD, now_s + 0.5)
 
     assert seen == [1, 2, 8, 64]
 
@@ -213,14 +213,14 @@ def test_calls_from_before_a_stop_take_no_room_in_slow_start() -> None:
     They are not known to use the present provider.
     """
     table = routes()
-    orphans = [admitted(table, 99.0) for _ in range(20)]
+    orphans = [permitted(table, 99.0) for _ in range(20)]
     for _ in range(10):
         call(table, failed(), 100.0)
     call(table, GOOD, 102.0)
 
     assert (table.room(ROUTE, 102.0, 20, 64), table.room(ROUTE, 102.0, 20, 20)) == (1, 0)
-    for ticket in orphans:
-        table.ended(ticket, failed(), 103.0)
+    for permit in orphans:
+        table.ended(permit, failed(), 103.0)
     assert table.room(ROUTE, 103.0, 0, 64) == 1
 
 
@@ -230,15 +230,15 @@ def test_late_failures_change_nothing() -> None:
     They are not counted either.
     """
     table = routes()
-    before = [admitted(table, 99.0, task_id) for task_id in range(40)]
-    for ticket in before[:10]:
-        table.ended(ticket, failed(), 100.0)
-    for ticket in before[10:20]:
-        assert isinstance(table.ended(ticket, failed(), 101.9), Snooze)
+    before = [permitted(table, 99.0, task_id) for task_id in range(40)]
+    for permit in before[:10]:
+        table.ended(permit, failed(), 100.0)
+    for permit in before[10:20]:
+        assert isinstance(table.ended(permit, failed(), 101.9), Snooze)
     assert table.room(ROUTE, 102.0, 0, 64) == 1
     call(table, GOOD, 102.0)
 
-    late = [table.ended(ticket, failed("AMBIGUOUS"), 103.0) for ticket in before[20:]]
+    late = [table.ended(permit, failed("AMBIGUOUS"), 103.0) for permit in before[20:]]
 
     assert not table.closed(ROUTE, 103.0)
     assert {type(outcome) for outcome in late} == {Snooze}
@@ -247,7 +247,7 @@ def test_late_failures_change_nothing() -> None:
 def test_late_successes_change_nothing() -> None:
     """A call answered before the provider failed does not prove that the provider is well."""
     table = routes()
-    late = admitted(table, 99.0)
+    late = permitted(table, 99.0)
     for _ in range(10):
         call(table, failed(), 100.0)
     table.ended(late, GOOD, 101.0)
@@ -266,7 +266,7 @@ def test_the_last_task_still_dies() -> None:
     table = stopped(slots=3)
     assert isinstance(call(table, exhausted(), 102.0, task_id=7), Snooze)
     assert isinstance(call(table, exhausted(), 105.0, task_id=7), Snooze)
-    assert (table.room(ROUTE, 109.0, 0, 3), table.admit(ROUTE, 7, 109.0)) == (0, None)
+    assert (table.room(ROUTE, 109.0, 0, 3), table.permit(ROUTE, 7, 109.0)) == (0, None)
     (prompt,) = table.prompts(109.0)
     assert (prompt.task_id, prompt.limit_s) == (None, 60.0)
 

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from agent.judge import Effect
 from agent.ports.outcome import Outcome, Released, Snooze
-from agent.routes import Ticket
+from agent.routes import RoutePermit
 from agent.routes.evidence import RouteEvidence
 from agent.routes.sharing.board import BoardState, Peer
 from tests.support.routes import GOOD, ROUTE, exhausted, failed, notice, routes, snoozed
@@ -34,8 +34,8 @@ class RouteMachine(RuleBasedStateMachine):
         self.table = routes(slots=SLOTS)
         (self.route,) = self.table
         self.member = Peer(self.route)
-        self.running: list[Ticket] = []
-        self.prompts: list[Ticket] = []
+        self.running: list[RoutePermit] = []
+        self.prompts: list[RoutePermit] = []
         self.generation = 0
         self.tasks = 0
 
@@ -43,17 +43,17 @@ class RouteMachine(RuleBasedStateMachine):
     def start(self) -> None:
         for _ in range(self.table.room(ROUTE, self.now_s, len(self.running), SLOTS)):
             self.tasks += 1
-            ticket = self.table.admit(ROUTE, self.tasks % 9, self.now_s)
-            assert ticket is not None
-            self.running.append(ticket)
+            permit = self.table.permit(ROUTE, self.tasks % 9, self.now_s)
+            assert permit is not None
+            self.running.append(permit)
         assert len(self.running) <= SLOTS
 
     @rule()
     def start_too_late(self) -> None:
         """Start a call whose claim was in progress while the route changed."""
-        ticket = self.table.admit(ROUTE, self.tasks, self.now_s)
-        if ticket is not None:
-            self.table.ended(ticket, Released(), self.now_s)
+        permit = self.table.permit(ROUTE, self.tasks, self.now_s)
+        if permit is not None:
+            self.table.ended(permit, Released(), self.now_s)
 
     @rule()
     def prompt(self) -> None:
@@ -62,8 +62,8 @@ class RouteMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(place=st.integers(0, SLOTS), outcome=st.sampled_from(OUTCOMES))
     def end(self, place: int, outcome: Outcome) -> None:
-        ticket = self.running.pop(place % len(self.running))
-        settled = self.table.ended(ticket, outcome, self.now_s)
+        permit = self.running.pop(place % len(self.running))
+        settled = self.table.ended(permit, outcome, self.now_s)
         if settled is not outcome:
             assert isinstance(settled, Snooze)
             assert 1.0 <= settled.delay_s <= 66.0
@@ -129,15 +129,15 @@ class RouteMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Check that tasks soon run at full speed once the provider is well and the agent alone."""
         self.member.leave_board()
-        for ticket in self.prompts:
-            self.table.answered(ticket, RouteEvidence(Effect.UP), self.now_s)
+        for permit in self.prompts:
+            self.table.answered(permit, RouteEvidence(Effect.UP), self.now_s)
         for second in range(1200):
             self.now_s += 1.0 if second % 10 else 70.0
-            for ticket in self.running:
-                self.table.ended(ticket, GOOD, self.now_s)
+            for permit in self.running:
+                self.table.ended(permit, GOOD, self.now_s)
             self.running.clear()
-            for ticket in self.table.prompts(self.now_s):
-                self.table.answered(ticket, RouteEvidence(Effect.UP), self.now_s)
+            for permit in self.table.prompts(self.now_s):
+                self.table.answered(permit, RouteEvidence(Effect.UP), self.now_s)
             self.start()
             if len(self.running) == SLOTS:
                 break

@@ -12,12 +12,12 @@ from tests.support.routes import (
     GOOD,
     OF,
     ROUTE,
-    admitted,
     call,
     exhausted,
     failed,
     notice,
     paused,
+    permitted,
     routes,
     snoozed,
     stopped,
@@ -33,7 +33,7 @@ def test_a_route_whose_calls_are_refused_pauses_for_half_of_the_wait(error_class
 
     assert [short.room(ROUTE, at_s, 0, 64) for at_s in (101.9, 102.0)] == [0, 1]
     assert [long.room(ROUTE, at_s, 0, 64) for at_s in (104.9, 105.0)] == [0, 1]
-    assert (short.closed_for_s(ROUTE, 101.0), short.admit(ROUTE, 1, 101.0)) == (1.0, None)
+    assert (short.closed_for_s(ROUTE, 101.0), short.permit(ROUTE, 1, 101.0)) == (1.0, None)
     assert notice(short, 101.0) == f"route default waits 1 s: {error_class}: said the provider"
     assert notice(short, 102.0) == f"route default tries one call: {error_class}: said the provider"
 
@@ -42,9 +42,9 @@ def test_a_route_whose_calls_are_refused_pauses_for_half_of_the_wait(error_class
 def test_a_single_refusal_holds_for_its_task_alone(error_class: str) -> None:
     """A single refusal delays only its own task, for all the time that the provider asks for."""
     table = routes()
-    tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
+    permits = [permitted(table, 100.0, task_id) for task_id in range(64)]
 
-    assert table.ended(tickets[0], snoozed(error_class, 600.0), 100.1) == snoozed(
+    assert table.ended(permits[0], snoozed(error_class, 600.0), 100.1) == snoozed(
         error_class, 600.0
     )
 
@@ -80,7 +80,7 @@ def test_pauses_grow_while_the_trial_is_refused() -> None:
 def test_a_hung_call_from_before_a_refusal_does_not_delay_its_route() -> None:
     """Only calls begun after the pause count; a hung call from before may take its 600 s."""
     table = routes()
-    admitted(table, 99.0)
+    permitted(table, 99.0)
     paused(table, snoozed("RATE", 2.0), 100.0)
 
     assert table.room(ROUTE, 101.0, 1, 64) == 1
@@ -96,9 +96,9 @@ def test_a_trial_that_hangs_is_waited_for_no_longer_than_three_usual_answers() -
     for usual_s, long_s in ((4.0, 12.0), (30.0, 60.0), (None, 60.0)):
         table = routes()
         if usual_s is not None:
-            table.ended(admitted(table, 50.0), GOOD, 50.0 + usual_s)
+            table.ended(permitted(table, 50.0), GOOD, 50.0 + usual_s)
         paused(table, snoozed("RATE", 2.0), 100.0)
-        admitted(table, 101.0)
+        permitted(table, 101.0)
 
         assert table.room(ROUTE, 100.9 + long_s, 1, 64) == 0
         assert table.room(ROUTE, 101.1 + long_s, 1, 64) == 1
@@ -107,12 +107,12 @@ def test_a_trial_that_hangs_is_waited_for_no_longer_than_three_usual_answers() -
 def test_refusals_from_before_a_pause_do_not_count_after_it() -> None:
     """Of 64 calls that were refused together, the late ones do not begin another pause."""
     table = routes()
-    tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
-    for ticket in tickets[:40]:
-        table.ended(ticket, snoozed("RATE", 4.0), 100.1)
+    permits = [permitted(table, 100.0, task_id) for task_id in range(64)]
+    for permit in permits[:40]:
+        table.ended(permit, snoozed("RATE", 4.0), 100.1)
     call(table, GOOD, 102.2)
-    for ticket in tickets[40:]:
-        table.ended(ticket, snoozed("RATE", 4.0), 102.3)
+    for permit in permits[40:]:
+        table.ended(permit, snoozed("RATE", 4.0), 102.3)
 
     assert not table.closed(ROUTE, 102.3)
 
@@ -121,16 +121,16 @@ def test_calls_that_run_far_longer_than_usual_are_logged() -> None:
     """Long-running calls are logged by name and number before their time limit ends them."""
     table = routes()
     call(table, GOOD, 100.0)
-    tickets = [admitted(table, 100.0, task_id) for task_id in range(10)]
+    permits = [permitted(table, 100.0, task_id) for task_id in range(10)]
     assert notice(table, 129.0) == ""
 
     assert notice(table, 280.0).startswith(
         "route default: 10 calls have been running for 180 s, usually they take "
     )
-    for ticket in tickets[1:]:
-        table.ended(ticket, GOOD, 281.0)
+    for permit in permits[1:]:
+        table.ended(permit, GOOD, 281.0)
     assert "1 call has been running for 500 s" in notice(table, 600.0)
-    table.ended(tickets[0], GOOD, 600.0)
+    table.ended(permits[0], GOOD, 600.0)
     assert notice(table, 600.0) == ""
 
 
@@ -140,14 +140,14 @@ def test_the_reason_of_a_pause_is_the_refusal() -> None:
     That changes once such failures stop the route.
     """
     table = routes(slots=3)
-    tickets = [admitted(table, 100.0, task_id) for task_id in range(8)]
-    for ticket in tickets[:5]:
-        table.ended(ticket, snoozed("RATE"), 100.0)
-    for ticket in tickets[5:7]:
-        table.ended(ticket, failed(), 101.0)
+    permits = [permitted(table, 100.0, task_id) for task_id in range(8)]
+    for permit in permits[:5]:
+        table.ended(permit, snoozed("RATE"), 100.0)
+    for permit in permits[5:7]:
+        table.ended(permit, failed(), 101.0)
     assert "RATE" in notice(table, 101.0)
 
-    table.ended(tickets[7], failed(), 102.0)
+    table.ended(permits[7], failed(), 102.0)
 
     assert "SERVER" in notice(table, 102.0)
 
@@ -155,10 +155,10 @@ def test_the_reason_of_a_pause_is_the_refusal() -> None:
 def test_answers_during_a_pause_take_back_the_slow_start() -> None:
     """Answers during a pause cancel the slow start: one refusal among many answers is no reason."""
     table = routes(slots=8)
-    tickets = [admitted(table, 100.0) for _ in range(5)]
-    table.ended(tickets[0], snoozed("RATE", 2.0), 100.1)
-    for ticket in tickets[1:]:
-        table.ended(ticket, GOOD, 100.2)
+    permits = [permitted(table, 100.0) for _ in range(5)]
+    table.ended(permits[0], snoozed("RATE", 2.0), 100.1)
+    for permit in permits[1:]:
+        table.ended(permit, GOOD, 100.2)
 
     assert table.room(ROUTE, 101.1, 0, 8) == 8
 
@@ -242,8 +242,8 @@ def test_an_answer_tells_of_the_time_at_which_its_call_began(
     checked.
     """
     table = routes()
-    ticket = admitted(table, began_s)
-    table.ended(ticket, outcome, 105.0)
+    permit = permitted(table, began_s)
+    table.ended(permit, outcome, 105.0)
 
     assert table.answered_since(ROUTE, 100.0) is answered
     assert not table.answered_since("another", 100.0)
@@ -286,7 +286,7 @@ def test_a_key_that_is_refused_to_all_counts_nothing(of: Callable[[str], Outcome
     meanwhile.
     """
     table = routes()
-    late = admitted(table, 99.0)
+    late = permitted(table, 99.0)
     for _ in range(2):
         call(table, snoozed("AUTH"), 100.0)
 

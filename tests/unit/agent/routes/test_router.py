@@ -5,7 +5,7 @@ from dataclasses import replace
 from agent.routes import DEFAULT, Router
 from agent.routes.router import MAX_ROUTES
 from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret, TypeConfig
-from tests.support.routes import GOOD, admitted, call, failed, notice, paused, routes, snoozed
+from tests.support.routes import GOOD, call, failed, notice, paused, permitted, routes, snoozed
 
 CONFIG = Config(
     llm=LLMConfig(model="mini"),
@@ -52,14 +52,14 @@ def test_the_table_is_bounded() -> None:
     table = routes(slots=3)
     for _ in range(3):
         call(table, failed(), 100.0, name="stopped")
-    busy = [admitted(table, 100.0, name=f"busy{number}") for number in range(50)]
+    busy = [permitted(table, 100.0, name=f"busy{number}") for number in range(50)]
     for number in range(3 * MAX_ROUTES):
         call(table, GOOD, 100.0, name=f"m{number}")
 
     assert len(table.names()) == MAX_ROUTES
-    assert {"stopped", *(ticket.route for ticket in busy)} <= set(table.names())
-    for ticket in busy:
-        table.ended(ticket, GOOD, 101.0)
+    assert {"stopped", *(permit.route for permit in busy)} <= set(table.names())
+    for permit in busy:
+        table.ended(permit, GOOD, 101.0)
 
 
 def test_the_table_is_bounded_by_stopped_routes_too() -> None:
