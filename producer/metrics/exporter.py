@@ -104,8 +104,9 @@ class Exporter(Collector):
         backlogs, partitions = await self._of_bus(source)
         self._read_at_s = self._clock.now_s()
         took_s = self._read_at_s - began_s
-        if group_snapshot.oldest_order != self._order or not self._order:
-            self._order, self._order_since_s = group_snapshot.oldest_order, self._read_at_s
+        oldest_order = group_snapshot.status.oldest_order
+        if oldest_order != self._order or not self._order:
+            self._order, self._order_since_s = oldest_order, self._read_at_s
         self._reading = Reading(
             group_snapshot,
             self._clock.utc_s(),

@@ -77,7 +77,7 @@ def _of_what_failed(snapshot: Snapshot) -> Iterator[Metric]:
         "docllm_quarantined_records",
         "Records that are no tasks.",
         ("group",),
-        {(group,): snapshot.quarantined},
+        {(group,): snapshot.status.quarantined},
     )
     yield gauge(
         "docllm_replay_items",

@@ -110,8 +110,6 @@ def exported() -> set[str]:
         status=GroupStatus(group="g", ledger="l", agents=(), batches=(), orders=0),
         sums=GroupSums(),
         oldest_due_s={},
-        oldest_order=0,
-        quarantined=0,
         replaying=Counter(),
     )
     one = Scale(desired=1, because=ScaleBound.NEED, need=1, quota=None, partitions=None)

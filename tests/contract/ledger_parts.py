@@ -4,11 +4,12 @@ Nothing here waits: `ago` puts a stored time into the past instead.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 import pytest
-from sqlalchemy import Column, Table, delete, func, insert, select, update
+from sqlalchemy import Column, Table, delete, event, func, insert, select, update
 
 from agent.judge import Tier
 from agent.lease import Lease
@@ -83,6 +84,20 @@ class LedgerDatabase:
     ) -> Result:
         """Call `work` with these arguments behind the connection, in one transaction."""
         return self.run(lambda c: work(c, *given, **named))
+
+    @contextmanager
+    def statements(self) -> Iterator[list[str]]:
+        """Yield a list to which each statement of the block is added."""
+        texts: list[str] = []
+
+        def heard(*call: Any) -> None:
+            texts.append(call[2])
+
+        event.listen(self.database.engine, "before_cursor_execute", heard)
+        try:
+            yield texts
+        finally:
+            event.remove(self.database.engine, "before_cursor_execute", heard)
 
     def empty(self) -> None:
         """Forget everything except the ledger's id."""

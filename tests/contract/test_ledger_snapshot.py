@@ -9,13 +9,14 @@ from sqlalchemy import Connection, insert, text
 from agent.ledger.counts import compaction
 from agent.ledger.counts.compaction import CompactionLimits
 from agent.ports.outcome import Released
-from producer.ledger.status import snapshot
+from producer.ledger.status import group_status, snapshot
 from producer.ledger.status.group_sums import OTHER
 from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.route_labels import RouteLabels
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.task.states import FINAL, Status
+from tests.contract.ledger_dead import set_aside
 from tests.contract.ledger_ends import Lives
 from tests.contract.ledger_parts import (
     DEAD,
@@ -24,6 +25,7 @@ from tests.contract.ledger_parts import (
     SPENT,
     SUCCEEDED,
     LedgerDatabase,
+    new_task,
     only_sqlite,
 )
 
@@ -127,7 +129,26 @@ def test_the_oldest_due_task_and_the_quarantine_are_seen(ledger_db: LedgerDataba
 
     assert 90 < found.oldest_due_s[Status.PENDING] < 1000
     assert found.oldest_due_s[Status.RETRYING] == 0
-    assert (found.quarantined, found.status.quarantined) == (0, 0)
+    assert found.status.quarantined == 0
+
+
+@only_sqlite
+def test_a_reading_counts_the_quarantine_and_the_orders_once(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """An exporter counts more records of the quarantine than a screen, and nothing twice."""
+    set_aside(ledger_db, b"one", b"two")
+    ledger_db.accept([new_task("a")], ledger_db.batch())
+    (order,) = ledger_db.rows(tables.outbox)
+
+    with ledger_db.statements() as statements:
+        status = read(ledger_db).status
+
+    assert status.quarantined == 2
+    assert ledger_db.call(group_status.read, GROUP, max_quarantined=1).quarantined == 1
+    assert status.oldest_order == order.id
+    for table in (tables.quarantine, tables.outbox):
+        assert sum(f"FROM {table.name} " in statement for statement in statements) == 1
 
 
 def test_a_server_estimates_the_rows_of_each_table(ledger_db: LedgerDatabase) -> None:

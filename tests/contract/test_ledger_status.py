@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from sqlalchemy import event, insert
+from sqlalchemy import insert
 
 from agent.ledger import queries
 from agent.ledger.counts import compaction
@@ -121,19 +120,11 @@ def test_nothing_is_counted_for_a_group_without_waiting_tasks(ledger_db: LedgerD
     (theirs,) = ledger_db.load("a", into="theirs", group="other")
     owner = ledger_db.agent(group="other").next_owner()
     ledger_db.settle(ledger_db.claimed(theirs, owner), owner, RETRY)
-    asked: list[str] = []
-
-    def heard(*call: Any) -> None:
-        asked.append(call[2])
-
-    event.listen(ledger_db.database.engine, "before_cursor_execute", heard)
-    try:
+    with ledger_db.statements() as statements:
         assert counts(ledger_db) == {"total": 1, "succeeded": 1}
-    finally:
-        event.remove(ledger_db.database.engine, "before_cursor_execute", heard)
 
-    assert asked
-    assert not [statement for statement in asked if "FROM task" in statement]
+    assert statements
+    assert not [statement for statement in statements if "FROM task" in statement]
 
 
 def test_a_retried_task_that_succeeds_is_one_success(ledger_db: LedgerDatabase) -> None:
@@ -608,10 +599,12 @@ def test_the_limit_of_a_reply_fits_the_server(ledger_db: LedgerDatabase) -> None
 def test_the_number_of_batches_adds_no_statement(ledger_db: LedgerDatabase) -> None:
     """A group of thousands of batches is read in as many statements as one of one batch."""
     ledger_db.load("a")
-    few = _statements(ledger_db)
+    with ledger_db.statements() as few:
+        shown(ledger_db)
     for number in range(4):
         ledger_db.load("a", "b", into=f"batch {number}")
-    many = _statements(ledger_db)
+    with ledger_db.statements() as many:
+        shown(ledger_db)
 
     assert len(many) == len(few)
     assert sum("tally" in statement for statement in many) == 2
@@ -630,17 +623,3 @@ def test_counts_are_the_same_after_compaction(ledger_db: LedgerDatabase) -> None
 
     assert batch(ledger_db) == before
     assert before.counts["total"] == 3
-
-
-def _statements(ledger_db: LedgerDatabase) -> list[str]:
-    asked: list[str] = []
-
-    def heard(*call: Any) -> None:
-        asked.append(call[2])
-
-    event.listen(ledger_db.database.engine, "before_cursor_execute", heard)
-    try:
-        shown(ledger_db)
-    finally:
-        event.remove(ledger_db.database.engine, "before_cursor_execute", heard)
-    return asked

@@ -38,7 +38,8 @@ class GroupStatus:
     replays: tuple[ReplayRun, ...] = ()  # stored, and not ended
     releases: tuple[ReleaseStatus, ...] = ()  # of its agents, the newest work first
     archived: int = 0  # how many batches are archived, if none is shown
-    quarantined: int = 0  # records that are no task, counted up to MAX_QUARANTINED
+    quarantined: int = 0  # records that are no task, counted up to the reader's limit
+    oldest_order: int = 0  # the id of the oldest publish order, 0 if there is none
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -78,12 +79,20 @@ class GroupStatus:
 
 
 def read(
-    connection: Connection, group: str, name: str | None = None, *, archived: bool = False
+    connection: Connection,
+    group: str,
+    name: str | None = None,
+    *,
+    archived: bool = False,
+    max_quarantined: int = MAX_QUARANTINED,
 ) -> GroupStatus:
-    """Return the status of a group, or of one of its batches; `archived` includes those too."""
+    """Return the status of a group, or of one of its batches; `archived` includes those too.
+
+    At most `max_quarantined` records of the quarantine are counted.
+    """
     agents = agent_status.read(connection, group)
     batches = tuple(batch_status.read(connection, group, name, archived=archived))
-    orders = outbox.waiting(connection, group).orders
+    waiting = outbox.waiting(connection, group)
     raised = tuple(
         guard for guard in guards.raised(connection, group) if name in {None, guard.batch}
     )
@@ -100,13 +109,14 @@ def read(
         ledger_id(connection),
         agents,
         batches,
-        orders,
+        waiting.orders,
         tuple(sorted(waits, key=lambda wait: wait.urgency)),
         raised,
         replays,
         of_releases,
         0 if batches else archives.archived(connection, group),
-        quarantine.count_left(connection, group, MAX_QUARANTINED),
+        quarantine.count_left(connection, group, max_quarantined),
+        waiting.oldest_id,
     )
 
 

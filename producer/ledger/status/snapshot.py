@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, func, select, text
 
-from producer.ledger import outbox, quarantine
 from producer.ledger.replay_progress import ItemState
 from producer.ledger.status import group_status as statuses
 from producer.ledger.status import group_sums
@@ -22,8 +21,7 @@ from schemas.ledger.sql import seconds_until
 from schemas.ledger.tables import archive, batch, metadata, task
 from schemas.task.states import WAITING, Status
 
-# Records of the quarantine that are counted.
-MAX_QUARANTINED = 100_000
+MAX_QUARANTINED = 100_000  # records of the quarantine that the exporter counts
 _ROWS = text(
     "SELECT table_name, table_rows FROM information_schema.tables"
     " WHERE table_schema = DATABASE() AND table_rows IS NOT NULL"
@@ -37,18 +35,14 @@ class Snapshot:
     """A group at one moment.
 
     `oldest_due_s` is, by waiting state, how long the task that is due first has been due; 0 if none
-    is due. `oldest_order` is the id of the oldest publish order, 0 if there is none. `quarantined`
-    are records that are no task yet, at most `MAX_QUARANTINED`. `replaying` are the items of
-    unfinished replays, by state. `rows` is the server's estimate of how many rows each table has,
-    of all groups; SQLite makes none. `archived_s` is how long ago an archive was last verified,
-    None if none was.
+    is due. `replaying` are the items of unfinished replays, by state. `rows` is the server's
+    estimate of how many rows each table has, of all groups; SQLite makes none. `archived_s` is how
+    long ago an archive was last verified, None if none was.
     """
 
     status: GroupStatus
     sums: GroupSums
     oldest_due_s: Mapping[Status, float]
-    oldest_order: int
-    quarantined: int
     replaying: Counter[ItemState]
     rows: Mapping[str, int] = field(default_factory=dict)
     archived_s: float | None = None
@@ -56,17 +50,14 @@ class Snapshot:
 
 def read(connection: Connection, group: str, route_name: Callable[[str], str]) -> Snapshot:
     """Return a snapshot of a group. `route_name` maps the routes of tasks to a closed set."""
-    status = statuses.read(connection, group)
+    status = statuses.read(connection, group, max_quarantined=MAX_QUARANTINED)
     replaying: Counter[ItemState] = Counter()
     for run in status.replays:
         replaying.update(run.counts)
-    oldest_order = outbox.waiting(connection, group).oldest_id
     return Snapshot(
         status,
         group_sums.read(connection, group, route_name),
         oldest_due_s(connection, group),
-        oldest_order,
-        quarantine.count_left(connection, group, MAX_QUARANTINED),
         replaying,
         _rows(connection),
         _archived_s(connection, group),

@@ -33,8 +33,6 @@ NOTHING = Snapshot(
     status=GroupStatus(group="g", ledger="ledger", agents=(), batches=(), orders=0),
     sums=GroupSums(),
     oldest_due_s={},
-    oldest_order=0,
-    quarantined=0,
     replaying=Counter(),
 )
 

@@ -110,8 +110,6 @@ def read(
         status=status,
         sums=GroupSums(loaded=unfinished),
         oldest_due_s={},
-        oldest_order=0,
-        quarantined=0,
         replaying=Counter(),
     )
     backlogs = {} if inbox is None else {"inbox": Backlog(inbox, None, {})}
