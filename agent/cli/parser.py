@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from producer.cli.options.arguments import group, up_to, utf8_text
+from producer.cli.options.common import add_json
 from producer.cli.options.strict_parser import Imported, Parser, not_a_command
 from schemas.runtime.next_command import as_called
 
@@ -133,7 +134,7 @@ def resume_parser() -> Parser:
         help="consumer group and topic prefix (docllm)",
     )
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    add_json(parser)
     parser.set_defaults(run=Imported("agent.cli.resume:run"))
     return parser
 

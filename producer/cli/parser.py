@@ -16,6 +16,7 @@ from producer.cli.options.arguments import (
     seconds,
     up_to,
 )
+from producer.cli.options.common import add_json
 from producer.cli.options.dead import add_dead, add_replay
 from producer.cli.options.load import add_load
 from producer.cli.options.retention import add_erase, add_purge
@@ -81,10 +82,6 @@ def add_commands(parsers: "argparse._SubParsersAction[Parser]") -> None:
     _add_check(commands)
 
 
-def _add_json(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON, for scripts")
-
-
 def _add_status(commands: Subparsers) -> None:
     parser = commands.add(
         "status",
@@ -93,7 +90,7 @@ def _add_status(commands: Subparsers) -> None:
     )
     parser.add_argument("--batch", type=named, metavar="NAME", help="only this batch")
     parser.add_argument("--archived", action="store_true", help="archived batches too")
-    _add_json(parser)
+    add_json(parser)
     parser.add_argument("--once", action="store_true", help="show it once, even on a terminal")
     on_terminal = "on a terminal, status shows each change anyway, until all tasks are final"
     parser.not_options = dict.fromkeys(("--watch", "--follow", "--live"), on_terminal)
@@ -137,7 +134,7 @@ def _add_cancel(commands: Subparsers) -> None:
         metavar="ID",
         help="one task; add --batch if several batches have the id",
     )
-    _add_json(parser)
+    add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.cancel:cancel"))
 
 
@@ -164,7 +161,7 @@ def _add_archive(commands: Subparsers) -> None:
         action="store_true",
         help="after a restore: adopt the batch's newest existing archive, and end its open tasks",
     )
-    _add_json(parser)
+    add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.archive:archive"))
 
 
@@ -172,13 +169,13 @@ def _add_guard(commands: Subparsers) -> None:
     actions = commands.add_group("guard", "show or open batches that are held back", _GUARD)
     listed = actions.add("list", "show what is held back, and why", description=_GUARD_LIST)
     listed.add_argument("batch", nargs="?", type=named, metavar="BATCH", help="only this batch")
-    _add_json(listed)
+    add_json(listed)
     listed.set_defaults(run=Imported("producer.cli.guard:list_guards"))
     opened = actions.add("open", "let a batch run again", description=_GUARD_OPEN)
     opened.add_argument("batch", type=named, metavar="BATCH", help="the batch to let run again")
     opened.add_argument("--type", type=named, help="only its tasks of this type")
     opened.add_argument("--route", type=named, help="only its tasks of this route")
-    _add_json(opened)
+    add_json(opened)
     opened.set_defaults(run=Imported("producer.cli.guard:open_guards"))
 
 
@@ -236,13 +233,13 @@ def _add_topics(commands: Subparsers) -> None:
         metavar="N",
         help="copies of each partition (the broker's default)",
     )
-    _add_json(parser)
+    add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.admin:topics"))
 
 
 def _add_migrate(commands: Subparsers) -> None:
     parser = commands.add("migrate", "update the ledger's schema to this version")
-    _add_json(parser)
+    add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.admin:migrate"))
 
 
@@ -252,5 +249,5 @@ def _add_check(commands: Subparsers) -> None:
         "test servers, schema, topics, LLM",
         "Calls each LLM with a few tokens: once, unless it refuses.",
     )
-    _add_json(parser)
+    add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.admin:check"))

@@ -6,6 +6,7 @@ Tested by tests/unit/producer/cli/test_parser.py.
 """
 
 from producer.cli.options.arguments import MAX_NUMBER, named, per_second, up_to
+from producer.cli.options.common import add_consent, add_json
 from producer.cli.options.retention import add_dead_trim
 from producer.cli.options.strict_parser import Imported, Parser, Subparsers
 from producer.ledger.dead_letters.selection import DISPOSITIONS
@@ -40,7 +41,7 @@ def _add_list(actions: Subparsers) -> None:
         "list", "show groups of one error, the largest first", description=_DEAD_LIST
     )
     add_selection(listed)
-    listed.add_argument("--json", action="store_true", help="as JSON, for scripts, with all groups")
+    add_json(listed, ", with all groups")
     listed.set_defaults(run=Imported("producer.cli.dead:list_groups"))
 
 
@@ -52,9 +53,7 @@ def _add_show(actions: Subparsers) -> None:
     shown.add_argument(
         "--batch", type=named, metavar="NAME", help="the batch, if several have the id"
     )
-    shown.add_argument(
-        "--json", action="store_true", help="as JSON, for scripts, with the whole input"
-    )
+    add_json(shown, ", with the whole input")
     shown.set_defaults(run=Imported("producer.cli.dead:show"))
 
 
@@ -67,7 +66,7 @@ def _add_hooks(actions: Subparsers) -> None:
         "--event", choices=[str(event) for event in HookEvent], help="only those of on_EVENT"
     )
     hooks.add_argument("--retry", action="store_true", help="run them again, five times at most")
-    hooks.add_argument("--json", action="store_true", help="as JSON, for scripts")
+    add_json(hooks)
     hooks.set_defaults(run=Imported("producer.cli.dead_hooks:given_up"))
 
 
@@ -86,7 +85,6 @@ def add_replay(commands: Subparsers) -> None:
         action="store_true",
         help="cancelled tasks instead; opens their batches again",
     )
-    add("--dry-run", action="store_true", help="show counts and cost, change nothing")
     add("--rate", type=per_second, metavar="N/s", help="replay at most N tasks a second")
     add(
         "--cap",
@@ -94,7 +92,7 @@ def add_replay(commands: Subparsers) -> None:
         metavar="N",
         help=f"skip tasks that were replayed N times ({CAP})",
     )
-    add("--yes", action="store_true", help="do not ask; needed without a terminal")
+    add_consent(parser, dry_run="show counts and cost, change nothing")
     add("--resume", action="store_true", help="only follow unfinished replays")
     add("--list", action="store_true", help="show the latest replays and how far they are")
     add(
@@ -106,7 +104,7 @@ def add_replay(commands: Subparsers) -> None:
         help="load dead letters back from a topic (<group>.dlq), for a lost ledger",
     )
     add("--force", action="store_true", help="for --from-topic: also load letters of this ledger")
-    add("--json", action="store_true", help="as JSON, for scripts")
+    add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.replay:replay"))
 
 

@@ -14,6 +14,7 @@ from producer.cli.options.arguments import (
     up_to,
     utf8_text,
 )
+from producer.cli.options.common import add_json
 from producer.cli.options.strict_parser import Imported, Parser, Subparsers
 from producer.limits import MAX_REJECTS
 from schemas.task.record.lanes import DEFAULT_PRIORITY
@@ -52,7 +53,7 @@ def add_load(commands: Subparsers) -> None:
         help=f"stop when more than N lines are bad ({MAX_REJECTS:,}; 0: never)",
     )
     add("--dry-run", action="store_true", help="check and estimate, load nothing")
-    add("--json", action="store_true", help="as JSON, for scripts")
+    add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.load:load"))
 
 

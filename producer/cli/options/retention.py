@@ -4,6 +4,7 @@ Tested by tests/unit/producer/cli/test_parser.py.
 """
 
 from producer.cli.options.arguments import named, per_second, tenant_name
+from producer.cli.options.common import add_consent, add_json
 from producer.cli.options.strict_parser import Imported, Subparsers
 
 _DEAD_TRIM = (
@@ -41,9 +42,8 @@ def add_purge(commands: Subparsers) -> None:
         action="store_true",
         help="for --batch: even if no archive has it; what is deleted is lost",
     )
-    add("--dry-run", action="store_true", help="show what would go, delete nothing")
-    add("--yes", action="store_true", help="do not ask; needed without a terminal")
-    add("--json", action="store_true", help="for scripts")
+    add_consent(parser, dry_run="show what would go, delete nothing")
+    add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.purge:purge"))
 
 
@@ -58,9 +58,8 @@ def add_erase(commands: Subparsers) -> None:
     add("--tenant", type=tenant_name, metavar="NAME", help="all tasks of this tenant")
     add("--id", type=named, metavar="ID", help="the tasks of this id, and what they ordered")
     add("--batch", type=named, metavar="NAME", help="only in this batch (all of the group)")
-    add("--dry-run", action="store_true", help="count, and say what cannot be reached")
-    add("--yes", action="store_true", help="do not ask; needed without a terminal")
-    add("--json", action="store_true", help="for scripts")
+    add_consent(parser, dry_run="count, and say what cannot be reached")
+    add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.erase:erase"))
 
 
@@ -71,7 +70,6 @@ def add_dead_trim(actions: Subparsers) -> None:
         "delete letters from their topic that were archived or replayed",
         description=_DEAD_TRIM,
     )
-    parser.add_argument("--dry-run", action="store_true", help="show it, delete nothing")
-    parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    add_consent(parser, dry_run="show it, delete nothing")
+    add_json(parser)
     parser.set_defaults(run=Imported("producer.cli.dead_trim:trim"))

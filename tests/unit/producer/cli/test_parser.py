@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agent.cli.parser import resume_parser
 from producer.__main__ import main
 from producer.cli.parser import parser
 
@@ -43,6 +44,17 @@ def test_each_command_has_a_function() -> None:
 
     assert len(functions) > 10
     assert all(callable(named.function()) for named in functions)
+
+
+@pytest.mark.parametrize("option", ["--json", "--yes"])
+def test_an_option_of_several_commands_says_the_same_in_each(option: str) -> None:
+    """What `dead list` and `dead show` add to the help of `--json` comes after a comma."""
+    commands = [*leaves(parser()), resume_parser()]
+    actions = [command._option_string_actions.get(option) for command in commands]
+    helps = [action.help or "" for action in actions if action is not None]
+
+    assert len(helps) > 3
+    assert len({",".join(text.split(",")[:2]) for text in helps}) == 1
 
 
 def leaves(command: ArgumentParser) -> Iterator[ArgumentParser]:
