@@ -17,13 +17,11 @@ from typing import Any, TypeVar
 from agent.consumer.embedded.reader import IDLE_S, EmbeddedReader
 from agent.consumer.known_topics import KnownTopics
 from agent.ports import AtRest, Event, Partition, SourceFailed
-from producer.bus.embedded.file import is_locked
+from producer.bus.embedded.file import LOCKED_S, is_locked
 from schemas.runtime.clock import Clock
 
 T = TypeVar("T")
 _TROUBLE_S = 1.0
-# On a busy machine a pass may have to wait for its turn to write; nobody has to know before this.
-_LOCKED_S = 15.0
 LEAVE_S = 5.0
 
 
@@ -152,12 +150,12 @@ class SteppedSource:
     def _report_trouble(self, error: sqlite3.OperationalError | OSError) -> float:
         """Report once that the file is locked, full or broken, or that a lock cannot be opened.
 
-        The source tries again until the file answers. A locked file is reported after _LOCKED_S.
+        The source tries again until the file answers. A locked file is reported after LOCKED_S.
         """
         now_s = self._clock.now_s()
         if self._trouble_since_s is None:
             self._trouble_since_s = now_s
-        if is_locked(error) and now_s - self._trouble_since_s < _LOCKED_S:
+        if is_locked(error) and now_s - self._trouble_since_s < LOCKED_S:
             return IDLE_S  # this pass has already waited
         if not self._in_trouble:
             self._in_trouble = True

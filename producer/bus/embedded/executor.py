@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from producer.bus.embedded.file import BusFile, is_locked
+from producer.bus.embedded.file import LOCKED_S, BusFile, until_unlocked
 from schemas.errors import UnreachableError
+from schemas.runtime.clock import Clock, SystemClock
 from schemas.runtime.executors import Executor, ThreadExecutor
 
 T = TypeVar("T")
-_TRIES = 3  # each waits for the file's lock
 
 
 class BusExecutor:
@@ -19,10 +19,11 @@ class BusExecutor:
     A simulation passes an executor that runs the calls on the event loop.
     """
 
-    def __init__(self, path: Path, executor: Executor | None) -> None:
+    def __init__(self, path: Path, executor: Executor | None, clock: Clock | None = None) -> None:
         self._path = path
         self._threads = ThreadExecutor("embedded bus")
         self._executor = executor or self._threads
+        self._clock = clock or SystemClock()
         self._file: BusFile | None = None
 
     async def run(self, call: Callable[[BusFile], T]) -> T:
@@ -40,13 +41,8 @@ class BusExecutor:
             ) from error
 
     def _call(self, call: Callable[[BusFile], T]) -> T:
-        for _ in range(_TRIES - 1):
-            try:
-                return call(self._open_file())
-            except sqlite3.OperationalError as error:
-                if not is_locked(error):
-                    raise
-        return call(self._open_file())
+        until_s = self._clock.now_s() + LOCKED_S
+        return until_unlocked(lambda: call(self._open_file()), clock=self._clock, until_s=until_s)
 
     def _open_file(self) -> BusFile:
         if self._file is None:

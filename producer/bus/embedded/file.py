@@ -10,16 +10,23 @@ it was with the largest backlog, and no commit has to move pages.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from producer.bus.embedded.mount import refuse_network
 from producer.text.private_files import make_file, make_folder
 from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.runtime.clock import Clock
 
+T = TypeVar("T")
 VERSION = 1
+# How long others may hold the file's lock before the file counts as a server that does not answer.
+# On a busy machine they hold it for seconds without a fault: SQLite gives the lock to any waiter.
+# One try waits _BUSY_S. The last one may begin at LOCKED_S, so a call returns within the 20 s that
+# `Publisher.publish` may take.
+LOCKED_S = 14.0
 _BUSY_S = 5.0
 # A partition's id is never reused, so the records and commits stored under it belong to one
 # incarnation of its topic. A record's place is its partition's id << 40 | its offset. This is one
@@ -50,11 +57,18 @@ CREATE TABLE committed (
 
 
 def is_locked(error: Exception) -> bool:
-    """Return whether other writers held the file's lock for the whole wait.
-
-    On a busy machine that happens without a fault of anybody: SQLite gives the lock to any waiter.
-    """
+    """Return whether other writers held the file's lock for the whole wait."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def until_unlocked(call: Callable[[], T], *, clock: Clock, until_s: float) -> T:
+    """Return the result of `call`; while the file is locked, try again until `until_s`."""
+    while True:
+        try:
+            return call()
+        except sqlite3.OperationalError as error:
+            if not is_locked(error) or clock.now_s() > until_s:
+                raise
 
 
 class BusFile:

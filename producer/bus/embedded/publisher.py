@@ -11,15 +11,11 @@ from pathlib import Path
 
 from producer.bus.embedded import log
 from producer.bus.embedded.executor import BusExecutor
-from producer.bus.embedded.file import BusFile, is_locked
+from producer.bus.embedded.file import LOCKED_S, BusFile, until_unlocked
 from producer.ports import Refusal
 from schemas.runtime.clock import Clock, SystemClock
 from schemas.runtime.executors import Executor
 from schemas.task.record.envelope import Outgoing
-
-# Together with one wait for the file's lock (5 s), a call returns within the 20 s that the port
-# allows.
-_PATIENCE_S = 14.0
 
 
 class EmbeddedPublisher:
@@ -35,7 +31,7 @@ class EmbeddedPublisher:
 
     async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
         """Return, for each record in order, None when it is durable, or why it is not."""
-        until_s = self._clock.now_s() + _PATIENCE_S
+        until_s = self._clock.now_s() + LOCKED_S
         self._waiting += len(records)
         try:
             return [
@@ -52,14 +48,13 @@ class EmbeddedPublisher:
     def _append_now(
         self, file: BusFile, *, records: Sequence[Outgoing], until_s: float
     ) -> list[Refusal | None]:
-        reason = f"the bus did not take it within {_PATIENCE_S:.0f} s"
-        while self._clock.now_s() <= until_s:
+        reason = f"the bus did not take it within {LOCKED_S:.0f} s"
+        if self._clock.now_s() <= until_s:  # the chunks before this one may have waited
+            append = partial(log.append, file, records, self._rng)
             try:
-                return log.append(file, records, self._rng)
+                return until_unlocked(append, clock=self._clock, until_s=until_s)
             except sqlite3.OperationalError as error:
                 reason = f"the bus did not take it: {error}"
-                if not is_locked(error):
-                    break
         return [Refusal(reason, permanent=False)] * len(records)
 
     def waiting(self) -> int:

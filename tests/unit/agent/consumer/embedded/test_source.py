@@ -15,7 +15,7 @@ from agent.consumer.embedded import source as embedded_source
 from agent.consumer.embedded.source import SteppedSource
 from agent.ports import Assigned, AtRest, Event, Record, Revoked, SourceFailed
 from producer.bus.embedded import group, log, topics
-from producer.bus.embedded.file import BusFile
+from producer.bus.embedded.file import LOCKED_S, BusFile
 from producer.bus.embedded.group import SESSION_S, Member
 from producer.bus.topic_family import TOPIC_SETTINGS
 from schemas.task.record.envelope import Outgoing
@@ -177,7 +177,7 @@ def test_locked_file_is_reported_once_and_outlived(tmp_path: Path) -> None:
             other.execute("BEGIN IMMEDIATE")
             hand.clock.at_s += 3
             await hand.step()
-            hand.clock.at_s += 14
+            hand.clock.at_s += LOCKED_S - 1
             await hand.step()
             assert hand.failures() == []
             hand.clock.at_s += 1

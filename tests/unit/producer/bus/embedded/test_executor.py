@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from producer.bus.embedded import executor as bus_executor
 from producer.bus.embedded import file as bus_file
 from producer.bus.embedded.admin import EmbeddedTopicAdmin
 from producer.bus.embedded.executor import BusExecutor
@@ -33,6 +34,7 @@ def test_a_file_that_is_locked_for_long_is_a_server_that_does_not_answer(
     trim is retried a minute later.
     """
     monkeypatch.setattr(bus_file, "_BUSY_S", 0.01)
+    monkeypatch.setattr(bus_executor, "LOCKED_S", 0.0)
     path = tmp_path / "bus.sqlite"
 
     async def test() -> None:

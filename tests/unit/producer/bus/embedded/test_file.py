@@ -1,12 +1,16 @@
 """The bus file: durable, of one version, and named when it cannot be opened."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from producer.bus.embedded.file import BusFile
+from producer.bus.embedded import file as bus_file
+from producer.bus.embedded.file import LOCKED_S, BusFile, until_unlocked
+from producer.ports import DELIVERY_LIMIT_S
 from schemas.errors import UnreachableError, UnsafeStateError
+from tests.support.clock import HandClock
 
 
 def test_file_is_safe_against_power_loss(tmp_path: Path) -> None:
@@ -40,3 +44,30 @@ def test_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(UnreachableError, match=r"data/bus\.sqlite"):
         BusFile(tmp_path / "data" / "bus.sqlite")
+
+
+def test_a_locked_file_is_asked_again_for_a_while_and_not_after(tmp_path: Path) -> None:
+    """A try that waited for the lock in vain is repeated; any other error is not."""
+    clock = HandClock()
+    file = BusFile(tmp_path / "bus.sqlite")
+    file.all("PRAGMA busy_timeout=1")
+    tries = []
+
+    def write() -> None:
+        tries.append(clock.now_s())
+        clock.at_s += bus_file._BUSY_S  # as a try in vain takes
+        with file.write():
+            pass
+
+    with closing(sqlite3.connect(file.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        until_s = clock.now_s() + LOCKED_S
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            until_unlocked(write, clock=clock, until_s=until_s)
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        until_unlocked(lambda: file.all("SELECT 1 FROM none"), clock=clock, until_s=clock.at_s)
+    file.close()
+
+    assert len(tries) > 1
+    assert tries[-1] <= until_s < clock.now_s()
+    assert LOCKED_S + bus_file._BUSY_S < DELIVERY_LIMIT_S
