@@ -1,18 +1,19 @@
 """The routes of one attempt: the route of its permit, and the fallbacks that it may use.
 
-A task goes on within its attempt if its route refused it, or has failed. Its route learns of the
-failure first, so that it stops for everybody if the provider is down.
+A task goes on within its attempt if its route refused it, or has failed. A route learns of its own
+failure first, so that it stops for everybody if the provider is down. A task that was refused keeps
+its permit until another route takes it: `map-reduce` may split a part that is too long, and go on.
 """
 
 from agent.execution.admission import Admission, AttemptPermit
 from agent.handlers import OtherRoute
 from agent.inflight.delivery import Delivery
 from agent.ports.outcome import Dead, Outcome, Retry, Snooze
-from schemas.settings.config import Trigger
+from schemas.task.failures import ErrorClass
 
 MIN_WAIT_S = 1.0
 # Failures that are about the task: its route would fail it again.
-_OF_TASK = frozenset({Trigger.TOO_LONG, Trigger.FILTERED})
+_OF_TASK = frozenset({ErrorClass.TOO_LONG, ErrorClass.FILTERED})
 
 
 class AttemptRoutes:
@@ -28,15 +29,17 @@ class AttemptRoutes:
         delivery = self._delivery
         if not delivery.plan.has_fallback:
             return outcome
-        judged = self.end(outcome)
+        is_of_task = outcome.failure.error_class in _OF_TASK
+        judged = outcome if is_of_task else self.end(outcome)
         trigger = self._admission.trigger(delivery.route, outcome)
         following = [] if trigger is None else list(delivery.plan.after(delivery.route, trigger))
         for route in following:
             permit = self._admission.permit_fallback(delivery, route)
             if permit is not None:
+                self.end(outcome)
                 self._permit = permit
                 return OtherRoute(route, permit.limit_s, permit.call_permits)
-        if following and trigger in _OF_TASK:
+        if following and is_of_task:
             delivery.next_route = following[0]
             wait_s = self._admission.closed_for_s(following[0])
             return Snooze(outcome.failure, outcome.spent, max(MIN_WAIT_S, wait_s))

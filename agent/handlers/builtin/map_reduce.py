@@ -283,10 +283,13 @@ def _groups(answers: Sequence[_PartAnswer], most_bytes: int) -> list[list[_PartA
 
 
 def _is_too_long(error: CallRefusedError) -> bool:
-    """Return whether the provider refused the request because it was too long."""
+    """Return whether every route that the task may take refused the request as too long.
+
+    A snooze says that a fallback may take the request, but has no room for it at the moment.
+    """
     outcome = error.outcome
     return (
-        isinstance(outcome, Retry | Snooze | Dead)
+        isinstance(outcome, Dead)
         and outcome.failure.error_class == ErrorClass.TOO_LONG
         and not error.was_answered
     )
