@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.task.states import OWNER_BITS
-
-__all__ = ["CLAIMS_PER_INCARNATION", "HEARTBEAT_MAX_AGE_S", "OWNER_BITS", "Lease", "Leases"]
+from schemas.task.owner import owner_of
 
 CLAIMS_PER_INCARNATION = 1 << 23
 HEARTBEAT_MAX_AGE_S = 9.0
@@ -58,7 +56,7 @@ class Lease:
     def next_owner(self) -> int:
         """Return the owner number of a new claim call; no number is returned twice."""
         self.claims += 1
-        return self.agent_id << OWNER_BITS | self.claims
+        return owner_of(self.agent_id, self.claims)
 
 
 class Leases(Protocol):

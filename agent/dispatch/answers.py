@@ -5,8 +5,8 @@ from agent.dispatch.record_finisher import RecordFinisher
 from agent.inflight.delivery import Delivery
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
-from agent.lease import OWNER_BITS
 from agent.ports import ClaimAnswer, Clock, Row
+from schemas.task.owner import agent_of
 
 AGAIN_AT_ONCE, MAX_AGAIN_S = 2, 15.0
 
@@ -53,7 +53,7 @@ class AnswerActions:
                 or bool(row.counted_before),
             )
         elif answer is ClaimAnswer.HELD and row is not None:
-            self._table.delay_while_held(delivery, row.owner >> OWNER_BITS, now_s)
+            self._table.delay_while_held(delivery, agent_of(row.owner), now_s)
         elif answer is ClaimAnswer.EARLY and row is not None:
             self._table.delay(delivery, now_s + row.due_in_s)
         elif answer is ClaimAnswer.AGAIN:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import count
 
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.lease import OWNER_BITS
+from schemas.task.owner import agent_of
 
 FIRST_S, MAX_S = 1.0, 15.0
 MIN_HEAP = 1000  # stale entries are removed only from a larger heap
@@ -75,7 +75,7 @@ class DelayQueue:
         return due
 
     def _forget_agent(self, delivery: Delivery) -> None:
-        agent_id = delivery.row.owner >> OWNER_BITS if delivery.row is not None else 0
+        agent_id = agent_of(delivery.row.owner) if delivery.row is not None else 0
         deliveries = self._by_agent.get(agent_id, {})
         if deliveries.get(delivery.task_id) is delivery:
             del deliveries[delivery.task_id]

@@ -23,7 +23,6 @@ class Status(IntEnum):
 
 FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 WAITING = (Status.PENDING, Status.RETRYING)
-OWNER_BITS = 24  # the low bits of an owner, which number the claims; the agent's id is above
 OPEN = (Status.PENDING, Status.PROCESSING, Status.RETRYING)
 
 

@@ -27,6 +27,7 @@ from schemas.ledger.sql import utc_now
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.allowed_uris import folder_uri
+from schemas.task.owner import owner_of
 from schemas.task.result.codec import COMPLETION, POINTER
 from tests.contract.ledger_parts import BATCH, GROUP, SUCCEEDED, TOO_LONG, LedgerDatabase, new_task
 
@@ -96,7 +97,7 @@ def ended(ledger_db: LedgerDatabase) -> list[int]:
     ids = ledger_db.load("a", "b", HOSTILE, "dead", "cancelled")
     outcomes: list[Outcome] = [SUCCEEDED, SUCCEEDED, SUCCEEDED, TOO_LONG]
     for number, outcome in enumerate(outcomes):
-        owner = (agent.agent_id << 24) + number + 1
+        owner = owner_of(agent.agent_id, number + 1)
         row = ledger_db.claimed(ids[number], owner)
         ledger_db.settle(row, owner, outcome)
     ledger_db.call(store.close_batch, ledger_db.batch())

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from agent.lease import OWNER_BITS, Lease
+from agent.lease import Lease
 from agent.ledger.leases import leasing
 from schemas.agent_report import AgentReport, RouteFacts, to_json
 from schemas.ledger import tables
+from schemas.task.owner import agent_of
 from tests.contract.ledger_parts import GROUP, RELEASED, LedgerDatabase
 
 
@@ -66,7 +67,7 @@ def test_owner_numbers_of_a_lease_lie_in_its_range(ledger_db: LedgerDatabase) ->
 
     first, last = leasing.owner_range(lease.agent_id)
     assert len(set(owners)) == 100
-    assert all(first <= owner <= last and owner >> OWNER_BITS == lease.agent_id for owner in owners)
+    assert all(first <= owner <= last and agent_of(owner) == lease.agent_id for owner in owners)
 
 
 def test_a_beat_renews_the_lease(ledger_db: LedgerDatabase) -> None:

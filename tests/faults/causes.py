@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from agent.lease import OWNER_BITS
+from schemas.task.owner import agent_of
 from schemas.task.states import Status
 from tests.faults.fault import Cost
 from tests.faults.faultlog import Event
@@ -179,7 +179,7 @@ class _Causes:
 
     def _lost(self, owner: int, from_s: float, to_s: float) -> list[str]:
         """Return the faults that may have cost an agent its lease."""
-        life = self._agents.get(owner >> OWNER_BITS)
+        life = self._agents.get(agent_of(owner))
         return self._faults(life.seat if life else "", from_s - NOTICED_S, to_s, {Cost.LEASE})
 
     def _faults(self, seat: str, from_s: float, to_s: float, costs: set[Cost]) -> list[str]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.lease import OWNER_BITS
+from schemas.task.owner import agent_of
 from schemas.task.states import Status
 from tests.faults.lives import Life
 from tests.faults.received_calls import ReceivedCall
@@ -45,7 +45,7 @@ class Claims:
             return replace(received.call, task_id=task.id)
         owner, sent_s = claims[-1].owner, max(claims[-1].at_s, self._sent_s(received.call.start_s))
         last = next(move for move in reversed(before) if move.at_s <= sent_s)
-        life = self._agents.get(owner >> OWNER_BITS)
+        life = self._agents.get(agent_of(owner))
         status = (
             last.after
             if last.after is not Status.PROCESSING or last.owner == owner
@@ -70,5 +70,5 @@ class Claims:
         )
 
     def _seat(self, owner: int) -> str:
-        life = self._agents.get(owner >> OWNER_BITS)
+        life = self._agents.get(agent_of(owner))
         return life.seat if life else ""

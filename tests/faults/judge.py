@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import quantiles
 from typing import Any
 
-from agent.lease import OWNER_BITS
+from schemas.task.owner import agent_of
 from schemas.task.states import Status
 from tests.faults import causes, exported, limits, traced
 from tests.faults.faultlog import Event
@@ -192,7 +192,7 @@ def _held(moves: Sequence[Move], agents: set[int], at_s: float) -> set[int]:
     return {
         key
         for key, move in last.items()
-        if move.after is Status.PROCESSING and move.owner >> OWNER_BITS in agents
+        if move.after is Status.PROCESSING and agent_of(move.owner) in agents
     }
 
 

@@ -7,8 +7,8 @@ it could tell. Each record of a task names a span of its task's trace.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.lease import OWNER_BITS
 from schemas.task.failures import UNTRIED, AttemptOutcome
+from schemas.task.owner import agent_of
 from schemas.task.record.trace import attempt_span, span_of, trace_of
 from tests.faults.lives import Life
 from tests.integration.programs import Program
@@ -87,7 +87,7 @@ def checked(traced: Traced, agents: Mapping[int, Life]) -> int:
 
 def _due(traced: Traced, agents: Mapping[int, Life]) -> Iterator[FailedAttempt]:
     for attempt in traced.attempts:
-        life = agents.get(attempt.owner >> OWNER_BITS)
+        life = agents.get(agent_of(attempt.owner))
         if attempt.is_counted and life is not None and life.program not in traced.silent:
             was_cut_short = life.code != 0 and life.ended_s < attempt.settled_s + TOLD_S
             if not was_cut_short:

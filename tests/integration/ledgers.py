@@ -9,6 +9,7 @@ from sqlalchemy import Engine, Executable, create_engine, func, select
 from sqlalchemy.engine import Row
 from sqlalchemy.pool import NullPool
 
+from producer.ledger.claiming_agent import agent_in
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.tables import (
     agent,
@@ -24,7 +25,6 @@ from schemas.ledger.tables import (
 from schemas.task.states import OPEN, Status
 from tests.invariants.evidence import Attempt, Death, Task
 
-OWNER_BITS = 24
 EPOCH = NEVER_TIME.replace(year=1970, month=1, day=1)
 
 
@@ -138,7 +138,7 @@ class LedgerView:
         rows = self._all(
             query.where(
                 task.c.status == int(Status.PROCESSING),
-                task.c.owner.op(">>")(OWNER_BITS).in_(agents),
+                agent_in(task.c.owner).in_(agents),
             )
         )
         return {spelled(row.name, row.task_key): row.lease_losses for row in rows}
@@ -150,9 +150,7 @@ class LedgerView:
         ]
         return len(
             self._all(
-                select(task_result.c.task_id).where(
-                    task_result.c.owner.op(">>")(OWNER_BITS).in_(agents)
-                )
+                select(task_result.c.task_id).where(agent_in(task_result.c.owner).in_(agents))
             )
         )
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 import orjson
 
 from agent.judge import CLASSES
-from agent.lease import OWNER_BITS
 from agent.ledger.settlements.uncounted_ends import FREE_ENDS
+from schemas.task.owner import agent_of
 from schemas.task.states import Status
 from tests.invariants.claims import TICK_S
 from tests.invariants.evidence import Attempt, Call, Evidence, Task
@@ -271,7 +271,7 @@ def _begun_s(call: Call, history: History) -> float:
     This is the time of its claim, if it is known, because the clock may be set back after the
     claim.
     """
-    agents = frozenset() if call.claim is None else frozenset({call.claim.owner >> OWNER_BITS})
+    agents = frozenset() if call.claim is None else frozenset({agent_of(call.claim.owner)})
     claim = history.last_claim(call.task_id, call.order, agents)
     return call.start_utc_s if claim is None else claim.at_s
 
@@ -290,7 +290,7 @@ def _not_allowed(call: Call, run: Evidence) -> str:
     claim = call.claim
     if claim is None:
         return ""
-    agent = run.agents.get(claim.owner >> OWNER_BITS)
+    agent = run.agents.get(agent_of(claim.owner))
     if claim.status is not Status.PROCESSING or agent is None or agent.program != claim.program:
         return f"it was {claim.status.name} of {claim.owner}"
     if agent.lost is not None and agent.lost < call.order:
@@ -321,7 +321,7 @@ def _caller(call: Call) -> str:
 
 
 def _leaving(run: Evidence, owner: int) -> bool:
-    agent = run.agents.get(owner >> OWNER_BITS)
+    agent = run.agents.get(agent_of(owner))
     return agent is not None and agent.asked_s is not None
 
 

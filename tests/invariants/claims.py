@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from agent.lease import OWNER_BITS
 from agent.ledger.leases.leasing import LOST_AFTER_S
+from schemas.task.owner import agent_of
 from schemas.task.states import Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Incarnation, Move
@@ -94,7 +94,7 @@ def _gone(run: Evidence, move: Move) -> bool:
 
 
 def _agent(run: Evidence, move: Move) -> Incarnation | None:
-    return run.agents.get(move.old_owner >> OWNER_BITS)
+    return run.agents.get(agent_of(move.old_owner))
 
 
 def _ends(run: Evidence) -> Counter[tuple[int, int]]:

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from agent.judge.guard_rule import WINDOW_S
-from agent.lease import OWNER_BITS
 from agent.routes.window import run_for
+from schemas.task.owner import agent_of
 from schemas.task.states import Status
 from tests.invariants.calls import OK
 from tests.invariants.evidence import Call, Evidence
@@ -154,9 +154,7 @@ def _begun_again(run: Evidence, outage: Outage) -> int:
 
 def _agents(run: Evidence, outage: Outage) -> int:
     """Return how many programs called into an outage: each learns of it by itself."""
-    owners = {
-        call.claim.owner >> OWNER_BITS for call in _calls(run, outage) if call.claim is not None
-    }
+    owners = {agent_of(call.claim.owner) for call in _calls(run, outage) if call.claim is not None}
     return max(1, len({run.agents[owner].program for owner in owners if owner in run.agents}))
 
 

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import defaultdict
 
-from agent.lease import OWNER_BITS
+from schemas.task.owner import agent_of
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Move, Ordered
 
@@ -32,7 +32,7 @@ class History:
             for move in reversed(self._moves.get(task_id, []))
             if move.order <= order and move.claims
         )
-        return next((move for move in moves if move.owner >> OWNER_BITS in agents), None)
+        return next((move for move in moves if agent_of(move.owner) in agents), None)
 
     def ended(self, task_id: int, owner: int) -> Move | None:
         """Return the change of a task's row that ended this claim."""

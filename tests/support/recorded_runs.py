@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from schemas.task.owner import owner_of
 from schemas.task.states import Status
 from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Position, Task
 from tests.invariants.happened import Claim, Commit, Incarnation, Move, Stored
@@ -63,7 +64,7 @@ def move(
 
 # The same run in detail: task 1 is loaded, claimed under owner 5 of agent 1, called, settled, and
 # its record committed past.
-AGENT = 1 << 24
+AGENT = owner_of(1, 0)
 OWNER = AGENT | 5
 CLAIMED = Call(
     "b/1",

@@ -15,13 +15,13 @@ from sqlalchemy import Connection, Insert, RowMapping, Select, and_, bindparam, 
 from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.mysql import Insert as MysqlInsert
 
-from agent.lease import OWNER_BITS
 from agent.ports import Settlement
 from agent.ports.outcome import Dead, Outcome, Retry, Succeeded
 from schemas.ledger.bulk import merge_rows
 from schemas.ledger.sql import LONG_AGO_TIME, Merge, utc_after, utc_minute
 from schemas.ledger.tables import release_count
 from schemas.task.failures import UNTRIED
+from schemas.task.owner import agent_of
 
 # A minute is added up once no settle of it can be under way.
 PAST_S = 300.0
@@ -65,7 +65,7 @@ def write(
     for settlement, outcome in chosen if release else ():
         if not _counts(outcome):
             continue
-        agent_id = settlement.owner >> OWNER_BITS
+        agent_id = agent_of(settlement.owner)
         row = rows.setdefault(
             (agent_id, settlement.route),
             {

@@ -11,10 +11,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, case, delete, func, insert, or_, select, text, update
 
-from agent.lease import OWNER_BITS
+from producer.ledger.claiming_agent import agent_in
 from schemas.ledger import agent_rows
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, batch, task
+from schemas.task.owner import owner_of
 from schemas.task.states import Status
 
 HEARTBEAT_S = 3.0
@@ -153,9 +154,7 @@ def forget(connection: Connection) -> int:
     itself lost.
     """
     claims = (
-        select(task.c.owner.op(">>")(OWNER_BITS))
-        .where(task.c.status == int(Status.PROCESSING))
-        .distinct()
+        select(agent_in(task.c.owner)).where(task.c.status == int(Status.PROCESSING)).distinct()
     )
     busy = sorted(connection.execute(claims).scalars())
     left_long_ago = func.coalesce(agent.c.stopped_at, agent.c.lost_at) < utc_after(-FORGET_S)
@@ -190,5 +189,4 @@ def cancelled(connection: Connection, group: str) -> frozenset[tuple[int, str, d
 
 def owner_range(agent_id: int) -> tuple[int, int]:
     """Return the first and last owner number of an incarnation."""
-    first_owner = agent_id << OWNER_BITS
-    return first_owner, first_owner + (1 << OWNER_BITS) - 1
+    return owner_of(agent_id, 0), owner_of(agent_id + 1, 0) - 1

@@ -13,12 +13,12 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, delete, select, update
 
-from agent.lease import OWNER_BITS
 from agent.ledger.leases.leasing import REMEMBER_S, owner_range
 from agent.ports import SUSPECT_LOSSES
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import utc_after
 from schemas.ledger.tables import agent, batch, task, task_loss
+from schemas.task.owner import agent_of
 from schemas.task.states import OPEN, Status
 
 PAGE = 500
@@ -38,17 +38,12 @@ _FORGET = delete(task_loss).where(
 )
 
 
-def agent_of(row: Any) -> int:
-    """Return the agent whose claim holds a task."""
-    return int(row.owner >> OWNER_BITS)
-
-
 def charge(connection: Connection, rows: Sequence[Any]) -> None:
     """Record in which lost agent each of these tasks was."""
     insert_rows(
         connection,
         task_loss,
-        [{"task_id": row.id, "agent_id": agent_of(row)} for row in rows],
+        [{"task_id": row.id, "agent_id": agent_of(row.owner)} for row in rows],
         keep=True,
     )
 
@@ -61,19 +56,23 @@ def guilty(connection: Connection, rows: Sequence[Any]) -> list[Any]:
     suspects = [row for row in rows if row.lease_losses >= SUSPECT_LOSSES]
     if not suspects:
         return []
-    tasks_in = Counter(map(agent_of, rows))
-    agents = sorted({agent_of(row) for row in suspects})
+    tasks_in = Counter(agent_of(row.owner) for row in rows)
+    agents = sorted({agent_of(row.owner) for row in suspects})
     lost = select(agent.c.id).where(agent.c.id.in_(agents), agent.c.lost_at.is_not(None))
     lost_ids = set(connection.execute(lost).scalars())
-    alone = [row for row in suspects if tasks_in[agent_of(row)] == 1 and agent_of(row) in lost_ids]
+    alone = [
+        row
+        for row in suspects
+        if tasks_in[agent_of(row.owner)] == 1 and agent_of(row.owner) in lost_ids
+    ]
     return [row for row in alone if not _had_company(connection, row)]
 
 
 def _had_company(connection: Connection, row: Any) -> bool:
     """Return whether the task's agent held another task, even if that task was already reset."""
-    first_owner, last_owner = owner_range(agent_of(row))
+    first_owner, last_owner = owner_range(agent_of(row.owner))
     earlier = select(task_loss.c.task_id).where(
-        task_loss.c.agent_id == agent_of(row), task_loss.c.task_id != row.id
+        task_loss.c.agent_id == agent_of(row.owner), task_loss.c.task_id != row.id
     )
     later = select(task.c.id).where(
         task.c.status == int(Status.PROCESSING),

@@ -23,7 +23,6 @@ from sqlalchemy import (
 )
 
 from agent.judge import fingerprint
-from agent.lease import OWNER_BITS
 from agent.ledger.guards import decisions, loss_deaths
 from agent.ledger.guards.loss_deaths import LOST_PER_WINDOW, Lost
 from agent.ledger.leases.leasing import REMEMBER_S
@@ -31,6 +30,7 @@ from agent.ledger.recovery import losses
 from agent.ledger.settlements import dead_letters
 from agent.ports import SUSPECT_LOSSES
 from producer.ledger import hook_orders, outbox, tally
+from producer.ledger.claiming_agent import agent_in
 from producer.ports import Item
 from schemas.codes import Code
 from schemas.ledger.query_plans import along_due, in_group
@@ -50,13 +50,13 @@ MAX_NAMED = 10
 FEW_DEATHS = 3
 
 _GONE = exists().where(
-    agent.c.id == task.c.owner.op(">>")(OWNER_BITS),
+    agent.c.id == agent_in(task.c.owner),
     or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)),
 )
 _LATE = task.c.due_at < utc_now()
 _ORPHANS = (
     select(task.c.id)
-    .join(agent, agent.c.id == task.c.owner.op(">>")(OWNER_BITS))
+    .join(agent, agent.c.id == agent_in(task.c.owner))
     .where(task.c.status == int(Status.PROCESSING), agent.c.group_name == bindparam("of_group"))
     .where(
         or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S))

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, or_, select
 
+from producer.ledger.claiming_agent import agent_in
 from producer.text.agent_report import Sentence, blocked, foreign_notice, joined, sentences
 from producer.text.urgency import Urgency
 from schemas.agent_report import AgentReport, from_json
@@ -18,7 +19,7 @@ from schemas.ledger import agent_rows
 from schemas.ledger.sql import seconds_until, utc_after
 from schemas.ledger.tables import agent, task
 from schemas.task.record.lanes import DESTINATIONS
-from schemas.task.states import OWNER_BITS, Status
+from schemas.task.states import Status
 
 # How long after its last heartbeat an agent is shown: at most, and if it stopped.
 SHOWN_S = 600.0
@@ -175,7 +176,7 @@ def _holders(connection: Connection, agents: Collection[int]) -> set[int]:
         .limit(MAX_CLAIMS)
         .subquery()
     )
-    holder = claims.c.owner.op(">>")(OWNER_BITS)
+    holder = agent_in(claims.c.owner)
     return set(connection.execute(select(holder).where(holder.in_(agents)).distinct()).scalars())
 
 

@@ -13,13 +13,14 @@ from sqlalchemy import Connection, Select, Subquery, func, select
 
 from producer.ledger import guards, outbox, store
 from producer.ledger import tally as counts
+from producer.ledger.claiming_agent import agent_in
 from producer.ledger.status import agent_status
 from schemas.ledger.query_plans import along_due
 from schemas.ledger.sql import seconds_until
 from schemas.ledger.tables import batch, task
 from schemas.task.failures import UNTRIED, TallyOutcome
 from schemas.task.guard import Guard
-from schemas.task.states import FINAL, OWNER_BITS, Status
+from schemas.task.states import FINAL, Status
 
 # Tasks of one state, over all groups, that are read row by row.
 MAX_READ = 20_000
@@ -103,7 +104,7 @@ def waiting(connection: Connection, group: str) -> Waiting:
             retries.c.batch_id.in_(_batches(group))
         )
     ).one()
-    agent_id = claims.c.owner.op(">>")(OWNER_BITS)
+    agent_id = agent_in(claims.c.owner)
     held = connection.execute(
         select(agent_id.label("agent"), func.count().label("n"))
         .where(claims.c.batch_id.in_(_batches(group)))

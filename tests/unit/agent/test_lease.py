@@ -2,8 +2,9 @@
 
 import pytest
 
-from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S, OWNER_BITS, Lease
+from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S, Lease
 from agent.ledger.leases.leasing import HEARTBEAT_S, LOST_AFTER_S
+from schemas.task.owner import agent_of, owner_of
 
 
 def test_a_lease_is_fresh_for_nine_seconds() -> None:
@@ -45,9 +46,9 @@ def test_owner_numbers_name_their_incarnation_and_never_repeat() -> None:
 
     owners = [lease.next_owner() for _ in range(1000)]
 
-    assert owners[0] == 7 << OWNER_BITS | 1
+    assert owners[0] == owner_of(7, 1)
     assert len(set(owners)) == 1000
-    assert {owner >> OWNER_BITS for owner in owners} == {7}
+    assert {agent_of(owner) for owner in owners} == {7}
 
 
 def test_a_lease_whose_numbers_are_used_up_allows_no_claim() -> None:
@@ -62,7 +63,7 @@ def test_a_lease_whose_numbers_are_used_up_allows_no_claim() -> None:
     last = lease.next_owner()
 
     assert not lease.may_claim(0.0)
-    assert last >> OWNER_BITS == 7
+    assert agent_of(last) == 7
 
 
 def test_a_lease_is_over_for_its_agent_before_others_may_end_it() -> None:

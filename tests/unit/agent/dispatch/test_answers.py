@@ -13,8 +13,8 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
-from agent.lease import OWNER_BITS
 from agent.ports import ClaimAnswer
+from schemas.task.owner import owner_of
 from tests.support.clock import HandClock
 from tests.support.slots import PARTITION, claimed
 from tests.support.source import FakeSource
@@ -76,7 +76,7 @@ def test_a_task_that_is_not_due_waits_until_it_is() -> None:
 def test_a_task_of_another_agent_waits_until_that_agent_is_gone() -> None:
     harness = AnswerHarness()
 
-    harness.handle(ClaimAnswer.HELD, owner=5 << OWNER_BITS | 1)
+    harness.handle(ClaimAnswer.HELD, owner=owner_of(5, 1))
 
     assert (harness.table.wake({4}, NOW_S), harness.table.wake({5}, NOW_S)) == (0, 1)
 

@@ -15,6 +15,7 @@ from agent.execution.lock_requests import (
 )
 from agent.handlers import LockError
 from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
+from schemas.task.owner import owner_of
 from tests.simulation.eventloop import Process, VirtualClock, VirtualLoop
 
 Result = TypeVar("Result")
@@ -97,7 +98,7 @@ class LocksHarness:
                 continue
 
     def attempt(self, number: int, agent: int = 0) -> LocksOfAttempt:
-        return self.agents[agent].of(number, number << 24)
+        return self.agents[agent].of(number, owner_of(number, 0))
 
     async def hold(self, number: int, name: str = "a", *, agent: int = 0, for_s: float = 1) -> int:
         """Take a lock, note who has it, and give it back; return its fence."""
@@ -184,7 +185,7 @@ def test_the_lock_of_a_claim_that_ended_goes_on(harness: LocksHarness) -> None:
         await lost.wait("a", 10)
         waiting = asyncio.create_task(harness.hold(2))
         await harness.clock.sleep(5)
-        harness.table.ended.add(Claimant(1, 1 << 24))
+        harness.table.ended.add(Claimant(1, owner_of(1, 0)))
         return await waiting
 
     assert harness.run(story) == 2

@@ -2,8 +2,8 @@
 
 from agent.inflight.delay_queue import MAX_S, MIN_HEAP, DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.lease import OWNER_BITS
 from agent.ports import Partition
+from schemas.task.owner import owner_of
 from schemas.task.record.envelope import Publication
 from tests.support.ledger import new_row
 
@@ -28,7 +28,7 @@ def new_delivery(task_id: int = 1) -> Delivery:
 def delay_while_held(queue: DelayQueue, delivery: Delivery, agent_id: int, now_s: float) -> None:
     """Delay a delivery as the loop does: its row names the owner."""
     delivery.row = new_row(
-        task_id=delivery.task_id, status=1, owner=agent_id << OWNER_BITS | 1, task_key=b"key"
+        task_id=delivery.task_id, status=1, owner=owner_of(agent_id, 1), task_key=b"key"
     )
     queue.put_while_held(delivery, agent_id, now_s)
 

@@ -5,9 +5,9 @@ import pytest
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
-from agent.lease import OWNER_BITS
 from agent.ports import Partition, Row
 from agent.ports.outcome import COMPLETION, Spent, Succeeded
+from schemas.task.owner import owner_of
 from schemas.task.record.envelope import Publication
 from tests.support.ledger import new_row
 
@@ -41,7 +41,7 @@ def room(_route: str) -> int:
 
 
 def owned_by(task_id: int, agent_id: int) -> Row:
-    return new_row(task_id=task_id, status=1, owner=agent_id << OWNER_BITS | 1, task_key=b"key")
+    return new_row(task_id=task_id, status=1, owner=owner_of(agent_id, 1), task_key=b"key")
 
 
 def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:

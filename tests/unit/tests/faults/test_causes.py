@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.lease import OWNER_BITS
+from schemas.task.owner import owner_of
 from schemas.task.states import Status
 from tests.faults import causes
 from tests.faults.lives import Life
@@ -15,7 +15,7 @@ from tests.invariants.evidence import Attempt, Call, Evidence
 from tests.invariants.happened import Claim, Move
 
 NAME, TASK, AGENT = "b/t1", 1, 5
-OWNER, OTHER = (AGENT << OWNER_BITS) + 1, (9 << OWNER_BITS) + 1
+OWNER, OTHER = owner_of(AGENT, 1), owner_of(9, 1)
 
 
 def heard(

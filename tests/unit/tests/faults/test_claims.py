@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.lease import OWNER_BITS
+from schemas.task.owner import owner_of
 from schemas.task.states import Status
 from tests.faults.claims import Claims
 from tests.faults.lives import Life
@@ -11,7 +11,7 @@ from tests.invariants.evidence import Call, Task
 from tests.invariants.happened import Move
 
 AGENT = 5
-OWNER = (AGENT << OWNER_BITS) + 1
+OWNER = owner_of(AGENT, 1)
 TASK = Task(1, "b/t1", Status.SUCCEEDED)
 
 

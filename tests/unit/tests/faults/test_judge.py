@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.lease import OWNER_BITS
+from schemas.task.owner import owner_of
 from schemas.task.states import Status
 from tests.faults import limits, report
 from tests.faults.exported import Exported, Rows, Series
@@ -214,7 +214,7 @@ def test_a_report_can_be_shown() -> None:
 
 
 def claim(task_id: int, at_s: float) -> Move:
-    owner = (KILLED << OWNER_BITS) + task_id
+    owner = owner_of(KILLED, task_id)
     return Move(
         order=at_s,
         at_s=at_s,
@@ -231,7 +231,7 @@ def claim(task_id: int, at_s: float) -> Move:
 
 
 def settled(task_id: int, at_s: float) -> Move:
-    owner = (KILLED << OWNER_BITS) + task_id
+    owner = owner_of(KILLED, task_id)
     return Move(
         order=at_s,
         at_s=at_s,

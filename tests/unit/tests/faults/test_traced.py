@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from agent.lease import OWNER_BITS
+from schemas.task.owner import owner_of
 from schemas.task.record.trace import SpanId, attempt_span, trace_of
 from tests.faults.lives import Life
 from tests.faults.traced import FailedAttempt, Traced, checked, failed, violations
 
-OWNER = 5 << OWNER_BITS
+OWNER = owner_of(5, 0)
 AGENTS = {5: Life(program="03-agent", pid=4711, seat="agent1", began_s=0.0, ended_s=500.0, code=0)}
 TRACE, SPAN = trace_of("ledger", 7), attempt_span(7, OWNER)
 GOOD = Traced(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from schemas.task.owner import agent_of, owner_of
 from schemas.task.states import Status
 from tests.invariants.calls import OK, retried_early
 from tests.invariants.counted import Sums
@@ -56,7 +57,7 @@ def claimed_as(**changed: Any) -> Call:
 
 
 # Task 1 is claimed, answered and reset. Its agent loses the partition, claims it again and calls.
-SECOND = 2 << 24 | 1  # the agent's next incarnation
+SECOND = owner_of(2, 1)  # the agent's next incarnation
 SECOND_CALL = replace(
     CLAIMED, start_s=17.0, end_s=18.0, order=17, claim=Claim("agent", R, SECOND), good=True
 )
@@ -567,7 +568,7 @@ def test_a_replay_starts_a_new_count_of_attempts() -> None:
 
 def test_an_agent_is_known_by_its_incarnation() -> None:
     """An owner number names the incarnation that claimed."""
-    assert OWNER >> 24 == AGENT >> 24 == 1
+    assert agent_of(OWNER) == agent_of(AGENT) == 1
 
 
 def test_an_answer_of_before_an_outage_ends_a_run_of_failures() -> None:

@@ -1,0 +1,15 @@
+"""The agent of a claim, in a statement.
+
+Tested by tests/contract/test_ledger_lease.py.
+"""
+
+from typing import Any
+
+from sqlalchemy.sql.elements import ColumnElement
+
+from schemas.task.owner import OWNER_BITS
+
+
+def agent_in(owner: ColumnElement[Any]) -> ColumnElement[int]:
+    """Return the id of the agent in a column of owners."""
+    return owner.op(">>")(OWNER_BITS)
