@@ -255,7 +255,7 @@ def _silent(effect: str) -> str:
     return f"the database does not answer: {effect}"
 
 
-class Reaper:
+class RepairAgent:
     """An agent that takes no tasks: it declares agents lost, resets tasks, relays and sweeps."""
 
     def __init__(
@@ -274,7 +274,7 @@ class Reaper:
         ended, _ = await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
         stop.leave()
         await end(tasks)
-        async with ends_within(STOP_S, lambda: _silent("it still lists this reaper as running")):
+        async with ends_within(STOP_S, lambda: _silent("it still lists this agent as running")):
             await self._membership.leave()
         for task in ended:
             task.result()

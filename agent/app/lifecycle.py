@@ -1,4 +1,4 @@
-"""The life of one agent, or one reaper: it is opened, built, registered and closed.
+"""The life of one agent or repair agent: it is opened, built, registered and closed.
 
 Tested by tests/integration/test_cli.py and tests/integration/test_drain.py.
 """
@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from agent.agent import Agent, Reaper
+from agent.agent import Agent, RepairAgent
 from agent.app.opening import (
     AgentResources,
     beat_database,
@@ -252,8 +252,8 @@ def _rehearsed(config: Config) -> Config:
 
 
 @asynccontextmanager
-async def registered_reaper(parts: Parts) -> AsyncIterator[Reaper]:
-    """Build a reaper that runs no tasks."""
+async def registered_repair_agent(parts: Parts) -> AsyncIterator[RepairAgent]:
+    """Build a repair agent."""
     stored_ids = await parts.family.require()
     locks, beat_db, child = life_locks(parts), beat_database(parts), ChildExecutor()
     heartbeat = make_heartbeat(parts, beat_db, str, locks, REAPER)
@@ -274,7 +274,7 @@ async def registered_reaper(parts: Parts) -> AsyncIterator[Reaper]:
     beating.start()
     ids = TopicIds(family=parts.family, clock=parts.clock, stored=stored_ids)
     try:
-        yield Reaper(
+        yield RepairAgent(
             duties=(
                 *repairing,
                 *make_retention_loops(parts, retaining),

@@ -49,11 +49,11 @@ log = logging.getLogger("agent")  # the name that its log lines begin with
 
 # Open files besides the calls' connections: ledger, bus, Kafka, documents and locks.
 _OTHER_FILES = 256
-_OF_TASKS = ("slots", "until_done", "fail_on_dead", "rehearsal")  # options that a reaper refuses
+_OF_TASKS = ("slots", "until_done", "fail_on_dead", "rehearsal")  # options that `reaper` refuses
 
 
 def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Run an agent, its parent process or a reaper; return the exit code.
+    """Run an agent, its parent process or a repair agent; return the exit code.
 
     `argv` is what the options were read from, for child processes.
     """
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
     as_json = partial(log_as_json, options.group, options.child, options.config)
     if early_log_format(os.environ) is LogFormat.JSON:
         as_json()
-    command = _run_reaper if options.command == "reaper" else _run
+    command = _run_repair_agent if options.command == "reaper" else _run
     try:
         config = load_config(flags=_flags(options), environ=os.environ, cwd=current_folder())
         if config.log_format is LogFormat.JSON:
@@ -125,7 +125,7 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
     Faults that every child would report are reported once, here.
     """
     if options.command != "run":
-        raise ConfigError("--processes is for agents; run one reaper without it")
+        raise ConfigError("--processes is for agents; run `agent reaper` without it")
     if not options.rehearsal:
         require_llm(config)
     # The rehearsal LLM inherits the limit and takes the calls of all agents.
@@ -327,20 +327,23 @@ def _complain(options: argparse.Namespace, error: DocllmError) -> None:
     sys.stderr.write(shown_lines(f"{who}error: {with_config(str(error), options.config)}") + "\n")
 
 
-async def _run_reaper(config: Config, options: argparse.Namespace) -> bool:
-    """Run a reaper; return whether it must start anew."""
+async def _run_repair_agent(config: Config, options: argparse.Namespace) -> bool:
+    """Run a repair agent; return whether it must start anew."""
     if given := [f"--{name.replace('_', '-')}" for name in _OF_TASKS if getattr(options, name)]:
-        raise ConfigError(f"a reaper takes no tasks; start it without {' and '.join(given)}")
+        raise ConfigError(f"`agent reaper` takes no tasks; start it without {' and '.join(given)}")
     stop = _signals(drain_watchdog.GRACE_S)
-    _on_reread(partial(log.info, "a reaper reads its settings only when it starts"))
+    _on_reread(partial(log.info, "`agent reaper` reads its settings only when it starts"))
     with _started_anew(config, stop) as anew:
-        async with opened(config, options.group) as parts, app.registered_reaper(parts) as reaper:
+        async with (
+            opened(config, options.group) as parts,
+            app.registered_repair_agent(parts) as agent,
+        ):
             log.info("reaping for group %s", options.group)
             try:
-                await reaper.run(stop)
+                await agent.run(stop)
             except UnreachableError as error:
                 _give_up(options, error)
-    # A signal to leave during the drain hurries it, and then the reaper does not restart.
+    # A signal to leave during the drain hurries it, and then the agent does not restart.
     return anew.is_set() and not stop.hurry.is_set()
 
 

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run_parser(*, add_help: bool = True) -> Parser:
-    """Return the parser of agents and reapers."""
+    """Return the parser of agents and repair agents."""
     parser = Parser(
         "python -m agent",
         description="Take tasks from a group's topics, call the LLM, store the results.",

@@ -16,8 +16,8 @@ from agent.maintenance.cleanup.trimmer import Trimmer
 from agent.maintenance.duty import Duty, DutyLoop, repeat
 from agent.maintenance.repair.canceller import Canceller
 from agent.maintenance.repair.lost_traces import LostTraces
+from agent.maintenance.repair.reaper import Reaper
 from agent.maintenance.repair.replayer import Replayer
-from agent.maintenance.repair.rescuer import Rescuer
 from agent.maintenance.repair.sweeper import Sweeper
 from agent.membership.heartbeat import Heartbeat
 from agent.membership.life_locks import LifeLocks
@@ -27,7 +27,7 @@ from producer.replay.applier import Applier
 from schemas.runtime.clock import Clock
 
 # The pauses of the rounds.
-RESCUE_EVERY_S = 1.0
+REAP_EVERY_S = 1.0
 RELAY_EVERY_S = 2.0
 TIDY_EVERY_S = 60.0
 DROP_S = 30.0
@@ -55,7 +55,7 @@ def repair_loops(
     transactions, clock, topics, admin = parts.transactions, parts.clock, parts.topics, parts.admin
     duty = partial(Duty, clock=clock, kafka=parts.kafka)
     write, group = transactions.write, topics.group
-    rescuer = Rescuer(
+    reaper = Reaper(
         transactions=transactions,
         clock=clock,
         group=group,
@@ -74,24 +74,24 @@ def repair_loops(
         duty(name="continuing cancels", work=canceller.cancel),
         duty(name="rolling up counts", work=_compactor(parts).compact),
         duty(name="forgetting old agents", work=partial(write, leasing.forget)),
-        duty(name="taking back losses", work=rescuer.take_back_losses),
+        duty(name="taking back losses", work=reaper.take_back_losses),
         duty(name="forgetting old losses", work=partial(write, losses.forget)),
         duty(name="forgetting old locks", work=partial(write, lock_rows.forget)),
         *trimmer.duties(duty),
     )
     return [
-        partial(repeat, _rescuing(duty, rescuer), partial(clock.sleep, RESCUE_EVERY_S)),
+        partial(repeat, _reaping(duty, reaper), partial(clock.sleep, REAP_EVERY_S)),
         partial(repeat, _relaying(duty, relay), partial(clock.sleep, RELAY_EVERY_S)),
         partial(repeat, tidying, partial(_pause, clock, lost_records)),
         replayer.run,  # apart from the other duties: a replay at full speed takes minutes
     ]
 
 
-def _rescuing(duty: Callable[..., Duty], rescuer: Rescuer) -> Sequence[Duty]:
+def _reaping(duty: Callable[..., Duty], reaper: Reaper) -> Sequence[Duty]:
     return (
-        duty(name="declaring agents lost", work=rescuer.declare_lost_agents),
-        duty(name="resetting lost tasks", work=rescuer.reset),
-        duty(name="reporting agents that are gone", work=rescuer.report_gone),
+        duty(name="declaring agents lost", work=reaper.declare_lost_agents),
+        duty(name="resetting lost tasks", work=reaper.reset),
+        duty(name="reporting agents that are gone", work=reaper.report_gone),
     )
 
 
@@ -135,7 +135,7 @@ async def _pause(clock: Clock, lost_records: asyncio.Event) -> None:
     """
     waited_s = 0.0
     while waited_s < TIDY_EVERY_S and not lost_records.is_set():
-        await clock.sleep(RESCUE_EVERY_S)
-        waited_s += RESCUE_EVERY_S
+        await clock.sleep(REAP_EVERY_S)
+        waited_s += REAP_EVERY_S
     await clock.sleep(LOST_S)
     lost_records.clear()  # the sweep that follows looks for all records lost until now

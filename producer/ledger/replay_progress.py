@@ -142,7 +142,7 @@ def as_json(run: ReplayRun) -> dict[str, Any]:
 
 
 def any_agent(connection: Connection, group: str) -> bool:
-    """Return whether an agent or a reaper of the group is alive, and so applies stored runs."""
+    """Return whether an agent of the group, or a repair agent, is alive and applies stored runs."""
     alive = select(agent.c.id).where(agent.c.group_name == group, agent_rows.alive()).limit(1)
     return connection.execute(alive).first() is not None
 

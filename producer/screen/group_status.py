@@ -250,7 +250,7 @@ def _agent_count(agents: Sequence[AgentStatus]) -> Iterator[Text]:
     states = Counter(
         agent.state
         for agent in agents
-        if agent.state is not AgentState.STOPPED and not agent.is_reaper
+        if agent.state is not AgentState.STOPPED and not agent.is_repair_agent
     )
     if states.total() > 1:
         alive, silent, lost = (

@@ -428,8 +428,8 @@ def test_an_agent_counts_as_running_until_it_is_silent_stops_or_is_lost(
     assert applying == ["running"]
 
 
-def test_a_reaper_is_no_agent_that_takes_tasks(ledger_db: LedgerDatabase) -> None:
-    """A reaper is listed among the agents as a reaper.
+def test_a_repair_agent_is_no_agent_that_takes_tasks(ledger_db: LedgerDatabase) -> None:
+    """A repair agent is listed among the agents as `(reaper)`.
 
     The tasks wait all the same, and the reason is shown.
     """

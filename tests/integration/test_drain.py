@@ -169,8 +169,10 @@ def test_drain_without_a_database_says_so(on_kafka: Deployment, mariadb_server: 
     assert {task.status for task in on_kafka.evidence().tasks} == {Status.SUCCEEDED}
 
 
-def test_a_reaper_leaves_without_a_database(on_kafka: Deployment, mariadb_server: MariaDB) -> None:
-    """Without a ledger a reaper ends with 3 as an agent does, before its time limit."""
+def test_a_repair_agent_leaves_without_a_database(
+    on_kafka: Deployment, mariadb_server: MariaDB
+) -> None:
+    """Without a ledger a repair agent ends with 3 as an agent does, before its time limit."""
     on_kafka.producer("topics", "apply")
     reaper = on_kafka.start("agent", "reaper", "--group", on_kafka.group)
     on_kafka.until(lambda: "reaping for group" in reaper.err, "the reaper has begun")
@@ -181,4 +183,4 @@ def test_a_reaper_leaves_without_a_database(on_kafka: Deployment, mariadb_server
     mariadb_server.thaw()
 
     assert code == 3, reaper.tail()
-    assert "it still lists this reaper as running" in reaper.err
+    assert "it still lists this agent as running" in reaper.err

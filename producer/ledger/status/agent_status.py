@@ -26,7 +26,7 @@ SHOWN_S = 600.0
 STOPPED_SHOWN_S = 30.0
 MAX_CLAIMS = 20_000  # claims that are searched for those of lost agents
 NAMED_AGENTS = 5
-REAPER = " (reaper)"  # the suffix in the name of an agent that runs no tasks
+REAPER = " (reaper)"  # the suffix in the name of a repair agent
 
 
 class AgentState(StrEnum):
@@ -42,9 +42,9 @@ class AgentState(StrEnum):
 class AgentStatus:
     """One agent; `silent_s` is the age of its last heartbeat by the database's clock.
 
-    `reasons` are in words, the worst first. An agent that has not run yet, a reaper and an agent of
-    an older version have no report. `holds_tasks` is known of a lost agent only: False once all its
-    tasks are reset.
+    `reasons` are in words, the worst first. An agent that has not run yet, a repair agent and an
+    agent of an older version have no report. `holds_tasks` is known of a lost agent only: False
+    once all its tasks are reset.
     """
 
     id: int
@@ -59,12 +59,12 @@ class AgentStatus:
 
     @property
     def works(self) -> bool:
-        """Return whether this agent takes tasks: it is alive, and does more than reaping."""
-        return self.state is AgentState.ALIVE and not self.is_reaper
+        """Return whether this agent takes tasks: it is alive, and no repair agent."""
+        return self.state is AgentState.ALIVE and not self.is_repair_agent
 
     @property
-    def is_reaper(self) -> bool:
-        """Return whether this process only reaps."""
+    def is_repair_agent(self) -> bool:
+        """Return whether this process takes no tasks and does only duties."""
         return self.name.endswith(REAPER)
 
     @property

@@ -6,7 +6,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from agent import agent as lifecycle
-from agent.agent import Membership, Reaper
+from agent.agent import Membership, RepairAgent
 from agent.process.stop_request import StopRequest
 from schemas.errors import UnreachableError
 from tests.support.agent import AgentHarness, for_ever
@@ -96,14 +96,14 @@ def test_the_reason_of_a_failure_is_logged_though_nothing_can_be_settled(
         asyncio.run(harness.agent().run(StopRequest(), until_done=False, drain_timeout_s=1))
 
 
-def test_a_reaper_has_limited_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reaper has limited time to leave: a stalled database does not keep it."""
+def test_a_repair_agent_has_limited_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair agent has limited time to leave: a stalled database does not keep it."""
     monkeypatch.setattr(lifecycle, "STOP_S", 0.01)
     stop, membership = StopRequest(), create_autospec(Membership, instance=True)
     membership.leave.side_effect = for_ever
     stop.signal()
 
-    with pytest.raises(UnreachableError, match="still lists this reaper as running"):
+    with pytest.raises(UnreachableError, match="still lists this agent as running"):
         asyncio.run(
-            asyncio.wait_for(Reaper(duties=[for_ever], membership=membership).run(stop), 20)
+            asyncio.wait_for(RepairAgent(duties=[for_ever], membership=membership).run(stop), 20)
         )

@@ -1,4 +1,4 @@
-"""A reaper in `status`, and the files it leaves open."""
+"""A repair agent in `status`, and the files it leaves open."""
 
 import asyncio
 from pathlib import Path
@@ -10,23 +10,23 @@ from producer.ledger.status.group_status import GroupStatus
 from schemas.settings.sources import load_config
 
 
-def test_a_running_reaper_is_recognized(tmp_path: Path) -> None:
-    """A running reaper is recognized: its heartbeat is an agent's, but it takes no tasks.
+def test_a_running_repair_agent_is_recognized(tmp_path: Path) -> None:
+    """A running repair agent is recognized: its heartbeat is an agent's, but it takes no tasks.
 
-    Without another agent nothing would run. The reaper leaves no file open.
+    Without another agent nothing would run. It leaves no file open.
     """
 
     async def seen() -> GroupStatus:
         config = load_config(flags={}, environ={}, cwd=tmp_path)
-        async with opened(config, "g") as parts, app.registered_reaper(parts) as reaper:
+        async with opened(config, "g") as parts, app.registered_repair_agent(parts) as repair_agent:
             found = await parts.transactions.read(group_status.read, "g")
-            await reaper._membership.leave()
+            await repair_agent._membership.leave()
         return found
 
-    (reaper,) = asyncio.run(seen()).agents
+    (repair_agent,) = asyncio.run(seen()).agents
 
-    assert (reaper.state, reaper.works) == ("alive", False)
-    assert reaper.name.endswith(" (reaper)")
+    assert (repair_agent.state, repair_agent.works) == ("alive", False)
+    assert repair_agent.name.endswith(" (reaper)")
     assert not [path for path in still_open() if path.is_relative_to(tmp_path)]
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 REPEAT_S = 5.0
 
 
-class Rescuer:
+class Reaper:
     """Declares agents of a group lost, and resets the tasks of all agents that are gone.
 
     `ask_about_tasks_of` gets the gone agents' ids and asks the ledger about their tasks. The tasks

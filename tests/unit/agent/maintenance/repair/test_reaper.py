@@ -1,11 +1,11 @@
-"""The rescuer: who is declared lost, when tasks are reset, and when that is reported."""
+"""The reaper: who is declared lost, when tasks are reset, and when that is reported."""
 
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
 from agent.ledger.recovery import losses, reaping
-from agent.maintenance.repair.rescuer import REPEAT_S, Rescuer
+from agent.maintenance.repair.reaper import REPEAT_S, Reaper
 
 
 class Ledger:
@@ -21,13 +21,13 @@ class Ledger:
 
 
 class Setting:
-    """A rescuer with its clock and ledger; who it told is gone stands in `told`."""
+    """A reaper with its clock and ledger; who it told is gone stands in `told`."""
 
     def __init__(self, ledger: Ledger, *, locks: Any = None) -> None:
         self.ledger = ledger
         self.now_s = 0.0
         self.told: list[frozenset[int]] = []
-        self.rescuer = Rescuer(
+        self.reaper = Reaper(
             transactions=cast("Any", ledger),
             clock=cast("Any", SimpleNamespace(now_s=lambda: self.now_s)),
             group="g",
@@ -41,9 +41,9 @@ class Setting:
 
         async def once() -> None:
             for step in (
-                self.rescuer.declare_lost_agents,
-                self.rescuer.reset,
-                self.rescuer.report_gone,
+                self.reaper.declare_lost_agents,
+                self.reaper.reset,
+                self.reaper.report_gone,
             ):
                 await step()
 
@@ -115,7 +115,7 @@ def test_an_agent_whose_lock_is_free_is_declared_lost_at_once() -> None:
     removed: list[int] = []
     locks = SimpleNamespace(has_process_ended=lambda agent_id: agent_id != 2, remove=removed.append)
 
-    asyncio.run(Setting(ledger, locks=locks).rescuer.declare_lost_agents())
+    asyncio.run(Setting(ledger, locks=locks).reaper.declare_lost_agents())
 
     assert ledger.ran[:3] == ["alive", "declare_lost", "declare_lost"]
     assert removed == [1], "somebody else declared agent 3 lost"
