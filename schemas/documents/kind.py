@@ -25,15 +25,6 @@ _PAGE = re.compile(
     r"\ufeff?(?:\s|<!--.*?-->|<\?xml[^>]*>)*<(?:!doctype\s+html|html|head|body)[\s>/]",
     re.IGNORECASE | re.DOTALL,
 )
-# What zip archives of a kind hold.
-_ZIPPED = (
-    (b"word/document", "a DOCX file"),
-    (b"xl/workbook", "an Excel file (XLSX)"),
-    (b"ppt/presentation", "a PowerPoint file (PPTX)"),
-    (b"mimetypeapplication/vnd.oasis.opendocument.text", "an OpenDocument text (ODT)"),
-    (b"mimetypeapplication/vnd.oasis.opendocument", "an OpenDocument file"),
-    (b"mimetypeapplication/epub+zip", "an EPUB book"),
-)
 _MAGICS = (
     (0, b"\x89PNG\r\n", "a PNG image"),
     (0, b"\xff\xd8\xff", "a JPEG image"),
@@ -83,6 +74,17 @@ class Kind(Enum):
     DOCX = "DOCX"
 
 
+# What zip archives hold: of a kind that is read, and of those that are not.
+_ZIPPED: tuple[tuple[bytes, Kind | str], ...] = (
+    (b"word/document", Kind.DOCX),
+    (b"xl/workbook", "an Excel file (XLSX)"),
+    (b"ppt/presentation", "a PowerPoint file (PPTX)"),
+    (b"mimetypeapplication/vnd.oasis.opendocument.text", "an OpenDocument text (ODT)"),
+    (b"mimetypeapplication/vnd.oasis.opendocument", "an OpenDocument file"),
+    (b"mimetypeapplication/epub+zip", "an EPUB book"),
+)
+
+
 def kind_of(raw: bytes) -> Kind:
     """Return the kind of a whole document.
 
@@ -129,10 +131,10 @@ def is_utf8(raw: bytes) -> bool:
 
 def _kind_of_zip(raw: bytes) -> Kind:
     """Return the kind of a zip archive, whose files have their names in clear."""
-    name = next((name for inside, name in _ZIPPED if inside in raw), "a ZIP archive")
-    if name != "a DOCX file":
-        raise NoTextError(f"is {name}, which is not read")
-    return Kind.DOCX
+    found = next((found for inside, found in _ZIPPED if inside in raw), "a ZIP archive")
+    if isinstance(found, Kind):
+        return found
+    raise NoTextError(f"is {found}, which is not read")
 
 
 def _refuse_binary(raw: bytes) -> None:

@@ -4,6 +4,7 @@ Tested by tests/unit/agent/documents/test_reader.py and
 tests/unit/agent/documents/conversion/test_by_content.py.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -15,6 +16,12 @@ from schemas.documents.encoding import decoded_text
 from schemas.documents.kind import Kind, kind_of
 from schemas.runtime.executors import Executor
 from schemas.text.document_text import NoTextError
+
+# The kinds that the agent decodes itself; a process converts all others.
+DECODERS: dict[Kind, Callable[[bytes], str]] = {
+    Kind.TEXT: partial(str, encoding="utf-8-sig"),
+    Kind.UNICODE: decoded_text,
+}
 
 
 class TextMaker(Protocol):
@@ -59,6 +66,5 @@ class ByContent:
 def _kind_and_text(raw: bytes) -> tuple[Kind, str | None]:
     """Return the document's kind, and its text if no child process is needed."""
     kind = kind_of(raw)
-    if kind is Kind.TEXT:
-        return kind, raw.decode("utf-8-sig")
-    return kind, decoded_text(raw) if kind is Kind.UNICODE else None
+    decode = DECODERS.get(kind)
+    return kind, None if decode is None else decode(raw)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from agent.documents.conversion.protocol import HEAD, LETTERS, MAX_TEXT_BYTES, MessageKind
+from agent.documents.conversion.protocol import HEAD, KIND_BYTES, MAX_TEXT_BYTES, MessageKind
 from agent.process import child_process
 from schemas.documents.kind import Kind
 from schemas.runtime.executors import Executor
@@ -126,14 +126,14 @@ class ConvertingProcess:
         await asyncio.to_thread(self._popen.wait)
 
     async def _exchange(self, kind: Kind, raw: bytes) -> tuple[MessageKind, bytes]:
-        self._writer.write(HEAD.pack(LETTERS[kind], len(raw)))
+        self._writer.write(HEAD.pack(KIND_BYTES[kind], len(raw)))
         self._writer.write(raw)
         del raw
         await self._writer.drain()
-        letter, size = HEAD.unpack(await self._reader.readexactly(HEAD.size))
+        byte, size = HEAD.unpack(await self._reader.readexactly(HEAD.size))
         if size > MAX_TEXT_BYTES:
             raise ValueError(size)
-        return MessageKind(letter), await self._reader.readexactly(size)
+        return MessageKind(byte), await self._reader.readexactly(size)
 
     async def _death(self) -> ConversionDiedError:
         """Return why the process has closed its link."""

@@ -33,10 +33,10 @@ def main(arguments: list[str]) -> None:
     connection.sendall(said(MessageKind.READY.value))
     with suppress(OSError):  # the agent is gone
         while head := _exactly(connection, HEAD.size):
-            letter, size = HEAD.unpack(head)
+            byte, size = HEAD.unpack(head)
             raw = _exactly(connection, size)
             _limit_cpu(cpu_s)
-            word, data = _converted(KINDS[letter], raw)
+            word, data = _converted(KINDS[byte], raw)
             del raw
             connection.sendall(said(word.value, data))
             if word is MessageKind.WORN:
@@ -47,7 +47,7 @@ def _converted(kind: Kind, raw: bytes) -> tuple[MessageKind, bytes]:
     """Return the text, or why there is none."""
     try:
         with needed(kind.value):
-            convert = _converter(kind)
+            convert = CONVERTERS[kind]()
         text = convert(raw).encode("utf-8", "replace")
     except NoTextError as error:
         return MessageKind.REFUSED, str(error).encode("utf-8", "replace")
@@ -65,23 +65,37 @@ def _converted(kind: Kind, raw: bytes) -> tuple[MessageKind, bytes]:
     return MessageKind.TEXT, text
 
 
-def _converter(kind: Kind) -> Callable[[bytes], str]:
-    """Import the converter of a kind. A process loads no library before a document needs it."""
-    if kind is Kind.PDF:
-        from agent.documents.conversion.pdf import text_of_pdf  # noqa: PLC0415
+def _pdf() -> Callable[[bytes], str]:
+    from agent.documents.conversion.pdf import text_of_pdf  # noqa: PLC0415
 
-        return text_of_pdf
-    if kind is Kind.DOCX:
-        from agent.documents.conversion.docx import text_of_docx  # noqa: PLC0415
+    return text_of_pdf
 
-        return text_of_docx
-    if kind is Kind.HTML:
-        from agent.documents.conversion.html import text_of_html  # noqa: PLC0415
 
-        return text_of_html
+def _docx() -> Callable[[bytes], str]:
+    from agent.documents.conversion.docx import text_of_docx  # noqa: PLC0415
+
+    return text_of_docx
+
+
+def _html() -> Callable[[bytes], str]:
+    from agent.documents.conversion.html import text_of_html  # noqa: PLC0415
+
+    return text_of_html
+
+
+def _other_text() -> Callable[[bytes], str]:
     from schemas.documents.encoding import decoded_text  # noqa: PLC0415
 
     return decoded_text
+
+
+# What imports the converter of a kind. A process loads no library before a document needs it.
+CONVERTERS = {
+    Kind.PDF: _pdf,
+    Kind.DOCX: _docx,
+    Kind.HTML: _html,
+    Kind.OTHER_TEXT: _other_text,
+}
 
 
 def _limit(memory_mb: int) -> None:

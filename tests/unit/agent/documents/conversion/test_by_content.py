@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.documents.conversion.by_content import ByContent
+from agent.documents.conversion.by_content import DECODERS, ByContent
 from agent.documents.conversion.kept_texts import KeptTexts
 from agent.documents.conversion.process import ConversionDiedError
+from agent.documents.conversion.program import CONVERTERS
+from agent.documents.conversion.protocol import KIND_BYTES, KINDS
 from agent.handlers import DocumentError
 from schemas.documents.kind import Kind
 from schemas.runtime.executors import InlineExecutor
@@ -83,3 +85,12 @@ def test_a_file_that_is_no_document_is_refused_at_once() -> None:
     """No process is asked for an image."""
     with pytest.raises(DocumentError, match="mem://a is a PNG image, which is not read"):
         convert(b"\x89PNG\r\n\x1a\n\0\0")
+
+
+def test_each_kind_has_one_place_that_makes_its_text() -> None:
+    """A new kind is decoded in the agent, or has a byte and a converter."""
+    assert DECODERS.keys().isdisjoint(KIND_BYTES)
+    assert DECODERS.keys() | KIND_BYTES.keys() == set(Kind)
+    assert CONVERTERS.keys() == KIND_BYTES.keys()
+    assert len(KINDS) == len(KIND_BYTES)
+    assert {len(byte) for byte in KINDS} == {1}
