@@ -20,7 +20,7 @@ from agent.ports.outcome import (
 )
 from agent.reporting.handler_errors import HandlerErrors
 from agent.reporting.retries import Retries
-from producer.text.printable import JsonFormatter, ShownFormatter, log_to_stderr, reformat_log
+from producer.text.printable import JsonFormatter, ShownFormatter, log_only_json, log_to_stderr
 from schemas.text.wording import counted, one_line
 
 _NAMES = {
@@ -189,7 +189,7 @@ def log_as_json(group: str, number: int | None = None, config_file: str | None =
     common: dict[str, object] = {"group": group, "agent": f"{socket.gethostname()}:{os.getpid()}"}
     if number is not None:
         common["process"] = number
-    reformat_log(JsonFormatter(common, config_file))
+    log_only_json(JsonFormatter(common, config_file))
 
 
 def configure_logging(

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import signal
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from producer.metrics.exporter import EVERY_S, Exporter, GroupSource
 from producer.metrics.http_server import HttpServer
 from producer.metrics.scale import ScaleLimits
 from producer.screen.output import note
+from producer.text.printable import logs_json
 from schemas.codes import Code
 from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 from schemas.ledger import migrations
@@ -19,6 +21,8 @@ from schemas.runtime.clock import SystemClock
 from schemas.runtime.outage import Outage, Words
 from schemas.settings.config import Config
 
+log = logging.getLogger("producer.exporter")
+log.setLevel(logging.INFO)  # commands log warnings only
 NOT_READY = Words("is not ready", "has not been ready", "is ready", Code.STATE_UNSAFE)
 
 
@@ -45,7 +49,11 @@ async def exporter(config: Config, options: argparse.Namespace) -> int:
     server = HttpServer(address=options.listen, pages=metrics.pages, token=config.http_token)
     try:
         shown = replace(options.listen, port=server.port)
-        note(f"metrics of group {options.group}: http://{shown}/metrics")
+        address = f"metrics of group {options.group}: http://{shown}/metrics"
+        if logs_json():
+            log.info(address)
+        else:
+            note(address)
         reading = asyncio.ensure_future(_read(metrics, config, options.group))
         stopping = asyncio.ensure_future(stopped.wait())
         await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -17,16 +17,20 @@ from producer.screen.output import note
 from producer.text.printable import (
     JsonFormatter,
     ShownFormatter,
+    log_only_json,
     log_to_stderr,
-    reformat_log,
+    logs_json,
     shown_traceback,
 )
+from schemas.codes import Code
 from schemas.errors import DocllmError
 from schemas.runtime import outage
 from schemas.runtime.next_command import with_config
 from schemas.runtime.starting import INTERRUPTED
 from schemas.settings.config import LogFormat
 from schemas.settings.sources import current_folder, early_log_format, load_config
+
+log = logging.getLogger("producer")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     logging.getLogger(outage.__name__).setLevel(logging.INFO)  # also that a server answers again
     as_json = JsonFormatter({"group": getattr(options, "group", None)}, options.config)
     if early_log_format(os.environ) is LogFormat.JSON:
-        reformat_log(as_json)
+        log_only_json(as_json)
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             # Let asyncio handle the interrupt.
@@ -44,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
             flags={"config": options.config}, environ=os.environ, cwd=current_folder()
         )
         if config.log_format is LogFormat.JSON:
-            reformat_log(as_json)
+            log_only_json(as_json)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return int(runner.run(options.run(config, options)))
     except DocllmError as error:
@@ -55,6 +59,9 @@ def run(options: argparse.Namespace) -> int:
         # Everything is closed. A thread may still wait for standard input, and would delay a normal
         # exit.
         os._exit(INTERRUPTED)
-    except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with its own exit code
-        note(shown_traceback(error))
+    except Exception as error:  # a bug of ours: shown whole, with its own exit code
+        if logs_json():
+            log.exception("internal error", extra={"code": Code.INTERNAL_ERROR})
+        else:
+            note(shown_traceback(error))
         return DocllmError.exit_code

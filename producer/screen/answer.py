@@ -7,13 +7,16 @@ Tested by tests/integration/test_json.py.
 """
 
 import argparse
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from producer.screen.output import complain, note, say, say_json
-from producer.text.printable import shown
+from producer.text.printable import logs_json, shown
 from schemas.errors import ConfigError
+
+log = logging.getLogger("producer")
 
 VERSION = 1
 
@@ -51,7 +54,10 @@ class CommandAnswer:
 
 def fail(options: argparse.Namespace, text: str, **facts: Any) -> None:
     """Write an error to stderr, and with `--json` also as the command's document."""
-    complain(text)
+    if logs_json():
+        log.error("%s", text, extra={"code": facts.get("code")})
+    else:
+        complain(text)
     if getattr(options, "json", False):
         with suppress(ConfigError):  # stdout itself may be what cannot be written
             say_json({"version": VERSION, "group": options.group, "error": text, **facts})

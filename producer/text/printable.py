@@ -9,13 +9,18 @@ import json
 import logging
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
+from copy import copy
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TextIO
 
 from schemas.runtime.next_command import with_config
+
+log = logging.getLogger("python")
 
 # C1 controls, soft hyphen, bidirectional and other format controls, line ends, surrogates. In a
 # JSON text they occur only within strings, where \uXXXX means the same. JSON escapes the controls
@@ -134,6 +139,19 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
         self.setStream(sys.stderr)
         super().emit(record)
 
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name in logging
+        """Write a record whose arguments do not fit its message with the message alone.
+
+        logging itself would write a traceback and the arguments, as they are.
+        """
+        error = sys.exc_info()[1]
+        if not record.args or isinstance(error, OSError):
+            return
+        with suppress(Exception):  # a message of a stranger's class
+            unfilled = copy(record)
+            unfilled.msg, unfilled.args = f"{record.msg} (its arguments do not fit: {error})", None
+            self.emit(unfilled)
+
 
 def log_to_stderr(formatter: logging.Formatter, level: str | int) -> None:
     """Send the log of this process to stderr."""
@@ -142,11 +160,28 @@ def log_to_stderr(formatter: logging.Formatter, level: str | int) -> None:
     logging.basicConfig(level=level, handlers=[handler])
 
 
-def reformat_log(formatter: logging.Formatter) -> None:
-    """Write the log of this process in another form from now on."""
+def log_only_json(formatter: JsonFormatter) -> None:
+    """Write the log of this process as objects from now on, also what Python writes to stderr.
+
+    That is warnings, errors that end a thread, and errors in finalizers.
+    """
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _StderrHandler):
             handler.setFormatter(formatter)
+    logging.captureWarnings(capture=True)
+    threading.excepthook = _log_thread_error
+    sys.unraisablehook = _log_ignored_error
+
+
+def _log_thread_error(args: threading.ExceptHookArgs) -> None:
+    if not issubclass(args.exc_type, SystemExit):
+        error = args.exc_value or args.exc_type()
+        log.error("an error ended the thread %s", args.thread and args.thread.name, exc_info=error)
+
+
+def _log_ignored_error(args: "sys.UnraisableHookArgs") -> None:
+    place = args.err_msg or "an error is ignored in"
+    log.error("%s %r", place, args.object, exc_info=args.exc_value)
 
 
 def shown_traceback(error: BaseException) -> str:

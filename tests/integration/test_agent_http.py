@@ -118,3 +118,15 @@ def test_the_log_of_all_agents_can_be_json(embedded: Deployment) -> None:
     (line,) = [orjson.loads(line) for line in refused.err.splitlines()]
     assert refused.code == 2
     assert (line["level"], line["code"]) == ("ERROR", "settings_wrong")
+
+
+def test_the_log_of_an_exporter_can_be_json(embedded: Deployment) -> None:
+    """Its first line, and the last one of an exporter that cannot start."""
+    words = ("producer", "exporter", "--group", embedded.group, "--listen")
+    refused = embedded.run(*words, "0.0.0.0:0", DOCLLM_LOG_FORMAT="json")
+    exporter = embedded.start(*words, "127.0.0.1:0", DOCLLM_LOG_FORMAT="json")
+    until(lambda: exporter.err.endswith("\n") or not exporter.running, "the exporter to listen")
+
+    line, first = orjson.loads(refused.err), orjson.loads(exporter.err)
+    assert (refused.code, line["code"], line["group"]) == (2, "settings_wrong", embedded.group)
+    assert (first["level"], "/metrics" in first["msg"]) == ("INFO", True)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -149,6 +150,36 @@ def test_both_programs_log_through_the_formatter(
 
     output = capsys.readouterr().err
     assert output.endswith("run: python -m producer migrate --config my.toml  [31m\n")
+
+
+# What Python writes to stderr by itself, and a log line whose argument does not fit.
+OF_PYTHON = """
+import asyncio, logging, threading, warnings
+from agent.reporting.telemetry import configure_logging, log_as_json
+
+configure_logging("INFO")
+log_as_json("g")
+warnings.warn("a library\\nwarns")
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+type("Hostile", (), {"__del__": lambda self: [][1]})()
+logging.getLogger("library").error("%d tasks", "secret")
+"""
+
+
+def test_what_python_writes_to_stderr_is_an_object_too() -> None:
+    """A program that gathers logs meets no half line and no bare traceback."""
+    done = subprocess.run(
+        [sys.executable, "-c", OF_PYTHON], capture_output=True, check=True, text=True
+    )
+
+    warning, thread, ignored, unfilled = map(json.loads, done.stderr.splitlines())
+    assert "UserWarning: a library\nwarns" in warning["msg"]
+    assert "ZeroDivisionError" in thread["traceback"]
+    assert "IndexError" in ignored["traceback"]
+    assert unfilled["msg"].startswith("%d tasks (its arguments do not fit: ")
+    assert "secret" not in done.stderr
 
 
 def test_a_traceback_that_is_shown_keeps_its_lines_alone() -> None:
