@@ -40,10 +40,13 @@ class WaitingCalls:
         self._reported_routes = routes
 
     def _diverted(self) -> defaultdict[str, list[str]]:
-        """Return the closed routes whose tasks use a fallback, by their first open fallback."""
+        """Return the closed routes whose tasks use fallbacks, by fallback.
+
+        Calls are asked for on each of them, because a task may be bound to any of them.
+        """
         came_from: defaultdict[str, list[str]] = defaultdict(list)
         for route in self._table.routes:
-            for target in self._admission.fallbacks(route)[:1]:
+            for target in self._admission.fallbacks(route):
                 came_from[target].append(route)
         return came_from
 

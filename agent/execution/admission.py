@@ -204,14 +204,12 @@ class Admission:
         return has_no_way_out or self._routes.waits(route, now_s)
 
     def fallbacks(self, route: str, delivery: Delivery | None = None) -> list[str]:
-        """Return the routes that take calls for a task of a closed route, in order.
+        """Return the routes that take a call for a task of a closed route, in order.
 
         Without a task, the routes are those of tasks without `routes_allowed`.
         """
-        now_s = self._clock.now_s()
-        if delivery is None:
-            return self._routes.fallbacks(route, now_s)
-        row, following = delivery.row, self._routes.fallbacks(route, now_s, delivery.plan)
+        plan, row = (delivery.plan, delivery.row) if delivery else (None, None)
+        following = self._routes.fallbacks(route, self._clock.now_s(), plan, with_trials=True)
         return [name for name in following if row is None or not self._guards.bars(row, name)]
 
     def note_no_way_out(self, route: str, *, has_no_way_out: bool) -> None:

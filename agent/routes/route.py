@@ -344,6 +344,13 @@ class Route:
         """Return whether the route takes at most one call at a time, after a stop or a pause."""
         return self.stopped or self._limit.closed(now_s)
 
+    def is_trial_due(self, now_s: float) -> bool:
+        """Return whether the one call that follows a pause may begin now."""
+        if self.stopped or not self._limit.closed(now_s):
+            return False
+        allowed = self._limit.allowed(now_s)
+        return allowed is None or self._counted(now_s) < allowed
+
     def trigger(self, now_s: float) -> Trigger | None:
         """Return the trigger by which tasks may leave this route now, if any.
 

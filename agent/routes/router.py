@@ -150,16 +150,25 @@ class Router:
         route = self._routes.get(name)
         return None if route is None else route.trigger(now_s)
 
-    def fallbacks(self, name: str, now_s: float, plan: RoutePlan | None = None) -> list[str]:
+    def fallbacks(
+        self, name: str, now_s: float, plan: RoutePlan | None = None, *, with_trials: bool = False
+    ) -> list[str]:
         """Return the routes that take calls for the tasks of a closed route, in order.
 
         `plan` is that of one task; without it, the tasks are those that nothing bounds.
+        `with_trials` adds the routes on which the one call after a pause is due. Without it, a
+        route that has no tasks of its own would stay closed long after its pause.
         """
         trigger = self.trigger(name, now_s)
         if trigger is None:
             return []
         following = (plan or self.naming.plan_of_route(name)).after(name, trigger)
-        return [route for route in following if not self.closed(route, now_s)]
+        return [
+            route
+            for route in following
+            if not self.closed(route, now_s)
+            or (with_trials and self._routes[route].is_trial_due(now_s))
+        ]
 
     def waits(self, name: str, now_s: float) -> bool:
         """Return whether the tasks of a route wait: it is closed, and so are its fallbacks."""

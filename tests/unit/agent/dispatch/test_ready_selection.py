@@ -167,6 +167,26 @@ def test_tasks_wait_if_every_fallback_is_closed() -> None:
     assert waiting.admission.closed_route("a")
 
 
+def test_a_fallback_that_paused_is_tried_by_the_tasks_that_wait_for_it() -> None:
+    """It has no tasks of its own, so nothing else shows that it takes calls again."""
+    waiting = Waiting()
+    waiting.arrive("a", 9)
+    waiting.close("a")
+    waiting.close("b", snoozed("RATE", 2.0))
+    waiting.close("c")
+    assert waiting.taken() == []
+
+    waiting.clock.at_s += 1.0
+    assert waiting.taken() == ["b"]
+    assert waiting.admission.closed_route("a")
+    trial = permitted(waiting.router, waiting.clock.now_s(), name="b")
+    assert waiting.taken() == []
+    waiting.router.ended(trial, GOOD, waiting.clock.now_s())
+
+    assert set(waiting.taken()) == {"b"}
+    assert not waiting.admission.closed_route("a")
+
+
 def test_a_rate_limit_is_waited_for_and_a_lack_of_capacity_is_not() -> None:
     """Only failures that are named divert tasks."""
     for error_class, found in (("RATE", []), ("CAPACITY", ["b"] * 3)):
