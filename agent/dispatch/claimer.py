@@ -153,7 +153,7 @@ class Claimer:
     def _room(self) -> int:
         """Return how many tasks to claim: 0 while a suspect waits until nothing else runs."""
         waits = self._table.any_suspect(
-            lambda suspect: suspect.alone and self._admission.room_for(suspect.route) > 0
+            lambda suspect: suspect.runs_alone and self._admission.room_for(suspect.route) > 0
         )
         return 0 if waits else self._admission.room()
 

@@ -121,7 +121,7 @@ class Admission:
         """Return how many more tasks may be claimed."""
         may_claim = (
             not self._leaving
-            and not self._suspects.alone
+            and not self._suspects.runs_alone
             and self._guards.has_read_guards
             and self._settler.unsettled <= 2 * self.slots
             and self._leases.current.may_claim(self._clock.now_s())
@@ -138,7 +138,7 @@ class Admission:
         granted = self._quotas.room(route, now_s)
         return room if granted is None else min(room, granted)
 
-    def choose_route(self, suspect: Delivery) -> bool:
+    def route_suspect(self, suspect: Delivery) -> bool:
         """Set the route of a crash suspect; return whether the suspect may be claimed.
 
         It is a fallback if the suspect's own route is closed. A suspect that must run alone waits
@@ -151,7 +151,7 @@ class Admission:
             return False
         suspect.route = route
         alone = not self._busy and not self._leases.current.running
-        return self._suspects.may_run(suspect) and (alone or not suspect.alone)
+        return self._suspects.may_run(suspect) and (alone or not suspect.runs_alone)
 
     @contextmanager
     def reserved(self, deliveries: Collection[Delivery]) -> Iterator[None]:
@@ -183,7 +183,7 @@ class Admission:
 
         A suspect whose call cannot be reserved stays ready, so that the quotas keep asking for it.
         """
-        return self.choose_route(suspect) and self.reserve_call(suspect)
+        return self.route_suspect(suspect) and self.reserve_call(suspect)
 
     def release_calls(self, deliveries: Iterable[Delivery]) -> None:
         """Give back the reserved calls of deliveries whose attempts have not begun."""
@@ -210,7 +210,7 @@ class Admission:
         """
         plan, row = (delivery.plan, delivery.row) if delivery else (None, None)
         following = self._routes.fallbacks(route, self._clock.now_s(), plan, with_trials=True)
-        return [name for name in following if row is None or not self._guards.bars(row, name)]
+        return [name for name in following if row is None or not self._guards.keeps_off(row, name)]
 
     def note_no_way_out(self, route: str, *, has_no_way_out: bool) -> None:
         """Note whether the tasks that wait for a closed route may not leave it."""
@@ -287,7 +287,7 @@ class Admission:
         delivery.plan = delivery.plan.within(row.routes_allowed)
         if refusal := delivery.plan.refusal:
             return RouteRefused(refusal)
-        stopped = self._guards.stops(row, delivery.route)
+        stopped = self._guards.guard_of(row, delivery.route)
         return None if stopped is not None and delivery.is_on_fallback else stopped
 
     def permit_fallback(self, delivery: Delivery, route: str) -> AttemptPermit | None:
@@ -298,7 +298,7 @@ class Admission:
         now_s = self._clock.now_s()
         if self._leaving or delivery.row is None or not delivery.may_call(now_s):
             return None
-        is_guarded = self._guards.bars(delivery.row, route)
+        is_guarded = self._guards.keeps_off(delivery.row, route)
         if is_guarded or not delivery.plan.allows(route) or self._routes.closed(route, now_s):
             return None
         permit = self._permit(delivery, route, now_s)
@@ -321,8 +321,8 @@ class Admission:
         if self._leaving or row is None or not is_leased:
             return False
         if delivery.is_on_fallback:
-            return not self._guards.bars(row, delivery.route)
-        return self._guards.stops(row, delivery.route) is None
+            return not self._guards.keeps_off(row, delivery.route)
+        return self._guards.guard_of(row, delivery.route) is None
 
     def _permit(self, delivery: Delivery, route: str, now_s: float) -> AttemptPermit | None:
         permits = self._quotas.reserve_first_call(delivery, route)
@@ -353,7 +353,9 @@ class Admission:
         """Return whether a delivery is on its fallback and a guard stops its tasks there."""
         row = delivery.row
         return (
-            delivery.is_on_fallback and row is not None and self._guards.bars(row, delivery.route)
+            delivery.is_on_fallback
+            and row is not None
+            and self._guards.keeps_off(row, delivery.route)
         )
 
     def ended(self, permit: AttemptPermit, outcome: Outcome) -> Outcome:

@@ -20,9 +20,9 @@ class CrashSuspects:
         self._running: Delivery | None = None
 
     @property
-    def alone(self) -> bool:
+    def runs_alone(self) -> bool:
         """Return whether a suspect runs beside which no other task may start."""
-        return self._running is not None and self._running.alone
+        return self._running is not None and self._running.runs_alone
 
     @property
     def reports(self) -> tuple[SuspectReport, ...]:
@@ -55,5 +55,7 @@ def _reports(delivery: Delivery) -> tuple[SuspectReport, ...]:
     if row is None:
         return ()
     return (
-        SuspectReport(delivery.task_id, row.batch, row.key_text, row.lease_losses, delivery.alone),
+        SuspectReport(
+            delivery.task_id, row.batch, row.key_text, row.lease_losses, delivery.runs_alone
+        ),
     )

@@ -44,7 +44,7 @@ class GuardGate:
         self._joined &= self._look_tasks
         self._asked = Counter()
 
-    def stops(self, row: Row, route: str) -> Guard | None:
+    def guard_of(self, row: Row, route: str) -> Guard | None:
         """Return the guard that stops a task, or None if the task may run.
 
         A task that has joined a look may run again, for example after a snooze.
@@ -55,9 +55,9 @@ class GuardGate:
             (row.batch_id, row.type, ANY_ROUTE)
         )
 
-    def bars(self, row: Row, fallback: str) -> bool:
+    def keeps_off(self, row: Row, fallback: str) -> bool:
         """Return whether a guard keeps a task off a fallback; a task of a look may try it."""
-        return row.task_id not in self._look_tasks and self.stops(row, fallback) is not None
+        return row.task_id not in self._look_tasks and self.guard_of(row, fallback) is not None
 
     async def join_look_or_move(self, guard: Guard, task_id: int) -> Moved | None:
         """Let a stopped task join the look (None: it may run), or return its move to a tier.

@@ -152,7 +152,7 @@ def _end(result: Any, context: Context) -> Outcome:
         is_last = result.outcome.spent is context.spent
         return result.outcome if is_last else replace(result.outcome, spent=context.spent)
     if isinstance(result, Succeeded | Dead):
-        is_complete = result.spent.called or not context.spent.called
+        is_complete = result.spent.has_called or not context.spent.has_called
         return result if is_complete else replace(result, spent=context.spent)
     if isinstance(result, Outcome):
         raise TypeError(

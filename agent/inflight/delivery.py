@@ -97,9 +97,9 @@ class Delivery:
         return self.row is not None and self.row.suspect
 
     @property
-    def alone(self) -> bool:
+    def runs_alone(self) -> bool:
         """Return whether nothing may run beside its task."""
-        return self.row is not None and self.row.alone
+        return self.row is not None and self.row.runs_alone
 
     def note_spent(self, spent: Spent) -> None:
         """Store what the running attempt has spent so far."""

@@ -47,7 +47,7 @@ class JudgeFacts:
     that it met AUTH before and that its route has answered other calls since. `min_retry_s` is the
     minimum wait before a retry. `jitter` is from 0 to 1. `utc_s` is the time now, for a Retry-After
     that is a date. `prices` are by model: by the provider's name for it, or else by the task's.
-    `estimate_micro` is what the call costs at least if the provider does not say what it used.
+    `least_price_micro` is what the call costs at least if the provider does not say what it used.
     """
 
     model: str
@@ -64,7 +64,7 @@ class JudgeFacts:
     schema: dict[str, Any] | None = None
     verbatim: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
-    estimate_micro: int = 0
+    least_price_micro: int = 0
 
 
 def judge(answer: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
@@ -103,7 +103,9 @@ def _judge(answer: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry |
     completion_read = completion.read(answer.body, schema=facts.schema, verbatim=facts.verbatim)
     spent = _spent(facts, answer.headers, completion_read)
     if completion_read.is_of_unknown_cost:
-        spent = replace(spent, cost_micro=facts.estimate_micro, unsure_micro=facts.estimate_micro)
+        spent = replace(
+            spent, cost_micro=facts.least_price_micro, unsure_micro=facts.least_price_micro
+        )
     if completion_read.failure is not None:
         return outcome_of_failure(completion_read.failure, spent, facts, answer.headers)
     return Succeeded(*_packed(answer.body), spent)
@@ -180,5 +182,5 @@ def _spent(
 
 def _unsure(facts: JudgeFacts) -> Spent:
     """Return the cost of a call that may be billed although nothing is known of its usage."""
-    spent, estimate = _spent(facts, _NO_HEADERS), facts.estimate_micro
+    spent, estimate = _spent(facts, _NO_HEADERS), facts.least_price_micro
     return replace(spent, cost_micro=estimate, unsure_micro=estimate)

@@ -239,7 +239,7 @@ def finish(connection: Connection, agent_id: int, ends: Sequence[HookEnd]) -> in
     for fate, statement in _END.items():
         if of_fate := [_values(end) for end in accepted if end.fate is fate]:
             connection.execute(statement, of_fate)
-    _book(connection, [end for end in accepted if end.spent.called])
+    _book(connection, [end for end in accepted if end.spent.has_called])
     return sum(end.fate is HookFate.FAILED and gives_up(end.run) for end in accepted)
 
 

@@ -46,7 +46,7 @@ class GroupWork:
 
     async def orders(self) -> int:
         """Return how many publish orders are left."""
-        await self._relay.drop_settled()
+        await self._relay.drop_final()
         return (await self._read(outbox.waiting, self._topics.group)).orders
 
     async def any_work(self) -> bool:

@@ -1,4 +1,4 @@
-"""The protocols through which the agent's loop uses the outside world: a module for each port.
+"""The protocols through which the path of a record uses the outside world: a module for each port.
 
 Adapters implement them, simulations replace them by fakes, and one contract suite for each port
 runs against all of them. The values that they exchange stand beside them; `outcome` has the ends of

@@ -85,7 +85,7 @@ class Row:
         return self.lease_losses >= SUSPECT_LOSSES
 
     @property
-    def alone(self) -> bool:
+    def runs_alone(self) -> bool:
         """Return whether the task must run alone: if its agent is lost too, the task is guilty."""
         return self.lease_losses >= ALONE_LOSSES
 
@@ -122,7 +122,7 @@ ClaimAnswers = dict[int, tuple[ClaimAnswer, Row | None]]
 
 
 class Ledger(Protocol):
-    """The database as the loop uses it. Each call is retried until it succeeds.
+    """The database as the path of a record uses it. Each call is retried until it succeeds.
 
     Each call is a transaction, except that on a server the statements of `ask` and `claim` commit
     one by one.

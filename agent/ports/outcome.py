@@ -45,7 +45,7 @@ class Spent:
     on_left_routes: "tuple[RouteSpent, ...]" = ()
 
     @property
-    def called(self) -> bool:
+    def has_called(self) -> bool:
         """Return whether a call was made.
 
         The provider may bill a call even if it reported no usage.

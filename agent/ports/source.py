@@ -25,7 +25,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it was read. It holds raw bytes; the loop decodes them."""
+    """One record as it was read. It holds raw bytes; the dispatcher decodes them."""
 
     partition: Partition
     offset: int

@@ -22,12 +22,12 @@ class ShareGrantStore:
     """
 
     def __init__(
-        self, *, partitions: Callable[[], float], clock: Clock, only: bool = False
+        self, *, partitions: Callable[[], float], clock: Clock, has_no_redis: bool = False
     ) -> None:
         self._partitions = partitions
         self._clock = clock
         # Without Redis in the settings, an agent with all partitions uses the whole limits.
-        self._caution = 1.0 if only else CAUTION
+        self._caution = 1.0 if has_no_redis else CAUTION
         self._accounts: dict[str, AccountBuckets] = {}
 
     def begin(self, accepted_shares: Mapping[str, float]) -> None:

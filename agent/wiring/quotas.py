@@ -58,7 +58,7 @@ def make_quota_duties(
     sync = QuotaSync(
         quotas=gate.quotas,
         store=store,
-        share=ShareGrantStore(partitions=share, clock=parts.clock, only=store is None),
+        share=ShareGrantStore(partitions=share, clock=parts.clock, has_no_redis=store is None),
         clock=parts.clock,
         jitter=jitter,
         granted=granted,

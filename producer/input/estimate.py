@@ -57,7 +57,7 @@ class Estimate:
         Tokens of models without a price are left out.
         """
         priced = (
-            self._prices[model].estimate_micro(size)
+            self._prices[model].least_price_micro(size)
             for model, size in self._bytes.items()
             if model in self._prices
         )

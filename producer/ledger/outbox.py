@@ -34,7 +34,7 @@ GRACE_S = 30.0
 RELAY_LEASE_S = 60.0
 _PACKED = struct.Struct(">BqI")
 MAX_TAKEN = 20  # orders at once
-_DUE = (  # Every agent runs this query each second, so it is built once.
+_DUE = (  # Every agent runs this query every two seconds, so it is built once.
     select(outbox)
     .where(outbox.c.group_name == bindparam("of_group"), outbox.c.due_at < utc_now())
     .order_by(outbox.c.due_at)
@@ -168,7 +168,7 @@ def ordered(connection: Connection, group: str, destination: str) -> set[int]:
     }
 
 
-def drop_settled(connection: Connection, group: str, limit: int = 20) -> int:
+def drop_final(connection: Connection, group: str, limit: int = 20) -> int:
     """Delete the oldest orders whose tasks are all final; return how many.
 
     It does not wait for their due time. A dead letter's order is never dropped because of its

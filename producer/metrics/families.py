@@ -21,8 +21,8 @@ from producer.text.urgency import Urgency
 from schemas.task.guard import GuardCause
 
 # Work waits on purpose; alerts about work that stands still leave it alone. While it waits for a
-# route, more agents may still help: `workload.ON_PURPOSE` has the reasons for which they cannot.
-WITHOUT_ALERT = (
+# route, more agents may still help: for what they cannot, see `workload.MORE_AGENTS_WOULD_WAIT`.
+ON_PURPOSE = (
     Urgency.GUARD_RAISED,
     Urgency.ROUTE_PARKED,
     Urgency.ROUTE_LIMITED,
@@ -103,7 +103,7 @@ def _of_waits(reading: Reading) -> Iterator[Metric]:
         "docllm_group_waiting",
         "1 if work waits on purpose for this reason.",
         ("group", "reason"),
-        {(status.group, kind.code): int(kind in urgencies) for kind in WITHOUT_ALERT},
+        {(status.group, kind.code): int(kind in urgencies) for kind in ON_PURPOSE},
     )
     causes = Counter(guard.cause if guard.cause in _CAUSES else OTHER for guard in status.guards)
     yield gauge(

@@ -14,7 +14,7 @@ from schemas.settings.routing import configured_routes
 from schemas.task.route_state import RouteState
 
 # Reasons for which tasks wait although slots are free. More agents would wait too.
-ON_PURPOSE = frozenset({Urgency.GUARD_RAISED, Urgency.TYPE_ASLEEP, Urgency.LOCK_HELD})
+MORE_AGENTS_WOULD_WAIT = frozenset({Urgency.GUARD_RAISED, Urgency.TYPE_ASLEEP, Urgency.LOCK_HELD})
 
 
 class ProviderAccounts:
@@ -98,7 +98,7 @@ def workload(reading: Reading, *, slots: int, accounts: ProviderAccounts) -> Wor
         partitions=None if inbox is None else reading.partitions,
         routes=len(routes),
         closed_routes=len(routes - open_routes),
-        waits=any(wait.urgency in ON_PURPOSE for wait in status.waits),
+        waits=any(wait.urgency in MORE_AGENTS_WOULD_WAIT for wait in status.waits),
         accounts=accounts.with_work(facts),
         tokens_in=tokens["in"] / succeeded if succeeded else 0.0,
         tokens_out=tokens["out"] / succeeded if succeeded else 0.0,

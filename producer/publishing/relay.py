@@ -91,9 +91,9 @@ class Relay:
             crash.reach("relay.taken")
         return orders
 
-    async def drop_settled(self) -> int:
+    async def drop_final(self) -> int:
         """Delete orders that could only put inert records on a topic; return how many."""
-        return await self._transactions.write(outbox.drop_settled, self._topics.group)
+        return await self._transactions.write(outbox.drop_final, self._topics.group)
 
     async def publish(self, order: Order, *, first_slice_only: bool = False) -> int:
         """Publish one order and shrink it by the delivered items; return how many records arrived.

@@ -233,7 +233,7 @@ class Price:
         """Return the price of these tokens in millionths of the currency's unit."""
         return round(tokens_in * self.input_per_mtok + tokens_out * self.output_per_mtok)
 
-    def estimate_micro(self, input_bytes: int) -> int:
+    def least_price_micro(self, input_bytes: int) -> int:
         """Return the estimated price of an input of this size, without the answer's price."""
         return self.cost_micro(input_bytes // BYTES_PER_TOKEN, 0)
 

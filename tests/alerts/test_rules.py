@@ -12,7 +12,7 @@ from producer.ledger.status.group_status import GroupStatus
 from producer.ledger.status.group_sums import GroupSums
 from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.exporter import Exporter
-from producer.metrics.families import WITHOUT_ALERT, Reading, families
+from producer.metrics.families import ON_PURPOSE, Reading, families
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Scale, ScaleBound, ScaleLimits
 from schemas.codes import Code
@@ -160,7 +160,7 @@ def test_the_page_about_alerts_lists_each_with_its_severity() -> None:
 def test_rules_exclude_only_reasons_that_exist() -> None:
     """A group that waits on purpose is one metric, with a closed set of reasons."""
     reasons = re.findall(r'reason="(\w+)"', UNIT_TESTS.read_text().split("docllm_route_state")[0])
-    assert set(reasons) <= {kind.code for kind in WITHOUT_ALERT}
+    assert set(reasons) <= {kind.code for kind in ON_PURPOSE}
 
 
 def test_rules_can_be_made_faster_for_a_test() -> None:

@@ -70,7 +70,7 @@ class ObservedKeeper:
     def stops(self, ledger_db: LedgerDatabase, batch: str) -> Guard | None:
         """Return the guard that stops a fresh task of a batch."""
         ((row, _),) = claimed(ledger_db, 1, into=batch)
-        return self.guards.stops(row, ROUTE)
+        return self.guards.guard_of(row, ROUTE)
 
     @property
     def called(self) -> list[int]:

@@ -139,7 +139,7 @@ def test_orders_of_final_tasks_are_dropped_at_once(ledger_db: LedgerDatabase) ->
     place(ledger_db, "tasks", Item(outbox.TASK, done, 0), grace_s=30)
     place(ledger_db, "tasks", Item(outbox.TASK, done, 0), Item(outbox.TASK, waiting, 0), grace_s=30)
 
-    assert ledger_db.run(lambda c: outbox.drop_settled(c, GROUP)) == 1
+    assert ledger_db.run(lambda c: outbox.drop_final(c, GROUP)) == 1
     assert [len(outbox.unpack(row.items)) for row in ledger_db.rows(tables.outbox)] == [2]
 
 
@@ -162,7 +162,7 @@ def test_orders_are_dropped_in_the_order_of_their_ids(ledger_db: LedgerDatabase)
             if isinstance(statement, Delete):
                 deleted.extend(statement.compile().params.values())
 
-        return outbox.drop_settled(connection, GROUP)
+        return outbox.drop_final(connection, GROUP)
 
     assert ledger_db.run(drop) == 3
     assert deleted == [order.id for order in orders]
@@ -176,7 +176,7 @@ def test_a_dead_letters_order_is_never_dropped_for_its_tasks_state(
     owner = ledger_db.agent().next_owner()
     ledger_db.settle(ledger_db.claimed(task_id, owner), owner, DEAD)
 
-    assert ledger_db.run(lambda c: outbox.drop_settled(c, GROUP)) == 0
+    assert ledger_db.run(lambda c: outbox.drop_final(c, GROUP)) == 0
     assert [row.destination for row in ledger_db.rows(tables.outbox)] == ["dlq"]
 
 
@@ -186,7 +186,7 @@ def test_a_retrys_order_is_kept(ledger_db: LedgerDatabase) -> None:
     owner = ledger_db.agent().next_owner()
     ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
 
-    assert ledger_db.run(lambda c: outbox.drop_settled(c, GROUP)) == 0
+    assert ledger_db.run(lambda c: outbox.drop_final(c, GROUP)) == 0
 
 
 def test_the_waiting_orders_are_counted(ledger_db: LedgerDatabase) -> None:

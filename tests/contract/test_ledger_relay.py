@@ -214,7 +214,7 @@ async def test_a_dead_letter_is_sent_although_its_task_is_final(ledger_db: Ledge
     sender = relay(ledger_db, publisher)
 
     await sender.relay_once()
-    await sender.drop_settled()
+    await sender.drop_final()
     assert ledger_db.count(tables.outbox) == 1
     publisher.answer = lambda _: None
     ledger_db.ago(tables.outbox.c.due_at, 1)

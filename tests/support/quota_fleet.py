@@ -133,7 +133,7 @@ class FleetAgent:
             quotas=self.quotas,
             store=store,
             share=ShareGrantStore(
-                partitions=lambda: 1 / len(fleet.agents), clock=clock, only=store is None
+                partitions=lambda: 1 / len(fleet.agents), clock=clock, has_no_redis=store is None
             ),
             clock=clock,
             jitter=self.rng.random,

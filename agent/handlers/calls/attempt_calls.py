@@ -198,11 +198,15 @@ class AttemptCalls:
         traced = self._attempt.trace.call(target.route, model)
         try:
             call = self._next_call(target, sent, traced.traceparent)
-            estimate_micro = self._estimate_micro(call, model)
-            reply = await self._sent(target, call, model, estimate_micro)
+            least_price_micro = self._least_price_micro(call, model)
+            reply = await self._sent(target, call, model, least_price_micro)
             end = CallEnd(reply=reply)
             facts = self._facts(
-                model, call.request_id, schema, verbatim=verbatim, estimate_micro=estimate_micro
+                model,
+                call.request_id,
+                schema,
+                verbatim=verbatim,
+                least_price_micro=least_price_micro,
             )
             outcome = await judged(reply, facts, self._tools.apart)
             self._learn_length(len(sent), outcome)
@@ -223,14 +227,14 @@ class AttemptCalls:
         return permit
 
     async def _sent(
-        self, target: _CallTarget, call: Call, model: str, estimate_micro: int
+        self, target: _CallTarget, call: Call, model: str, least_price_micro: int
     ) -> Reply | CallFailed:
         """Send a call and return its reply; a call that is cancelled meanwhile is counted."""
         crash.reach("call.sending")
         try:
             reply = await target.client.llm.complete(call)
         except asyncio.CancelledError:
-            self._note_killed(call, model, estimate_micro)
+            self._note_killed(call, model, least_price_micro)
             raise
         crash.reach("call.answered")
         return reply
@@ -252,7 +256,7 @@ class AttemptCalls:
         schema: dict[str, Any] | None = None,
         *,
         verbatim: bool = False,
-        estimate_micro: int = 0,
+        least_price_micro: int = 0,
     ) -> JudgeFacts:
         tools = self._tools
         return JudgeFacts(
@@ -270,7 +274,7 @@ class AttemptCalls:
             schema=schema,
             verbatim=verbatim,
             prices=tools.prices,
-            estimate_micro=estimate_micro,
+            least_price_micro=least_price_micro,
         )
 
     def _learn_length(self, length: int, outcome: Judged) -> None:
@@ -278,21 +282,21 @@ class AttemptCalls:
             size = CallSize(task_type=self._task.type, input_bytes=length)
             self._tools.token_ratios.learn(self.model, size, tokens_in, outcome.spent.tokens_out)
 
-    def _estimate_micro(self, call: Call, model: str) -> int:
+    def _least_price_micro(self, call: Call, model: str) -> int:
         """Return the price of the call's input alone; 0 if its model has no price."""
         price = self._tools.prices.get(model)
-        return 0 if price is None else price.estimate_micro(len(call.body))
+        return 0 if price is None else price.least_price_micro(len(call.body))
 
-    def _note_killed(self, call: Call, model: str, estimate_micro: int) -> None:
+    def _note_killed(self, call: Call, model: str, least_price_micro: int) -> None:
         """Add the estimated cost of a call that was cancelled before its answer came."""
-        if not estimate_micro:
+        if not least_price_micro:
             return
         killed = Spent(
             model=model[:_NAME_CHARS],
-            cost_micro=estimate_micro,
+            cost_micro=least_price_micro,
             call_id=call.request_id[:_NAME_CHARS],
             duration_ms=self._time.elapsed_ms,
-            unsure_micro=estimate_micro,
+            unsure_micro=least_price_micro,
             calls=1,
         )
         self._note(killed.plus(self.spent))

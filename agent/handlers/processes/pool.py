@@ -93,7 +93,7 @@ class HandlerProcesses:
         context.begin_again()
         return await self._run(handler, context, new=True)
 
-    async def run_alone(self, handler: ProcessHandler, context: Context) -> Any:
+    async def run_in_own_process(self, handler: ProcessHandler, context: Context) -> Any:
         """Return the result of a handler in a new process, in which nothing else ever runs.
 
         Raises what `run` raises.

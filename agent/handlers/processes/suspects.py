@@ -41,9 +41,9 @@ class Suspects:
         """
         if context.rules.run is RunIn.PROCESS or handler is map_reduce:
             return await handler(context)  # `map_reduce` runs no code but docllm's own
-        alone = ProcessHandler(_path(handler, context), ProcessLimits(context.task.type))
+        program = ProcessHandler(_path(handler, context), ProcessLimits(context.task.type))
         try:
-            return await self._processes.run_alone(alone, context)
+            return await self._processes.run_in_own_process(program, context)
         except ProcessUnusableError as error:
             log.warning(
                 "%s runs in the agent, although %d agents were lost over it: %s",

@@ -329,7 +329,7 @@ def _write_attempts(
         written_rows.attempt(settlement, outcome, now_utc_s, release)
         for settlement, outcome in chosen
         if (isinstance(outcome, Unsuccessful) and not written_rows.waits_for_output(outcome))
-        or (isinstance(outcome, UncountedEnd) and outcome.spent.called)
+        or (isinstance(outcome, UncountedEnd) and outcome.spent.has_called)
     ]
     insert_rows(connection, task_attempt, rows)
 

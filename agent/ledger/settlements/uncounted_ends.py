@@ -82,7 +82,7 @@ def failure_of(outcome: Retry | Snooze | Moved | Dead | Released | Cancelled) ->
 
 def _is_free(outcome: Outcome) -> bool:
     if isinstance(outcome, Released):
-        return outcome.spent.called
+        return outcome.spent.has_called
     return isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.INTERNAL
 
 

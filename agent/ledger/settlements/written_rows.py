@@ -240,7 +240,7 @@ def _changes_of_failure(
     spent = outcome.spent
     if dead_letter is not None:
         return [tally.died(dead_letter, costs=costs(spent.on_this_route))]
-    if isinstance(outcome, Released) and not spent.called:
+    if isinstance(outcome, Released) and not spent.has_called:
         return []
     if isinstance(outcome, Cancelled):
         return _changes_of_cancelled(settlement, outcome)
@@ -256,7 +256,7 @@ def _changes_of_cancelled(settlement: Settlement, outcome: Cancelled) -> list[Ta
     """
     paid = _change(settlement, outcome, TallyOutcome.CANCELLED)
     cancelled = TallyChange(replace(paid.key, model=""))
-    return [cancelled, replace(paid, delta=0)] if outcome.spent.called else [cancelled]
+    return [cancelled, replace(paid, delta=0)] if outcome.spent.has_called else [cancelled]
 
 
 def _change(

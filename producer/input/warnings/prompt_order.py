@@ -75,7 +75,7 @@ class PromptOrder:
         if any(prompt.model not in prices for prompt in wasting):
             return ""
         micro = sum(
-            prices[prompt.model].estimate_micro(prompt.tasks * prompt.lost_bytes)
+            prices[prompt.model].least_price_micro(prompt.tasks * prompt.lost_bytes)
             for prompt in wasting
         )
         return f" ({micro / 1_000_000:,.4f} at the full price)"

@@ -47,7 +47,7 @@ class FakePartitions:
         self.paused = topics
 
 
-class FakeAside(list[object]):
+class FakeQuarantine(list[object]):
     """Rejected records, with a given size."""
 
     bytes = 0
@@ -57,11 +57,11 @@ class BackpressureHarness:
     """Backpressure over queues whose lengths a test sets."""
 
     def __init__(self, slots: int = 8, limits: InFlightLimits = LIMITS) -> None:
-        self.table, self.partitions, self.aside = FakeTable(), FakePartitions(), FakeAside()
+        self.table, self.partitions, self.queue = FakeTable(), FakePartitions(), FakeQuarantine()
         self.pressure = Backpressure(
             table=cast("InFlightTable", self.table),
             partitions=cast("Partitions", self.partitions),
-            quarantine=cast("QuarantineQueue", self.aside),
+            quarantine=cast("QuarantineQueue", self.queue),
             slots=slots,
             lanes={MAIN: Lane.NORMAL, BULK: Lane.BULK},
             limits=limits,
@@ -93,13 +93,13 @@ def test_many_slots_have_more_waiting_for_them() -> None:
     assert BackpressureHarness(slots=4000).paused(8_000) == {MAIN}
 
 
-@pytest.mark.parametrize("heavy", ["bodies", "aside", "few but large ones"])
+@pytest.mark.parametrize("heavy", ["bodies", "queue", "few but large ones"])
 def test_nothing_is_read_while_waiting_records_use_much_memory(heavy: str) -> None:
     """All topics are paused while bodies and rejected records take too much memory."""
     harness = BackpressureHarness()
     harness.table.bodies_bytes = LIMITS.bodies_bytes if heavy == "bodies" else 0
-    harness.aside += [None] * (LIMITS.rejected + 1 if heavy == "aside" else 0)
-    harness.aside.bytes = LIMITS.bodies_bytes if heavy == "few but large ones" else 0
+    harness.queue += [None] * (LIMITS.rejected + 1 if heavy == "queue" else 0)
+    harness.queue.bytes = LIMITS.bodies_bytes if heavy == "few but large ones" else 0
 
     assert harness.paused() == {MAIN, BULK, TIER}
     assert harness.pressure.full

@@ -65,7 +65,7 @@ def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -
 def test_a_distrusted_record_leaves_the_records_behind_it_alone() -> None:
     """The ledger has the named task with another value; its own record may wait behind."""
     table = InFlightTable(limits=LIMITS)
-    aside = new_queue(table=table)
+    queue = new_queue(table=table)
     theirs, ours = (
         Delivery(
             partition=PARTITION,
@@ -82,7 +82,7 @@ def test_a_distrusted_record_leaves_the_records_behind_it_alone() -> None:
     for record in (theirs, ours):
         table.add(record, 0.0, redelivered=False)
 
-    aside.quarantine_unknown(theirs, ClaimAnswer.CONFLICT, 0.0)
+    queue.quarantine_unknown(theirs, ClaimAnswer.CONFLICT, 0.0)
 
     assert table.is_own(ours) is None
 
@@ -120,11 +120,11 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
     """
     table, partitions = InFlightTable(limits=LIMITS), Partitions({}, limits=LIMITS)
     ledger = FakeLedger()
-    aside = new_queue(ledger=ledger, partitions=partitions, table=table)
+    queue = new_queue(ledger=ledger, partitions=partitions, table=table)
     pressure = Backpressure(
         table=table,
         partitions=partitions,
-        quarantine=aside,
+        quarantine=queue,
         slots=64,
         lanes={"g.tasks": Lane.NORMAL},
         limits=LIMITS,
@@ -138,21 +138,21 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
             value=b"{}",
             headers=headers,
         )
-        aside.put(rejected_record(record, "why"), record)
+        queue.put(rejected_record(record, "why"), record)
 
     pressure.update()
     assert pressure.full
 
-    asyncio.run(aside.keep())
+    asyncio.run(queue.keep())
     pressure.update()
     assert not pressure.full
     assert max(map(len, ledger.quarantined)) < 10
-    assert aside.bytes == 0
+    assert queue.bytes == 0
 
 
 def test_large_records_are_kept_a_few_at_a_time() -> None:
     """Large records are stored a few at a time: a hundred would be one transaction of 300 MiB."""
-    aside = new_queue()
+    queue = new_queue()
     large = RejectedRecord(
         topic_id="id",
         topic="g.tasks",
@@ -164,6 +164,6 @@ def test_large_records_are_kept_a_few_at_a_time() -> None:
         reason="why",
     )
     for _ in range(5):
-        aside.put(large, new_record(0))
+        queue.put(large, new_record(0))
 
-    assert [len(aside._page()) for _ in range(4)] == [2, 2, 1, 0]
+    assert [len(queue._page()) for _ in range(4)] == [2, 2, 1, 0]

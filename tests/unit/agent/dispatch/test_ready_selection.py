@@ -307,11 +307,11 @@ def test_a_crash_suspect_is_claimed_for_a_fallback_too() -> None:
     waiting.table.queue_for_claim(suspect)
     waiting.close("a")
 
-    assert waiting.admission.choose_route(suspect)
+    assert waiting.admission.route_suspect(suspect)
     assert suspect.route == "b"
     waiting.close("b")
     waiting.close("c")
-    assert not waiting.admission.choose_route(suspect)
+    assert not waiting.admission.route_suspect(suspect)
     waiting.router.resume("a", waiting.clock.now_s())
-    assert waiting.admission.choose_route(suspect)
+    assert waiting.admission.route_suspect(suspect)
     assert suspect.route == "a"

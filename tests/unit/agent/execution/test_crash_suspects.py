@@ -32,16 +32,16 @@ def test_nothing_runs_beside_a_task_that_was_lost_three_times() -> None:
     """The agent can have been lost over this task only."""
     suspects = CrashSuspects()
     suspects.enter(SUSPECT)
-    assert not suspects.alone
+    assert not suspects.runs_alone
     suspects.leave(SUSPECT)
 
     suspects.enter(ALONE)
 
-    assert suspects.alone
+    assert suspects.runs_alone
     suspects.leave(HARMLESS)
-    assert suspects.alone
+    assert suspects.runs_alone
     suspects.leave(ALONE)
-    assert not suspects.alone
+    assert not suspects.runs_alone
 
 
 def test_the_log_names_the_suspect_that_runs(caplog: pytest.LogCaptureFixture) -> None:

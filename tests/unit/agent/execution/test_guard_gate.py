@@ -86,7 +86,7 @@ def test_times_of_guards_are_written_like_all_other_times() -> None:
 
 def test_nothing_is_stopped_without_a_guard() -> None:
     """Without a guard nothing is stopped, once the ledger was read."""
-    assert guards().stops(row(1), "default") is None
+    assert guards().guard_of(row(1), "default") is None
     assert guards().has_read_guards
     assert not GuardGate(
         clock=Time(), longest_tier=Tier("1h", 3600.0), ledger=looks(refuse)
@@ -97,10 +97,10 @@ def test_a_guard_stops_its_own_key_and_no_other() -> None:
     """A guard stops only its own key: batch, type and route must all match."""
     gate = guards(RAISED)
 
-    assert gate.stops(row(1), "default") is RAISED
-    assert gate.stops(row(1, batch_id=8), "default") is None
-    assert gate.stops(row(1, task_type="other"), "default") is None
-    assert gate.stops(row(1), "other") is None
+    assert gate.guard_of(row(1), "default") is RAISED
+    assert gate.guard_of(row(1, batch_id=8), "default") is None
+    assert gate.guard_of(row(1, task_type="other"), "default") is None
+    assert gate.guard_of(row(1), "other") is None
 
 
 def test_a_guard_for_lost_agents_stops_every_route() -> None:
@@ -110,8 +110,8 @@ def test_a_guard_for_lost_agents_stops_every_route() -> None:
     """
     wide = replace(RAISED, route=ANY_ROUTE)
 
-    assert guards(wide).stops(row(1), "whatever") is wide
-    assert guards(wide).stops(row(1, batch_id=8), "whatever") is None
+    assert guards(wide).guard_of(row(1), "whatever") is wide
+    assert guards(wide).guard_of(row(1, batch_id=8), "whatever") is None
 
 
 def test_an_opened_guard_stops_no_task() -> None:
@@ -119,7 +119,7 @@ def test_an_opened_guard_stops_no_task() -> None:
     gate = guards(RAISED)
     gate.replace([])
 
-    assert gate.stops(row(1), "default") is None
+    assert gate.guard_of(row(1), "default") is None
 
 
 def test_a_task_of_the_look_asks_the_ledger() -> None:
@@ -131,7 +131,7 @@ def test_a_task_of_the_look_asks_the_ledger() -> None:
 
     granted, refused = guards(full, join_look=grant, members=[5]), guards(full, members=[5])
 
-    assert granted.stops(row(5), "default") is full
+    assert granted.guard_of(row(5), "default") is full
     assert asyncio.run(granted.join_look_or_move(full, 5)) is None
     assert asyncio.run(refused.join_look_or_move(full, 5)) is not None
     assert asyncio.run(granted.join_look_or_move(full, 6)) is not None
@@ -145,13 +145,13 @@ def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
 
     gate = guards(LOOKING, join_look=grant)
     asyncio.run(gate.join_look_or_move(LOOKING, 5))
-    assert gate.stops(row(5), "default") is None
+    assert gate.guard_of(row(5), "default") is None
     gate.replace([replace(RAISED, look_left=0)], [5])
-    assert gate.stops(row(5), "default") is None
+    assert gate.guard_of(row(5), "default") is None
 
     gate.replace([replace(RAISED, look_left=0)], [6])
 
-    assert gate.stops(row(5), "default") is not None
+    assert gate.guard_of(row(5), "default") is not None
 
 
 def test_a_stopped_task_is_moved_uncounted_and_names_the_guard() -> None:
@@ -191,7 +191,7 @@ def test_tasks_in_hand_fill_the_free_places_of_a_look() -> None:
 
     assert [outcome is None for outcome in outcomes] == [True, True, False]
     assert asked == [(wide.id, 1), (wide.id, 2)]
-    assert gate.stops(row(1), "default") is None
+    assert gate.guard_of(row(1), "default") is None
 
 
 def test_a_look_that_other_agents_have_filled_is_not_asked_again() -> None:

@@ -29,7 +29,7 @@ class Run:
         async def run() -> tuple[bool, int]:
             slots = self.started()
             deliveries = (
-                self.harness.slots_admission.choose_route(self.new_delivery(99, losses)),
+                self.harness.slots_admission.route_suspect(self.new_delivery(99, losses)),
                 self.harness.slots_admission.room(),
             )
             await slots.drain(5.0)

@@ -56,7 +56,7 @@ def test_it_waits_in_the_tier_after_the_one_it_came_from(topic: str, tier: str) 
     delay_s = {tier.name: tier.delay_s for tier in TIERS}[tier]
     assert (moved.tier, moved.failure.error_class) == (tier, ErrorClass.UNKNOWN_TYPE)
     assert delay_s <= moved.delay_s <= 1.2 * delay_s
-    assert not moved.spent.called
+    assert not moved.spent.has_called
 
 
 def test_the_report_names_the_type_until_its_tasks_have_come_back() -> None:

@@ -30,7 +30,7 @@ def test_a_new_delivery_is_asked_about_and_has_no_claim() -> None:
     assert delivery.state is DeliveryState.ASKING
     assert not delivery.may_call(0.0)
     assert not delivery.suspect
-    assert not delivery.alone
+    assert not delivery.runs_alone
     assert delivery.spent == Spent()
 
 
@@ -56,7 +56,7 @@ def test_a_task_over_which_two_agents_were_lost_is_a_suspect() -> None:
     """Three losses make it run alone."""
     losses = [claimed(1, 0.0, lease_losses=count) for count in range(4)]
 
-    assert [(loss.suspect, loss.alone) for loss in losses] == [
+    assert [(loss.suspect, loss.runs_alone) for loss in losses] == [
         (False, False),
         (False, False),
         (True, False),

@@ -103,7 +103,7 @@ def test_a_call_that_may_be_billed_counts_as_its_estimate(
     answer: Reply | CallFailed, cost_micro: int
 ) -> None:
     """A call without usage costs its estimate, unless the provider has made no answer."""
-    spent = judge(answer, replace(FACTS, estimate_micro=77)).spent
+    spent = judge(answer, replace(FACTS, least_price_micro=77)).spent
 
     assert (spent.cost_micro, spent.unsure_micro) == (cost_micro, cost_micro)
     assert (spent.tokens_in, spent.tokens_out) == (0, 0)
@@ -111,7 +111,7 @@ def test_a_call_that_may_be_billed_counts_as_its_estimate(
 
 def test_a_known_cost_is_no_estimate() -> None:
     """Nothing is unsure about a call whose usage arrived."""
-    facts = replace(FACTS, prices={"m-1": Price(2.0, 10.0)}, estimate_micro=77)
+    facts = replace(FACTS, prices={"m-1": Price(2.0, 10.0)}, least_price_micro=77)
 
     spent = judge(Reply(200, {}, completion()), facts).spent
 

@@ -56,7 +56,7 @@ def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> DutyLoop:
     )
     return rounds.repair_loops(
         cast("Any", parts),
-        relay=cast("Any", SimpleNamespace(relay_once=None, drop_settled=None)),
+        relay=cast("Any", SimpleNamespace(relay_once=None, drop_final=None)),
         applier=cast("Any", None),
         heartbeat=cast("Any", None),
         locks=None,

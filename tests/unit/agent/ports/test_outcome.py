@@ -27,7 +27,7 @@ from schemas.task.failures import Disposition, ErrorClass
 )
 def test_an_attempt_with_a_trace_has_made_a_call(spent: Spent, called: bool) -> None:  # noqa: FBT001
     """A call may have been billed even if nobody knows its usage."""
-    assert spent.called is called
+    assert spent.has_called is called
 
 
 def test_an_attempt_that_did_not_begin_costs_nothing() -> None:

@@ -36,7 +36,7 @@ def test_only_without_any_redis_all_partitions_are_the_whole_limit() -> None:
 
     assert (
         590
-        <= granted(ShareGrantStore(partitions=lambda: 1.0, clock=clock, only=True), clock)
+        <= granted(ShareGrantStore(partitions=lambda: 1.0, clock=clock, has_no_redis=True), clock)
         <= 600
     )
     assert 470 <= granted(ShareGrantStore(partitions=lambda: 1.0, clock=clock), clock) <= 480
@@ -69,7 +69,7 @@ def test_the_calls_of_a_day_are_shared_too() -> None:
 def test_a_share_begins_empty_with_the_scale_that_was_known() -> None:
     """What the provider refused is not forgotten with Redis."""
     clock = MovedClock()
-    share = ShareGrantStore(partitions=lambda: 1.0, clock=clock, only=True)
+    share = ShareGrantStore(partitions=lambda: 1.0, clock=clock, has_no_redis=True)
     granted(share, clock, 5)
     share.begin({"key": 0.5})
     request = QuotaRequest(key="key", limits=QuotaLimits(rpm=600), sequence=1, waiting=(TASK,) * 20)
