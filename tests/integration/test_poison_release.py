@@ -18,6 +18,7 @@ from tests.integration.installations import repeated_on_embedded
 from tests.integration.programs import Program, pause, until
 
 BATCHES, TASKS = ("one", "two"), 60
+LOOKS_S = 30.0
 SETTINGS = """
 [guard]
 probe_s = {probe_s}
@@ -73,18 +74,20 @@ def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: De
     deployment.llm("--latency", "0")
     for batch in BATCHES:
         deployment.load(TASKS, batch)
-    release(deployment, RAISES, probe_s=30)
+    release(deployment, RAISES, probe_s=LOOKS_S)
+    began_s = monotonic()
     bad = [deployment.agent("--slots", "20") for _ in range(2)]
     deployment.until(lambda: raised(deployment) == dict.fromkeys(BATCHES, "handler"), "both guards")
     reasons = deployment.status()["reasons"]
     pause(6)
-    died = deaths(deployment)
-    assert all(
-        DEATHS <= died[batch] <= DEATHS + 1 for batch in BATCHES
-    )  # the first look is of one task
+    assert set(deaths(deployment)) == set(BATCHES)
     for agent in bad:
         agent.signal(signal.SIGTERM)
     assert [agent.wait() for agent in bad] == [0, 0]
+    # The first look is of one task, and each further one of twice as many.
+    looks = 1 + int((monotonic() - began_s) / LOOKS_S)
+    most = DEATHS + 2**looks - 1
+    assert most < TASKS / 2, "the machine is too slow to tell a guard from none"
 
     release(deployment, WORKS, probe_s=2)
     deployment.until_done()
@@ -96,7 +99,7 @@ def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: De
     )
     assert raised(deployment) == {}
     died = deaths(deployment)
-    assert all(DEATHS <= died[batch] <= DEATHS + 1 for batch in BATCHES)
+    assert all(DEATHS <= died[batch] <= most for batch in BATCHES)
     assert {row.disposition for row in deployment.ledger.dead_letters()} == {"exhausted"}
     assert deployment.ledger.counts()["succeeded"] == len(BATCHES) * TASKS - died.total()
     assert checker.violations(run) == []
