@@ -64,5 +64,5 @@ class Leases(Protocol):
 
     @property
     def current(self) -> Lease:
-        """Return the newest lease. A claim under it may be refused: see `may_claim`."""
+        """The newest lease. A claim under it may be refused: see `may_claim`."""
         ...

@@ -171,7 +171,7 @@ class AgentResources:
 
     @property
     def registration(self) -> Registration:
-        """Return the agent's place in its group."""
+        """The agent's place in its group."""
         return Registration(heartbeat=self.heartbeat, membership=self.beating, locks=self.locks)
 
 

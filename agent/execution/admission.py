@@ -41,7 +41,7 @@ class AttemptPermit:
 
     @property
     def limit_s(self) -> float | None:
-        """Return the time limit of a probe's call; None for any other call."""
+        """The time limit of a probe's call; None for any other call."""
         return self.of_route.limit_s
 
 
@@ -223,12 +223,12 @@ class Admission:
 
     @property
     def leaving(self) -> bool:
-        """Return whether nothing more may begin, because the agent drains."""
+        """Whether nothing more may begin, because the agent drains."""
         return self._leaving
 
     @property
     def suspects(self) -> tuple[SuspectReport, ...]:
-        """Return the crash suspects that run, for the agent's report."""
+        """The crash suspects that run, for the agent's report."""
         return self._suspects.reports
 
     def reasons(self, now_s: float) -> list[Reason]:

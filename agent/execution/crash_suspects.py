@@ -21,12 +21,12 @@ class CrashSuspects:
 
     @property
     def runs_alone(self) -> bool:
-        """Return whether a suspect runs beside which no other task may start."""
+        """Whether a suspect runs beside which no other task may start."""
         return self._running is not None and self._running.runs_alone
 
     @property
     def reports(self) -> tuple[SuspectReport, ...]:
-        """Return the suspect that runs, for the agent's report."""
+        """The suspect that runs, for the agent's report."""
         return () if self._running is None else _reports(self._running)
 
     def may_run(self, delivery: Delivery) -> bool:

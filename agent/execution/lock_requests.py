@@ -102,7 +102,7 @@ class ResourceLocks:
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing is left to be written."""
+        """Whether nothing is left to be written."""
         return not (self._asking or self._leaving or self._stale)
 
     async def run_once(self) -> None:

@@ -99,7 +99,7 @@ class QuotaGate:
 
     @property
     def waiting_routes(self) -> set[str]:
-        """Return the routes on which calls of running attempts wait."""
+        """The routes on which calls of running attempts wait."""
         return set(self._waiting)
 
     def ended_lately(self) -> Counter[str]:

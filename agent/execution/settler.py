@@ -75,12 +75,12 @@ class Settler:
 
     @property
     def unsettled(self) -> int:
-        """Return how many outcomes wait for the next page."""
+        """How many outcomes wait for the next page."""
         return len(self._waiting)
 
     @property
     def without_verdict(self) -> int:
-        """Return how many outcomes wait for the next page or are being written."""
+        """How many outcomes wait for the next page or are being written."""
         return len(self._waiting) + self._writing
 
     async def wait_until_idle(self) -> None:

@@ -88,7 +88,7 @@ class Slots:
 
     @property
     def running(self) -> int:
-        """Return how many attempts run."""
+        """How many attempts run."""
         return len(self._running)
 
     def oldest_call(self) -> CallReport | None:

@@ -22,24 +22,24 @@ class AttemptTime:
 
     @property
     def elapsed_ms(self) -> int:
-        """Return how much time the attempt has used."""
+        """How much time the attempt has used."""
         return round((self._clock.now_s() - self._began_s) * 1000)
 
     @property
     def of_claim_s(self) -> float:
-        """Return how much of the claim's time is left."""
+        """How much of the claim's time is left."""
         return self._claim_s - self.elapsed_ms / 1000
 
     @property
     def left_s(self) -> float:
-        """Return how much time is left in the claim and under the time limit of the type."""
+        """How much time is left in the claim and under the time limit of the type."""
         limit_s = self._rules.time_limit_s
         own_s = math.inf if limit_s is None else limit_s - self.elapsed_ms / 1000
         return min(self.of_claim_s, own_s)
 
     @property
     def overdue(self) -> bool:
-        """Return whether the attempt has passed the soft limit of its type."""
+        """Whether the attempt has passed the soft limit of its type."""
         limit_s = self._rules.soft_limit_s
         return limit_s is not None and self.elapsed_ms >= limit_s * 1000
 

@@ -43,42 +43,42 @@ class ContextView(Protocol):
 
     @property
     def task(self) -> TaskLine:
-        """Return the task's line."""
+        """The task's line."""
         ...
 
     @property
     def name(self) -> str:
-        """Return the task's number, batch and id."""
+        """The task's number, batch and id."""
         ...
 
     @property
     def model(self) -> str | None:
-        """Return the model for tasks that name none."""
+        """The model for tasks that name none."""
         ...
 
     @property
     def prompt(self) -> str | None:
-        """Return the prompt of the task, else of its type."""
+        """The prompt of the task, else of its type."""
         ...
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """Return the schema of the task, else of its type."""
+        """The schema of the task, else of its type."""
         ...
 
     @property
     def overdue(self) -> bool:
-        """Return whether the attempt has passed the soft limit of its type."""
+        """Whether the attempt has passed the soft limit of its type."""
         ...
 
     @property
     def structured(self) -> Structured:
-        """Return the form in which the route's server takes a schema."""
+        """The form in which the route's server takes a schema."""
         ...
 
     @property
     def log(self) -> TaskLog:
-        """Return a log whose lines begin with the task's name."""
+        """A log whose lines begin with the task's name."""
         ...
 
 
@@ -98,42 +98,42 @@ class ViewedContext:
 
     @property
     def task(self) -> TaskLine:
-        """Return the task's line."""
+        """The task's line."""
         return self._view.task
 
     @property
     def name(self) -> str:
-        """Return the task's number, batch and id, for a line in the log."""
+        """The task's number, batch and id, for a line in the log."""
         return self._view.name
 
     @property
     def model(self) -> str | None:
-        """Return the model for tasks that name none; it changes when the attempt changes routes."""
+        """The model for tasks that name none; it changes when the attempt changes routes."""
         return self._view.model
 
     @property
     def prompt(self) -> str | None:
-        """Return the prompt of the task, else of its type."""
+        """The prompt of the task, else of its type."""
         return self._view.prompt
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """Return the schema of the task, else of its type."""
+        """The schema of the task, else of its type."""
         return self._view.schema
 
     @property
     def overdue(self) -> bool:
-        """Return whether the attempt has passed the soft limit of its type."""
+        """Whether the attempt has passed the soft limit of its type."""
         return self._view.overdue
 
     @property
     def structured(self) -> Structured:
-        """Return the form in which the route's server takes a schema."""
+        """The form in which the route's server takes a schema."""
         return self._view.structured
 
     @property
     def log(self) -> TaskLog:
-        """Return a log whose lines begin with the task's name."""
+        """A log whose lines begin with the task's name."""
         return self._view.log
 
 

@@ -46,28 +46,28 @@ class Context:
 
     @property
     def spent(self) -> Spent:
-        """Return the cost of the attempt's calls so far."""
+        """The cost of the attempt's calls so far."""
         return self._calls.spent
 
     @property
     def name(self) -> str:
-        """Return the task's number, batch and id, for a line in the log."""
+        """The task's number, batch and id, for a line in the log."""
         place = f"{one_line(self._attempt.batch)}/{one_line(self.task.key)}"
         return f"task {self._attempt.task_id} ({place})"
 
     @property
     def line(self) -> bytes:
-        """Return the task's line as it was loaded."""
+        """The task's line as it was loaded."""
         return self._attempt.value
 
     @property
     def agents_lost(self) -> int:
-        """Return how many agents were lost over the task."""
+        """How many agents were lost over the task."""
         return self._attempt.agents_lost
 
     @property
     def suspect(self) -> bool:
-        """Return whether the task may be one that kills its agents."""
+        """Whether the task may be one that kills its agents."""
         return self.agents_lost >= SUSPECT_LOSSES
 
     def begin_again(self) -> None:
@@ -78,7 +78,7 @@ class Context:
 
     @property
     def log(self) -> TaskLog:
-        """Return a log whose lines begin with the task's name."""
+        """A log whose lines begin with the task's name."""
         facts: dict[str, object] = {
             "batch": self._attempt.batch,
             "task": self.task.key,
@@ -91,48 +91,48 @@ class Context:
 
     @property
     def model(self) -> str | None:
-        """Return the model for tasks that name none; it changes when the attempt changes routes."""
+        """The model for tasks that name none; it changes when the attempt changes routes."""
         return self._calls.client.model
 
     @property
     def context_tokens(self) -> int | None:
-        """Return the size of the model's context in tokens; None if unknown."""
+        """The size of the model's context in tokens; None if unknown."""
         client, model = self._calls.client, self.task.model
         return client.context_tokens if model in {None, client.model} else known_tokens(model)
 
     @property
     def tokens_per_byte(self) -> float:
-        """Return how many tokens a byte of the requests for this type and model has had lately."""
+        """How many tokens a byte of the requests for this type and model has had lately."""
         return self._tools.token_ratios.tokens_per_byte(self._calls.model, self.task.type)
 
     @property
     def left_s(self) -> float:
-        """Return how much time the attempt has left."""
+        """How much time the attempt has left."""
         return self._time.left_s
 
     @property
     def prompt(self) -> str | None:
-        """Return the prompt of the task, else of its type; None if neither has one."""
+        """The prompt of the task, else of its type; None if neither has one."""
         return self.rules.prompt if self.task.prompt is None else self.task.prompt
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """Return the schema of the task, else of its type; None if neither has one."""
+        """The schema of the task, else of its type; None if neither has one."""
         return self.rules.schema if self.task.schema is None else self.task.schema
 
     @property
     def overdue(self) -> bool:
-        """Return whether the attempt has passed the soft limit of its type."""
+        """Whether the attempt has passed the soft limit of its type."""
         return self._time.overdue
 
     @property
     def structured(self) -> Structured:
-        """Return the form in which the route's server takes a schema."""
+        """The form in which the route's server takes a schema."""
         return self._calls.client.structured
 
     @property
     def follow_ups(self) -> tuple[FollowUp, ...]:
-        """Return the follow-ups ordered so far."""
+        """The follow-ups ordered so far."""
         return self._follow_ups.ordered
 
     async def follow(self, line: Mapping[str, Any]) -> None:

@@ -67,7 +67,7 @@ class FollowUps:
 
     @property
     def ordered(self) -> tuple[FollowUp, ...]:
-        """Return the follow-ups in the order in which they were ordered."""
+        """The follow-ups in the order in which they were ordered."""
         return tuple(self._ordered.values())
 
     def clear(self) -> None:

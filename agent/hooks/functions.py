@@ -124,7 +124,7 @@ class Hooks:
 
     @property
     def kinds(self) -> frozenset[HookKind]:
-        """Return the types and events that have a hook."""
+        """The types and events that have a hook."""
         return frozenset(self._by_kind)
 
     async def run(self, kind: HookKind, attempt: Attempt, outcome: HookOutcome) -> HookReturn:

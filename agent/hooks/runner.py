@@ -96,12 +96,12 @@ class HookRunner:
 
     @property
     def kinds(self) -> frozenset[HookKind]:
-        """Return the types and events that have a hook here."""
+        """The types and events that have a hook here."""
         return self._hooks.kinds
 
     @property
     def unwritten(self) -> int:
-        """Return how many hooks run, or have run and their ends are not stored."""
+        """How many hooks run, or have run and their ends are not stored."""
         return len(self._running) + len(self._ended)
 
     @property

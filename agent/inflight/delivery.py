@@ -72,33 +72,33 @@ class Delivery:
 
     @property
     def own_route(self) -> str:
-        """Return the route on which it runs unless that route is closed."""
+        """The route on which it runs unless that route is closed."""
         is_allowed = bool(self.next_route) and self.plan.allows(self.next_route)
         return self.next_route if is_allowed else self.plan.first
 
     @property
     def is_on_fallback(self) -> bool:
-        """Return whether it runs on another route because its own route is closed."""
+        """Whether it runs on another route because its own route is closed."""
         return self.route != self.own_route
 
     @property
     def task_id(self) -> int:
-        """Return the task's id, as the header states it."""
+        """The task's id, as the header states it."""
         return self.publication.task_id
 
     @property
     def task_type(self) -> str:
-        """Return the type of its task, as far as it is known."""
+        """The type of its task, as far as it is known."""
         return self.size.task_type if self.row is None else self.row.type
 
     @property
     def suspect(self) -> bool:
-        """Return whether its task is a crash suspect: enough agents were lost over it."""
+        """Whether its task is a crash suspect: enough agents were lost over it."""
         return self.row is not None and self.row.suspect
 
     @property
     def runs_alone(self) -> bool:
-        """Return whether nothing may run beside its task."""
+        """Whether nothing may run beside its task."""
         return self.row is not None and self.row.runs_alone
 
     def note_spent(self, spent: Spent) -> None:

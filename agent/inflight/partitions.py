@@ -34,7 +34,7 @@ class Partitions:
 
     @property
     def topics(self) -> list[str]:
-        """Return the topics that this agent reads."""
+        """The topics that this agent reads."""
         return list(self._sources)
 
     def owned(self, topics: Container[str]) -> int:

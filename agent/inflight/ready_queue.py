@@ -67,7 +67,7 @@ class ReadyQueue:
 
     @property
     def unshelved(self) -> int:
-        """Return how many deliveries wait for routes that are not shelved."""
+        """How many deliveries wait for routes that are not shelved."""
         return sum(map(self.unshelved_in, Lane))
 
     def unshelved_in(self, lane: Lane) -> int:
@@ -80,7 +80,7 @@ class ReadyQueue:
 
     @property
     def routes(self) -> list[str]:
-        """Return the routes that deliveries wait for."""
+        """The routes that deliveries wait for."""
         return list(dict.fromkeys(route for lane in self._lanes.values() for route in lane.routes))
 
     def count(self, route: str) -> int:

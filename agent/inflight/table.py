@@ -45,7 +45,7 @@ class InFlightTable:
 
     @property
     def bodies_bytes(self) -> int:
-        """Return how many bytes the bodies in memory have."""
+        """How many bytes the bodies in memory have."""
         return sum(self._bytes.values())
 
     def bytes_of(self, lane: Lane) -> int:
@@ -58,17 +58,17 @@ class InFlightTable:
 
     @property
     def waiting(self) -> int:
-        """Return how many deliveries with bodies wait for a question or a claim."""
+        """How many deliveries with bodies wait for a question or a claim."""
         return len(self._to_ask) + self._ready.unshelved
 
     @property
     def shelved(self) -> int:
-        """Return how many deliveries are ready for shelved routes."""
+        """How many deliveries are ready for shelved routes."""
         return len(self._ready) - self._ready.unshelved
 
     @property
     def routes(self) -> list[str]:
-        """Return the routes that deliveries are ready for."""
+        """The routes that deliveries are ready for."""
         return self._ready.routes
 
     def ready_for(self, route: str) -> int:
@@ -77,7 +77,7 @@ class InFlightTable:
 
     @property
     def claimable_routes(self) -> set[str]:
-        """Return the routes that deliveries are ready for, crash suspects too."""
+        """The routes that deliveries are ready for, crash suspects too."""
         return {*self._ready.routes, *(suspect.route for suspect in self._suspects)}
 
     def next_for(self, route: str, limit: int) -> list[Delivery]:

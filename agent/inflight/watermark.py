@@ -32,17 +32,17 @@ class OffsetTracker:
 
     @property
     def watermark(self) -> int | None:
-        """Return the offset to commit: the first unfinished one; None if nothing was read."""
+        """The offset to commit: the first unfinished one; None if nothing was read."""
         if self._open:
             return next(iter(self._open))
         return self._newest + 1 if self._newest >= 0 else None
 
     @property
     def span(self) -> int:
-        """Return the offsets from the watermark to the newest record; a crash repeats them."""
+        """The offsets from the watermark to the newest record; a crash repeats them."""
         return self._newest + 1 - self.watermark if self.watermark is not None else 0
 
     @property
     def unfinished(self) -> int:
-        """Return how many records are in flight."""
+        """How many records are in flight."""
         return len(self._open)

@@ -103,7 +103,7 @@ class Intake:
 
     @property
     def idle(self) -> bool:
-        """Return whether no record waits."""
+        """Whether no record waits."""
         return self._inbox.is_empty
 
     def deliver(self, event: Event) -> None:

@@ -22,7 +22,7 @@ class Inbox:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no record waits."""
+        """Whether no record waits."""
         return not self._records
 
     def add(self, records: Sequence[Record]) -> None:

@@ -53,7 +53,7 @@ class Completion:
 
     @property
     def is_of_unknown_cost(self) -> bool:
-        """Return whether the provider made an answer and said nothing of its tokens."""
+        """Whether the provider made an answer and said nothing of its tokens."""
         is_answer = self.failure is None or self.failure.error_class in _ANSWERED
         return is_answer and not self.tokens_in and not self.tokens_out
 

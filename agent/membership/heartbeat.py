@@ -68,7 +68,7 @@ class Heartbeat:
 
     @property
     def current(self) -> Lease:
-        """Return the newest lease. A claim under it may be refused: see `may_claim`."""
+        """The newest lease. A claim under it may be refused: see `may_claim`."""
         return self._leases[-1]
 
     async def register(self) -> Lease:
@@ -200,7 +200,7 @@ class HeartbeatThread:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the thread has run and runs no more."""
+        """Whether the thread has run and runs no more."""
         return self._thread.ident is not None and not self._thread.is_alive()
 
     def start(self) -> None:

@@ -76,17 +76,17 @@ class Row:
 
     @property
     def key_text(self) -> str:
-        """Return the task's key, for a person."""
+        """The task's key, for a person."""
         return self.task_key.decode(errors="backslashreplace")
 
     @property
     def suspect(self) -> bool:
-        """Return whether the task may kill agents; an agent runs one such task at a time."""
+        """Whether the task may kill agents; an agent runs one such task at a time."""
         return self.lease_losses >= SUSPECT_LOSSES
 
     @property
     def runs_alone(self) -> bool:
-        """Return whether the task must run alone: if its agent is lost too, the task is guilty."""
+        """Whether the task must run alone: if its agent is lost too, the task is guilty."""
         return self.lease_losses >= ALONE_LOSSES
 
 

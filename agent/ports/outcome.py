@@ -46,7 +46,7 @@ class Spent:
 
     @property
     def has_called(self) -> bool:
-        """Return whether a call was made.
+        """Whether a call was made.
 
         The provider may bill a call even if it reported no usage.
         """
@@ -67,7 +67,7 @@ class Spent:
 
     @property
     def on_this_route(self) -> "Spent":
-        """Return the costs on the attempt's present route only."""
+        """The costs on the attempt's present route only."""
         if not self.on_left_routes:
             return self
         parts = [part.spent for part in self.on_left_routes]

@@ -118,7 +118,7 @@ class AccountBuckets:
 
     @property
     def _learns(self) -> bool:
-        """Return whether the account may have forgotten what the agents know."""
+        """Whether the account may have forgotten what the agents know."""
         return self._clock_ms < self._learns_until_ms
 
     def _adjust(self, request: QuotaRequest, past_ms: float) -> None:

@@ -45,7 +45,7 @@ class ConfiguredQuotas:
 
     @property
     def daily(self) -> dict[str, list[str]]:
-        """Return the routes of each account with a limit of requests a day, by the first route."""
+        """The routes of each account with a limit of requests a day, by the first route."""
         routes: dict[str, list[str]] = {}
         for route, (key, limits) in self._of_route.items():
             if limits.rpd is not None:

@@ -66,7 +66,7 @@ class _CallKind:
 
     @property
     def answer(self) -> int:
-        """Return how long most answers are."""
+        """How long most answers are."""
         if not self.answers:
             return FIRST_OUT
         return sorted(self.answers)[int(_QUANTILE * (len(self.answers) - 1))]

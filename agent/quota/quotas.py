@@ -168,7 +168,7 @@ class Quotas:
 
     @property
     def accepted_shares(self) -> dict[str, float]:
-        """Return the accepted share of each account, as it is known last."""
+        """The accepted share of each account, as it is known last."""
         return {key: quota.accepted_share for key, quota in self._by_key.items()}
 
     def _quota(

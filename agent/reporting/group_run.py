@@ -35,22 +35,22 @@ class GroupRun:
 
     @property
     def begun(self) -> bool:
-        """Return whether any totals were seen."""
+        """Whether any totals were seen."""
         return self._first is not None
 
     @property
     def open(self) -> int:
-        """Return how many tasks of the group are not final."""
+        """How many tasks of the group are not final."""
         return self._now.open
 
     @property
     def done(self) -> int:
-        """Return how many tasks ended in this run."""
+        """How many tasks ended in this run."""
         return sum(self.ends.values())
 
     @property
     def dead_by_class(self) -> dict[str, int]:
-        """Return how many tasks died in this run, by error class, the most first."""
+        """How many tasks died in this run, by error class, the most first."""
         before = self._before.dead_by_class
         dead = {name: n - before.get(name, 0) for name, n in self._now.dead_by_class.items()}
         most_first = sorted(dead.items(), key=lambda item: (-item[1], item[0]))
@@ -58,12 +58,12 @@ class GroupRun:
 
     @property
     def ends(self) -> dict[str, int]:
-        """Return how many tasks ended in this run, by how they ended."""
+        """How many tasks ended in this run, by how they ended."""
         return {name: self._since(name) for name in _ENDS}
 
     @property
     def shares(self) -> tuple[int, int]:
-        """Return how many tasks are done, and how many this run has."""
+        """How many tasks are done, and how many this run has."""
         return self.done, self.done + self.open
 
     def line(self) -> str:
@@ -104,7 +104,7 @@ class GroupRun:
 
     @property
     def cost_micro(self) -> int:
-        """Return what this run cost, in millionths of the currency's unit."""
+        """The cost of this run, in millionths of the currency's unit."""
         return self._since("cost_micro")
 
     def summary(self, now_s: float) -> str:

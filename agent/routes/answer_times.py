@@ -25,22 +25,22 @@ class AnswerTimes:
 
     @property
     def known(self) -> bool:
-        """Return whether there was a good answer."""
+        """Whether there was a good answer."""
         return bool(self._recent)
 
     @property
     def usual_s(self) -> float:
-        """Return how long an answer usually takes: the mean, or UNKNOWN_S without an answer."""
+        """How long an answer usually takes: the mean, or UNKNOWN_S without an answer."""
         return max(0.001, sum(self._recent) / len(self._recent)) if self._recent else UNKNOWN_S
 
     @property
     def slowest_s(self) -> float:
-        """Return how long the slowest recent answer took; 0 if there was none."""
+        """How long the slowest recent answer took; 0 if there was none."""
         return max(self._recent, default=0.0)
 
     @property
     def long_s(self) -> float:
-        """Return the duration above which a call takes far longer than usual."""
+        """The duration above which a call takes far longer than usual."""
         if not self._recent:
             return MAX_LONG_S
         return max(MIN_LONG_S, SLOW * self.usual_s, min(MAX_LONG_S, LONG * self.usual_s))

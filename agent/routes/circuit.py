@@ -41,7 +41,7 @@ class Circuit:
 
     @property
     def stopped(self) -> bool:
-        """Return whether the breaker is open: no calls but probes."""
+        """Whether the breaker is open: no calls but probes."""
         return self._storage.state != STATE_CLOSED
 
     def report(self, now_s: float, *, failed: bool) -> None:

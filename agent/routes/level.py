@@ -117,7 +117,7 @@ class ConcurrencyLevel:
 
     @property
     def mostly_refused(self) -> bool:
-        """Return whether half of an answer time's calls were refused."""
+        """Whether half of an answer time's calls were refused."""
         refused = sum(round_.refused for round_ in self._rounds)
         started = sum(round_.started for round_ in self._rounds)
         usual = self.calls * self._round_s / self._times.usual_s
@@ -125,22 +125,22 @@ class ConcurrencyLevel:
 
     @property
     def patience_s(self) -> float:
-        """Return after how long a call that was not refused counts as accepted."""
+        """How long after its start a call that was not refused counts as accepted."""
         return PATIENCE * self._refusal_s
 
     @property
     def _round_s(self) -> float:
-        """Return how long a round lasts at least."""
+        """How long a round lasts at least."""
         return self._times.usual_s if self._growth <= GROWTH else self._early_round_s
 
     @property
     def _early_round_s(self) -> float:
-        """Return how long a round after a round without refusals lasts at least."""
+        """How long a round after a round without refusals lasts at least."""
         return min(self._times.usual_s, max(SHORT_S, self.patience_s))
 
     @property
     def _are_answers_slow(self) -> bool:
-        """Return whether such a round is over before its calls are answered."""
+        """Whether such a round is over before its calls are answered."""
         return self._early_round_s < self._times.usual_s
 
     def _round_of(self, began_s: float) -> "_Round | None":
@@ -217,10 +217,10 @@ class _Round:
 
     @property
     def decided(self) -> bool:
-        """Return whether all of its calls have ended."""
+        """Whether all of its calls have ended."""
         return self.answered + self.refused >= self.started
 
     @property
     def share(self) -> float:
-        """Return the share of refused calls."""
+        """The share of refused calls."""
         return self.refused / self.started

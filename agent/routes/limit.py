@@ -205,7 +205,7 @@ class ConcurrencyLimit:
 
     @property
     def _spared(self) -> float:
-        """Return the tolerated share of refused calls: during a ramp, calls double quickly."""
+        """The tolerated share of refused calls: during a ramp, calls double quickly."""
         return 2 * GROWTH if self._mode is _Mode.RAMP else 0.0
 
     def _fit_mode(self, now_s: float) -> None:

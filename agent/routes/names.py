@@ -122,7 +122,7 @@ class Preview:
 
     @property
     def route(self) -> str:
-        """Return the route on which the task begins."""
+        """The route on which the task begins."""
         return self.plan.first
 
 

@@ -28,7 +28,7 @@ class RoutePlan:
 
     @property
     def first(self) -> str:
-        """Return the route on which the task begins; its own route if it may take no route."""
+        """The route on which the task begins; its own route if it may take no route."""
         return next(iter(self), self.route)
 
     def __iter__(self) -> Iterator[str]:
@@ -50,12 +50,12 @@ class RoutePlan:
 
     @property
     def has_fallback(self) -> bool:
-        """Return whether the task may take more than one route."""
+        """Whether the task may take more than one route."""
         return bool(self.steps) and sum(1 for _ in self) > 1
 
     @property
     def refusal(self) -> str:
-        """Return why the task may take no route of this agent; empty if it may take one."""
+        """Why the task may take no route of this agent; empty if it may take one."""
         if not self.known:
             return f"no agent that received it has a route {self.route}"
         if next(iter(self), None) is None:

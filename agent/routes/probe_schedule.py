@@ -77,7 +77,7 @@ class ProbeSchedule:
 
     @property
     def following_interval_s(self) -> float:
-        """Return the interval between the next probe and the one after it."""
+        """The interval between the next probe and the one after it."""
         return min(self._longest_s, self._interval_s * GROWTH)
 
     def end(self) -> None:

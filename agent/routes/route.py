@@ -101,12 +101,12 @@ class Route:
 
     @property
     def stopped(self) -> bool:
-        """Return whether the route takes no calls but probes."""
+        """Whether the route takes no calls but probes."""
         return self.state is not RouteState.OPEN
 
     @property
     def parked(self) -> bool:
-        """Return whether the route is stopped until a person acts."""
+        """Whether the route is stopped until a person acts."""
         return self.state is RouteState.PARKED
 
     # ---- admission
@@ -337,7 +337,7 @@ class Route:
 
     @property
     def idle(self) -> bool:
-        """Return whether no call runs."""
+        """Whether no call runs."""
         return not (self._running or self._prompts)
 
     def closed(self, now_s: float) -> bool:

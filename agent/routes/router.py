@@ -55,7 +55,7 @@ class Router:
 
     @property
     def longest_timeout_s(self) -> float:
-        """Return the longest time that a call may take on any route."""
+        """The longest time that a call may take on any route."""
         return longest_timeout_s(self._config)
 
     def apply(self, config: Config, now_s: float) -> list[str]:

@@ -45,6 +45,6 @@ class OutcomeWindow:
 
     @property
     def is_bad(self) -> bool:
-        """Return whether so many failed that the provider must be at fault, not single tasks."""
+        """Whether so many failed that the provider must be at fault, not single tasks."""
         many = len(self._ended) >= MIN_OUTCOMES and self._failed >= SHARE * len(self._ended)
         return many or self._run >= self._longest_run

@@ -39,7 +39,7 @@ class CheckAnswer:
 
     @property
     def is_success(self) -> bool:
-        """Return whether the status is a success."""
+        """Whether the status is a success."""
         return self.status in _SUCCESS
 
 

@@ -80,7 +80,7 @@ class Input:
 
     @property
     def noun(self) -> str:
-        """Return what the input consists of, for a person."""
+        """The noun for what the input consists of, for a person."""
         if not self.documents:
             return "line"
         return "object" if is_object_uri(self._options.documents) else "file"

@@ -47,12 +47,12 @@ class Estimate:
 
     @property
     def tokens_in(self) -> int:
-        """Return the estimated input tokens."""
+        """The estimated input tokens."""
         return self._bytes.total() // BYTES_PER_TOKEN
 
     @property
     def cost(self) -> float:
-        """Return the price of the input tokens, in the unit of the price table.
+        """The price of the input tokens, in the unit of the price table.
 
         Tokens of models without a price are left out.
         """

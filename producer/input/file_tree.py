@@ -68,7 +68,7 @@ class FileTree:
 
     @property
     def name(self) -> str:
-        """Return the folder's name."""
+        """The folder's name."""
         return self.root.name or "documents"
 
     def entries(self) -> Iterator[FileEntry]:

@@ -64,7 +64,7 @@ class InvalidLine:
 
     @property
     def problem(self) -> str:
-        """Return the error with its field."""
+        """The error with its field."""
         return f"{self.field} {self.error}" if self.field else self.error
 
     def __str__(self) -> str:

@@ -51,7 +51,7 @@ class ObjectTree:
 
     @property
     def name(self) -> str:
-        """Return the last part of the prefix, else the bucket."""
+        """The last part of the prefix, else the bucket."""
         address = ObjectAddress.of(self.prefix)
         return address.key.rstrip("/").rpartition("/")[2] or address.bucket
 

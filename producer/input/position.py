@@ -27,7 +27,7 @@ class Position:
 
     @property
     def done(self) -> int:
-        """Return how many bytes were read; after the end, all of them."""
+        """How many bytes were read; after the end, all of them."""
         if self._file is None or self.total is None:
             return 0
         try:

@@ -121,7 +121,7 @@ class GivenUp:
 
     @property
     def name(self) -> str:
-        """Return how a sentence names these hooks."""
+        """How a sentence names these hooks."""
         return f"on_{self.event} of type {self.type}"
 
     def as_json(self) -> dict[str, Any]:

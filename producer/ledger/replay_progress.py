@@ -70,17 +70,17 @@ class ReplayRun:
 
     @property
     def total(self) -> int:
-        """Return how many items the run has."""
+        """How many items the run has."""
         return sum(self.counts.values())
 
     @property
     def left(self) -> int:
-        """Return how many items wait for their turn."""
+        """How many items wait for their turn."""
         return self.counts.get(ItemState.WAITS, 0)
 
     @property
     def done(self) -> int:
-        """Return how many items are finished."""
+        """How many items are finished."""
         return self.total - self.left
 
 

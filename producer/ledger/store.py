@@ -40,7 +40,7 @@ class Origin(StrEnum):
 
     @property
     def foreign(self) -> bool:
-        """Return whether someone with write access to the inbox chose the ids and the batch."""
+        """Whether someone with write access to the inbox chose the ids and the batch."""
         return self in {Origin.INBOX, Origin.QUARANTINE}
 
 

@@ -76,7 +76,7 @@ class Exporter(Collector):
 
     @property
     def pages(self) -> dict[str, HttpPage]:
-        """Return the pages that an HTTP server shows."""
+        """The pages that an HTTP server shows."""
         return {
             "/metrics": HttpPage(self._metrics),
             f"/api/v1/groups/{self._group}/scale": HttpPage(self._scale),

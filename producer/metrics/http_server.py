@@ -85,7 +85,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """Return the port, which the system has chosen if the address has port 0."""
+        """The port, which the system has chosen if the address has port 0."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:

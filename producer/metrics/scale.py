@@ -86,14 +86,14 @@ class Workload:
 
     @property
     def task_s(self) -> float:
-        """Return how long a task takes; a guess until one has ended."""
+        """How long a task takes; a guess until one has ended."""
         if self.busy and self.ended_per_s:
             return self.busy / self.ended_per_s
         return max(USUAL_TASK_S, self.oldest_s)
 
     @property
     def has_room(self) -> bool:
-        """Return whether most slots of the agents are free, though work waits."""
+        """Whether most slots of the agents are free, though work waits."""
         return 2 * self.busy < self.agents * self.slots
 
 

@@ -50,7 +50,7 @@ class Relay:
 
     @property
     def failing(self) -> frozenset[str]:
-        """Return the destinations to which the last try to publish delivered nothing."""
+        """The destinations to which the last try to publish delivered nothing."""
         return frozenset(self._failing)
 
     async def send(self, orders: Sequence[Order]) -> None:

@@ -23,7 +23,7 @@ class Bar:
 
     @property
     def shown(self) -> bool:
-        """Return whether anybody sees it."""
+        """Whether anybody sees it."""
         return self._progress is not None
 
     def show(self, done: float, total: float | None = None, facts: str | None = None) -> None:

@@ -36,7 +36,7 @@ class Sentence(NamedTuple):
 
     @property
     def code(self) -> str:
-        """Return the code of the kind; empty if another version told the reason."""
+        """The code of the kind; empty if another version told the reason."""
         return self.urgency.code
 
 

@@ -30,7 +30,7 @@ class Column:
 
     @property
     def empty(self) -> bool:
-        """Return whether the column carries no information."""
+        """Whether the column carries no information."""
         return _EMPTY_CELLS.issuperset(self.cells)
 
     def style_of(self, cell: str) -> str:
@@ -39,12 +39,12 @@ class Column:
 
     @property
     def size(self) -> int:
-        """Return the column's width without shortening."""
+        """The column's width without shortening."""
         return max(map(cell_len, (self.name, *self.cells)))
 
     @property
     def least_size(self) -> int:
-        """Return the column's smallest width."""
+        """The column's smallest width."""
         if self.least is None:
             return self.size
         return min(self.size, max(self.least, cell_len(self.name)))

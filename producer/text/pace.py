@@ -21,7 +21,7 @@ class PaceMeter:
 
     @property
     def per_s(self) -> float | None:
-        """Return the rate of the last minute; None before it is known."""
+        """The rate of the last minute; None before it is known."""
         if not self._seen:
             return None
         (from_s, before), (now_s, done) = self._seen[0], self._seen[-1]

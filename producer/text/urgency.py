@@ -35,12 +35,12 @@ class Urgency(IntEnum):
 
     @property
     def code(self) -> str:
-        """Return the code of this kind; empty if it has none, because another version told it."""
+        """The code of this kind; empty if it has none, because another version told it."""
         return "" if self is Urgency.OTHER else Code[self.name]
 
     @property
     def needs_person(self) -> bool:
-        """Return whether somebody must act; the other kinds usually end by themselves."""
+        """Whether somebody must act; the other kinds usually end by themselves."""
         return self <= Urgency.LOOP_BLOCKED
 
 

@@ -68,7 +68,7 @@ class OtlpSpans:
 
     @property
     def dropped(self) -> int:
-        """Return how many spans were dropped."""
+        """How many spans were dropped."""
         return self._dropped
 
     def emit(self, span: Span) -> None:

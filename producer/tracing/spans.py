@@ -58,7 +58,7 @@ class Spans(Protocol):
 
     @property
     def dropped(self) -> int:
-        """Return how many spans were dropped."""
+        """How many spans were dropped."""
         ...
 
     def close(self) -> None:

@@ -121,7 +121,7 @@ class Database:
 
     @property
     def where(self) -> str:
-        """Return the address, without the password."""
+        """The address, without the password."""
         return self.engine.url.render_as_string(hide_password=True)
 
     def wait_for_answer(self) -> None:

@@ -40,7 +40,7 @@ class ObjectAddress:
 
     @property
     def uri(self) -> str:
-        """Return the URI of the object."""
+        """The URI of the object."""
         return f"{self.scheme}://{self.bucket}/{quote(self.key, safe=_KEPT)}"
 
 

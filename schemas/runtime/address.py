@@ -33,7 +33,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Return whether only programs of this machine reach it."""
+        """Whether only programs of this machine reach it."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:

@@ -64,12 +64,12 @@ class Outage:
 
     @property
     def logged(self) -> bool:
-        """Return whether an outage was logged and has not ended."""
+        """Whether an outage was logged and has not ended."""
         return self._logged_at_s is not None
 
     @property
     def lasts_s(self) -> float:
-        """Return how long the server has been failing, 0 if it does not fail."""
+        """How long the server has been failing, 0 if it does not fail."""
         since_s = self._since_s
         return 0.0 if since_s is None else self._clock.now_s() - since_s
 

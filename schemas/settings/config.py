@@ -117,12 +117,12 @@ class LLMConfig:
 
     @property
     def identity(self) -> Hashable:
-        """Return a value that is equal for accounts that can share an HTTP client."""
+        """A value that is equal for accounts that can share an HTTP client."""
         return self.base_url or "", self.api_key, frozenset(self.headers.items())
 
     @property
     def has_secrets(self) -> bool:
-        """Return whether calls carry a key or headers of this account."""
+        """Whether calls carry a key or headers of this account."""
         return self.api_key is not None or bool(self.headers)
 
 
@@ -217,7 +217,7 @@ class RetentionConfig:
 
     @property
     def archive_after_s(self) -> int:
-        """Return how long a batch has been final when it is archived."""
+        """How long a batch has been final when it is archived."""
         ages_s = (self.inputs_after_s, self.results_after_s, self.rows_after_s)
         return min((age_s for age_s in ages_s if age_s is not None), default=86_400)
 
@@ -310,7 +310,7 @@ class TypeConfig:
 
     @property
     def hooks(self) -> dict[HookEvent, str]:
-        """Return the functions that run after an attempt has ended."""
+        """The functions that run after an attempt has ended."""
         named = {
             HookEvent.SUCCESS: self.on_success,
             HookEvent.RETRY: self.on_retry,
@@ -353,17 +353,17 @@ class Config:
 
     @property
     def embedded(self) -> bool:
-        """Return whether ledger and bus are files in `data_dir`."""
+        """Whether ledger and bus are files in `data_dir`."""
         return self.kafka.bootstrap is None
 
     @property
     def hooked(self) -> Hooked:
-        """Return the events for which types have a hook."""
+        """The events for which types have a hook."""
         return {name: frozenset(of_type.hooks) for name, of_type in self.types.items()}
 
     @property
     def known_types(self) -> frozenset[str]:
-        """Return the types of task that have a meaning here: built-in and configured ones."""
+        """The types of task that have a meaning here: built-in and configured ones."""
         return BUILT_IN | self.types.keys()
 
     def knows_type(self, name: str) -> bool:

@@ -38,7 +38,7 @@ class QuotaLimits:
 
     @property
     def given(self) -> dict[str, int]:
-        """Return the limits that are set, by name."""
+        """The limits that are set, by name."""
         limits = {part.name: getattr(self, part.name) for part in fields(self)}
         return {
             name: limit for name, limit in limits.items() if limit is not None and name != "charge"

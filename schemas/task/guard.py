@@ -64,28 +64,28 @@ class Guard:
 
     @property
     def raised(self) -> bool:
-        """Return whether the guard stops tasks."""
+        """Whether the guard stops tasks."""
         return self.open_age_s is None
 
     @property
     def looking(self) -> bool:
-        """Return whether some of its tasks are tried now."""
+        """Whether some of its tasks are tried now."""
         return self.look_left >= 0
 
     @property
     def title(self) -> str:
-        """Return the guard's batch, type and route, for a person."""
+        """The guard's batch, type and route, for a person."""
         route = "any route" if self.route == ANY_ROUTE else f"route {self.route}"
         return f"batch {self.batch}, type {self.type}, {route}"
 
     @property
     def next_look_in_s(self) -> float:
-        """Return the seconds until its next look, 0 when that is due or under way."""
+        """The seconds until its next look, 0 when that is due or under way."""
         return 0.0 if self.looking else round(max(0.0, self.probe_due_in_s), 1)
 
     @property
     def next_step_text(self) -> str:
-        """Return the guard's next step, for a person."""
+        """The guard's next step, for a person."""
         when = f"in {self.next_look_in_s:.0f} s" if self.next_look_in_s else "now"
         if self.cause == GuardCause.NO_SUCCESS:
             return f"a prompt is sent to the route {when}"

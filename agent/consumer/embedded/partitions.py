@@ -44,12 +44,12 @@ class EmbeddedPartitions:
 
     @property
     def ids(self) -> frozenset[int]:
-        """Return the bus's ids of the owned partitions."""
+        """The bus's ids of the owned partitions."""
         return frozenset(owned.id for owned in self._owned.values())
 
     @property
     def lag(self) -> Mapping[str, int]:
-        """Return how many records are above the watermarks, by topic."""
+        """How many records are above the watermarks, by topic."""
         lag: Counter[str] = Counter()
         for partition, owned in self._owned.items():
             lag[partition.topic] += max(0, owned.high - owned.mark)

@@ -31,7 +31,7 @@ class Start:
 
     @property
     def key(self) -> PartitionKey:
-        """Return topic and number."""
+        """Topic and number."""
         return self.position.topic, self.position.partition
 
 

@@ -29,7 +29,7 @@ class ThreadBridge:
 
     @property
     def full(self) -> bool:
-        """Return whether the loop is behind."""
+        """Whether the loop is behind."""
         return self._given > ROOM
 
     def wait_for_room(self, timeout_s: float) -> None:

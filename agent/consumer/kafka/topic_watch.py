@@ -51,7 +51,7 @@ class TopicWatch:
 
     @property
     def topics(self) -> list[str]:
-        """Return the topics to read."""
+        """The topics to read."""
         return made(self._topics, self._topic_ids)
 
     def is_known(self, topic: str) -> bool:

@@ -37,7 +37,7 @@ class OpenAttempt:
 
     @property
     def trace_id(self) -> str:
-        """Return the id of the task's trace, as a log shows it."""
+        """The id of the task's trace, as a log shows it."""
         return self.span.trace.hex()
 
     def call(self, route: str, model: str) -> CallTrace:

@@ -233,7 +233,7 @@ class _LongDocument:
 
     @property
     def _tokens_per_byte(self) -> float:
-        """Return the learned tokens per byte, within bounds: some servers report wrong counts."""
+        """The learned tokens per byte, within bounds: some servers report wrong counts."""
         return min(_MAX_TOKENS_PER_BYTE, max(_MIN_TOKENS_PER_BYTE, self._context.tokens_per_byte))
 
     # ---- calls

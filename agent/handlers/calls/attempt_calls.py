@@ -81,17 +81,17 @@ class AttemptCalls:
 
     @property
     def route(self) -> str:
-        """Return the route of the next call."""
+        """The route of the next call."""
         return self._target.route
 
     @property
     def client(self) -> RouteClient:
-        """Return the client of the next call's route."""
+        """The client of the next call's route."""
         return self._target.client
 
     @property
     def model(self) -> str:
-        """Return the model of the task, else of its route; empty if neither has one."""
+        """The model of the task, else of its route; empty if neither has one."""
         return self._task.model or self.client.model or ""
 
     async def complete(

@@ -23,7 +23,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """Return the message's content; empty if the message has none."""
+        """The message's content; empty if the message has none."""
         text = text_of(orjson.loads(self.body)["choices"][0]["message"].get("content"))
         return text if isinstance(text, str) else ""
 

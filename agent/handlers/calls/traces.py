@@ -13,7 +13,7 @@ class CallTrace(Protocol):
 
     @property
     def traceparent(self) -> str:
-        """Return the text that names the call for the provider; empty for none."""
+        """The text that names the call for the provider; empty for none."""
         ...
 
     def ended(self, end: CallEnd) -> None:
@@ -26,7 +26,7 @@ class AttemptTrace(Protocol):
 
     @property
     def trace_id(self) -> str:
-        """Return the id of the task's trace, for a log; empty if nothing is traced."""
+        """The id of the task's trace, for a log; empty if nothing is traced."""
         ...
 
     def call(self, route: str, model: str) -> CallTrace:

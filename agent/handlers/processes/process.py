@@ -103,7 +103,7 @@ class HandlerProcess:
 
     @property
     def pid(self) -> int:
-        """Return the number of the process, which is also that of its session and group."""
+        """The number of the process, which is also that of its session and group."""
         return self._popen.pid
 
     async def ready(self) -> None:

@@ -52,35 +52,35 @@ class RemoteView:
 
     @property
     def model(self) -> str | None:
-        """Return the model for tasks that name none."""
+        """The model for tasks that name none."""
         model: str | None = self._link.facts["model"]
         return model
 
     @property
     def prompt(self) -> str | None:
-        """Return the prompt of the task, else of its type."""
+        """The prompt of the task, else of its type."""
         prompt: str | None = self._link.facts["prompt"]
         return prompt
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """Return the schema of the task, else of its type."""
+        """The schema of the task, else of its type."""
         schema: dict[str, Any] | None = self._link.facts["schema"]
         return schema
 
     @property
     def overdue(self) -> bool:
-        """Return whether the attempt had passed its soft limit when the agent told last."""
+        """Whether the attempt had passed its soft limit when the agent told last."""
         return bool(self._link.facts["overdue"])
 
     @property
     def structured(self) -> Structured:
-        """Return the form in which the route's server takes a schema."""
+        """The form in which the route's server takes a schema."""
         return Structured(self._link.facts["structured"])
 
     @property
     def log(self) -> TaskLog:
-        """Return a log whose lines begin with the task's name."""
+        """A log whose lines begin with the task's name."""
         return TaskLog(self.name)
 
 

@@ -55,7 +55,7 @@ class Family:
 
     @property
     def ids(self) -> list[int]:
-        """Return the ids of all tasks."""
+        """The ids of all tasks."""
         return sorted(task_id for batch_tasks in self.tasks.values() for task_id in batch_tasks)
 
 

@@ -101,7 +101,7 @@ class LoopWatch:
 
     @property
     def lag_s(self) -> float:
-        """Return how long the loop took to answer lately, or has not answered until now."""
+        """How long the loop took to answer lately, or has not answered until now."""
         return 0.0 if self._loop is None else self._loop.lag_s(self._clock.now_s())
 
     def blocked(self) -> BlockReport | None:

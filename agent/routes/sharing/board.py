@@ -119,7 +119,7 @@ class Peer:
 
     @property
     def joined(self) -> bool:
-        """Return whether this agent has stopped, as all have."""
+        """Whether this agent has stopped, as all have."""
         return self._stopped and self.route.stopped
 
     def has_news(self, now_s: float) -> bool:

@@ -35,7 +35,7 @@ class Stored:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of key and value in bytes."""
+        """The size of key and value in bytes."""
         return len(self.key or b"") + len(self.value or b"")
 
 

@@ -66,7 +66,7 @@ class FailureGroup:
 
     @property
     def key(self) -> tuple[int, bytes, str]:
-        """Return batch, fingerprint and disposition."""
+        """Batch, fingerprint and disposition."""
         return self.batch_id, self.fingerprint, self.disposition
 
 

@@ -60,17 +60,17 @@ class Selection:
 
     @property
     def narrows(self) -> bool:
-        """Return whether any filter is set; a limit alone is no filter."""
+        """Whether any filter is set; a limit alone is no filter."""
         return bool(self._set((*_OF_TASKS, *_OF_DEATHS))) or self.cancelled
 
     @property
     def with_tasks(self) -> bool:
-        """Return whether the selection may include tasks."""
+        """Whether the selection may include tasks."""
         return self.record is None
 
     @property
     def with_records(self) -> bool:
-        """Return whether the selection may include quarantined records.
+        """Whether the selection may include quarantined records.
 
         Quarantined records have no batch, type, tenant or id.
         """
@@ -78,7 +78,7 @@ class Selection:
 
     @property
     def names_records(self) -> bool:
-        """Return whether the selection asks for quarantined records by name.
+        """Whether the selection asks for quarantined records by name.
 
         It is not enough that the filters would include them.
         """
@@ -88,7 +88,7 @@ class Selection:
 
     @property
     def fingerprint_range(self) -> tuple[bytes, bytes]:
-        """Return the first and the last fingerprint with the given first digits."""
+        """The first and the last fingerprint with the given first digits."""
         digits = self.fingerprint or ""
         first, last = (digits.ljust(_MAX_DIGITS, filler) for filler in "0f")
         return bytes.fromhex(first), bytes.fromhex(last)

@@ -96,12 +96,12 @@ class ExportedTask:
 
     @property
     def output(self) -> str:
-        """Return the URI of the object that has the result, empty if the ledger has it."""
+        """The URI of the object that has the result, empty if the ledger has it."""
         return self.result.output if self.result else self.lost_output
 
     @property
     def ended_at(self) -> datetime | None:
-        """Return when the task ended, None if it is not final or nobody stored the time."""
+        """When the task ended, None if it is not final or nobody stored the time."""
         if self.result is not None:
             return self.result.created_at
         return None if self.letter is None else self.letter.died_at

@@ -38,7 +38,7 @@ class Keep(StrEnum):
 
     @property
     def ends_replays(self) -> bool:
-        """Return whether no task of the batch can be replayed afterwards."""
+        """Whether no task of the batch can be replayed afterwards."""
         return self in {Keep.ROWS, Keep.NOTHING}
 
 
@@ -67,12 +67,12 @@ class Purgeable:
 
     @property
     def options(self) -> str:
-        """Return the options that name the batch in a command for a person."""
+        """The options that name the batch in a command for a person."""
         return f"--batch {shlex.quote(self.name)} --group {self.group}"
 
     @property
     def tasks(self) -> int:
-        """Return how many final tasks the batch has had."""
+        """How many final tasks the batch has had."""
         return sum(self.counts.values())
 
 

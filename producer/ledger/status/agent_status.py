@@ -59,17 +59,17 @@ class AgentStatus:
 
     @property
     def works(self) -> bool:
-        """Return whether this agent takes tasks: it is alive, and no repair agent."""
+        """Whether this agent takes tasks: it is alive, and no repair agent."""
         return self.state is AgentState.ALIVE and not self.is_repair_agent
 
     @property
     def is_repair_agent(self) -> bool:
-        """Return whether this process takes no tasks and does only duties."""
+        """Whether this process takes no tasks and does only duties."""
         return self.name.endswith(REAPER)
 
     @property
     def notice(self) -> str:
-        """Return the reasons on one line."""
+        """The reasons on one line."""
         return joined(self.reasons)
 
     def as_json(self) -> dict[str, Any]:

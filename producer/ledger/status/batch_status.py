@@ -66,7 +66,7 @@ class BatchStatus:
 
     @property
     def open(self) -> int:
-        """Return how many tasks are not final."""
+        """How many tasks are not final."""
         return self.counts["pending"] + self.counts["processing"] + self.counts["retrying"]
 
 

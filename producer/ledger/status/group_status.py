@@ -43,7 +43,7 @@ class GroupStatus:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Return why work waits, in words, the worst first."""
+        """Why work waits, in words, the worst first."""
         return tuple(wait.text for wait in self.waits)
 
     def without_empty_batches(self) -> Self:

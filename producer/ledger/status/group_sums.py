@@ -56,12 +56,12 @@ class GroupSums:
 
     @property
     def open(self) -> int:
-        """Return how many tasks are not final."""
+        """How many tasks are not final."""
         return max(0, self.loaded - self.final.total())
 
     @property
     def abandoned(self) -> Counter[str]:
-        """Return by route how many attempts were given back after a call."""
+        """How many attempts were given back after a call, by route."""
         by_route: Counter[str] = Counter()
         for (route, _, error_class), count in self.attempts.items():
             if error_class == ErrorClass.RELEASED:

@@ -31,7 +31,7 @@ class Minute:
 
     @property
     def attempts(self) -> int:
-        """Return how many there were."""
+        """How many there were."""
         return self.succeeded + self.failed
 
 
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def is_worse(self) -> bool:
-        """Return whether the release fails more often, beyond chance and by more than a little."""
+        """Whether the release fails more often, beyond chance and by more than a little."""
         margin = self.failure_rate - self.others_rate
         return margin >= MARGIN and self.deviations >= DEVIATIONS
 

@@ -35,17 +35,17 @@ class ReleaseSums:
 
     @property
     def attempts(self) -> int:
-        """Return how many there were."""
+        """How many there were."""
         return self.succeeded + self.failed
 
     @property
     def failure_rate(self) -> float | None:
-        """Return the share of attempts that failed; None without an attempt."""
+        """The share of attempts that failed; None without an attempt."""
         return self.failed / self.attempts if self.attempts else None
 
     @property
     def cost_per_success(self) -> float | None:
-        """Return the cost of all attempts for each success; None without a success."""
+        """The cost of all attempts for each success; None without a success."""
         return self.cost_micro / _MICRO / self.succeeded if self.succeeded else None
 
     def as_json(self) -> dict[str, Any]:
@@ -73,12 +73,12 @@ class ReleaseStatus:
 
     @property
     def is_worse(self) -> bool:
-        """Return whether it fails more often than the others, beyond chance."""
+        """Whether it fails more often than the others, beyond chance."""
         return self.comparison is not None and self.comparison.is_worse
 
     @property
     def warning(self) -> str:
-        """Return in words that it is worse than the other releases; empty if it is not."""
+        """A sentence that it is worse than the other releases; empty if it is not."""
         if self.comparison is None or not self.is_worse:
             return ""
         own_rate, others_rate = self.comparison.failure_rate, self.comparison.others_rate

@@ -134,12 +134,12 @@ class _Document:
 
     @property
     def has_alternatives(self) -> bool:
-        """Return whether the validator would list the errors of several subschemas."""
+        """Whether the validator would list the errors of several subschemas."""
         return any(name in node for node in self.nodes for name in ("anyOf", "oneOf"))
 
     @property
     def most(self) -> int:
-        """Return the highest number of trials of any object in the schema.
+        """The highest number of trials of any object in the schema.
 
         A schema that is nested too deep to be counted has too many.
         """
@@ -160,7 +160,7 @@ class _Document:
 
     @property
     def lookups(self) -> int:
-        """Return at most how many places are searched for the targets of its references."""
+        """The most places that are searched for the targets of its references."""
         places = max(len(self._roots), *map(len, self._anchors.values()), 0)
         return places * sum(name in node for node in self.nodes for name in _REFERENCES)
 

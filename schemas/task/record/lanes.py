@@ -15,12 +15,12 @@ class Lane(IntEnum):
 
     @property
     def destination(self) -> str:
-        """Return the lane's topic without the group; the normal one is as old as docllm."""
+        """The lane's topic without the group; the normal one is as old as docllm."""
         return "tasks" if self is Lane.NORMAL else f"tasks.{self.word}"
 
     @property
     def word(self) -> str:
-        """Return the lane's name, for a person."""
+        """The lane's name, for a person."""
         return self.name.lower()
 
 

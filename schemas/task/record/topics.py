@@ -46,27 +46,27 @@ class Topics:
 
     @property
     def destinations(self) -> tuple[str, ...]:
-        """Return every destination of the group."""
+        """Every destination of the group."""
         return (*lanes.DESTINATIONS, *self.tier_destinations, "dlq", "inbox")
 
     @property
     def lane_names(self) -> tuple[str, ...]:
-        """Return the Kafka topics of the lanes."""
+        """The Kafka topics of the lanes."""
         return tuple(map(self.name, (lanes.MAIN, *lanes.ADDED)))
 
     @property
     def lanes(self) -> dict[str, lanes.Lane]:
-        """Return the lanes by Kafka topic."""
+        """The lanes by Kafka topic."""
         return {self.name(lane.destination): lane for lane in lanes.Lane}
 
     @property
     def added_names(self) -> tuple[str, ...]:
-        """Return the Kafka topics of the lanes that groups of older versions lack."""
+        """The Kafka topics of the lanes that groups of older versions lack."""
         return tuple(map(self.name, lanes.ADDED))
 
     @property
     def tier_destinations(self) -> tuple[str, ...]:
-        """Return the destinations in which tasks wait for their next attempt, old ones included."""
+        """The destinations in which tasks wait for their next attempt, old ones included."""
         return tuple(f"{_TIER}{tier}" for tier in (*self.tiers, *self.old_tiers))
 
     def is_old(self, name: str) -> bool:
@@ -89,7 +89,7 @@ class Topics:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return every Kafka topic of the group."""
+        """Every Kafka topic of the group."""
         return tuple(self.name(destination) for destination in self.destinations)
 
     def consumer_group(self, destination: str) -> str:

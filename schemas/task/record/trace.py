@@ -32,7 +32,7 @@ class SpanId:
 
     @property
     def traceparent(self) -> str:
-        """Return the text that names the span in a header."""
+        """The text that names the span in a header."""
         return f"00-{self.trace.hex()}-{self.span.hex()}-{'01' if self.sampled else '00'}"
 
 
