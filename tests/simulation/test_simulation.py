@@ -33,7 +33,7 @@ def store() -> Iterator[Store]:
     gc.unfreeze()
 
 
-@pytest.mark.timeout(900 + NUMBER)
+@pytest.mark.timeout(900 + 6 * NUMBER)
 def test_no_seed_breaks_a_promise(store: Store) -> None:
     """Every promise holds under hundreds of new plans of faults, and each was in danger."""
     seeds = range(first(), first() + NUMBER)
