@@ -122,8 +122,8 @@ class Agent:
     async def notes(self, *, dead_lately: int) -> Sequence[Note]:
         """Return the warnings for the end of the group's work.
 
-        These are unfinished loads, hooks that were given up, and dead tasks. The log has already
-        named the `dead_lately` tasks that died in this run.
+        These are unfinished loads, hooks that were given up, dead tasks and quarantined records.
+        The log has already named the `dead_lately` tasks that died in this run.
         """
         return await self._group_work.notes(dead_lately=dead_lately)
 

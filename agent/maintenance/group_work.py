@@ -75,8 +75,9 @@ class GroupWork:
         """
         group = self._topics.group
         loads = map(store.half_loaded_message, await self._read(store.half_loaded, group))
-        batches = (await self._read(group_status.read, group)).batches
-        dead = {batch.name: batch.counts["dead"] for batch in batches}
+        status = await self._read(group_status.read, group)
+        dead = {batch.name: batch.counts["dead"] for batch in status.batches}
+        record_lines = [status.quarantined_text] if status.quarantined else []
         hook_lines = [
             text
             for of in (hook_orders.given_up, hook_orders.to_be_tried)
@@ -87,4 +88,5 @@ class GroupWork:
             *(Note(text, Code.LOAD_UNFINISHED) for text in loads),
             *(Note(text, Code.HOOKS_GIVEN_UP) for text in hook_lines),
             *(Note(text, Code.TASKS_DEAD) for text in task_lines),
+            *(Note(text, Code.RECORD_QUARANTINED) for text in record_lines),
         ]

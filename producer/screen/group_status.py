@@ -14,7 +14,7 @@ from rich.text import Text
 from producer.ledger.status import agent_status
 from producer.ledger.status.agent_status import AgentState, AgentStatus
 from producer.ledger.status.batch_status import BatchStatus
-from producer.ledger.status.group_status import MAX_QUARANTINED, GroupStatus
+from producer.ledger.status.group_status import GroupStatus
 from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
 from producer.ledger.store import half_loaded_message
 from producer.screen.replays import unfinished_line
@@ -316,16 +316,9 @@ def _group_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
         wait = "waits" if status.orders == 1 else "wait"
         yield f"{counted(status.orders, 'publish order')} {wait}", ""
     if status.quarantined:
-        yield _quarantined(status), "yellow"
+        yield status.quarantined_text, "yellow"
     if not status.batches:
         yield _without_batches(status), ""
-
-
-def _quarantined(status: GroupStatus) -> str:
-    at_least = "at least " if status.quarantined == MAX_QUARANTINED else ""
-    records = counted(status.quarantined, "record")
-    command = f"python -m producer dead list --group {status.group}"
-    return f"quarantined, because no task of docllm: {at_least}{records}; see: {command}"
 
 
 def _without_batches(status: GroupStatus) -> str:

@@ -261,8 +261,10 @@ def test_a_line_of_the_inbox_adds_to_no_batch_that_was_loaded(embedded: Deployme
     ]
     embedded.bus.write(forged)
 
-    embedded.until_done()
+    ended = embedded.run("agent", "--group", embedded.group, "--until-done")
 
+    assert ended.code == 0
+    assert "quarantined, because no task of docllm: 1 record; see: " in ended.err
     assert [task.name for task in embedded.ledger.tasks()] == [f"{BATCH}/t0"]
     (kept,) = embedded.ledger.quarantined()
     assert (kept.disposition, kept.record_value) == ("rejected", line(7))

@@ -20,6 +20,7 @@ from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
 from schemas.ledger.migrations import ledger_id
 from schemas.task.guard import Guard
+from schemas.text.wording import counted
 
 MAX_QUARANTINED = 1000  # records that a screen counts, each second
 
@@ -45,6 +46,16 @@ class GroupStatus:
     def reasons(self) -> tuple[str, ...]:
         """Why work waits, in words, the worst first."""
         return tuple(wait.text for wait in self.waits)
+
+    @property
+    def quarantined_text(self) -> str:
+        """How many records are quarantined, in words; empty if none is."""
+        if not self.quarantined:
+            return ""
+        at_least = "at least " if self.quarantined == MAX_QUARANTINED else ""
+        records = counted(self.quarantined, "record")
+        command = f"python -m producer dead list --group {self.group}"
+        return f"quarantined, because no task of docllm: {at_least}{records}; see: {command}"
 
     def without_empty_batches(self) -> Self:
         """Return the status without batches that never had a task, and that nobody loads now.
