@@ -51,6 +51,7 @@ class Code(StrEnum):
     SERVER_AWAY = "server_away"
     DATABASE_SLOW = "database_slow"
     LEDGER_BEHIND = "ledger_behind"  # a record names a task that the ledger has lost
+    ANSWERS_DROPPED = "answers_dropped"  # paid answers that could not be stored
     RECORDS_UNREAD = "records_unread"
     RECORD_UNDELIVERABLE = "record_undeliverable"
     LETTERS_RETURNED = "letters_returned"

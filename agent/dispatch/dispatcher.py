@@ -37,6 +37,7 @@ from schemas.text.wording import counted
 log = logging.getLogger(__name__)
 
 DELAY_SPREAD_S = 15.0
+_MIN_LOG_S = 60.0  # between two lines about dropped answers
 _CLAIMED = {DeliveryState.CLAIMING, DeliveryState.RUNNING, DeliveryState.SETTLING}
 
 
@@ -69,6 +70,8 @@ class Dispatcher:
         self._counts = counts
         self._lost_records = lost_records
         self._failures = failures
+        self._dropped_answers = 0  # since the last line of the log about them
+        self._logged_dropped_at_s = -_MIN_LOG_S
 
     # ---- events of the sources
 
@@ -192,5 +195,12 @@ class Dispatcher:
         self._table.queue_for_question(delivery)
 
     def _keep(self, delivery: Delivery, answer: Succeeded) -> None:
-        delivery.kept_answer = answer
-        self._table.keep_answer(delivery)
+        self._dropped_answers += self._table.keep_answer(delivery, answer)
+        now_s = self._clock.now_s()
+        if self._dropped_answers and now_s >= self._logged_dropped_at_s + _MIN_LOG_S:
+            log.warning(
+                "%s that waited to be stored were too many to keep; the calls are made again",
+                counted(self._dropped_answers, "paid answer"),
+                extra={"code": Code.ANSWERS_DROPPED},
+            )
+            self._dropped_answers, self._logged_dropped_at_s = 0, now_s

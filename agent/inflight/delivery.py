@@ -6,7 +6,7 @@ from math import inf
 
 from agent.lease import Lease
 from agent.ports import Claimable, Partition, Row
-from agent.ports.outcome import Outcome, Spent
+from agent.ports.outcome import Spent, Succeeded
 from agent.quota.estimate import CallSize
 from agent.routes import RoutePlan
 from schemas.task.line.parsing import DEFAULT_TENANT
@@ -58,8 +58,8 @@ class Delivery:
     tenant: str = DEFAULT_TENANT  # known from the body; the ledger's, once it has answered
     lane: Lane = Lane.NORMAL  # its topic's, or its task's once the ledger has answered
     plan: RoutePlan = _NO_PLAN
-    # The answer of a fenced settlement; the next claim settles it without a call.
-    kept_answer: Outcome | None = None
+    # An answer that is not settled or not written yet; the next claim settles it without a call.
+    kept_answer: Succeeded | None = None
     spent: Spent = field(default_factory=Spent)  # what the running attempt has spent so far
     queue_name: str = ""  # the queue in which it waits for its turn; empty: that of its tenant
     # The route of its next attempt, if earlier routes of the plan have refused the task.

@@ -24,7 +24,8 @@ class InFlightLimits:
         shelved: deliveries of shelved routes at which the lanes are paused, and unfinished
             deliveries at which the topic of a tier is paused.
         rejected: rejected records above which all topics are paused.
-        kept_answers: most answers of fenced settlements that are kept for their tasks' next claim.
+        kept_answers, kept_answers_bytes: most answers that are kept for their tasks' next claim,
+            because their settle was fenced or they could not be written.
 
     Closed routes:
         shelve_after_s: time after which a full agent shelves a closed route.
@@ -55,6 +56,7 @@ class InFlightLimits:
     shelved: int = 50_000
     rejected: int = 500
     kept_answers: int = 1000
+    kept_answers_bytes: int = 64 << 20
 
     shelve_after_s: float = 5.0
     move_after_s: float = 60.0

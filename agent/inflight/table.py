@@ -12,6 +12,7 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.ready_queue import ReadyQueue
 from agent.inflight.turns import TYPE_SEPARATOR, MayTake, always
+from agent.ports.outcome import Succeeded
 from schemas.task.record.lanes import Lane
 
 
@@ -39,8 +40,8 @@ class InFlightTable:
         self._ready = ReadyQueue(weight_of=weight_of)
         self._delayed = DelayQueue()
         self._suspects: list[Delivery] = []
-        # In the order of their last settle.
-        self._kept_answers: dict[Delivery, None] = {}
+        # Bytes of the kept answers, in the order of their last settle.
+        self._kept_answers: dict[Delivery, int] = {}
         self._bytes = dict.fromkeys(Lane, 0)
 
     @property
@@ -378,14 +379,22 @@ class InFlightTable:
             behind.popleft()
         return behind[0] if behind else None
 
-    def keep_answer(self, delivery: Delivery) -> None:
-        """Bound the number of answers that wait in memory for their task's next claim."""
-        self._kept_answers.pop(delivery, None)
-        self._kept_answers[delivery] = None
-        if len(self._kept_answers) > self._limits.kept_answers:
-            oldest = next(iter(self._kept_answers))
-            del self._kept_answers[oldest]
+    def keep_answer(self, delivery: Delivery, answer: Succeeded) -> int:
+        """Keep an answer in memory for its task's next claim; return how many others are dropped.
+
+        Number and bytes of the kept answers are bounded; the oldest ones are dropped.
+        """
+        kept, limits = self._kept_answers, self._limits
+        kept.pop(delivery, None)
+        kept[delivery] = len(answer.body)
+        delivery.kept_answer = answer
+        dropped = 0
+        while len(kept) > limits.kept_answers or sum(kept.values()) > limits.kept_answers_bytes:
+            oldest = next(iter(kept))
+            del kept[oldest]
             oldest.kept_answer = None
+            dropped += 1
+        return dropped
 
 
 def _alike(delivery: Delivery, other: Delivery) -> bool:

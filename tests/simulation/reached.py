@@ -86,16 +86,12 @@ def _watched(
     return watched
 
 
-def _keeping_answer(reached: Counter[str]) -> Callable[..., None]:
+def _keeping_answer(reached: Counter[str]) -> Callable[..., int]:
     keep = InFlightTable.keep_answer
 
-    def keeping(self: InFlightTable, delivery: Any) -> None:
-        kept = [
-            waiting
-            for waiting in (*self._kept_answers, delivery)
-            if waiting.kept_answer is not None
-        ]
-        keep(self, delivery)
-        reached[FORGOTTEN] += any(waiting.kept_answer is None for waiting in kept)
+    def keeping(self: InFlightTable, delivery: Any, answer: Any) -> int:
+        dropped = keep(self, delivery, answer)
+        reached[FORGOTTEN] += dropped > 0
+        return dropped
 
     return keeping

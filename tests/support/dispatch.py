@@ -56,11 +56,13 @@ class DispatchHarness:
         config: Config | None = None,
         decoder: RecordDecoder | None = None,
         counts: Counts | None = None,
+        clock: HandClock | None = None,
+        limits: InFlightLimits | None = None,
     ) -> None:
         self.ledger, self.counts = FakeLedger(), counts or Counts()
         self.partition = partition
         self.slots = create_autospec(Slots, instance=True)
-        clock, limits = HandClock(), InFlightLimits()
+        clock, limits = clock or HandClock(), limits or InFlightLimits()
         self.parts: Dispatch = record_path.make_dispatch(
             SharedParts(
                 ledger=self.ledger,

@@ -9,6 +9,7 @@ import pytest
 from agent.execution.settler import Settled
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.limits import InFlightLimits
 from agent.ports import Record, Revoked, Verdict
 from agent.ports.outcome import (
     Cancelled,
@@ -24,7 +25,9 @@ from agent.ports.outcome import (
 )
 from agent.reporting.telemetry import Counts
 from agent.wiring.record_path import Dispatch
+from schemas.codes import Code
 from schemas.task.failures import ErrorClass
+from tests.support.clock import HandClock
 from tests.support.dispatch import DispatchHarness
 from tests.support.slots import PARTITION, claimed
 
@@ -136,6 +139,22 @@ def test_paid_answers_that_are_lost_with_their_partition_are_counted(
     assert [text[:33] for text in caplog.messages] == ["1 paid answer that waited to be s"]
 
 
+def test_answers_that_are_too_many_to_keep_are_told_of_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Their calls are paid again; the line has a code, and counts those since the line before."""
+    delivery, clock = claimed(OFFSET, 0.0), HandClock()
+    limits = InFlightLimits(kept_answers=0)
+    dispatch = dispatch_that_reads(delivery, Counts(), clock=clock, limits=limits)
+    for now_s in (100.0, 101.0, 159.0, 160.0):
+        clock.at_s = now_s
+        dispatch.dispatcher._keep(delivery, Succeeded(b"{}", 0, Spent()))
+
+    assert [text[:14] for text in caplog.messages] == ["1 paid answer ", "3 paid answers"]
+    assert {record.code for record in caplog.records} == {Code.ANSWERS_DROPPED}  # type: ignore[attr-defined]
+    assert delivery.kept_answer is None
+
+
 def test_a_row_that_cannot_be_written_is_asked_about_later() -> None:
     """The offset does not move, and the outcome is not kept."""
     delivery = claimed(OFFSET, 0.0)
@@ -162,11 +181,11 @@ def test_a_released_suspect_is_not_claimed_again_at_once() -> None:
     assert delivery.state is DeliveryState.DELAYED
 
 
-def dispatch_that_reads(delivery: Delivery, counts: Counts) -> Dispatch:
+def dispatch_that_reads(delivery: Delivery, counts: Counts, **parts: Any) -> Dispatch:
     """Return the parts of a dispatcher that has read one record, which became this delivery."""
     decoder = create_autospec(RecordDecoder, instance=True)
     decoder.read.return_value = delivery
-    dispatch = DispatchHarness(partition=PARTITION, decoder=decoder, counts=counts).parts
+    dispatch = DispatchHarness(partition=PARTITION, decoder=decoder, counts=counts, **parts).parts
     dispatch.dispatcher.deliver(
         [
             Record(

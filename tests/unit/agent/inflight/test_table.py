@@ -1,5 +1,7 @@
 """An agent has one active delivery for each task, and none of its records vanishes."""
 
+from dataclasses import replace
+
 import pytest
 
 from agent.inflight.delivery import Delivery, DeliveryState
@@ -13,6 +15,7 @@ from tests.support.ledger import new_row
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 LIMITS = InFlightLimits()
+ANSWER = Succeeded(b"answer", COMPLETION, Spent())
 
 
 def new_delivery(
@@ -193,8 +196,7 @@ def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
     """A paid answer is dropped with its delivery, because nothing would settle it then."""
     table, delivery = InFlightTable(limits=LIMITS), new_delivery(1)
     table.add(delivery, 0.0, redelivered=False)
-    delivery.kept_answer = Succeeded(b"answer", COMPLETION, Spent())
-    table.keep_answer(delivery)
+    table.keep_answer(delivery, ANSWER)
 
     table.remove(delivery)
 
@@ -315,10 +317,9 @@ def test_answers_that_were_paid_and_fenced_are_bounded() -> None:
     """At most a thousand paid answers of fenced settlements are stored; the oldest go first."""
     table = InFlightTable(limits=LIMITS)
     kept = [new_delivery(number) for number in range(LIMITS.kept_answers + 2)]
-    for delivery in kept:
-        delivery.kept_answer = Succeeded(b"answer", COMPLETION, Spent())
-        table.keep_answer(delivery)
+    dropped = [table.keep_answer(delivery, ANSWER) for delivery in kept]
 
+    assert dropped == [*[0] * LIMITS.kept_answers, 1, 1]
     assert [delivery.kept_answer is None for delivery in kept] == [
         True,
         True,
@@ -326,13 +327,25 @@ def test_answers_that_were_paid_and_fenced_are_bounded() -> None:
     ]
 
 
+def test_kept_answers_are_bounded_in_bytes_too() -> None:
+    """A thousand answers of the longest kind would need more memory than an agent has."""
+    limits = replace(LIMITS, kept_answers_bytes=2 * len(ANSWER.body))
+    table, kept = InFlightTable(limits=limits), [new_delivery(number) for number in range(4)]
+
+    dropped = [table.keep_answer(delivery, ANSWER) for delivery in kept[:3]]
+    table.remove(kept[1])
+    dropped.append(table.keep_answer(kept[3], ANSWER))
+
+    assert dropped == [0, 0, 1, 0]
+    assert [delivery.kept_answer for delivery in kept] == [None, None, ANSWER, ANSWER]
+
+
 def test_the_newest_paid_answer_of_a_task_is_kept_by_its_own_age() -> None:
     """A task that was fenced twice has one place among the kept answers, by its newest answer."""
     table = InFlightTable(limits=LIMITS)
     twice, *others = [new_delivery(number) for number in range(LIMITS.kept_answers + 1)]
     for delivery in (twice, *others[:-1], twice, others[-1]):
-        delivery.kept_answer = Succeeded(b"answer", COMPLETION, Spent())
-        table.keep_answer(delivery)
+        table.keep_answer(delivery, ANSWER)
 
     assert twice.kept_answer is not None
     assert others[0].kept_answer is None
