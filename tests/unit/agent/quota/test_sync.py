@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.quota.grants import Charge, DayCount, QuotaAnswer, QuotaRequest, WaitingCall
+from agent.quota.grants import Charge, DayCount, GrantStore, QuotaAnswer, QuotaRequest, WaitingCall
 from agent.quota.quotas import Quotas
 from agent.quota.share import ShareGrantStore
 from agent.quota.sync import QuotaSync
@@ -194,6 +194,32 @@ def test_without_redis_agents_keep_to_their_shares(caplog: pytest.LogCaptureFixt
     assert some.provider.calls(100.0, 150.0) >= GOAL * 500
     assert some.provider.fullest_minute() <= BOUND * 600
     assert len([line for line in caplog.messages if "Redis" in line]) == 2 * 8
+
+
+@pytest.mark.parametrize("agents", [2, 4])
+@pytest.mark.parametrize("limits", [RPM, QuotaLimits(in_flight=20)])
+def test_one_agent_without_redis_adds_its_share_to_the_limit(
+    agents: int, limits: QuotaLimits
+) -> None:
+    """The others use all of the limit meanwhile, and all keep to it once it reaches Redis again."""
+    some, _ = fleet(agents, limits, provider=CountingProvider())
+    some.drive(80)
+    alone = some.agents[0]
+    alone.store, reached = cut_off(), alone.store
+    some.drive(150)
+    alone.store = reached
+    some.drive(220)
+
+    usual, returned = some.provider.calls(20, 80), some.provider.calls(160, 220)
+    assert 1 + 0.6 / agents <= some.provider.calls(90, 150) / usual <= 1 + 0.9 / agents
+    assert 0.95 <= returned / usual <= 1.05
+
+
+def cut_off() -> GrantStore:
+    """Return the store as an agent sees it that cannot reach it."""
+    server = MemoryQuotaServer(lambda: 0.0)
+    server.away = True
+    return server.store("cut off")
 
 
 def test_the_calls_of_a_day_hold_through_an_outage() -> None:
