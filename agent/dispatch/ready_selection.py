@@ -77,11 +77,12 @@ class ReadySelection:
         used up one of the tenant's turns on this route.
         """
 
-        def try_divert(delivery: Delivery) -> bool:
+        def divert_or_pass(delivery: Delivery) -> bool:
+            """Give a delivery its fallback; False if one has room, but the limits do not."""
             following = self._admission.fallbacks(route, delivery)
             target = next((name for name in following if room(name) > 0), None)
             if target is None:
-                return True  # it is queued again, so that those behind it are seen
+                return True  # taken without a fallback and queued again: those behind it are seen
             delivery.route = target
             if not self._admission.reserve_call(delivery):
                 delivery.route = route
@@ -89,7 +90,7 @@ class ReadySelection:
             counted[target] += 1
             return True
 
-        waiting = self._table.take_ready_for(route, limit, try_divert)
+        waiting = self._table.take_ready_for(route, limit, divert_or_pass)
         diverted = [delivery for delivery in waiting if delivery.route != route]
         for delivery in waiting:
             if delivery.route == route:

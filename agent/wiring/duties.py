@@ -11,12 +11,12 @@ from agent.execution.lock_requests import ResourceLocks
 from agent.hooks.runner import HookRunner
 from agent.inflight.partitions import Partitions
 from agent.intake.acceptance import Intake
-from agent.maintenance.call_up_walk import CallUpWalk
 from agent.maintenance.duty import Duty, DutyLoop, repeat
 from agent.maintenance.monitoring.reporter import Reporter
 from agent.maintenance.rounds import repair_loops
-from agent.maintenance.routes.guard_keeper import GuardKeeper
-from agent.maintenance.routes.resume_listener import ResumeListener
+from agent.maintenance.waits.call_up_walk import CallUpWalk
+from agent.maintenance.waits.guard_keeper import GuardKeeper
+from agent.maintenance.waits.resume_listener import ResumeListener
 from agent.ports import Clock
 from agent.routes.names import preview
 from agent.routes.probe_sender import ProbeSender

@@ -12,10 +12,10 @@ from agent.handlers import Handler, Handlers, Tools
 from agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
 from agent.hooks.functions import Hook, Hooks
 from agent.intake.acceptance import Intake
-from agent.maintenance.call_up_walk import CallUpWalk
 from agent.maintenance.duty import DutyLoop
 from agent.maintenance.monitoring.reporter import Reporter
-from agent.maintenance.routes.guard_keeper import GuardKeeper
+from agent.maintenance.waits.call_up_walk import CallUpWalk
+from agent.maintenance.waits.guard_keeper import GuardKeeper
 from agent.quota.configured import ConfiguredQuotas
 from agent.reporting.telemetry import Counts
 from agent.routes import Router

@@ -11,7 +11,7 @@ from agent.execution.admission import Admission
 from agent.execution.quota_gate import QuotaGate
 from agent.inflight.partition_share import PartitionShare
 from agent.maintenance.duty import DutyLoop
-from agent.maintenance.routes.day_counter import DayCounter
+from agent.maintenance.waits.day_counter import DayCounter
 from agent.ports import Clock
 from agent.quota.configured import ConfiguredQuotas
 from agent.quota.grants import GrantStore

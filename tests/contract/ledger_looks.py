@@ -7,7 +7,7 @@ from typing import cast
 from agent.execution.guard_gate import GuardGate
 from agent.judge import Effect
 from agent.ledger.guards import looks
-from agent.maintenance.routes.guard_keeper import GuardKeeper
+from agent.maintenance.waits.guard_keeper import GuardKeeper
 from agent.ports import Order
 from agent.routes.evidence import RouteEvidence
 from agent.routes.probe_sender import ProbeSender

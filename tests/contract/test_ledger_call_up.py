@@ -11,8 +11,8 @@ import pytest
 
 from agent.judge.guard_rule import closed_text, moved
 from agent.ledger.claims import call_up
-from agent.maintenance import call_up_walk
-from agent.maintenance.call_up_walk import CallUpWalk
+from agent.maintenance.waits import call_up_walk
+from agent.maintenance.waits.call_up_walk import CallUpWalk
 from agent.ports import Order
 from agent.ports.outcome import Failure, Moved, Outcome, Retry
 from agent.routes import Router

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import insert
 
 from agent.ledger.counts.calls_of_day import calls_since
-from agent.maintenance.routes.day_counter import DayCounter
+from agent.maintenance.waits.day_counter import DayCounter
 from agent.ports.outcome import Cancelled, Outcome
 from agent.quota.grants import DayCount
 from schemas.ledger import tables

@@ -5,7 +5,7 @@ A guard ends because nothing is left, or because a person opens it.
 
 from agent.judge.guard_rule import moved
 from agent.ledger.guards import looks
-from agent.maintenance.routes.guard_keeper import MAX_GUARDS
+from agent.maintenance.waits.guard_keeper import MAX_GUARDS
 from agent.ports import Row
 from agent.ports.outcome import Failure, Moved
 from producer.ledger import guards

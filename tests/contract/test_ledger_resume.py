@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from agent.ledger.route_resumes import resume, resumed, routes_in_use
-from agent.maintenance.routes.resume_listener import ResumeListener
+from agent.maintenance.waits.resume_listener import ResumeListener
 from agent.ports import Clock
 from agent.routes import Router
 from schemas.ledger import tables

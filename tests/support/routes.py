@@ -30,9 +30,9 @@ def routes(slots: int = 64, **config: object) -> Router:
     return Router(config=Config(**made), group="g", jitter=lambda: 0.5)  # type: ignore[arg-type]
 
 
-def notice(table: Router, now_s: float) -> str:
+def notice(router: Router, now_s: float) -> str:
     """Return what `status` says of an agent with these routes, without models and addresses."""
-    reasons = (replace(reason, model="", address="") for reason in table.reasons(now_s))
+    reasons = (replace(reason, model="", address="") for reason in router.reasons(now_s))
     return joined(sentences(AgentReport(reasons=tuple(reasons)), "g"))
 
 
@@ -58,31 +58,31 @@ def snoozed(error_class: str, delay_s: float = 10.0) -> Snooze:
 
 
 def call(
-    table: Router, outcome: Outcome, now_s: float, task_id: int = 1, name: str = ROUTE
+    router: Router, outcome: Outcome, now_s: float, task_id: int = 1, name: str = ROUTE
 ) -> Outcome:
     """Make one call that ends at once; return the outcome that is settled."""
-    return table.ended(permitted(table, now_s, task_id, name), outcome, now_s)
+    return router.ended(permitted(router, now_s, task_id, name), outcome, now_s)
 
 
-def permitted(table: Router, now_s: float, task_id: int = 1, name: str = ROUTE) -> RoutePermit:
+def permitted(router: Router, now_s: float, task_id: int = 1, name: str = ROUTE) -> RoutePermit:
     """Return the permission for one call; fail if there is none."""
-    permit = table.permit(name, task_id, now_s)
+    permit = router.permit(name, task_id, now_s)
     assert permit is not None
     return permit
 
 
 def stopped(slots: int = 64, at_s: float = 100.0) -> Router:
     """Return routes whose default one an outage has just stopped."""
-    table = routes(slots)
-    while not table.closed(ROUTE, at_s):
-        call(table, failed(), at_s)
-    return table
+    router = routes(slots)
+    while not router.closed(ROUTE, at_s):
+        call(router, failed(), at_s)
+    return router
 
 
-def paused(table: Router, outcome: Outcome, now_s: float, name: str = ROUTE) -> None:
+def paused(router: Router, outcome: Outcome, now_s: float, name: str = ROUTE) -> None:
     """Refuse calls until the route pauses."""
-    while not table.closed(name, now_s):
-        call(table, outcome, now_s, name=name)
+    while not router.closed(name, now_s):
+        call(router, outcome, now_s, name=name)
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class BusyAgent:
     `answer` returns how a call that began at a given time ends, and when.
     """
 
-    table: Router
+    router: Router
     answer: Callable[[float, random.Random], tuple[float, Outcome]]
     slots: int
     # Repeatable runs.
@@ -117,21 +117,21 @@ class BusyAgent:
             self._running.remove(call)
             _, permit, outcome = call
             if permit.task_id is None:
-                self.table.answered(permit, by_outcome(outcome), self.now_s)
+                self.router.answered(permit, by_outcome(outcome), self.now_s)
             else:
-                self.settled.append((self.now_s, self.table.ended(permit, outcome, self.now_s)))
+                self.settled.append((self.now_s, self.router.ended(permit, outcome, self.now_s)))
 
     def _start(self) -> None:
-        closed = self.table.closed(ROUTE, self.now_s)
-        room = self.table.room(
+        closed = self.router.closed(ROUTE, self.now_s)
+        room = self.router.room(
             ROUTE,
             self.now_s,
             sum(call[1].task_id is not None for call in self._running),
             self.slots,
         )
         for _ in range(room):
-            self._call(permitted(self.table, self.now_s, len(self.started_s)))
-        for permit in self.table.prompts(self.now_s):
+            self._call(permitted(self.router, self.now_s, len(self.started_s)))
+        for permit in self.router.prompts(self.now_s):
             self._call(permit)
         if closed:
             self.most_while_closed = max(self.most_while_closed, room)

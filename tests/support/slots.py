@@ -113,12 +113,12 @@ class SlotsHarness:
 
     def __init__(
         self,
-        table: Router,
+        router: Router,
         act: Callable[[], Awaitable[Outcome]],
         join_look: Callable[[int, int], Awaitable[bool]] = no_place,
     ) -> None:
-        self.table, self.settler, self.attempt_runner, self.counts = (
-            table,
+        self.router, self.settler, self.attempt_runner, self.counts = (
+            router,
             FakeSettler(),
             FakeAttemptRunner(act),
             Counts(),
@@ -145,7 +145,7 @@ class SlotsHarness:
         return Admission(
             slots=8,
             leases=OneLease(lease),
-            routes=self.table,
+            routes=self.router,
             guards=self.guards,
             quotas=self.quotas,
             suspects=suspects,

@@ -46,3 +46,18 @@ def test_docstrings_explain_names_that_exist(package: str) -> None:
 
     assert explained
     assert [(place, name) for place, name, names in explained if name not in names] == []
+
+
+def is_property(node: ast.AST) -> bool:
+    """Return whether a function is read like a value."""
+    names = [ast.unparse(one).split(".")[-1] for one in getattr(node, "decorator_list", ())]
+    return bool({"property", "cached_property"} & set(names))
+
+
+@pytest.mark.parametrize("package", ["agent", "producer", "schemas"])
+def test_the_docstring_of_a_property_names_its_value(package: str) -> None:
+    """A property is read, not called: its docstring does not say "Return"."""
+    properties = [(place, text) for place, node, text in documented(package) if is_property(node)]
+
+    assert properties
+    assert [place for place, text in properties if text.startswith("Return")] == []

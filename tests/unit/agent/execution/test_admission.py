@@ -31,9 +31,9 @@ def test_a_permit_takes_the_routes_permit_and_gives_it_back() -> None:
 
     assert isinstance(permit, AttemptPermit)
     assert (permit.of_route.route, permit.limit_s, permit.refused_alone) == (ROUTE, None, False)
-    assert not next(iter(harness.table)).idle
+    assert not next(iter(harness.router)).idle
     assert admission.ended(permit, GOOD) is GOOD
-    assert next(iter(harness.table)).idle
+    assert next(iter(harness.router)).idle
 
 
 def leave(admission: Admission, _harness: SlotsHarness, _delivery: Delivery) -> None:
@@ -55,7 +55,7 @@ def raise_a_guard(_admission: Admission, harness: SlotsHarness, _delivery: Deliv
 
 def stop_the_route(_admission: Admission, harness: SlotsHarness, _delivery: Delivery) -> None:
     for _ in range(3):
-        call(harness.table, failed(), harness.clock.now_s())
+        call(harness.router, failed(), harness.clock.now_s())
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_task_that_may_not_start_gets_the_reason(
     happened(admission, harness, delivery)
 
     assert admission.decide(delivery) == reason
-    assert next(iter(harness.table)).idle
+    assert next(iter(harness.router)).idle
 
 
 def test_a_suspect_with_a_slot_may_be_asked_about_again() -> None:

@@ -30,8 +30,8 @@ class Attempts:
 
     def __init__(self, on: tuple[Trigger, ...] = ALL, guards: tuple[Guard, ...] = ()) -> None:
         changed = {"a": RouteConfig(fallback=("b", "c"), fallback_on=on)}
-        self.table = routes(routes=ROUTES | changed)
-        self.harness = SlotsHarness(self.table, ending(GOOD))
+        self.router = routes(routes=ROUTES | changed)
+        self.harness = SlotsHarness(self.router, ending(GOOD))
         self.harness.guards.replace(guards)
         self.admission: Admission = self.harness.admission(CrashSuspects())
         self.now_s = self.harness.clock.now_s()
@@ -39,7 +39,7 @@ class Attempts:
     def begin(self, task_id: int = 1, *allowed: str) -> tuple[Delivery, AttemptRoutes]:
         """Return a task on its first route, with the permit for it."""
         delivery = claimed(task_id, self.now_s)
-        plan = self.table.naming.plan_of_route("a").within(allowed or None)
+        plan = self.router.naming.plan_of_route("a").within(allowed or None)
         delivery.plan, delivery.route = plan, plan.first
         permit = self.admission.decide(delivery)
         assert isinstance(permit, AttemptPermit)
@@ -48,10 +48,10 @@ class Attempts:
 
     def stop(self, route: str) -> None:
         """Let an outage stop a route."""
-        while not self.table.closed(route, self.now_s):
-            permit = self.table.permit(route, 9, self.now_s)
+        while not self.router.closed(route, self.now_s):
+            permit = self.router.permit(route, 9, self.now_s)
             assert permit is not None
-            self.table.ended(permit, failed(), self.now_s)
+            self.router.ended(permit, failed(), self.now_s)
 
 
 def refused(error_class: str) -> Dead:
@@ -81,7 +81,7 @@ def test_a_failure_that_is_named_leads_to_the_next_route(
     assert way.end(GOOD) is GOOD
     attempts.admission.leave(delivery)
     assert dict(attempts.admission.busy_routes()) == {}
-    assert all(route.idle for route in attempts.table)
+    assert all(route.idle for route in attempts.router)
 
 
 @pytest.mark.parametrize("trigger", ALL)
@@ -207,7 +207,7 @@ def test_the_routes_learn_of_each_failure_once() -> None:
     way.route_after_failure(refused("TOO_LONG"))
 
     assert way.end(Released()) == Released()
-    assert {route.name: route.take_counts() for route in attempts.table} == {
+    assert {route.name: route.take_counts() for route in attempts.router} == {
         "a": (1, 0),
         "b": (0, 0),
         "c": (0, 0),
@@ -223,9 +223,9 @@ def test_an_attempt_may_go_on_on_the_route_that_refused_it() -> None:
     assert way.retry_on_route(refused("BAD_REQUEST")) == OtherRoute("a")
     assert way.end(GOOD) is GOOD
     attempts.admission.leave(delivery)
-    counts = {route.name: route.take_counts() for route in attempts.table}
+    counts = {route.name: route.take_counts() for route in attempts.router}
     assert counts["a"] == (2, 0)
-    assert all(route.idle for route in attempts.table)
+    assert all(route.idle for route in attempts.router)
 
 
 def test_an_attempt_ends_if_its_route_takes_no_other_call() -> None:
@@ -244,8 +244,8 @@ def test_an_attempt_may_make_the_call_that_tries_a_paused_route() -> None:
     """If all slots wait for the route, nobody else would try it."""
     attempts = Attempts()
     _, way = attempts.begin()
-    paused(attempts.table, snoozed("RATE"), attempts.now_s, "a")
-    assert attempts.table.closed("a", attempts.now_s)
+    paused(attempts.router, snoozed("RATE"), attempts.now_s, "a")
+    assert attempts.router.closed("a", attempts.now_s)
     assert way.retry_on_route(snoozed("RATE")) is None
 
     attempts.admission._clock = StillClock(attempts.now_s + 6)

@@ -51,18 +51,18 @@ class Attempt:
 
     def __init__(self, *allowed: str) -> None:
         self.small, self.large = Provider(most_chars=3000, attempt=self), Provider(attempt=self)
-        self.table = routes(routes=ROUTES)
-        harness = SlotsHarness(self.table, ending(GOOD))
+        self.router = routes(routes=ROUTES)
+        harness = SlotsHarness(self.router, ending(GOOD))
         self.admission: Admission = harness.admission(CrashSuspects())
         self.now_s = harness.clock.now_s()
         self.delivery = claimed(1, self.now_s)
-        self.delivery.plan = self.table.naming.plan_of_route("small").within(allowed or None)
+        self.delivery.plan = self.router.naming.plan_of_route("small").within(allowed or None)
         self.delivery.route = "small"
 
     @property
     def is_idle(self) -> bool:
         """Return whether no route knows of a running call."""
-        return all(route.idle for route in self.table)
+        return all(route.idle for route in self.router)
 
     def run(self) -> Outcome:
         """Run the attempt to its end; return the outcome to settle."""
@@ -92,7 +92,7 @@ class Attempt:
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return what each route has learned: good and bad outcomes."""
-        return {route.name: route.take_counts() for route in self.table if route.name in ROUTES}
+        return {route.name: route.take_counts() for route in self.router if route.name in ROUTES}
 
 
 def test_a_part_that_is_too_long_goes_whole_to_the_fallback() -> None:
@@ -138,10 +138,10 @@ def test_a_part_is_split_at_once_if_the_task_may_not_leave_its_route() -> None:
 def test_a_part_is_not_split_while_the_fallback_has_no_room() -> None:
     """The task waits, uncounted, and begins on the fallback, as any other task does."""
     attempt = Attempt()
-    while not attempt.table.closed("large", attempt.now_s):
-        ticket = attempt.table.permit("large", 9, attempt.now_s)
+    while not attempt.router.closed("large", attempt.now_s):
+        ticket = attempt.router.permit("large", 9, attempt.now_s)
         assert ticket is not None
-        attempt.table.ended(ticket, failed(), attempt.now_s)
+        attempt.router.ended(ticket, failed(), attempt.now_s)
 
     outcome = attempt.run()
 

@@ -43,7 +43,7 @@ def test_a_failure_of_an_outage_is_settled_uncounted() -> None:
     harness = SlotsHarness(routes(slots=3), ending(failed()))
 
     assert [type(outcome) for outcome in harness.run(5)] == [Retry, Retry, Snooze, Snooze, Snooze]
-    assert (harness.counts.attempts, idle(harness.table)) == (5, True)
+    assert (harness.counts.attempts, idle(harness.router)) == (5, True)
     # callers count calls at the provider, and these attempts made none
     assert harness.counts.summary().endswith(", 5 attempts in all")
 
@@ -66,7 +66,7 @@ def test_a_task_whose_route_stopped_meanwhile_is_released() -> None:
     """A task whose route stopped since the claim is given back without a call."""
     harness = SlotsHarness(routes(slots=3), ending(GOOD))
     for _ in range(3):
-        call(harness.table, failed(), harness.clock.now_s())
+        call(harness.router, failed(), harness.clock.now_s())
 
     assert [type(outcome) for outcome in harness.run(4)] == [Released] * 4
     assert (harness.counts.attempts, harness.attempt_runner.limits_s) == (0, [])
@@ -76,11 +76,11 @@ def test_a_probe_has_a_limit_of_its_own() -> None:
     """Of tasks claimed together, only the probe has the probe's limit."""
     harness = SlotsHarness(routes(slots=3), ending(GOOD))
     for _ in range(3):
-        call(harness.table, failed(), harness.clock.now_s() - 10.0)
+        call(harness.router, failed(), harness.clock.now_s() - 10.0)
 
     assert [type(outcome) for outcome in harness.run(3)] == [Released, Released, Succeeded]
     assert harness.attempt_runner.limits_s == [60.0]
-    assert not harness.table.closed(ROUTE, harness.clock.now_s())
+    assert not harness.router.closed(ROUTE, harness.clock.now_s())
 
 
 @pytest.mark.parametrize(("act", "cancel"), [(broken, False), (hanging, True)])
@@ -94,8 +94,8 @@ def test_every_permission_goes_back(
     harness = SlotsHarness(routes(slots=3), act)
     harness.run(8, cancel=cancel)
 
-    assert idle(harness.table)
-    assert not harness.table.closed(ROUTE, harness.clock.now_s())
+    assert idle(harness.router)
+    assert not harness.router.closed(ROUTE, harness.clock.now_s())
 
 
 def test_a_task_that_is_refused_alone_differs_from_a_wrong_key() -> None:

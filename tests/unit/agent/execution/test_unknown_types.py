@@ -128,7 +128,7 @@ def test_admission_gives_the_type_as_the_reason() -> None:
     decision = admission.decide(claimed(1, harness.clock.now_s(), type_name="later"))
 
     assert decision == TypeUnknown("later")
-    assert all(route.idle for route in harness.table)
+    assert all(route.idle for route in harness.router)
 
 
 def test_an_expired_task_of_an_unknown_type_is_dead() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import pytest
@@ -19,7 +19,6 @@ from agent.lease import Lease
 from agent.process.containment import new_event_loop
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
-from schemas.objects.write_once import WriteOnceStore
 from schemas.runtime.clock import SystemClock
 from schemas.task.hooks import HookEvent, HookState
 from tests.contract.ledger_parts import GROUP, LedgerDatabase
@@ -28,6 +27,16 @@ from tests.support.handlers import handlers_harness
 TYPE = "invoice"
 KIND = (TYPE, HookEvent.SUCCESS)
 LINE = {"id": "a", "type": TYPE, "prompt": "Hello"}
+
+
+class NoStore:
+    """A store of results that no hook here may use."""
+
+    async def put_new(self, uri: str, content: bytes) -> None:
+        raise AssertionError(uri, len(content))
+
+    async def get(self, uri: str, *, limit: int) -> bytes:
+        raise AssertionError(uri, limit)
 
 
 @dataclass
@@ -55,7 +64,7 @@ class World:
             leases=self,
             route_of=lambda _value: "default",
             permits_of=lambda _value, _route, _run: FreePermits(),
-            outputs=cast("WriteOnceStore", None),
+            outputs=NoStore(),
             limit_s=limit_s,
         )
 

@@ -209,23 +209,23 @@ def test_a_refused_share_lowers_the_limit_by_half_of_it() -> None:
 
     If 16 of 64 calls are refused, one eighth fewer calls run then, apart from the growth.
     """
-    table = routes()
-    permits = [permitted(table, 100.0, task_id) for task_id in range(64)]
+    router = routes()
+    permits = [permitted(router, 100.0, task_id) for task_id in range(64)]
     for number, permit in enumerate(permits):
-        table.ended(permit, REFUSED if number % 4 == 0 else GOOD, 101.0 + number / 16)
+        router.ended(permit, REFUSED if number % 4 == 0 else GOOD, 101.0 + number / 16)
 
-    began = sum(table.permit(ROUTE, task_id, 106.0) is not None for task_id in range(64))
+    began = sum(router.permit(ROUTE, task_id, 106.0) is not None for task_id in range(64))
     assert 64 * 7 / 8 <= began <= 64 * 7 / 8 * 1.03 + 1
-    assert notice(table, 106.0) == ""
+    assert notice(router, 106.0) == ""
 
 
 def test_a_clean_route_has_no_limit_but_its_slots() -> None:
     """A route without refusals has no limit but its slots, whatever its rate; nothing is paced."""
-    table = routes()
+    router = routes()
     for number in range(1000):
-        call(table, GOOD, 100.0 + number / 1000)
+        call(router, GOOD, 100.0 + number / 1000)
 
-    assert table.room(ROUTE, 101.0, 0, 64) == 64
+    assert router.room(ROUTE, 101.0, 0, 64) == 64
 
 
 def test_a_refusal_while_a_route_starts_slowly_costs_little() -> None:
@@ -233,13 +233,13 @@ def test_a_refusal_while_a_route_starts_slowly_costs_little() -> None:
 
     After a stop, one call goes first.
     """
-    table = stopped()
-    call(table, GOOD, 102.0)
-    call(table, REFUSED, 102.1)
+    router = stopped()
+    call(router, GOOD, 102.0)
+    call(router, REFUSED, 102.1)
     for number in range(8):
-        call(table, GOOD, 102.2 + number / 10)
+        call(router, GOOD, 102.2 + number / 10)
 
-    assert table.room(ROUTE, 103.0, 0, 64) == 64
+    assert router.room(ROUTE, 103.0, 0, 64) == 64
 
 
 def test_a_limiter_that_is_gone_is_soon_forgotten() -> None:

@@ -37,17 +37,17 @@ class StepClock:
 
 def due() -> Router:
     """Return routes whose default one is due for the prompt at 109 s."""
-    table = stopped()
+    router = stopped()
     for now_s in (102.0, 105.0):
-        call(table, failed(), now_s, task_id=7)
-    table.room(ROUTE, 109.0, 0, 64)
-    return table
+        call(router, failed(), now_s, task_id=7)
+    router.room(ROUTE, 109.0, 0, 64)
+    return router
 
 
-def prober(table: Router, llm: FakeLLM, at_s: float = 109.0) -> ProbeSender:
+def prober(router: Router, llm: FakeLLM, at_s: float = 109.0) -> ProbeSender:
     config = Config(llm=LLMConfig(base_url="http://main", model="mini"))
-    route_clients = RouteClients(config=config, naming=table.naming, connect=lambda *_: llm)
-    return ProbeSender(routes=table, route_clients=route_clients, clock=StepClock(at_s))
+    route_clients = RouteClients(config=config, naming=router.naming, connect=lambda *_: llm)
+    return ProbeSender(routes=router, route_clients=route_clients, clock=StepClock(at_s))
 
 
 def ran(sender: ProbeSender) -> None:
@@ -58,8 +58,8 @@ def ran(sender: ProbeSender) -> None:
 
 def test_the_prompt_is_sent_when_it_is_due() -> None:
     """The prompt has a few tokens and a telling id; its answer opens the route."""
-    table, llm = due(), FakeLLM()
-    ran(prober(table, llm))
+    router, llm = due(), FakeLLM()
+    ran(prober(router, llm))
 
     (sent,) = llm.calls
     body = orjson.loads(sent.body)
@@ -69,7 +69,7 @@ def test_the_prompt_is_sent_when_it_is_due() -> None:
         16,
     )
     assert body["messages"] == [{"role": "user", "content": "Reply with OK."}]
-    assert not table.closed(ROUTE, 109.0)
+    assert not router.closed(ROUTE, 109.0)
 
 
 def test_nothing_is_sent_before() -> None:
@@ -85,31 +85,31 @@ def test_a_prompt_that_hangs_makes_no_room_for_tasks() -> None:
 
     A second task would be given back at once.
     """
-    table = due()
-    assert table.prompts(109.0)
-    table.resume(ROUTE, 110.0)
+    router = due()
+    assert router.prompts(109.0)
+    router.resume(ROUTE, 110.0)
 
-    assert table.room(ROUTE, 110.0, 0, 64) == 1
-    assert table.permit(ROUTE, 1, 110.0) is not None
-    assert table.room(ROUTE, 110.0, 1, 64) == 0
+    assert router.room(ROUTE, 110.0, 0, 64) == 1
+    assert router.permit(ROUTE, 1, 110.0) is not None
+    assert router.room(ROUTE, 110.0, 1, 64) == 0
 
 
 @pytest.mark.parametrize("answer", [CallFailed(ErrorClass.NETWORK, "refused"), Reply(503, {}, b"")])
 def test_a_prompt_that_fails_leaves_the_route_stopped(answer: Reply | CallFailed) -> None:
     """A failed prompt leaves the route stopped, and a task has the next turn."""
-    table = due()
-    ran(prober(table, FakeLLM(answer=answer)))
+    router = due()
+    ran(prober(router, FakeLLM(answer=answer)))
 
-    assert table.closed(ROUTE, 109.0)
-    assert table.room(ROUTE, 114.0, 0, 64) == 1
+    assert router.closed(ROUTE, 109.0)
+    assert router.room(ROUTE, 114.0, 0, 64) == 1
 
 
 def test_a_bug_in_the_prompt_ends_no_agent(caplog: pytest.LogCaptureFixture) -> None:
     """A bug in the prompt is logged and says nothing about the route."""
-    table = due()
-    ran(prober(table, FakeLLM(answer=RuntimeError("oops"))))
+    router = due()
+    ran(prober(router, FakeLLM(answer=RuntimeError("oops"))))
 
-    assert table.closed(ROUTE, 109.0)
+    assert router.closed(ROUTE, 109.0)
     assert [record.levelno for record in caplog.records][-1] == logging.ERROR
 
 

@@ -33,10 +33,10 @@ from tests.support.routes import (
 
 def test_a_route_that_is_well_fills_all_slots() -> None:
     """A route that is well allows as many calls as slots are free, and never less than none."""
-    table = routes()
+    router = routes()
 
-    assert [table.room(ROUTE, 0.0, running, 64) for running in (0, 60, 70)] == [64, 4, 0]
-    assert (notice(table, 0.0), table.closed(ROUTE, 0.0), table.closed_for_s(ROUTE, 0.0)) == (
+    assert [router.room(ROUTE, 0.0, running, 64) for running in (0, 60, 70)] == [64, 4, 0]
+    assert (notice(router, 0.0), router.closed(ROUTE, 0.0), router.closed_for_s(ROUTE, 0.0)) == (
         "",
         False,
         0.0,
@@ -49,32 +49,32 @@ def test_a_route_that_is_well_fills_all_slots() -> None:
 @pytest.mark.parametrize("error_class", OF[Effect.OUTAGE])
 def test_a_run_of_failures_stops_it(error_class: str) -> None:
     """Nine failures in a row are the tasks' own; at the tenth, no call starts for 2 s."""
-    table = routes()
+    router = routes()
     for _ in range(9):
-        call(table, failed(error_class), 100.0)
-    assert table.room(ROUTE, 100.0, 0, 64) == 64
+        call(router, failed(error_class), 100.0)
+    assert router.room(ROUTE, 100.0, 0, 64) == 64
 
-    call(table, failed(error_class), 100.0)
+    call(router, failed(error_class), 100.0)
 
-    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (100.0, 101.9, 102.0)] == [0, 0, 1]
-    assert table.closed(ROUTE, 500.0)
-    assert table.closed_for_s(ROUTE, 100.5) == pytest.approx(1.5)
-    assert notice(table, 100.0) == f"route default waits 2 s: {error_class}: 503: away"
-    assert "tries one call" in notice(table, 102.0)
+    assert [router.room(ROUTE, at_s, 0, 64) for at_s in (100.0, 101.9, 102.0)] == [0, 0, 1]
+    assert router.closed(ROUTE, 500.0)
+    assert router.closed_for_s(ROUTE, 100.5) == pytest.approx(1.5)
+    assert notice(router, 100.0) == f"route default waits 2 s: {error_class}: 503: away"
+    assert "tries one call" in notice(router, 102.0)
 
 
 def test_half_of_the_calls_stop_it_too() -> None:
     """A provider that fails every other call stops the route too."""
-    table = routes()
+    router = routes()
     for _ in range(24):
-        call(table, failed(), 100.0)
-        call(table, GOOD, 100.0)
-    assert not table.closed(ROUTE, 100.0)
+        call(router, failed(), 100.0)
+        call(router, GOOD, 100.0)
+    assert not router.closed(ROUTE, 100.0)
 
-    call(table, failed(), 100.0)
-    call(table, failed(), 100.0)
+    call(router, failed(), 100.0)
+    call(router, failed(), 100.0)
 
-    assert table.closed(ROUTE, 100.0)
+    assert router.closed(ROUTE, 100.0)
 
 
 @pytest.mark.parametrize("outcome", [failed(), exhausted()])
@@ -83,9 +83,9 @@ def test_a_failure_of_an_outage_is_not_counted(outcome: Outcome) -> None:
 
     They have the same reason.
     """
-    table = routes()
-    permits = [permitted(table, 100.0, task_id) for task_id in range(64)]
-    settled = [table.ended(permit, outcome, 101.0) for permit in permits]
+    router = routes()
+    permits = [permitted(router, 100.0, task_id) for task_id in range(64)]
+    settled = [router.ended(permit, outcome, 101.0) for permit in permits]
 
     assert settled[:9] == [outcome] * 9
     assert {type(result) for result in settled[9:]} == {Snooze}
@@ -102,31 +102,31 @@ def test_a_failure_of_an_outage_is_not_counted(outcome: Outcome) -> None:
 )
 def test_a_failure_of_no_outage_is_settled_unchanged(outcome: Outcome) -> None:
     """A failure that no outage caused is settled as it is, even while the route is stopped."""
-    table = routes()
-    late = permitted(table, 99.0)
+    router = routes()
+    late = permitted(router, 99.0)
     for _ in range(10):
-        call(table, failed(), 100.0)
+        call(router, failed(), 100.0)
 
-    assert table.ended(late, outcome, 101.0) is outcome
+    assert router.ended(late, outcome, 101.0) is outcome
 
 
 def test_one_probe_at_a_time() -> None:
     """No call starts while a probe runs; a claim that comes too late is given back."""
-    table = stopped()
-    assert table.room(ROUTE, 102.0, 0, 64) == 1
-    probe = permitted(table, 102.0)
+    router = stopped()
+    assert router.room(ROUTE, 102.0, 0, 64) == 1
+    probe = permitted(router, 102.0)
 
     assert probe.limit_s == 60.0
-    assert (table.room(ROUTE, 120.0, 1, 64), table.permit(ROUTE, 2, 120.0)) == (0, None)
-    table.ended(probe, failed(), 121.0)
-    assert table.room(ROUTE, 121.0, 0, 64) == 1
+    assert (router.room(ROUTE, 120.0, 1, 64), router.permit(ROUTE, 2, 120.0)) == (0, None)
+    router.ended(probe, failed(), 121.0)
+    assert router.room(ROUTE, 121.0, 0, 64) == 1
 
 
 def test_calls_that_hang_since_before_leave_room_for_a_probe() -> None:
     """Hung calls from before leave room for a probe, within the slots."""
-    table = stopped()
+    router = stopped()
 
-    assert (table.room(ROUTE, 102.0, 63, 64), table.room(ROUTE, 102.0, 64, 64)) == (1, 0)
+    assert (router.room(ROUTE, 102.0, 63, 64), router.room(ROUTE, 102.0, 64, 64)) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,14 @@ def test_any_answer_to_a_probe_starts_it_again(outcome: Outcome) -> None:
 
     An answer that is bad for the task or the account counts as well: the provider is up.
     """
-    table = stopped()
-    call(table, outcome, 102.0)
+    router = stopped()
+    call(router, outcome, 102.0)
 
-    assert (table.room(ROUTE, 102.0, 0, 64), table.closed(ROUTE, 102.0), notice(table, 102.0)) == (
+    assert (
+        router.room(ROUTE, 102.0, 0, 64),
+        router.closed(ROUTE, 102.0),
+        notice(router, 102.0),
+    ) == (
         1,
         False,
         "",
@@ -167,25 +171,25 @@ def test_a_probe_that_met_no_provider_tells_nothing(outcome: Outcome) -> None:
 
     The next probe is the prompt, because the next tasks may be of the same kind.
     """
-    table = stopped()
-    assert call(table, outcome, 102.0) is outcome
+    router = stopped()
+    assert call(router, outcome, 102.0) is outcome
 
-    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (102.0, 104.9, 105.0)] == [0, 0, 0]
-    assert table.prompts(104.9) == []
-    (prompt,) = table.prompts(105.0)
-    table.answered(prompt, RouteEvidence(Effect.UP), 105.1)
-    assert not table.closed(ROUTE, 105.1)
+    assert [router.room(ROUTE, at_s, 0, 64) for at_s in (102.0, 104.9, 105.0)] == [0, 0, 0]
+    assert router.prompts(104.9) == []
+    (prompt,) = router.prompts(105.0)
+    router.answered(prompt, RouteEvidence(Effect.UP), 105.1)
+    assert not router.closed(ROUTE, 105.1)
 
 
 def test_a_prompt_that_tells_nothing_makes_room_for_a_task() -> None:
     """If the prompt tells nothing, for example because of a bug, a task is tried next."""
-    table = stopped()
-    call(table, Released(), 102.0)
-    table.room(ROUTE, 105.0, 0, 64)
-    (prompt,) = table.prompts(105.0)
-    table.answered(prompt, RouteEvidence(Effect.NONE), 105.1)
+    router = stopped()
+    call(router, Released(), 102.0)
+    router.room(ROUTE, 105.0, 0, 64)
+    (prompt,) = router.prompts(105.0)
+    router.answered(prompt, RouteEvidence(Effect.NONE), 105.1)
 
-    assert (table.room(ROUTE, 109.0, 0, 64), table.prompts(109.0)) == (1, [])
+    assert (router.room(ROUTE, 109.0, 0, 64), router.prompts(109.0)) == (1, [])
 
 
 def test_slow_start_after_a_stop() -> None:
@@ -193,16 +197,16 @@ def test_slow_start_after_a_stop() -> None:
 
     A claim that took more is given back.
     """
-    table = stopped()
-    call(table, GOOD, 102.0)
+    router = stopped()
+    call(router, GOOD, 102.0)
 
     seen = []
     for now_s in (102.0, 103.0, 104.0, 105.0):
-        seen.append(table.room(ROUTE, now_s, 0, 64))
-        running = [permitted(table, now_s) for _ in range(seen[-1])]
-        assert (table.permit(ROUTE, 99, now_s) is None) is (seen[-1] < 64)
+        seen.append(router.room(ROUTE, now_s, 0, 64))
+        running = [permitted(router, now_s) for _ in range(seen[-1])]
+        assert (router.permit(ROUTE, 99, now_s) is None) is (seen[-1] < 64)
         for permit in running:
-            table.ended(permit, GOOD, now_s + 0.5)
+            router.ended(permit, GOOD, now_s + 0.5)
 
     assert seen == [1, 2, 8, 64]
 
@@ -212,16 +216,16 @@ def test_calls_from_before_a_stop_take_no_room_in_slow_start() -> None:
 
     They are not known to use the present provider.
     """
-    table = routes()
-    orphans = [permitted(table, 99.0) for _ in range(20)]
+    router = routes()
+    orphans = [permitted(router, 99.0) for _ in range(20)]
     for _ in range(10):
-        call(table, failed(), 100.0)
-    call(table, GOOD, 102.0)
+        call(router, failed(), 100.0)
+    call(router, GOOD, 102.0)
 
-    assert (table.room(ROUTE, 102.0, 20, 64), table.room(ROUTE, 102.0, 20, 20)) == (1, 0)
+    assert (router.room(ROUTE, 102.0, 20, 64), router.room(ROUTE, 102.0, 20, 20)) == (1, 0)
     for permit in orphans:
-        table.ended(permit, failed(), 103.0)
-    assert table.room(ROUTE, 103.0, 0, 64) == 1
+        router.ended(permit, failed(), 103.0)
+    assert router.room(ROUTE, 103.0, 0, 64) == 1
 
 
 def test_late_failures_change_nothing() -> None:
@@ -229,30 +233,30 @@ def test_late_failures_change_nothing() -> None:
 
     They are not counted either.
     """
-    table = routes()
-    before = [permitted(table, 99.0, task_id) for task_id in range(40)]
+    router = routes()
+    before = [permitted(router, 99.0, task_id) for task_id in range(40)]
     for permit in before[:10]:
-        table.ended(permit, failed(), 100.0)
+        router.ended(permit, failed(), 100.0)
     for permit in before[10:20]:
-        assert isinstance(table.ended(permit, failed(), 101.9), Snooze)
-    assert table.room(ROUTE, 102.0, 0, 64) == 1
-    call(table, GOOD, 102.0)
+        assert isinstance(router.ended(permit, failed(), 101.9), Snooze)
+    assert router.room(ROUTE, 102.0, 0, 64) == 1
+    call(router, GOOD, 102.0)
 
-    late = [table.ended(permit, failed("AMBIGUOUS"), 103.0) for permit in before[20:]]
+    late = [router.ended(permit, failed("AMBIGUOUS"), 103.0) for permit in before[20:]]
 
-    assert not table.closed(ROUTE, 103.0)
+    assert not router.closed(ROUTE, 103.0)
     assert {type(outcome) for outcome in late} == {Snooze}
 
 
 def test_late_successes_change_nothing() -> None:
     """A call answered before the provider failed does not prove that the provider is well."""
-    table = routes()
-    late = permitted(table, 99.0)
+    router = routes()
+    late = permitted(router, 99.0)
     for _ in range(10):
-        call(table, failed(), 100.0)
-    table.ended(late, GOOD, 101.0)
+        call(router, failed(), 100.0)
+    router.ended(late, GOOD, 101.0)
 
-    assert table.closed(ROUTE, 101.0)
+    assert router.closed(ROUTE, 101.0)
 
 
 # ---- the task that may itself be at fault
@@ -263,54 +267,54 @@ def test_the_last_task_still_dies() -> None:
 
     The prompt's success lets the task's next failure count.
     """
-    table = stopped(slots=3)
-    assert isinstance(call(table, exhausted(), 102.0, task_id=7), Snooze)
-    assert isinstance(call(table, exhausted(), 105.0, task_id=7), Snooze)
-    assert (table.room(ROUTE, 109.0, 0, 3), table.permit(ROUTE, 7, 109.0)) == (0, None)
-    (prompt,) = table.prompts(109.0)
+    router = stopped(slots=3)
+    assert isinstance(call(router, exhausted(), 102.0, task_id=7), Snooze)
+    assert isinstance(call(router, exhausted(), 105.0, task_id=7), Snooze)
+    assert (router.room(ROUTE, 109.0, 0, 3), router.permit(ROUTE, 7, 109.0)) == (0, None)
+    (prompt,) = router.prompts(109.0)
     assert (prompt.task_id, prompt.limit_s) == (None, 60.0)
 
-    table.answered(prompt, RouteEvidence(Effect.UP), 109.2)
+    router.answered(prompt, RouteEvidence(Effect.UP), 109.2)
 
-    assert table.room(ROUTE, 109.2, 0, 3) == 1
-    assert call(table, exhausted(), 109.3, task_id=7) == exhausted()
+    assert router.room(ROUTE, 109.2, 0, 3) == 1
+    assert call(router, exhausted(), 109.3, task_id=7) == exhausted()
 
 
 def test_a_prompt_that_fails_leaves_it_stopped() -> None:
     """If the prompt fails, the provider is at fault, and the task is not counted."""
-    table = stopped()
+    router = stopped()
     for now_s in (102.0, 105.0):
-        call(table, failed(), now_s, task_id=7)
-    table.room(ROUTE, 109.0, 0, 64)
-    (prompt,) = table.prompts(109.0)
-    assert table.prompts(109.0) == []
+        call(router, failed(), now_s, task_id=7)
+    router.room(ROUTE, 109.0, 0, 64)
+    (prompt,) = router.prompts(109.0)
+    assert router.prompts(109.0) == []
 
-    table.answered(prompt, RouteEvidence(Effect.OUTAGE, "SERVER: 503"), 109.5)
+    router.answered(prompt, RouteEvidence(Effect.OUTAGE, "SERVER: 503"), 109.5)
 
-    assert table.room(ROUTE, 112.9, 0, 64) == 0
-    assert isinstance(call(table, failed(), 113.1, task_id=7), Snooze)
+    assert router.room(ROUTE, 112.9, 0, 64) == 0
+    assert isinstance(call(router, failed(), 113.1, task_id=7), Snooze)
 
 
 def test_a_prompt_that_is_refused_proves_the_provider_up() -> None:
     """A refused prompt proves that the provider is up; the route opens after a pause."""
-    table = stopped()
+    router = stopped()
     for now_s in (102.0, 105.0):
-        call(table, failed(), now_s, task_id=7)
-    table.room(ROUTE, 109.0, 0, 64)
-    (prompt,) = table.prompts(109.0)
+        call(router, failed(), now_s, task_id=7)
+    router.room(ROUTE, 109.0, 0, 64)
+    (prompt,) = router.prompts(109.0)
 
-    table.answered(prompt, RouteEvidence(Effect.REFUSAL, "RATE: 429"), 109.0)
+    router.answered(prompt, RouteEvidence(Effect.REFUSAL, "RATE: 429"), 109.0)
 
-    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (109.9, 110.0)] == [0, 1]
+    assert [router.room(ROUTE, at_s, 0, 64) for at_s in (109.9, 110.0)] == [0, 1]
 
 
 def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """A stop is logged once with its reason, a restart with its duration; calls are not logged."""
     caplog.set_level(logging.INFO)
-    table = stopped()
+    router = stopped()
     for now_s in (102.0, 105.0, 109.0):
-        call(table, failed(), now_s, task_id=int(now_s))
-    call(table, GOOD, 113.0)
+        call(router, failed(), now_s, task_id=int(now_s))
+    call(router, GOOD, 113.0)
 
     assert [record.message for record in caplog.records] == [
         "route default stopped, one call at a time is tried: SERVER: 503: away",

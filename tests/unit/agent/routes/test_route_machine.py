@@ -31,8 +31,8 @@ class RouteMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 100.0
-        self.table = routes(slots=SLOTS)
-        (self.route,) = self.table
+        self.router = routes(slots=SLOTS)
+        (self.route,) = self.router
         self.member = Peer(self.route)
         self.running: list[RoutePermit] = []
         self.prompts: list[RoutePermit] = []
@@ -41,9 +41,9 @@ class RouteMachine(RuleBasedStateMachine):
 
     @rule()
     def start(self) -> None:
-        for _ in range(self.table.room(ROUTE, self.now_s, len(self.running), SLOTS)):
+        for _ in range(self.router.room(ROUTE, self.now_s, len(self.running), SLOTS)):
             self.tasks += 1
-            permit = self.table.permit(ROUTE, self.tasks % 9, self.now_s)
+            permit = self.router.permit(ROUTE, self.tasks % 9, self.now_s)
             assert permit is not None
             self.running.append(permit)
         assert len(self.running) <= SLOTS
@@ -51,19 +51,19 @@ class RouteMachine(RuleBasedStateMachine):
     @rule()
     def start_too_late(self) -> None:
         """Start a call whose claim was in progress while the route changed."""
-        permit = self.table.permit(ROUTE, self.tasks, self.now_s)
+        permit = self.router.permit(ROUTE, self.tasks, self.now_s)
         if permit is not None:
-            self.table.ended(permit, Released(), self.now_s)
+            self.router.ended(permit, Released(), self.now_s)
 
     @rule()
     def prompt(self) -> None:
-        self.prompts += self.table.prompts(self.now_s)
+        self.prompts += self.router.prompts(self.now_s)
 
     @precondition(lambda self: self.running)
     @rule(place=st.integers(0, SLOTS), outcome=st.sampled_from(OUTCOMES))
     def end(self, place: int, outcome: Outcome) -> None:
         permit = self.running.pop(place % len(self.running))
-        settled = self.table.ended(permit, outcome, self.now_s)
+        settled = self.router.ended(permit, outcome, self.now_s)
         if settled is not outcome:
             assert isinstance(settled, Snooze)
             assert 1.0 <= settled.delay_s <= 66.0
@@ -73,7 +73,7 @@ class RouteMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.prompts)
     @rule(effect=st.sampled_from(Effect))
     def answer(self, effect: Effect) -> None:
-        self.table.answered(self.prompts.pop(), RouteEvidence(effect, "SERVER: away"), self.now_s)
+        self.router.answered(self.prompts.pop(), RouteEvidence(effect, "SERVER: away"), self.now_s)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 2.5, 70.0]))
     def wait(self, seconds: float) -> None:
@@ -81,7 +81,7 @@ class RouteMachine(RuleBasedStateMachine):
 
     @rule()
     def person(self) -> None:
-        self.table.resume(ROUTE, self.now_s)
+        self.router.resume(ROUTE, self.now_s)
 
     @rule(news=st.booleans(), stopped=st.booleans(), parked=st.booleans(), turn=st.booleans())
     def others(self, *, news: bool, stopped: bool, parked: bool, turn: bool) -> None:
@@ -123,27 +123,27 @@ class RouteMachine(RuleBasedStateMachine):
     def its_state_is_one(self) -> None:
         assert self.route.stopped is self.route._circuit.stopped
         assert self.route.stopped or not self.route.parked
-        why = notice(self.table, self.now_s)
-        assert bool(why) is (self.table.closed(ROUTE, self.now_s) or "been running" in why)
+        why = notice(self.router, self.now_s)
+        assert bool(why) is (self.router.closed(ROUTE, self.now_s) or "been running" in why)
 
     def teardown(self) -> None:
         """Check that tasks soon run at full speed once the provider is well and the agent alone."""
         self.member.leave_board()
         for permit in self.prompts:
-            self.table.answered(permit, RouteEvidence(Effect.UP), self.now_s)
+            self.router.answered(permit, RouteEvidence(Effect.UP), self.now_s)
         for second in range(1200):
             self.now_s += 1.0 if second % 10 else 70.0
             for permit in self.running:
-                self.table.ended(permit, GOOD, self.now_s)
+                self.router.ended(permit, GOOD, self.now_s)
             self.running.clear()
-            for permit in self.table.prompts(self.now_s):
-                self.table.answered(permit, RouteEvidence(Effect.UP), self.now_s)
+            for permit in self.router.prompts(self.now_s):
+                self.router.answered(permit, RouteEvidence(Effect.UP), self.now_s)
             self.start()
             if len(self.running) == SLOTS:
                 break
         # Whether more may begin at this moment is a question of the pace.
         assert len(self.running) == SLOTS
-        assert not self.table.closed(ROUTE, self.now_s)
+        assert not self.router.closed(ROUTE, self.now_s)
 
 
 TestRoute = RouteMachine.TestCase

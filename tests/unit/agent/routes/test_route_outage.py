@@ -113,13 +113,13 @@ def test_independent_failures_hardly_ever_stop_a_route() -> None:
 
     With 64 calls in flight, a run of ten is to be expected 0.4 times, half of 200 never.
     """
-    table = routes(64)
+    router = routes(64)
     rng, stops, running = random.Random(1), 0, []  # noqa: S311 - repeatable runs
     for number in range(100_000):
         now_s = number / 100
-        running.append(table.permit(ROUTE, number, now_s))
+        running.append(router.permit(ROUTE, number, now_s))
         if len(running) == 64 and (permit := running.pop(rng.randrange(64))) is not None:
-            was = table.closed(ROUTE, now_s)
-            table.ended(permit, failed() if rng.random() < 0.3 else GOOD, now_s)
-            stops += table.closed(ROUTE, now_s) and not was
+            was = router.closed(ROUTE, now_s)
+            router.ended(permit, failed() if rng.random() < 0.3 else GOOD, now_s)
+            stops += router.closed(ROUTE, now_s) and not was
     assert stops <= 3

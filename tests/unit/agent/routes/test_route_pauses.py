@@ -41,51 +41,51 @@ def test_a_route_whose_calls_are_refused_pauses_for_half_of_the_wait(error_class
 @pytest.mark.parametrize("error_class", OF[Effect.REFUSAL])
 def test_a_single_refusal_holds_for_its_task_alone(error_class: str) -> None:
     """A single refusal delays only its own task, for all the time that the provider asks for."""
-    table = routes()
-    permits = [permitted(table, 100.0, task_id) for task_id in range(64)]
+    router = routes()
+    permits = [permitted(router, 100.0, task_id) for task_id in range(64)]
 
-    assert table.ended(permits[0], snoozed(error_class, 600.0), 100.1) == snoozed(
+    assert router.ended(permits[0], snoozed(error_class, 600.0), 100.1) == snoozed(
         error_class, 600.0
     )
 
-    assert (table.closed(ROUTE, 100.1), notice(table, 100.1)) == (False, "")
-    assert table.room(ROUTE, 100.1, 63, 64) == 1
+    assert (router.closed(ROUTE, 100.1), notice(router, 100.1)) == (False, "")
+    assert router.room(ROUTE, 100.1, 63, 64) == 1
 
 
 def test_a_refused_route_is_closed_until_an_answer_comes() -> None:
     """A refused route stays closed between two pauses, so its tasks do not hold up others."""
-    table = routes()
-    paused(table, snoozed("RATE"), 100.0)
+    router = routes()
+    paused(router, snoozed("RATE"), 100.0)
     for now_s in (105.0, 110.0):
-        call(table, snoozed("RATE"), now_s)
-        assert table.closed(ROUTE, now_s + 5.0)
+        call(router, snoozed("RATE"), now_s)
+        assert router.closed(ROUTE, now_s + 5.0)
 
-    call(table, GOOD, 115.0)
+    call(router, GOOD, 115.0)
 
-    assert (table.closed(ROUTE, 115.0), notice(table, 115.0)) == (False, "")
+    assert (router.closed(ROUTE, 115.0), notice(router, 115.0)) == (False, "")
 
 
 def test_pauses_grow_while_the_trial_is_refused() -> None:
     """Pauses grow to at most 5 s, so that a limiter that counts refusals is not kept busy."""
-    table, at_s, pauses_s = routes(), 100.0, []
-    paused(table, snoozed("RATE", 1.0), at_s)
+    router, at_s, pauses_s = routes(), 100.0, []
+    paused(router, snoozed("RATE", 1.0), at_s)
     for _ in range(5):
-        pauses_s.append(table.closed_for_s(ROUTE, at_s))
+        pauses_s.append(router.closed_for_s(ROUTE, at_s))
         at_s += pauses_s[-1]
-        call(table, snoozed("RATE", 1.0), at_s)
+        call(router, snoozed("RATE", 1.0), at_s)
 
     assert pauses_s == [0.5, 1.0, 2.0, 4.0, 5.0]
 
 
 def test_a_hung_call_from_before_a_refusal_does_not_delay_its_route() -> None:
     """Only calls begun after the pause count; a hung call from before may take its 600 s."""
-    table = routes()
-    permitted(table, 99.0)
-    paused(table, snoozed("RATE", 2.0), 100.0)
+    router = routes()
+    permitted(router, 99.0)
+    paused(router, snoozed("RATE", 2.0), 100.0)
 
-    assert table.room(ROUTE, 101.0, 1, 64) == 1
-    call(table, GOOD, 101.0)
-    assert table.room(ROUTE, 101.0, 1, 64) >= 1
+    assert router.room(ROUTE, 101.0, 1, 64) == 1
+    call(router, GOOD, 101.0)
+    assert router.room(ROUTE, 101.0, 1, 64) >= 1
 
 
 def test_a_trial_that_hangs_is_waited_for_no_longer_than_three_usual_answers() -> None:
@@ -94,44 +94,44 @@ def test_a_trial_that_hangs_is_waited_for_no_longer_than_three_usual_answers() -
     If no answer time is known, that happens after a minute.
     """
     for usual_s, long_s in ((4.0, 12.0), (30.0, 60.0), (None, 60.0)):
-        table = routes()
+        router = routes()
         if usual_s is not None:
-            table.ended(permitted(table, 50.0), GOOD, 50.0 + usual_s)
-        paused(table, snoozed("RATE", 2.0), 100.0)
-        permitted(table, 101.0)
+            router.ended(permitted(router, 50.0), GOOD, 50.0 + usual_s)
+        paused(router, snoozed("RATE", 2.0), 100.0)
+        permitted(router, 101.0)
 
-        assert table.room(ROUTE, 100.9 + long_s, 1, 64) == 0
-        assert table.room(ROUTE, 101.1 + long_s, 1, 64) == 1
+        assert router.room(ROUTE, 100.9 + long_s, 1, 64) == 0
+        assert router.room(ROUTE, 101.1 + long_s, 1, 64) == 1
 
 
 def test_refusals_from_before_a_pause_do_not_count_after_it() -> None:
     """Of 64 calls that were refused together, the late ones do not begin another pause."""
-    table = routes()
-    permits = [permitted(table, 100.0, task_id) for task_id in range(64)]
+    router = routes()
+    permits = [permitted(router, 100.0, task_id) for task_id in range(64)]
     for permit in permits[:40]:
-        table.ended(permit, snoozed("RATE", 4.0), 100.1)
-    call(table, GOOD, 102.2)
+        router.ended(permit, snoozed("RATE", 4.0), 100.1)
+    call(router, GOOD, 102.2)
     for permit in permits[40:]:
-        table.ended(permit, snoozed("RATE", 4.0), 102.3)
+        router.ended(permit, snoozed("RATE", 4.0), 102.3)
 
-    assert not table.closed(ROUTE, 102.3)
+    assert not router.closed(ROUTE, 102.3)
 
 
 def test_calls_that_run_far_longer_than_usual_are_logged() -> None:
     """Long-running calls are logged by name and number before their time limit ends them."""
-    table = routes()
-    call(table, GOOD, 100.0)
-    permits = [permitted(table, 100.0, task_id) for task_id in range(10)]
-    assert notice(table, 129.0) == ""
+    router = routes()
+    call(router, GOOD, 100.0)
+    permits = [permitted(router, 100.0, task_id) for task_id in range(10)]
+    assert notice(router, 129.0) == ""
 
-    assert notice(table, 280.0).startswith(
+    assert notice(router, 280.0).startswith(
         "route default: 10 calls have been running for 180 s, usually they take "
     )
     for permit in permits[1:]:
-        table.ended(permit, GOOD, 281.0)
-    assert "1 call has been running for 500 s" in notice(table, 600.0)
-    table.ended(permits[0], GOOD, 600.0)
-    assert notice(table, 600.0) == ""
+        router.ended(permit, GOOD, 281.0)
+    assert "1 call has been running for 500 s" in notice(router, 600.0)
+    router.ended(permits[0], GOOD, 600.0)
+    assert notice(router, 600.0) == ""
 
 
 def test_the_reason_of_a_pause_is_the_refusal() -> None:
@@ -139,46 +139,46 @@ def test_the_reason_of_a_pause_is_the_refusal() -> None:
 
     That changes once such failures stop the route.
     """
-    table = routes(slots=3)
-    permits = [permitted(table, 100.0, task_id) for task_id in range(8)]
+    router = routes(slots=3)
+    permits = [permitted(router, 100.0, task_id) for task_id in range(8)]
     for permit in permits[:5]:
-        table.ended(permit, snoozed("RATE"), 100.0)
+        router.ended(permit, snoozed("RATE"), 100.0)
     for permit in permits[5:7]:
-        table.ended(permit, failed(), 101.0)
-    assert "RATE" in notice(table, 101.0)
+        router.ended(permit, failed(), 101.0)
+    assert "RATE" in notice(router, 101.0)
 
-    table.ended(permits[7], failed(), 102.0)
+    router.ended(permits[7], failed(), 102.0)
 
-    assert "SERVER" in notice(table, 102.0)
+    assert "SERVER" in notice(router, 102.0)
 
 
 def test_answers_during_a_pause_take_back_the_slow_start() -> None:
     """Answers during a pause cancel the slow start: one refusal among many answers is no reason."""
-    table = routes(slots=8)
-    permits = [permitted(table, 100.0) for _ in range(5)]
-    table.ended(permits[0], snoozed("RATE", 2.0), 100.1)
+    router = routes(slots=8)
+    permits = [permitted(router, 100.0) for _ in range(5)]
+    router.ended(permits[0], snoozed("RATE", 2.0), 100.1)
     for permit in permits[1:]:
-        table.ended(permit, GOOD, 100.2)
+        router.ended(permit, GOOD, 100.2)
 
-    assert table.room(ROUTE, 101.1, 0, 8) == 8
+    assert router.room(ROUTE, 101.1, 0, 8) == 8
 
 
 def test_refusals_do_not_stop_a_route() -> None:
     """No number of refusals stops a route, because the provider answers."""
-    table = routes()
+    router = routes()
     for now_s in range(100, 300, 6):
-        call(table, snoozed("RATE"), float(now_s))
-    call(table, GOOD, 310.0)
+        call(router, snoozed("RATE"), float(now_s))
+    call(router, GOOD, 310.0)
 
-    assert not table.closed(ROUTE, 310.0)
+    assert not router.closed(ROUTE, 310.0)
 
 
 def test_a_refusal_ends_a_stop() -> None:
     """A refusal ends a stop: the provider answers and asks for time."""
-    table = stopped()
-    call(table, snoozed("CAPACITY", 2.0), 102.0)
+    router = stopped()
+    call(router, snoozed("CAPACITY", 2.0), 102.0)
 
-    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (102.9, 103.0)] == [0, 1]
+    assert [router.room(ROUTE, at_s, 0, 64) for at_s in (102.9, 103.0)] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -196,32 +196,32 @@ def test_a_locked_account_parks_the_route(
 
     The agent logs that once, loudly and with advice, and tries the route every minute.
     """
-    table = routes()
+    router = routes()
     for _ in range(2):
-        call(table, snoozed(error_class), 100.0)
-    assert table.room(ROUTE, 100.0, 0, 64) == 64
-    assert call(table, snoozed(error_class), 100.0) == snoozed(error_class)
+        call(router, snoozed(error_class), 100.0)
+    assert router.room(ROUTE, 100.0, 0, 64) == 64
+    assert call(router, snoozed(error_class), 100.0) == snoozed(error_class)
 
-    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (159.9, 160.0)] == [0, 1]
-    call(table, snoozed(error_class), 160.0)
-    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (219.9, 220.0)] == [0, 1]
+    assert [router.room(ROUTE, at_s, 0, 64) for at_s in (159.9, 160.0)] == [0, 1]
+    call(router, snoozed(error_class), 160.0)
+    assert [router.room(ROUTE, at_s, 0, 64) for at_s in (219.9, 220.0)] == [0, 1]
     (message,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert f"parked: {error_class}: said the provider; " in message.message
     assert what in message.message
     assert message.message.endswith(" run: python -m agent resume default --group g")
     next_try = "next try in 40 s, or now with: python -m agent resume default --group g"
     fix = "correct its key, model or address, "
-    assert f"is parked, {fix if error_class == 'AUTH' else ''}{next_try}" in notice(table, 180.0)
+    assert f"is parked, {fix if error_class == 'AUTH' else ''}{next_try}" in notice(router, 180.0)
 
 
 @pytest.mark.parametrize("between", [GOOD, failed("BAD_OUTPUT")])
 def test_an_answer_in_between_ends_the_run(between: Outcome) -> None:
     """An answer ends the run, so a task with a wrong model does not park the others' route."""
-    table = routes()
+    router = routes()
     for outcome in (snoozed("AUTH"), snoozed("AUTH"), between, snoozed("AUTH"), snoozed("AUTH")):
-        call(table, outcome, 100.0)
+        call(router, outcome, 100.0)
 
-    assert not table.closed(ROUTE, 100.0)
+    assert not router.closed(ROUTE, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -241,22 +241,22 @@ def test_an_answer_tells_of_the_time_at_which_its_call_began(
     The key may have been revoked since, and an unusable request may be refused before the key is
     checked.
     """
-    table = routes()
-    permit = permitted(table, began_s)
-    table.ended(permit, outcome, 105.0)
+    router = routes()
+    permit = permitted(router, began_s)
+    router.ended(permit, outcome, 105.0)
 
-    assert table.answered_since(ROUTE, 100.0) is answered
-    assert not table.answered_since("another", 100.0)
+    assert router.answered_since(ROUTE, 100.0) is answered
+    assert not router.answered_since("another", 100.0)
 
 
 def test_a_closed_route_has_answered_nobody() -> None:
     """Answers from before a route closed say nothing about it now."""
-    table = routes()
-    call(table, GOOD, 99.0)
+    router = routes()
+    call(router, GOOD, 99.0)
     for _ in range(10):
-        call(table, snoozed("AUTH"), 100.0)
+        call(router, snoozed("AUTH"), 100.0)
 
-    assert not table.answered_since(ROUTE, 98.0)
+    assert not router.answered_since(ROUTE, 98.0)
 
 
 @pytest.mark.parametrize(("slots", "run"), [(1, 3), (8, 8), (64, 10)])
@@ -266,15 +266,15 @@ def test_a_route_that_has_answered_is_parked_by_a_longer_run(slots: int, run: in
     A revoked key is refused to all. After a restart three refusals suffice again, until one call is
     answered.
     """
-    table = routes(slots)
-    call(table, GOOD, 99.0)
+    router = routes(slots)
+    call(router, GOOD, 99.0)
 
     assert [
-        table.closed(ROUTE, 100.0) for _ in range(run) if call(table, snoozed("AUTH"), 100.0)
+        router.closed(ROUTE, 100.0) for _ in range(run) if call(router, snoozed("AUTH"), 100.0)
     ] == [False] * (run - 1) + [True]
-    call(table, GOOD, 160.0)
+    call(router, GOOD, 160.0)
     assert [
-        table.closed(ROUTE, 161.0) for _ in range(3) if call(table, snoozed("AUTH"), 161.0)
+        router.closed(ROUTE, 161.0) for _ in range(3) if call(router, snoozed("AUTH"), 161.0)
     ] == [False, False, True]
 
 
@@ -285,13 +285,13 @@ def test_a_key_that_is_refused_to_all_counts_nothing(of: Callable[[str], Outcome
     That holds also for a task that was refused alone before, because its route was parked
     meanwhile.
     """
-    table = routes()
-    late = permitted(table, 99.0)
+    router = routes()
+    late = permitted(router, 99.0)
     for _ in range(2):
-        call(table, snoozed("AUTH"), 100.0)
+        call(router, snoozed("AUTH"), 100.0)
 
-    assert isinstance(call(table, of("AUTH"), 100.0), Snooze)
-    assert isinstance(table.ended(late, of("AUTH"), 101.0), Snooze)
+    assert isinstance(call(router, of("AUTH"), 100.0), Snooze)
+    assert isinstance(router.ended(late, of("AUTH"), 101.0), Snooze)
 
 
 def test_an_answer_unparks_a_route() -> None:
@@ -299,41 +299,41 @@ def test_an_answer_unparks_a_route() -> None:
 
     Slow start follows, and three more refusals are needed to park it again.
     """
-    table = parked()
-    call(table, GOOD, 160.0)
-    assert table.room(ROUTE, 160.0, 0, 64) == 1
+    router = parked()
+    call(router, GOOD, 160.0)
+    assert router.room(ROUTE, 160.0, 0, 64) == 1
 
-    call(table, snoozed("MONEY"), 161.0)
-    assert not table.closed(ROUTE, 161.0)
+    call(router, snoozed("MONEY"), 161.0)
+    assert not router.closed(ROUTE, 161.0)
 
 
 def test_an_outage_does_not_unpark_a_route() -> None:
     """An outage keeps a parked route parked with its reason, and counts no failure."""
-    table = parked()
-    settled = call(table, failed(), 160.0)
+    router = parked()
+    settled = call(router, failed(), 160.0)
 
     assert isinstance(settled, Snooze)
-    assert "MONEY" in notice(table, 161.0)
+    assert "MONEY" in notice(router, 161.0)
 
 
 def test_a_person_can_resume_a_route(caplog: pytest.LogCaptureFixture) -> None:
     """A person resumes a route at once, whatever closed it; a healthy route does not change."""
-    for table in (parked(), stopped()):
-        assert table.resume(ROUTE, 101.0)
+    for router in (parked(), stopped()):
+        assert router.resume(ROUTE, 101.0)
         assert (
-            table.room(ROUTE, 101.0, 0, 64),
-            table.resume(ROUTE, 101.0),
-            table.resume("other", 101.0),
+            router.room(ROUTE, 101.0, 0, 64),
+            router.resume(ROUTE, 101.0),
+            router.resume("other", 101.0),
         ) == (1, False, False)
-    table = routes()
-    paused(table, snoozed("RATE", 100.0), 100.0)
-    assert table.resume(ROUTE, 101.0)
-    assert table.room(ROUTE, 101.0, 0, 64) == 1
+    router = routes()
+    paused(router, snoozed("RATE", 100.0), 100.0)
+    assert router.resume(ROUTE, 101.0)
+    assert router.room(ROUTE, 101.0, 0, 64) == 1
 
 
 def parked() -> Router:
     """Return routes whose default one was parked at 100 s."""
-    table = routes()
+    router = routes()
     for _ in range(3):
-        call(table, snoozed("MONEY"), 100.0)
-    return table
+        call(router, snoozed("MONEY"), 100.0)
+    return router

@@ -42,7 +42,7 @@ def reporter(
         admission=harness.slots_admission,
         slots=slots,
         locks=ResourceLocks(table=cast("LockTable", None), clock=clock),
-        routes=table or harness.table,
+        routes=table or harness.router,
         sources=[source(tasks=7, tasks_bulk=2), source(inbox=0)],
         topics=Topics("g"),
         counts=harness.counts,

@@ -66,7 +66,7 @@ class Fleet:
         boards = [self.server.board(f"agent {number}") for number in range(len(self.agents))]
         pairs = zip(self.agents, boards, strict=True)
         self.duties = [
-            BoardSync(routes=agent.table, board=board, clock=self.clock, jitter=lambda: 0.5)
+            BoardSync(routes=agent.router, board=board, clock=self.clock, jitter=lambda: 0.5)
             for agent, board in pairs
         ]
 
@@ -86,7 +86,7 @@ class Fleet:
 
     def closed(self) -> list[bool]:
         """Return the agents that take no calls now."""
-        return [agent.table.closed(ROUTE, self.clock.at_s) for agent in self.agents]
+        return [agent.router.closed(ROUTE, self.clock.at_s) for agent in self.agents]
 
     def calls(self, from_s: float, to_s: float) -> int:
         """Return how many calls all agents began in an interval."""
@@ -209,11 +209,11 @@ def test_a_parked_route_is_parked_for_all() -> None:
     fleet = Fleet([unpaid] * 4)
     fleet.drive(200.0)
 
-    assert all("is parked" in notice(agent.table, 200.0) for agent in fleet.agents)
+    assert all("is parked" in notice(agent.router, 200.0) for agent in fleet.agents)
     assert fleet.calls(10.0, 200.0) <= 4
     for agent in fleet.agents:
         agent.answer = well
-    fleet.agents[0].table.resume(ROUTE, 200.0)
+    fleet.agents[0].router.resume(ROUTE, 200.0)
     fleet.drive(203.0)
     assert fleet.closed() == [False] * 4
 
@@ -223,7 +223,7 @@ def test_a_stop_that_other_agents_saw_is_logged_as_theirs(caplog: pytest.LogCapt
     caplog.set_level(logging.INFO)
     fleet = Fleet([broken, broken, well])
     fleet.drive(1.0)
-    fleet.agents[0].table.resume("nothing", 1.0)
+    fleet.agents[0].router.resume("nothing", 1.0)
     quiet = routes()
     call(quiet, GOOD, 1.0)
     late = BoardSync(
@@ -245,13 +245,13 @@ def test_unused_routes_are_not_reported() -> None:
     nothing.
     """
     clock = HandClock(at_s=100.0)
-    table, server = routes(), MemoryServer(clock.now_s)
-    duty = BoardSync(routes=table, board=server.board("a"), clock=clock, jitter=lambda: 0.5)
+    router, server = routes(), MemoryServer(clock.now_s)
+    duty = BoardSync(routes=router, board=server.board("a"), clock=clock, jitter=lambda: 0.5)
     asyncio.run(duty.sync())
     assert list(server.places) == [ROUTE]
 
     server.flush()
-    call(table, GOOD, 100.0, name="used")
+    call(router, GOOD, 100.0, name="used")
     asyncio.run(duty.sync())
     assert list(server.places) == ["used"]
 
