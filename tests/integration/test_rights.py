@@ -29,6 +29,11 @@ READ = (
     "guard list",
     "replay --list",
     "replay --all --dry-run",
+    "topics check",
+    "load tasks.jsonl --dry-run",
+    "purge --older-than 1d --dry-run",
+    "erase --tenant default --dry-run",
+    "dead trim --dry-run",
 )
 Sql = Callable[[str], None]
 

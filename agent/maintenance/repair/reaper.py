@@ -13,6 +13,7 @@ from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
+from schemas.text.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,9 @@ class Reaper:
         declared, gone = await self._transactions.write(self._declare_by_heartbeats)
         if declared:
             crash.reach("reap.judged")
-            log.warning("%d agents are declared lost", declared, extra={"code": Code.AGENT_LOST})
+            log.warning(
+                "declared lost: %s", counted(declared, "agent"), extra={"code": Code.AGENT_LOST}
+            )
         self._newly_gone, self._gone = gone - self._gone, gone
 
     async def reset(self) -> None:

@@ -25,7 +25,7 @@ _REFUSAL = re.compile(
 )
 # The value of `error` for a succeeded task.
 EXPIRED_RESULT = "EXPIRED"
-EXPIRED_TEXT = "its result was deleted by a purge; an archive of the batch may have it"
+EXPIRED_TEXT = "a purge or an erasure deleted its result; an archive of the batch may have it"
 _CLASSES_OF_REFUSALS = frozenset(
     {
         ErrorClass.RATE,
