@@ -30,7 +30,7 @@ class ReadySelection:
         """Take up to `limit` deliveries to claim; their `route` is the one to run on.
 
         The first call of each is reserved within the limits of its account and tenant; deliveries
-        without room on their own routes keep their places. A fallback's own tasks and diverted
+        without room on their own routes stay queued. A fallback's own tasks and diverted
         tasks take turns.
         """
         selected: list[Delivery] = []

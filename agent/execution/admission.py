@@ -6,13 +6,19 @@ Every rule that can keep a task from a slot is checked here, and nowhere else.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum
 
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.quota_gate import AttemptCallPermits, QuotaGate
 from agent.execution.settler import Settler
+from agent.execution.start_decisions import (
+    AttemptPermit,
+    NotPermitted,
+    RouteRefused,
+    TypeAsleep,
+    TypeUnknown,
+    WaitReason,
+)
 from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery
@@ -20,65 +26,9 @@ from agent.judge import Effect, effect_of
 from agent.lease import Leases
 from agent.ports import Clock
 from agent.ports.outcome import Dead, Outcome, Retry, Snooze
-from agent.routes import RoutePermit, Router
+from agent.routes import Router
 from schemas.agent_report import Reason, SuspectReport
 from schemas.settings.config import Trigger
-from schemas.task.guard import Guard
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptPermit:
-    """The permission to run one attempt. Give it back with `Admission.ended`.
-
-    `of_route` is the route's permission, from which the route learns how the attempt ended.
-    `call_permits` gives the attempt's calls their permits within the provider's limits.
-    `refused_alone`: the task met AUTH before, and its route has since answered other calls.
-    """
-
-    of_route: RoutePermit
-    call_permits: AttemptCallPermits
-    refused_alone: bool
-
-    @property
-    def limit_s(self) -> float | None:
-        """The time limit of a probe's call; None for any other call."""
-        return self.of_route.limit_s
-
-
-class NotPermitted(Enum):
-    """Why a claimed task may not start now. Its claim is given back."""
-
-    LEAVING = "the agent is leaving"
-    LEASE = "the lease of its claim is no longer good"
-    SUSPECT = "another crash suspect runs"
-    ROUTE = "its route takes no call now"
-    QUOTA = "the limits of its account or its tenant leave no room now"
-    TYPE = "the slots of its type are used"
-
-
-@dataclass(frozen=True, slots=True)
-class TypeUnknown:
-    """This agent does not know the type of a claimed task, which must wait for one that does."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RouteRefused:
-    """A claimed task may take no route of this agent; `reason` says why. It must wait."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TypeAsleep:
-    """The hours of a claimed task's type have not begun."""
-
-    name: str
-
-
-# Why a claimed task keeps its slot until it may move to a tier.
-WaitReason = Guard | TypeUnknown | TypeAsleep | RouteRefused
 
 
 class Admission:

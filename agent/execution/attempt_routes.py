@@ -5,7 +5,8 @@ failure first, so that it stops for everybody if the provider is down. A task th
 its permit until another route takes it: `map-reduce` may split a part that is too long, and go on.
 """
 
-from agent.execution.admission import Admission, AttemptPermit
+from agent.execution.admission import Admission
+from agent.execution.start_decisions import AttemptPermit
 from agent.handlers import OtherRoute
 from agent.inflight.delivery import Delivery
 from agent.ports.outcome import Dead, Outcome, Retry, Snooze

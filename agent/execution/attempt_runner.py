@@ -1,10 +1,10 @@
 """One attempt at one task, from the claimed delivery to its outcome."""
 
-from agent.execution.admission import AttemptPermit
 from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.lock_requests import ResourceLocks
 from agent.execution.observability.attempt_traces import AttemptTraces
 from agent.execution.output_writer import Claimed, Outputs
+from agent.execution.start_decisions import AttemptPermit
 from agent.handlers import Attempt, Handlers
 from agent.handlers.calls.traces import NO_TRACE
 from agent.handlers.deadline import SETTLE_MARGIN_S

@@ -9,8 +9,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeGuard
 
-from agent.execution.admission import (
-    Admission,
+from agent.execution.admission import Admission
+from agent.execution.attempt_routes import AttemptRoutes
+from agent.execution.attempt_runner import AttemptRunner
+from agent.execution.crash_suspects import CrashSuspects
+from agent.execution.guard_gate import GuardGate
+from agent.execution.settler import Settler
+from agent.execution.start_decisions import (
     AttemptPermit,
     NotPermitted,
     RouteRefused,
@@ -18,11 +23,6 @@ from agent.execution.admission import (
     TypeUnknown,
     WaitReason,
 )
-from agent.execution.attempt_routes import AttemptRoutes
-from agent.execution.attempt_runner import AttemptRunner
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.guard_gate import GuardGate
-from agent.execution.settler import Settler
 from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery, DeliveryState

@@ -7,13 +7,14 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import cast
 
-from agent.execution.admission import Admission, AttemptPermit
+from agent.execution.admission import Admission
 from agent.execution.attempt_runner import AttemptRunner
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
 from agent.execution.quota_gate import QuotaGate
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
+from agent.execution.start_decisions import AttemptPermit
 from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from agent.dispatch.ready_selection import ReadySelection
-from agent.execution.admission import Admission, AttemptPermit, NotPermitted
+from agent.execution.admission import Admission
 from agent.execution.crash_suspects import CrashSuspects
+from agent.execution.start_decisions import AttemptPermit, NotPermitted
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.execution.admission import Admission, AttemptPermit
+from agent.execution.admission import Admission
 from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.crash_suspects import CrashSuspects
+from agent.execution.start_decisions import AttemptPermit
 from agent.handlers import OtherRoute
 from agent.inflight.delivery import Delivery
 from agent.ports.outcome import Dead, Failure, Released, Retry, Snooze, Spent

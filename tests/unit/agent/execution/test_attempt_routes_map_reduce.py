@@ -6,9 +6,10 @@ from typing import Any
 
 import orjson
 
-from agent.execution.admission import Admission, AttemptPermit
+from agent.execution.admission import Admission
 from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.crash_suspects import CrashSuspects
+from agent.execution.start_decisions import AttemptPermit
 from agent.ports import Call, Reply, RouteClient
 from agent.ports.outcome import Outcome, Snooze, Succeeded
 from schemas.settings.config import RouteConfig, TypeConfig

@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from agent.execution.admission import Admission, AttemptPermit
+from agent.execution.admission import Admission
 from agent.execution.attempt_routes import AttemptRoutes
 from agent.execution.attempt_runner import AttemptRunner
 from agent.execution.lock_requests import ResourceLocks
 from agent.execution.output_writer import Claimed, Outputs
+from agent.execution.start_decisions import AttemptPermit
 from agent.handlers import Attempt, Handlers, LockError
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.inflight.delivery import Delivery

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from agent.execution.admission import AttemptPermit, NotPermitted
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.quota_gate import QuotaGate
+from agent.execution.start_decisions import AttemptPermit, NotPermitted
 from agent.handlers.calls.permits import CallEnd
 from agent.inflight.delivery import Delivery
 from agent.ports import CallFailed, Reply

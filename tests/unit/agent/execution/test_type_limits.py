@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.execution.admission import AttemptPermit, NotPermitted, TypeAsleep
 from agent.execution.crash_suspects import CrashSuspects
+from agent.execution.start_decisions import AttemptPermit, NotPermitted, TypeAsleep
 from agent.execution.type_limits import LATER_S, TypeLimits
 from agent.inflight.delivery import Delivery
 from agent.inflight.limits import InFlightLimits

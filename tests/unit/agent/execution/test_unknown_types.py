@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.execution.admission import AttemptPermit, NotPermitted, TypeUnknown
 from agent.execution.crash_suspects import CrashSuspects
+from agent.execution.start_decisions import AttemptPermit, NotPermitted, TypeUnknown
 from agent.execution.unknown_types import REMEMBERED, SHOWN_REASONS, UnknownTypes
 from agent.judge import tiers_of
 from agent.ports.outcome import Cancelled, Dead, Moved, Outcome

@@ -1,0 +1,66 @@
+"""What admission may decide about a claimed task: it starts, it waits, or it is given back.
+
+Tested by tests/unit/agent/execution/test_admission.py.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from agent.execution.quota_gate import AttemptCallPermits
+from agent.routes import RoutePermit
+from schemas.task.guard import Guard
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptPermit:
+    """The permission to run one attempt. Give it back with `Admission.ended`.
+
+    `of_route` is the route's permission, from which the route learns how the attempt ended.
+    `call_permits` gives the attempt's calls their permits within the provider's limits.
+    `refused_alone`: the task met AUTH before, and its route has since answered other calls.
+    """
+
+    of_route: RoutePermit
+    call_permits: AttemptCallPermits
+    refused_alone: bool
+
+    @property
+    def limit_s(self) -> float | None:
+        """The time limit of a probe's call; None for any other call."""
+        return self.of_route.limit_s
+
+
+class NotPermitted(Enum):
+    """Why a claimed task may not start now. Its claim is given back."""
+
+    LEAVING = "the agent is leaving"
+    LEASE = "the lease of its claim is no longer good"
+    SUSPECT = "another crash suspect runs"
+    ROUTE = "its route takes no call now"
+    QUOTA = "the limits of its account or its tenant leave no room now"
+    TYPE = "the slots of its type are used"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeUnknown:
+    """This agent does not know the type of a claimed task, which must wait for one that does."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRefused:
+    """A claimed task may take no route of this agent; `reason` says why. It must wait."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypeAsleep:
+    """The hours of a claimed task's type have not begun."""
+
+    name: str
+
+
+# Why a claimed task keeps its slot until it may move to a tier.
+WaitReason = Guard | TypeUnknown | TypeAsleep | RouteRefused
