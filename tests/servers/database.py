@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pymysql
 
-from tests.servers.process import Server
+from tests.servers.process import START_S, Server
 
 SETTINGS = (
     "--bind-address=127.0.0.1",
@@ -41,7 +41,7 @@ class DatabaseServer(Server):
     The user has no password and all privileges.
     """
 
-    def start(self, *, timeout_s: float = 60.0) -> None:
+    def start(self, *, timeout_s: float = START_S) -> None:
         """Start as every server, with a folder for temporary files that is this server's alone.
 
         A MariaDB that starts deletes the temporary tables of any other in the same folder.

@@ -31,6 +31,8 @@ class ServerFailedError(Exception):
 
 
 STILL_S = 30.0
+# A server starts, or a tool of it runs, within this time even on a machine with much other load.
+START_S = 240.0
 # Notes of the ports that processes of tests were given, each with the id of its process.
 PORTS = Path(tempfile.gettempdir(), f"docllm-test-ports-{os.getuid()}")
 
@@ -128,7 +130,7 @@ class Server(ABC):
             raise ServerFailedError(f"{self.name} does not run{self._log_end()}")
         return self._process.pid
 
-    def start(self, *, timeout_s: float = 60.0) -> None:
+    def start(self, *, timeout_s: float = START_S) -> None:
         """Start on the same port and files as before, and return when the server answers."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.prepare()
@@ -157,7 +159,7 @@ class Server(ABC):
             self._process.wait()
             self._process = None
 
-    def restart(self, *, timeout_s: float = 60.0) -> None:
+    def restart(self, *, timeout_s: float = START_S) -> None:
         """Stop the server if it runs, and start it again on the same port and files."""
         self.stop()
         self.start(timeout_s=timeout_s)
@@ -196,7 +198,7 @@ class Server(ABC):
         self.stop()
         self._spawner.shutdown()
 
-    def run(self, arguments: Sequence[str], *, stdin: str = "", timeout_s: float = 60.0) -> None:
+    def run(self, arguments: Sequence[str], *, stdin: str = "", timeout_s: float = START_S) -> None:
         """Run a set-up program to its end, with its output in the log.
 
         Raises ServerFailedError when the program fails.
