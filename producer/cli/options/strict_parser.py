@@ -94,7 +94,11 @@ class Parser(argparse.ArgumentParser):
             if name in self.not_options:
                 self.error(f"unknown option {name}; {self.not_options[name]}")
             if name not in options:
-                names = [option for option in options if option.startswith("--")]
+                names = [
+                    option
+                    for option, action in options.items()
+                    if option.startswith("--") and action.help != argparse.SUPPRESS
+                ]
                 self.error(f"unknown option {name}{nearest(name, names)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
