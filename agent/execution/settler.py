@@ -17,7 +17,6 @@ from agent.ports.outcome import Dead, Failure, Outcome, Succeeded
 from producer.publishing.background import Publishing
 from schemas.runtime import crash
 from schemas.task.failures import ErrorClass
-from schemas.task.result.codec import POINTER
 
 # A page smaller than GATHER waits GATHER_S for more outcomes: a transaction with one outcome costs
 # as much as one with many. Slots are free during this wait.
@@ -118,7 +117,8 @@ class Settler:
         verdicts, orders = await self._ledger.settle([settlement for _, settlement in page])
         self._writing = 0
         crash.reach("settle.committed")
-        if any(_points(settlement.outcome) for _, settlement in page):
+        outcomes = [settlement.outcome for _, settlement in page]
+        if any(isinstance(outcome, Succeeded) and outcome.is_pointer for outcome in outcomes):
             crash.reach("output.settled")
         finish(
             [
@@ -137,11 +137,6 @@ class Settler:
             )
             return Dead(Failure(ErrorClass.REPLY_TOO_LARGE, text), replace(outcome.spent))
         return outcome
-
-
-def _points(outcome: Outcome) -> bool:
-    """Return whether an outcome is stored as the pointer to a result outside the ledger."""
-    return isinstance(outcome, Succeeded) and outcome.codec == POINTER
 
 
 def _size(outcome: Outcome) -> int:

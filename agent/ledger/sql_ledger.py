@@ -32,7 +32,6 @@ from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
 from schemas.task.failures import ErrorClass
 from schemas.task.hooks import Hooked
-from schemas.task.result.codec import POINTER
 
 log = logging.getLogger(__name__)
 
@@ -234,6 +233,4 @@ class SqlLedger:
 
 
 def _points(settlement: Settlement) -> bool:
-    """Return whether an outcome is stored as the pointer to a result outside the ledger."""
-    outcome = settlement.outcome
-    return isinstance(outcome, Succeeded) and outcome.codec == POINTER
+    return isinstance(settlement.outcome, Succeeded) and settlement.outcome.is_pointer

@@ -11,7 +11,7 @@ from datetime import datetime
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.provider_error import ProviderError
 from schemas.task.record.lanes import Lane
-from schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+from schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, POINTER, VALUE, VALUE_ZLIB
 
 __all__ = [
     "AMOUNTS", "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead",
@@ -139,6 +139,11 @@ class Succeeded:
     spent: Spent
     follow_ups: tuple[FollowUp, ...] = ()
     output_uri: str = ""
+
+    @property
+    def is_pointer(self) -> bool:
+        """Whether the body is the pointer to a result outside the ledger."""
+        return self.codec == POINTER
 
 
 @dataclass(frozen=True, slots=True)
