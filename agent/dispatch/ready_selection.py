@@ -76,28 +76,30 @@ class ReadySelection:
         Those that have no fallback with room go behind their tenant's other tasks, and each has
         used up one of the tenant's turns on this route.
         """
+        diverted: list[Delivery] = []
+        stuck: list[Delivery] = []
 
         def divert_or_pass(delivery: Delivery) -> bool:
             """Give a delivery its fallback; False if one has room, but the limits do not."""
             following = self._admission.fallbacks(route, delivery)
             target = next((name for name in following if room(name) > 0), None)
             if target is None:
-                return True  # taken without a fallback and queued again: those behind it are seen
+                stuck.append(delivery)  # taken too, so that those behind it are seen
+                return True
             delivery.route = target
             if not self._admission.reserve_call(delivery):
                 delivery.route = route
                 return False
             counted[target] += 1
+            diverted.append(delivery)
             return True
 
-        waiting = self._table.take_ready_for(route, limit, divert_or_pass)
-        diverted = [delivery for delivery in waiting if delivery.route != route]
-        for delivery in waiting:
-            if delivery.route == route:
-                self._table.queue_for_claim(delivery, was_waiting=True)
-            else:
-                self._log_once(route, delivery.route)
-        self._admission.note_no_way_out(route, has_no_way_out=bool(waiting) and not diverted)
+        self._table.take_ready_for(route, limit, divert_or_pass)
+        for delivery in stuck:
+            self._table.queue_for_claim(delivery, was_waiting=True)
+        for delivery in diverted:
+            self._log_once(route, delivery.route)
+        self._admission.note_no_way_out(route, has_no_way_out=bool(stuck) and not diverted)
         return diverted
 
     def _log_once(self, route: str, target: str) -> None:

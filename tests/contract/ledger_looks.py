@@ -18,7 +18,7 @@ from schemas.task.guard import Guard
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, ended, exhausted, raised
 from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, LedgerDatabase
-from tests.support.slots import looks as ledger_of_looks
+from tests.support.slots import LookLedger
 
 PROBE_S = 300.0
 
@@ -37,7 +37,7 @@ class ObservedKeeper:
         self.asked: list[str] = []
         self.answers = answers
         self.guards = GuardGate(
-            clock=SystemClock(), longest_tier=LONGEST, ledger=ledger_of_looks(self._join_look)
+            clock=SystemClock(), longest_tier=LONGEST, ledger=LookLedger(self._join_look)
         )
         self.keeper = GuardKeeper(
             transactions=ledger_db.transactions,

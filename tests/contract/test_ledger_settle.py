@@ -9,6 +9,8 @@ from agent.ledger.recovery import reaping
 from agent.ledger.settlements.uncounted_ends import FREE_ENDS
 from agent.ports import ClaimAnswer, Verdict
 from agent.ports.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze, Spent
+from producer.ledger import outbox
+from producer.ports import Item
 from schemas.ledger import tables
 from schemas.ledger.sql import NEVER_TIME
 from schemas.task.failures import ErrorClass
@@ -125,7 +127,7 @@ def test_a_retry_raises_fence_and_attempt_and_orders_the_new_record(
     assert (row.status, row.owner, row.fence, row.attempt) == (Status.RETRYING, 0, 1, 1)
     assert 25 < ledger_db.due_in_s(task_id) <= 31
     assert [(order.destination, order.items) for order in orders] == [
-        ("retry.30s", ((0, task_id, 1),))
+        ("retry.30s", (Item(outbox.TASK, task_id, 1),))
     ]
     (attempt,) = ledger_db.rows(tables.task_attempt)
     assert (attempt.task_id, attempt.owner, attempt.attempt, attempt.fence) == (
@@ -196,7 +198,9 @@ def test_a_death_leaves_a_letter_and_an_order(ledger_db: LedgerDatabase) -> None
         letter.origin_offset,
         letter.origin_timestamp_ms,
     ) == ORIGIN
-    assert [(order.destination, order.items) for order in orders] == [("dlq", ((0, task_id, 0),))]
+    assert [(order.destination, order.items) for order in orders] == [
+        ("dlq", (Item(outbox.TASK, task_id, 0),))
+    ]
     assert [attempt.outcome for attempt in ledger_db.rows(tables.task_attempt)] == ["dead"]
 
 

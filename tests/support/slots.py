@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from types import SimpleNamespace
 from typing import cast
 
 from agent.execution.admission import Admission
@@ -20,7 +19,7 @@ from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery
 from agent.judge import Tier
 from agent.lease import Lease
-from agent.ports import Ledger, Partition, Row
+from agent.ports import Partition, Row
 from agent.ports.outcome import Outcome, Succeeded
 from agent.process.containment import MemoryWatch
 from agent.quota.configured import ConfiguredQuotas
@@ -31,7 +30,7 @@ from schemas.runtime.clock import Clock, SystemClock
 from schemas.settings.config import NO_SETTINGS, Config, TypeConfig
 from schemas.task.guard import Guard, GuardCause
 from schemas.task.record.envelope import Publication
-from tests.support.ledger import new_row
+from tests.support.ledger import FakeLedger, new_row
 from tests.support.routes import ROUTE
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
@@ -101,9 +100,15 @@ def quota_gate_of(config: Config, clock: Clock) -> QuotaGate:
     return QuotaGate(quotas=quotas, configured=configured, clock=clock)
 
 
-def looks(join_look: Callable[[int, int], Awaitable[bool]]) -> Ledger:
-    """Return a ledger that only decides which tasks join a guard's look."""
-    return cast("Ledger", SimpleNamespace(join_look=join_look))
+class LookLedger(FakeLedger):
+    """A ledger without tasks; `joins` decides which tasks join a guard's look."""
+
+    def __init__(self, joins: Callable[[int, int], Awaitable[bool]]) -> None:
+        super().__init__()
+        self._joins = joins
+
+    async def join_look(self, guard_id: int, task_id: int) -> bool:
+        return await self._joins(guard_id, task_id)
 
 
 class SlotsHarness:
@@ -138,7 +143,9 @@ class SlotsHarness:
             clock=self.clock,
         )
         self.quotas = quota_gate_of(Config(), self.clock)
-        self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, ledger=looks(join_look))
+        self.guards = GuardGate(
+            clock=self.clock, longest_tier=LONGEST, ledger=LookLedger(join_look)
+        )
 
     def admission(self, suspects: CrashSuspects) -> Admission:
         """Return an admission for eight slots, under a lease that has just begun."""

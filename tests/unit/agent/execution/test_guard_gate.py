@@ -15,7 +15,7 @@ from producer.ledger.guards import as_json
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 from tests.support.ledger import new_row
-from tests.support.slots import looks
+from tests.support.slots import LookLedger
 
 RAISED = Guard(
     id=1,
@@ -71,7 +71,9 @@ def guards(
     time: Time | None = None,
     members: Collection[int] = (),
 ) -> GuardGate:
-    gate = GuardGate(clock=time or Time(), longest_tier=Tier("1h", 3600.0), ledger=looks(join_look))
+    gate = GuardGate(
+        clock=time or Time(), longest_tier=Tier("1h", 3600.0), ledger=LookLedger(join_look)
+    )
     gate.replace(raised, members)
     return gate
 
@@ -89,7 +91,7 @@ def test_nothing_is_stopped_without_a_guard() -> None:
     assert guards().guard_of(row(1), "default") is None
     assert guards().has_read_guards
     assert not GuardGate(
-        clock=Time(), longest_tier=Tier("1h", 3600.0), ledger=looks(refuse)
+        clock=Time(), longest_tier=Tier("1h", 3600.0), ledger=LookLedger(refuse)
     ).has_read_guards
 
 

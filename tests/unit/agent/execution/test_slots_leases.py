@@ -7,7 +7,7 @@ from agent.inflight.delivery import Delivery
 from agent.lease import HEARTBEAT_MAX_AGE_S
 from agent.ports.outcome import Released
 from tests.support.routes import GOOD, routes
-from tests.support.slots import LONGEST, RAISED, SlotsHarness, claimed, ending, looks, started
+from tests.support.slots import LONGEST, RAISED, LookLedger, SlotsHarness, claimed, ending, started
 
 
 def silent(delivery: Delivery) -> None:
@@ -35,7 +35,9 @@ def test_a_task_whose_lease_ran_out_during_its_guards_answer_is_released() -> No
         silent(delivery)
         return True
 
-    harness.guards = GuardGate(clock=harness.clock, longest_tier=LONGEST, ledger=looks(join_look))
+    harness.guards = GuardGate(
+        clock=harness.clock, longest_tier=LONGEST, ledger=LookLedger(join_look)
+    )
     harness.guards.replace([replace(RAISED, look_left=1)])
 
     assert started(harness, delivery) == [Released()]
