@@ -22,7 +22,7 @@ from agent.process.stop_request import StopRequest
 from agent.process.time_limit import ends_within
 from agent.reporting.messages import Note
 from agent.reporting.telemetry import Counts
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.errors import DocllmError, UnreachableError
 from schemas.runtime import crash
 from schemas.text.wording import counted
@@ -75,7 +75,7 @@ class Agent:
         intake: Intake,
         sources: Sequence[Source],
         inbox: Source | None,
-        publishing: Publishing,
+        own_orders: OwnOrders,
         failures: Failures,
         hooks: HookRunner,
         group_work: GroupWork,
@@ -94,7 +94,7 @@ class Agent:
         self._sources = sources
         self._inbox = inbox
         self._all_sources = [*sources, *([inbox] if inbox is not None else [])]
-        self._publishing = publishing
+        self._own_orders = own_orders
         self._failures = failures
         self._hooks = hooks
         self._group_work = group_work
@@ -193,7 +193,7 @@ class Agent:
         hooks_s = max(0.0, until_s - self._clock.now_s()) if self._hooks.kinds else 0.0
         async with ends_within(hooks_s + HOOKS_S, self._hooks_unwritten):
             await self._hooks.drain(hooks_s, hurry=stop.hurry.is_set)
-        await self._publishing.flush(PUBLISH_S)
+        await self._own_orders.flush(PUBLISH_S)
         crash.reach("drain.published")
         async with ends_within(STOP_S, lambda: _silent("it still lists this agent as running")):
             await self._membership.leave()

@@ -154,7 +154,7 @@ def _metrics(parts: Parts, instruments: Instruments, heartbeat: Heartbeat) -> Ag
             (
                 "docllm_fenced",
                 "Outcomes that were settled too late: another agent had already taken the task.",
-                lambda: counts.fenced,
+                lambda: counts.superseded,
             ),
             (
                 "docllm_leases_lost",

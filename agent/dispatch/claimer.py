@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from agent.dispatch.answers import AnswerActions
+from agent.dispatch.answer_actions import AnswerActions
 from agent.dispatch.body_loader import BodyLoader
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.ready_selection import ReadySelection

@@ -150,8 +150,8 @@ class Dispatcher:
         A record whose partition was revoked is forgotten. Else the first line that fits decides:
 
             verdict     outcome                what happens to the record
-            FENCED      Succeeded              asked about again; the paid answer is kept
-            FENCED      any other              asked about again
+            SUPERSEDED  Succeeded              asked about again; the paid answer is kept
+            SUPERSEDED  any other              asked about again
             GIVEN_UP    any                    delayed for 1 to 15 s
             REOPENED    any                    asked about again
             SETTLED     Released, a suspect    delayed for 1 to 15 s
@@ -166,8 +166,8 @@ class Dispatcher:
         accepted_as = outcome if verdict is Verdict.SETTLED else None
         if delivery.partition not in self._partitions:
             self._table.remove(delivery)
-        elif verdict is Verdict.FENCED:
-            self._fenced(delivery, outcome)
+        elif verdict is Verdict.SUPERSEDED:
+            self._superseded(delivery, outcome)
         elif verdict is Verdict.GIVEN_UP or (
             isinstance(accepted_as, Released) and delivery.suspect
         ):
@@ -185,7 +185,7 @@ class Dispatcher:
                 delivery, -1 if delivery.row is None else delivery.row.fence
             )
 
-    def _fenced(self, delivery: Delivery, outcome: Outcome) -> None:
+    def _superseded(self, delivery: Delivery, outcome: Outcome) -> None:
         """Ask about the record again, because another claim has its task; keep a paid answer."""
         if isinstance(outcome, Succeeded):
             self._keep(delivery, outcome)

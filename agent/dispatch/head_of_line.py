@@ -9,7 +9,7 @@ from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Ledger, Order
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.runtime import crash
 
 # A blocking task that waits longer than LONG_S is relieved at `InFlightLimits.stuck_share` already.
@@ -32,13 +32,13 @@ class HeadOfLine:
         ledger: Ledger,
         partitions: Partitions,
         table: InFlightTable,
-        publishing: Publishing,
+        own_orders: OwnOrders,
         limits: InFlightLimits,
     ) -> None:
         self._ledger = ledger
         self._partitions = partitions
         self._table = table
-        self._publishing = publishing
+        self._own_orders = own_orders
         self._limits = limits
 
     async def relieve(self, now_s: float) -> None:
@@ -74,7 +74,7 @@ class HeadOfLine:
         self._partitions.flush()
         if delivery.state in _WAITS:
             self._table.remove(delivery)
-        self._publishing.send([order])
+        self._own_orders.send([order])
 
 
 def _fence(delivery: Delivery) -> int:

@@ -14,7 +14,7 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import ClaimAnswer, Ledger, Letters, Record, RejectedRecord
 from agent.reporting.telemetry import Counts
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.codes import Code
 from schemas.runtime import crash
 from schemas.task.record.envelope import record_bytes
@@ -37,7 +37,7 @@ class QuarantineQueue:
         partitions: Partitions,
         table: InFlightTable,
         counts: Counts,
-        publishing: Publishing,
+        own_orders: OwnOrders,
         limits: InFlightLimits,
     ) -> None:
         self._ledger = ledger
@@ -45,7 +45,7 @@ class QuarantineQueue:
         self._partitions = partitions
         self._table = table
         self._counts = counts
-        self._publishing = publishing
+        self._own_orders = own_orders
         self._limits = limits
         self._rejected: deque[tuple[RejectedRecord, Delivery | Record]] = deque()
         self.bytes = 0  # of records only; `InFlightTable` counts the bytes of deliveries
@@ -129,7 +129,7 @@ class QuarantineQueue:
                     self.bytes -= _size(rejected)
             self._counts.quarantined += len(foreign)
             self._partitions.flush()
-            self._publishing.send(orders)
+            self._own_orders.send(orders)
 
     def _page(self) -> list[tuple[RejectedRecord, Delivery | Record]]:
         page: list[tuple[RejectedRecord, Delivery | Record]] = []

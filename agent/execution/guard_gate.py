@@ -1,4 +1,4 @@
-"""The gate before each start of a task: stops the task if a guard is raised for it.
+"""The gate before each start of a task: holds the task back if a guard is raised for it.
 
 The ledger decides about guards. The gate has a copy that is at most some seconds old. A task that
 runs although its guard is raised does no harm, because its settle holds it back.
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from agent.judge import Tier
-from agent.judge.guard_rule import moved
+from agent.judge.tiers import move_to
 from agent.ports import Clock, Ledger, Row
 from agent.ports.outcome import Failure, Moved, Spent
 from schemas.runtime import crash
@@ -45,7 +45,7 @@ class GuardGate:
         self._asked = Counter()
 
     def guard_of(self, row: Row, route: str) -> Guard | None:
-        """Return the guard that stops a task, or None if the task may run.
+        """Return the guard that holds a task back; None if it may run.
 
         A task that has joined a look may run again, for example after a snooze.
         """
@@ -60,7 +60,7 @@ class GuardGate:
         return row.task_id not in self._look_tasks and self.guard_of(row, fallback) is not None
 
     async def join_look_or_move(self, guard: Guard, task_id: int) -> Moved | None:
-        """Let a stopped task join the look (None: it may run), or return its move to a tier.
+        """Let a task join the look (None: it may run), or return its move to a tier.
 
         Waits until it is the task's turn, so that at most MOVES_PER_S tasks move in a second.
         """
@@ -74,7 +74,7 @@ class GuardGate:
         await self.wait_to_move()
         # Not `guard.reason`: it quotes the error of another task, perhaps of another tenant.
         failure = Failure(ErrorClass.GUARD, f"the guard of {guard.title} is raised: {guard.cause}")
-        return moved(failure, Spent(), self._longest_tier, task_id)
+        return move_to(self._longest_tier, failure, Spent(), task_id)
 
     async def wait_to_move(self) -> None:
         """Wait until one more task may move to a tier: at most MOVES_PER_S do in a second."""

@@ -64,7 +64,7 @@ class ResourceLocks:
         self._wake.set()
 
     async def wait(self, request: LockRequest, wait_s: float) -> int | None:
-        """Return the lock's fence once it is held; None if it is not free in time."""
+        """Return the lock's token once it is held; None if it is not free in time."""
         try:
             async with asyncio.timeout(wait_s):
                 return await self._waits[request]
@@ -161,7 +161,7 @@ class ResourceLocks:
         for lock in held:
             waiter = self._waits.get(LockRequest(lock.name, lock.holder))
             if waiter is not None and lock.alive and not waiter.done():
-                waiter.set_result(lock.fence)
+                waiter.set_result(lock.token)
 
 
 def _take_of(requests: dict[LockRequest, None], names: Container[str]) -> list[LockRequest]:
@@ -196,7 +196,7 @@ class LocksOfAttempt:
         self._locks.ask(LockRequest(name, self._attempt))
 
     async def wait(self, name: str, wait_s: float) -> int | None:
-        """Return the lock's fence once it is held; None if it is not free within `wait_s`."""
+        """Return the lock's token once it is held; None if it is not free within `wait_s`."""
         return await self._locks.wait(LockRequest(name, self._attempt), wait_s)
 
     def give_back(self, name: str) -> None:

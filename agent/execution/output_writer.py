@@ -1,6 +1,6 @@
 """Writes each result outside the ledger once, before the settle that stores its pointer.
 
-An object's name contains its task and fence, and no object is overwritten. A killed or fenced
+An object's name contains its task and fence, and no object is overwritten. A killed or superseded
 attempt may have left an object with that name. If its bytes are equal, it is used; otherwise the
 new object's name also gets the claim's unique number.
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from agent.inflight.delivery import Delivery
 from agent.ports import Clock, Ledger, Settlement, Verdict
 from agent.ports.outcome import Dead, Failure, Outcome, Succeeded
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.runtime import crash
 from schemas.task.failures import ErrorClass
 
@@ -46,14 +46,14 @@ class Settler:
         page_bytes: int,
         reply_limit_bytes: int,
         clock: Clock,
-        publishing: Publishing,
+        own_orders: OwnOrders,
     ) -> None:
         self._ledger = ledger
         self._page_size = page_size
         self._page_bytes = page_bytes
         self._reply_limit_bytes = reply_limit_bytes
         self._clock = clock
-        self._publishing = publishing
+        self._own_orders = own_orders
         self._waiting: deque[tuple[Delivery, Settlement]] = deque()
         self._writing = 0  # outcomes of the page that is being written
         self._wake = asyncio.Event()
@@ -126,7 +126,7 @@ class Settler:
                 for (delivery, settlement), verdict in zip(page, verdicts, strict=True)
             ]
         )
-        self._publishing.send(orders)
+        self._own_orders.send(orders)
 
     def _fit(self, outcome: Outcome) -> Outcome:
         """Replace a reply that no statement can carry by an error; a reply is never cut short."""

@@ -27,7 +27,8 @@ from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.judge import Tier
-from agent.judge.guard_rule import closed_text, moved
+from agent.judge.guard_rule import closed_text
+from agent.judge.tiers import move_to
 from agent.ports import Clock
 from agent.ports.outcome import (
     Cancelled,
@@ -139,7 +140,7 @@ class Slots:
             self.start(delivery)
             return
         failure = Failure(ErrorClass.ROUTE, closed_text(delivery.route))
-        self._settle(delivery, moved(failure, Spent(), self._longest_tier, delivery.task_id))
+        self._settle(delivery, move_to(self._longest_tier, failure, Spent(), delivery.task_id))
 
     def give_back(self, delivery: Delivery) -> None:
         """Release a claim whose attempt did not begin."""

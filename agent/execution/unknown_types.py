@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from agent.inflight.delivery import Delivery
 from agent.judge import SPREAD, Tier
-from agent.judge.guard_rule import moved
+from agent.judge.tiers import move_to
 from agent.ports import Clock
 from agent.ports.outcome import Failure, Moved, Spent
 from schemas.agent_report import Reason
@@ -62,7 +62,7 @@ class UnknownTypes:
     def _hold(self, delivery: Delivery, failure: Failure, reason: Reason) -> Moved:
         tier = self._next_tier(delivery.partition.topic)
         self._remember(reason, tier.delay_s * (1 + SPREAD) + _SLACK_S)
-        return moved(failure, Spent(), tier, delivery.task_id)
+        return move_to(tier, failure, Spent(), delivery.task_id)
 
     def reasons(self, now_s: float) -> list[Reason]:
         """Return which tasks wait, for the agent's report.

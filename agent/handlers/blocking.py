@@ -168,9 +168,9 @@ class BlockingContext(ViewedContext):
     @contextmanager
     def lock(self, name: str) -> Iterator[HeldLock]:
         """Hold a lock, as `Context.lock`. Raises AttemptEndedError if the attempt has ended."""
-        fence: int = self._ask(ContextCall.TAKE_LOCK, {"name": name})
+        token: int = self._ask(ContextCall.TAKE_LOCK, {"name": name})
         try:
-            yield HeldLock(name, fence, lambda: self._ask(ContextCall.CHECK_LOCK, {}))
+            yield HeldLock(name, token, lambda: self._ask(ContextCall.CHECK_LOCK, {}))
         finally:
             # The lock was already released when the attempt ended.
             with suppress(AttemptEndedError):

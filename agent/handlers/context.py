@@ -196,7 +196,7 @@ class Context:
             yield held
 
     async def take_lock(self, name: str) -> int:
-        """Take a lock, which must be given back, and return its fence; handlers use `lock`."""
+        """Take a lock, which must be given back, and return its token; handlers use `lock`."""
         return await self._locks.take(name)
 
     def check_lock(self) -> None:

@@ -28,28 +28,28 @@ class ContextLocks:
     @asynccontextmanager
     async def hold(self, name: str) -> AsyncIterator[HeldLock]:
         """Hold a lock. Raises LockError, WaitedTooLongError and LeaseLostError."""
-        fence = await self.take(name)
+        token = await self.take(name)
         try:
-            yield HeldLock(name, fence, self.check)
+            yield HeldLock(name, token, self.check)
         finally:
             self.give_back(name)
 
     async def take(self, name: str) -> int:
-        """Take a lock, which must be given back, and return its fence; raises as `hold` does."""
+        """Take a lock, which must be given back, and return its token; raises as `hold` does."""
         self._locks.ask(require_name(name))
         self._names.add(name)
         try:
-            return await self._fence(name)
+            return await self._token(name)
         except BaseException:
             self.give_back(name)
             raise
 
-    async def _fence(self, name: str) -> int:
-        fence = await self._locks.wait(name, self._time.of_claim_s * _WAIT_SHARE)
-        if fence is None:
+    async def _token(self, name: str) -> int:
+        token = await self._locks.wait(name, self._time.of_claim_s * _WAIT_SHARE)
+        if token is None:
             raise WaitedTooLongError
         self.check()
-        return fence
+        return token
 
     def check(self) -> None:
         """Raise LeaseLostError if another attempt may hold this attempt's locks.

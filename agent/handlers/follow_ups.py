@@ -1,7 +1,7 @@
 """The follow-ups that a handler orders.
 
 Each line is checked immediately. Their tasks are created by the settle that stores the parent's
-success; an attempt that fails or is fenced creates none.
+success; an attempt that fails or is superseded creates none.
 """
 
 import difflib

@@ -18,8 +18,9 @@ class LockError(ValueError):
 class HeldLock:
     """A lock that an attempt holds.
 
-    `fence` is higher than that of every earlier holder. A resource that keeps the highest one, and
-    refuses a lower one, is safe even from an attempt that does not know yet that it lost the lock.
+    `fence`, the lock's token, is higher than that of every earlier holder. A resource that keeps
+    the highest one, and refuses a lower one, is safe even from an attempt that does not know yet
+    that it lost the lock.
     """
 
     name: str
@@ -42,7 +43,7 @@ class AttemptLocks(Protocol):
         ...
 
     async def wait(self, name: str, wait_s: float) -> int | None:
-        """Return the lock's fence once it is held; None if it is not free within `wait_s`."""
+        """Return the lock's token once it is held; None if it is not free within `wait_s`."""
         ...
 
     def give_back(self, name: str) -> None:
@@ -54,15 +55,15 @@ class FreeLocks:
     """Locks that nobody else takes."""
 
     def __init__(self) -> None:
-        self._fence = 0
+        self._token = 0
 
     def ask(self, name: str) -> None:
         """Do nothing."""
 
     async def wait(self, _name: str, _wait_s: float) -> int | None:
         """Take it at once."""
-        self._fence += 1
-        return self._fence
+        self._token += 1
+        return self._token
 
     def give_back(self, name: str) -> None:
         """Do nothing."""

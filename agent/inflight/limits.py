@@ -25,7 +25,7 @@ class InFlightLimits:
             deliveries at which the topic of a tier is paused.
         rejected: rejected records above which all topics are paused.
         kept_answers, kept_answers_bytes: most answers that are kept for their tasks' next claim,
-            because their settle was fenced or they could not be written.
+            because their settle was superseded or they could not be written.
 
     Closed routes:
         shelve_after_s: time after which a full agent shelves a closed route.

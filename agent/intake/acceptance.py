@@ -34,7 +34,7 @@ from producer.loading import foreign_records
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.overflow import Overflow
 from producer.loading.task_row import with_defaults
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.codes import Code
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger.transactions import Transactions
@@ -64,7 +64,7 @@ class Intake:
         counts: Counts,
         group: str,
         config: Config,
-        publishing: Publishing,
+        own_orders: OwnOrders,
         failures: Failures,
         memory: MemoryWatch,
         limits: InFlightLimits,
@@ -91,7 +91,7 @@ class Intake:
             say=partial(log.info, "the inbox: %s"),
         )
         self._joins = config.inbox.join_batches
-        self._publishing = publishing
+        self._own_orders = own_orders
         self._failures = failures
         self._memory = memory
         self._inbox = Inbox(partitions=partitions, limits=limits)
@@ -161,7 +161,7 @@ class Intake:
                 rejected[0].reason,
                 extra={"code": Code.RECORD_QUARANTINED},
             )
-            self._publishing.send(
+            self._own_orders.send(
                 await self._transactions.write(quarantine.keep, self._group, rejected)
             )
             crash.reach("intake.quarantined")
@@ -215,7 +215,7 @@ class Intake:
             return [
                 rejected_record(record, str(error), Disposition.REJECTED) for record, _ in tasks
             ]
-        self._publishing.send(accepted.orders)
+        self._own_orders.send(accepted.orders)
         return [
             rejected_record(
                 tasks[position][0], foreign_records.clash_text(batch_name), Disposition.REJECTED

@@ -58,7 +58,7 @@ class Completion:
         return is_answer and not self.tokens_in and not self.tokens_out
 
 
-def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Completion:
+def read_completion(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Completion:
     """Read a completion and check its answer.
 
     With `verbatim`, any answer that is not an error is accepted: the whole body, with its

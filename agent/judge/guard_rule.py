@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from agent.judge.tiers import SPREAD, Tier
-from agent.ports.outcome import Failure, Moved, Spent
 from schemas.task.guard import GuardCause
 
 # The two parts of the error text of a task that was moved because its route is closed; the route's
@@ -189,12 +187,3 @@ def next_in_s(look: Look, cause: str, *, vouched: bool, age_s: float, probe_s: f
 def closed_text(route: str) -> str:
     """Return the error text of a move that was made because this route was closed."""
     return f"{CLOSED_BEFORE}{route}{CLOSED_AFTER}"
-
-
-def moved(failure: Failure, spent: Spent, tier: Tier, task_id: int) -> Moved:
-    """Return the outcome of a task that waits in this tier, uncounted.
-
-    It waits up to a fifth longer than the tier's delay. Its id decides how long, so that not all
-    tasks return at once.
-    """
-    return Moved(failure, spent, tier.name, tier.delay_s * (1 + SPREAD * (task_id % 997) / 997))

@@ -100,7 +100,9 @@ def _judge(answer: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry |
         return outcome_of_failure(
             classified(answer), _spent(facts, answer.headers), facts, answer.headers
         )
-    completion_read = completion.read(answer.body, schema=facts.schema, verbatim=facts.verbatim)
+    completion_read = completion.read_completion(
+        answer.body, schema=facts.schema, verbatim=facts.verbatim
+    )
     spent = _spent(facts, answer.headers, completion_read)
     if completion_read.is_of_unknown_cost:
         spent = replace(

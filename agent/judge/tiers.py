@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent.judge.waiting import clamped
+from agent.ports.outcome import Failure, Moved, Spent
 from schemas.task.record.topics import duration_s
 
 SPREAD = 0.2
@@ -42,3 +43,12 @@ def retry_delay(tier: Tier, *, wanted_s: float, jitter: float) -> float:
     This is the longer of the tier's delay and `wanted_s` (at most a day), plus up to a fifth.
     """
     return max(tier.delay_s, clamped(wanted_s)) * (1 + SPREAD * jitter)
+
+
+def move_to(tier: Tier, failure: Failure, spent: Spent, task_id: int) -> Moved:
+    """Return the outcome of a task that waits in this tier, uncounted.
+
+    It waits up to a fifth longer than the tier's delay. Its id decides how long, so that not all
+    tasks return at once.
+    """
+    return Moved(failure, spent, tier.name, tier.delay_s * (1 + SPREAD * (task_id % 997) / 997))

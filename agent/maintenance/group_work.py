@@ -75,7 +75,7 @@ class GroupWork:
         """
         group = self._topics.group
         loads = map(store.half_loaded_message, await self._read(store.half_loaded, group))
-        status = await self._read(group_status.read, group)
+        status = await self._read(group_status.read_group, group)
         dead = {batch.name: batch.counts["dead"] for batch in status.batches}
         record_lines = [status.quarantined_text] if status.quarantined else []
         hook_lines = [

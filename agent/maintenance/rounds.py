@@ -98,7 +98,7 @@ def _reaping(duty: Callable[..., Duty], reaper: Reaper) -> Sequence[Duty]:
 def _relaying(duty: Callable[..., Duty], relay: Relay) -> Sequence[Duty]:
     return (
         duty(name="relaying orders", work=relay.relay_once),
-        duty(name="dropping settled orders", work=relay.drop_final, every_s=DROP_S),
+        duty(name="dropping orders of final tasks", work=relay.drop_final, every_s=DROP_S),
     )
 
 

@@ -114,7 +114,7 @@ class Verdict(Enum):
     # Accepted, but as a counted failure: the task had too many uncounted ends.
     RETRIED = "retried"  # it waits in the longest tier
     DIED = "died"  # it died: its attempts are used up, or the id of a follow-up is taken
-    FENCED = "fenced"  # the claim no longer belongs to this owner; nothing was written
+    SUPERSEDED = "superseded"  # the claim no longer belongs to this owner; nothing was written
     GIVEN_UP = "given up"  # this row cannot be written; its claim is left to the hard deadline
 
 
@@ -164,7 +164,7 @@ class Ledger(Protocol):
         ...
 
     async def join_look(self, guard_id: int, task_id: int) -> bool:
-        """Return whether a task may join the look of the guard that stops it."""
+        """Return whether a task may join the look of the guard that holds it back."""
         ...
 
     async def quarantine(self, records: Sequence[RejectedRecord]) -> list[Order]:

@@ -26,7 +26,7 @@ class Held:
 
     name: str
     holder: Claimant
-    fence: int
+    token: int
     alive: bool
 
 

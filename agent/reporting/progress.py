@@ -143,7 +143,7 @@ class Progress:
 
     async def _read_totals(self) -> Totals | None:
         try:
-            totals = await self._transactions.read(progress.read, self._group)
+            totals = await self._transactions.read(progress.read_totals, self._group)
         except DatabaseError as error:
             log.debug("progress cannot be read: %s", getattr(error, "orig", error))
             return None

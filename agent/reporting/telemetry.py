@@ -41,7 +41,7 @@ _SUMMARY = {
     "moved": "put off by a guard or a stopped route",
     "snoozed": "put off because the provider refused calls",
     "released": "given back before they began",
-    "fenced": "taken over by another agent",
+    "superseded": "taken over by another agent",
     "given_up": "that could not be stored",
 }
 BATCHES_SHOWN = 5
@@ -123,7 +123,7 @@ class Counts:
     moved: int = 0
     cancelled: int = 0
     released: int = 0
-    fenced: int = 0
+    superseded: int = 0
     given_up: int = 0
     quarantined: int = 0
     # Attempts that began; some end before a call, for example if the document cannot be read.
@@ -141,8 +141,8 @@ class Counts:
 
     def note(self, outcome: Outcome, verdict: Verdict) -> None:
         """Count a settlement."""
-        if verdict is Verdict.FENCED:
-            self.fenced += 1
+        if verdict is Verdict.SUPERSEDED:
+            self.superseded += 1
         elif verdict is Verdict.GIVEN_UP:
             self.given_up += 1
         else:
@@ -157,7 +157,7 @@ class Counts:
         """Return whether the summary differs from these counts of the whole group."""
         if (self.succeeded, self.dead, self.cancelled) != (succeeded, dead, cancelled):
             return True
-        uncompared = (self.moved, self.snoozed, self.released, self.fenced, self.given_up)
+        uncompared = (self.moved, self.snoozed, self.released, self.superseded, self.given_up)
         return any((*uncompared, self.quarantined))
 
     def summary(self) -> str:

@@ -6,7 +6,7 @@ Pure.
 from dataclasses import dataclass, replace
 
 from agent.judge import Effect, effect_of, one_line
-from agent.judge.completion import read
+from agent.judge.completion import read_completion
 from agent.judge.judgement import classified
 from agent.ports import CallFailed, Reply
 from agent.ports.outcome import Dead, Failure, Moved, Outcome, Retry, Snooze, Succeeded
@@ -45,7 +45,7 @@ def by_answer(answer: Reply | CallFailed) -> RouteEvidence:
         return _of_failure(Failure(answer.error_class, one_line(answer.text)))
     if answer.status not in _SUCCESS:
         return _of_failure(classified(answer))
-    failure = read(answer.body, schema=None, verbatim=True).failure
+    failure = read_completion(answer.body, schema=None, verbatim=True).failure
     if failure is None:
         return RouteEvidence(Effect.UP)
     evidence = _of_failure(failure)

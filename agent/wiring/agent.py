@@ -44,7 +44,7 @@ from agent.wiring.record_path import (
     make_execution,
 )
 from producer.app import Parts, make_relay, messaging_system
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from producer.publishing.relay import Relay
 from schemas.ledger.transactions import Transactions
 
@@ -63,7 +63,7 @@ def make_agent(choices: AgentChoices) -> Agent:
         intake=wired.intake,
         sources=list(choices.handles.sources.values()),
         inbox=choices.handles.inbox,
-        publishing=shared.publishing,
+        own_orders=shared.own_orders,
         failures=shared.failures,
         hooks=wired.hook_runner,
         group_work=_make_group_work(choices.parts, wired.relay),
@@ -77,7 +77,7 @@ def make_agent(choices: AgentChoices) -> Agent:
 def _make_parts(choices: AgentChoices) -> WiredParts:
     """Build the parts of an agent, each from the parts before it."""
     relay = make_relay(choices.parts)
-    shared = _make_shared(choices, Publishing(relay))
+    shared = _make_shared(choices, OwnOrders(relay))
     gates = _make_gates(choices, shared)
     handling = make_handling(choices, shared)
     executing = _make_execution(choices, shared, gates, handling.handlers)
@@ -104,7 +104,7 @@ def _make_parts(choices: AgentChoices) -> WiredParts:
     )
 
 
-def _make_shared(choices: AgentChoices, publishing: Publishing) -> SharedParts:
+def _make_shared(choices: AgentChoices, own_orders: OwnOrders) -> SharedParts:
     parts = choices.parts
     longest_tier, traces = tiers_of(parts.topics.tiers)[-1], _make_attempt_traces(parts)
     return SharedParts(
@@ -117,7 +117,7 @@ def _make_shared(choices: AgentChoices, publishing: Publishing) -> SharedParts:
             redrive=parts.config.inbox.redrive,
         ),
         leases=choices.registration.heartbeat,
-        publishing=publishing,
+        own_orders=own_orders,
         wakeups=Wakeups(),
         lost_records=asyncio.Event(),
         failures=Failures(),
@@ -196,7 +196,7 @@ def _make_execution(
         page_bytes=limits.settle_page_bytes,
         reply_limit_bytes=choices.reply_limit_bytes,
         clock=shared.clock,
-        publishing=shared.publishing,
+        own_orders=shared.own_orders,
     )
     return make_execution(
         shared,
@@ -246,7 +246,7 @@ def _make_intake(choices: AgentChoices, shared: SharedParts, partitions: Partiti
         counts=shared.counts,
         group=parts.topics.group,
         config=parts.config,
-        publishing=shared.publishing,
+        own_orders=shared.own_orders,
         failures=shared.failures,
         memory=shared.memory,
         limits=choices.limits,

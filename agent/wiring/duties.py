@@ -105,7 +105,7 @@ def _make_route_duties(choices: AgentChoices, wired: WiredParts) -> _RouteDuties
         probe_s=parts.config.guard.probe_s,
         probe_sender=probe_sender,
         routes_of=lambda value: preview(value, routes.naming).plan,
-        publishing=wired.shared.publishing,
+        own_orders=wired.shared.own_orders,
     )
     listener = ResumeListener(transactions=transactions, clock=clock, group=group, routes=routes)
     call_up = CallUpWalk(
@@ -115,7 +115,7 @@ def _make_route_duties(choices: AgentChoices, wired: WiredParts) -> _RouteDuties
         routes=routes,
         knows_type=choices.knows_type,
         is_awake=wired.gates.types.is_awake,
-        publishing=wired.shared.publishing,
+        own_orders=wired.shared.own_orders,
     )
     loops = (keeper.run, probe_sender.run, listener.run, call_up.run)
     return _RouteDuties(keeper, call_up, loops)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from agent.dispatch.answers import AnswerActions
+from agent.dispatch.answer_actions import AnswerActions
 from agent.dispatch.backpressure import Backpressure
 from agent.dispatch.body_loader import BodyLoader
 from agent.dispatch.claimer import Claimer
@@ -41,7 +41,7 @@ from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.task.record.lanes import Lane
 
 
@@ -52,7 +52,7 @@ class SharedParts:
     ledger: Ledger
     letters: Letters
     leases: Leases
-    publishing: Publishing
+    own_orders: OwnOrders
     wakeups: Wakeups
     lost_records: asyncio.Event
     failures: Failures
@@ -214,7 +214,7 @@ def _make_inflight(
         partitions=partitions,
         table=table,
         counts=shared.counts,
-        publishing=shared.publishing,
+        own_orders=shared.own_orders,
         limits=shared.limits,
     )
     backpressure = Backpressure(
@@ -272,7 +272,7 @@ def _make_ticker(
             ledger=shared.ledger,
             partitions=inflight.partitions,
             table=inflight.table,
-            publishing=shared.publishing,
+            own_orders=shared.own_orders,
             limits=shared.limits,
         ),
         claimer=claimer,

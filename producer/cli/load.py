@@ -97,7 +97,7 @@ async def _load_all(
         await parts.transactions.read(
             store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
-        reported = await parts.transactions.read(reported_types.read, options.group)
+        reported = await parts.transactions.read(reported_types.read_types, options.group)
         older = await _older(parts, options.group)
         lines = _checked_lines(config, options, reported, source, older)
         recorded = _recorded(lines, sums, loaded)
@@ -202,7 +202,7 @@ async def _ledger(
             return
         yield LedgerFacts(
             await _clash_finder(ledger, batch, options.group),
-            await ledger.transactions.read(reported_types.read, options.group),
+            await ledger.transactions.read(reported_types.read_types, options.group),
             await _older(ledger, options.group),
         )
 

@@ -67,7 +67,9 @@ def _screen(
 
 async def _read(parts: LedgerParts, options: argparse.Namespace) -> statuses.GroupStatus:
     group, batch = options.group, options.batch
-    return await parts.transactions.read(statuses.read, group, batch, archived=options.archived)
+    return await parts.transactions.read(
+        statuses.read_group, group, batch, archived=options.archived
+    )
 
 
 async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:

@@ -41,14 +41,14 @@ _READ = (  # built once, because every agent runs this query each second
 )
 
 
-def read(connection: Connection, group: str) -> list[Guard]:
+def read_guards(connection: Connection, group: str) -> list[Guard]:
     """Return the raised guards, and the opened guards whose tasks still have to be called up."""
     return [_guard(row) for row in connection.execute(_READ, {"of_group": group})]
 
 
 def raised(connection: Connection, group: str) -> list[Guard]:
     """Return the raised guards."""
-    return [guard for guard in read(connection, group) if guard.raised]
+    return [guard for guard in read_guards(connection, group) if guard.raised]
 
 
 def look_tasks(connection: Connection, group: str) -> set[int]:
@@ -114,6 +114,6 @@ def open_one(
 
 def open_all(connection: Connection, group: str, batch_id: int, actor: str, reason: str) -> None:
     """Open every raised guard of a batch."""
-    for raised_guard in read(connection, group):
+    for raised_guard in read_guards(connection, group):
         if raised_guard.batch_id == batch_id and raised_guard.raised:
             open_one(connection, raised_guard, actor, reason)

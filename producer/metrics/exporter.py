@@ -95,7 +95,7 @@ class Exporter(Collector):
         began_s = self._clock.now_s()
         try:
             group_snapshot = await source.transactions.read(
-                snapshot.read, self._group, self._routes.label
+                snapshot.read_snapshot, self._group, self._routes.label
             )
         except (UnreachableError, DatabaseError) as error:
             self._tell(Code.EXPORTER_STALE, "the ledger cannot be read, the metrics are old", error)

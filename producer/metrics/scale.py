@@ -26,7 +26,7 @@ class ScaleBound(StrEnum):
     IDLE = "idle"  # nothing is to be done
     BUS = "bus"  # the bus does not answer: nobody knows what waits in the inbox
     CLOSED = "closed"  # routes with work take no calls: more agents would finish nothing
-    WAITS = "waits"  # work waits on purpose: for its hours, a guard or a lock
+    WAITS = "waits"  # work waits for its hours, a guard or a lock
     NEED = "need"
     QUOTA = "quota"  # the providers' limits that a person set keep no more agents busy
     LEARNED = "learned"  # the providers refused more calls than these agents make
@@ -60,7 +60,7 @@ class Workload:
     """The work of a group, and the agents that do it.
 
     - `waiting` counts tasks that are due or run, and records of the inbox. `unfinished` are all
-      open tasks. `waits` tells that some wait on purpose.
+      open tasks. `waits` tells that some wait for a guard, hours or a lock.
     - `agents` are alive and have `slots` each. `busy` slots end `ended_per_s` tasks. The oldest
       attempt that runs is `oldest_s` old.
     - `partitions` is None while the bus does not answer.

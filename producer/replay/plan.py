@@ -116,7 +116,7 @@ def _dead(connection: Connection, group: str, request: ReplayRequest) -> _DeadSe
         capped = _read_capped(connection, group, request)
     if capped is None:
         return _counted(connection, group, request)
-    failures = failure_groups.read(connection, group, request.selection)
+    failures = failure_groups.read_groups(connection, group, request.selection)
     expires_at = dead_letter.c.expires_at
     uncapped = failure_groups.without(failures, capped)
     open_ones = [failure for failure in uncapped if not failure.batch_ended]

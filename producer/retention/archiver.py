@@ -158,7 +158,7 @@ class Archiver:
     def _lines(self, batch_id: int, within: tuple[int, int] | None = None) -> Iterator[ArchiveLine]:
         read = self._transactions.database.run_singly
         for ids in id_groups(read, batch_id, within):
-            yield from read(partial(archive_lines.read, ids=ids))
+            yield from read(partial(archive_lines.read_lines, ids=ids))
 
 
 def folder_name(batch: str, ledger_id: str) -> str:

@@ -286,7 +286,7 @@ def _server(address: str) -> str:
         )
     if parts["options"] is None:
         return address
-    options = server_options.read(parts["options"])
+    options = server_options.read_options(parts["options"])
     bare = address[: parts.start("options") - 1]
     return f"{bare}?{options}" if options else bare
 

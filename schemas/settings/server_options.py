@@ -46,7 +46,7 @@ _TLS = {
 _NAME = re.compile(r"[A-Za-z][A-Za-z_.-]{0,39}")
 
 
-def read(text: str) -> str:
+def read_options(text: str) -> str:
     """Return the options that the driver gets. Raises ValueError, which names a wrong option."""
     options = dict(parse_qsl(text, keep_blank_values=True))
     for name, value in options.items():

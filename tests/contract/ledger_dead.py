@@ -134,7 +134,7 @@ def replayed(ledger_db: LedgerDatabase, **options: Any) -> Applied:
 
 def counts(ledger_db: LedgerDatabase) -> dict[str, int]:
     """Return the counts that `status` shows for all batches, without zeros."""
-    shown = ledger_db.run(lambda c: group_status.read(c, GROUP)).batches
+    shown = ledger_db.run(lambda c: group_status.read_group(c, GROUP)).batches
     names = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
     sums = {name: sum(group.counts[name] for group in shown) for name in names}
     return {name: count for name, count in sums.items() if count}

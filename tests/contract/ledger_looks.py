@@ -11,7 +11,7 @@ from agent.maintenance.waits.guard_keeper import GuardKeeper
 from agent.ports import Order
 from agent.routes.evidence import RouteEvidence
 from agent.routes.probe_sender import ProbeSender
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
 from schemas.task.guard import Guard
@@ -47,7 +47,7 @@ class ObservedKeeper:
             probe_s=PROBE_S,
             probe_sender=cast("ProbeSender", SimpleNamespace(send_prompt=self._ask)),
             routes_of=_routes_of,
-            publishing=cast("Publishing", SimpleNamespace(send=self._ordered)),
+            own_orders=cast("OwnOrders", SimpleNamespace(send=self._ordered)),
         )
         self._ledger_db = ledger_db
 
@@ -67,7 +67,7 @@ class ObservedKeeper:
     def _ordered(self, orders: Sequence[Order]) -> None:
         self.orders += orders
 
-    def stops(self, ledger_db: LedgerDatabase, batch: str) -> Guard | None:
+    def guard_of(self, ledger_db: LedgerDatabase, batch: str) -> Guard | None:
         """Return the guard that stops a fresh task of a batch."""
         ((row, _),) = claimed(ledger_db, 1, into=batch)
         return self.guards.guard_of(row, ROUTE)

@@ -103,10 +103,10 @@ def released(world: World) -> None:
     world.commit()
 
 
-def fenced_with_its_partition(world: World) -> None:
+def superseded_with_its_partition(world: World) -> None:
     """A retried task is reaped and claimed by its other record.
 
-    Its first claim, whose partition never moved, is fenced.
+    Its first claim, whose partition never moved, is superseded.
     """
     first, other = world.agents
     world.settle_one(first, world.take(first), RETRY)
@@ -144,7 +144,7 @@ SCHEDULES = (
     an_old_record_comes_again,
     settled_late_before_its_order_is_sent,
     released,
-    fenced_with_its_partition,
+    superseded_with_its_partition,
     leaked,
     lost_by_kafka,
 )

@@ -187,7 +187,7 @@ class World:
         passes = verdict is Verdict.CANCELLED or (
             verdict is Verdict.SETTLED if not again else "release commits" in self.quirks
         )
-        if passes or (verdict is Verdict.FENCED and "fenced passes" in self.quirks):
+        if passes or (verdict is Verdict.SUPERSEDED and "superseded passes" in self.quirks):
             run.view.finish(run.offset)
 
     def note_accepted(self, run: Run, before: Any) -> None:

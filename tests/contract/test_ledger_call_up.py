@@ -9,14 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from agent.judge.guard_rule import closed_text, moved
+from agent.judge.guard_rule import closed_text
+from agent.judge.tiers import move_to
 from agent.ledger.claims import call_up
 from agent.maintenance.waits import call_up_walk
 from agent.maintenance.waits.call_up_walk import CallUpWalk
 from agent.ports import Order
 from agent.ports.outcome import Failure, Moved, Outcome, Retry
 from agent.routes import Router
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.ledger import tables
 from schemas.settings.config import RouteConfig
 from schemas.task.failures import ErrorClass
@@ -32,7 +33,7 @@ def waiting(ledger_db: LedgerDatabase, number: int, route: str = ROUTE) -> list[
 
 
 def closed(route: str, task_id: int) -> Moved:
-    return moved(Failure(ErrorClass.ROUTE, closed_text(route)), SPENT, LONGEST, task_id)
+    return move_to(LONGEST, Failure(ErrorClass.ROUTE, closed_text(route)), SPENT, task_id)
 
 
 def ending(
@@ -83,9 +84,9 @@ def test_tasks_that_wait_for_the_route_are_called_up(ledger_db: LedgerDatabase) 
     "outcome",
     [
         lambda task_id: closed("another", task_id),
-        lambda task_id: moved(Failure(ErrorClass.GUARD, "why"), SPENT, LONGEST, task_id),
-        lambda task_id: moved(
-            Failure(ErrorClass.GUARD, closed_text(ROUTE)), SPENT, LONGEST, task_id
+        lambda task_id: move_to(LONGEST, Failure(ErrorClass.GUARD, "why"), SPENT, task_id),
+        lambda task_id: move_to(
+            LONGEST, Failure(ErrorClass.GUARD, closed_text(ROUTE)), SPENT, task_id
         ),
         lambda _: Retry(Failure(ErrorClass.SERVER, closed_text(ROUTE)), SPENT, "1h", 3600.0),
     ],
@@ -116,7 +117,7 @@ async def test_an_agent_that_knows_a_type_calls_up_its_tasks_at_its_start(
 ) -> None:
     """Tasks whose type other agents did not know run at once, and not within the hour."""
     unknown = Failure(ErrorClass.UNKNOWN_TYPE, "no agent that received it knows type document")
-    ids = ending(ledger_db, 2, lambda task_id: moved(unknown, SPENT, LONGEST, task_id))
+    ids = ending(ledger_db, 2, lambda task_id: move_to(LONGEST, unknown, SPENT, task_id))
     assert walk(ledger_db) == walk(ledger_db, lambda _route: True) == []
 
     assert await ObservedCallUp(ledger_db, types=("another",)).look(30) == []
@@ -129,7 +130,7 @@ def test_tasks_of_a_type_use_up_no_trial_of_a_route(ledger_db: LedgerDatabase) -
 
     def of_type(task_id: int) -> Moved:
         failure = Failure(ErrorClass.UNKNOWN_TYPE, "no agent that received it knows the type")
-        return moved(failure, SPENT, LONGEST, task_id)
+        return move_to(LONGEST, failure, SPENT, task_id)
 
     kinds = ending(ledger_db, 5, of_type, into="kinds")
     theirs = waiting(ledger_db, 3)
@@ -229,7 +230,7 @@ class ObservedCallUp:
             group=GROUP,
             routes=self.table,
             knows_type=self.types.__contains__,
-            publishing=cast("Publishing", SimpleNamespace(send=self.orders.extend)),
+            own_orders=cast("OwnOrders", SimpleNamespace(send=self.orders.extend)),
         )
 
     async def look(self, seconds: float) -> list[int]:

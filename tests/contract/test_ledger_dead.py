@@ -341,7 +341,7 @@ def test_the_names_of_a_newer_version_are_shown_as_they_are(ledger_db: LedgerDat
 
     (group,) = groups(ledger_db)
     story = ledger_db.run(lambda c: task_story.story(c, GROUP, BATCH, "a"))
-    (batch,) = ledger_db.run(lambda c: group_status.read(c, GROUP)).batches
+    (batch,) = ledger_db.run(lambda c: group_status.read_group(c, GROUP)).batches
 
     assert (group.disposition, group.example.error_class) == ("newer", "NEWER")
     assert story is not None

@@ -38,7 +38,15 @@ def test_all_agrees_after_every_step(ledger_db: LedgerDatabase) -> None:
             assert faults(ledger_db) == []
         seen += lives.seen
 
-    happened = {"settled", "fenced", "reset", "lost", "cancelled", "replayed", "replayed cancelled"}
+    happened = {
+        "settled",
+        "superseded",
+        "reset",
+        "lost",
+        "cancelled",
+        "replayed",
+        "replayed cancelled",
+    }
     assert set(seen) >= happened, "the walks prove nothing"
 
 

@@ -79,7 +79,7 @@ async def test_nothing_of_a_tenant_stays_but_counts(ledger_db: LedgerDatabase) -
     ledger_db.run(lambda c: c.execute(insert(tables.guard).values(group_name=GROUP, **row)))
     line = orjson.dumps({"id": "x", "tenant": MARK})
     set_aside(ledger_db, line, b"{" + MARK.encode(), b"other")
-    before = ledger_db.call(group_sums.read, GROUP, str)
+    before = ledger_db.call(group_sums.read_sums, GROUP, str)
 
     done = await erased(ledger_db, TENANT, HandClock())
 
@@ -94,7 +94,7 @@ async def test_nothing_of_a_tenant_stays_but_counts(ledger_db: LedgerDatabase) -
         b"{" + MARK.encode(),
         b"other",
     ]
-    after = ledger_db.call(group_sums.read, GROUP, str)
+    after = ledger_db.call(group_sums.read_sums, GROUP, str)
     assert (after.loaded, after.attempts, after.cost_micro) == (
         before.loaded,
         before.attempts,

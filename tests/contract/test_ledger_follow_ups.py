@@ -97,9 +97,9 @@ def test_follow_ups_are_made_with_their_parent_s_success(ledger_db: LedgerDataba
         ("tasks", ((0, first.id, 0),)),
         ("tasks.urgent", ((0, second.id, 0),)),
     }
-    (status,) = ledger_db.call(batch_status.read, GROUP)
+    (status,) = ledger_db.call(batch_status.read_batches, GROUP)
     assert (status.counts["total"], status.counts["succeeded"], status.open) == (3, 1, 2)
-    assert ledger_db.call(progress.read, GROUP).open == 2
+    assert ledger_db.call(progress.read_totals, GROUP).open == 2
     assert [count.disposition for count in ledger_db.rows(tables.tally)] == ["", FOLLOW_UP, ""]
 
 
@@ -110,11 +110,11 @@ def test_screens_and_exports_know_parents(ledger_db: LedgerDatabase) -> None:
     child = ledger_db.claimed(ledger_db.rows(tables.task)[-1].id, owner + 1)
     ledger_db.settle(child, owner + 1, ordering(follow_up("a/1/1"), follow_up("a/1/2")))
 
-    (status,) = ledger_db.call(batch_status.read, GROUP)
+    (status,) = ledger_db.call(batch_status.read_batches, GROUP)
     assert (status.follow_ups, status.counts["total"]) == (3, 4)
     ledger_db.ago(tables.tally.c.created_at, 1000)
     assert ledger_db.call(compact, CompactionLimits()) > 0
-    assert ledger_db.call(batch_status.read, GROUP)[0].follow_ups == 3
+    assert ledger_db.call(batch_status.read_batches, GROUP)[0].follow_ups == 3
     story = ledger_db.call(task_story.story, GROUP, BATCH, "a/1/2")
     assert story is not None
     assert story.ancestors == ("a/1", "a")
@@ -156,13 +156,13 @@ def test_a_child_s_child_is_one_deeper(ledger_db: LedgerDatabase) -> None:
     ]
 
 
-def test_a_fenced_settle_makes_no_follow_up(ledger_db: LedgerDatabase) -> None:
+def test_a_superseded_settle_makes_no_follow_up(ledger_db: LedgerDatabase) -> None:
     """The task was taken from the agent, and the next claim's settle makes its own, once."""
     task_id, row, owner = parent(ledger_db)
     reaped(ledger_db, task_id)
     again = ledger_db.claimed(task_id, owner + 1)
 
-    assert ledger_db.settle(row, owner, ordering(follow_up("late"))) is Verdict.FENCED
+    assert ledger_db.settle(row, owner, ordering(follow_up("late"))) is Verdict.SUPERSEDED
     assert keys(ledger_db) == ["a"]
 
     assert ledger_db.settle(again, owner + 1, ordering(follow_up("own"))) is Verdict.SETTLED

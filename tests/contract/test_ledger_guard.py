@@ -335,8 +335,8 @@ def test_guards_are_their_groups_own(ledger_db: LedgerDatabase) -> None:
     """Another group does not see them."""
     end(ledger_db, exhausted())
 
-    assert ledger_db.run(lambda c: guards.read(c, "other")) == []
-    assert len(ledger_db.run(lambda c: guards.read(c, GROUP))) == 1
+    assert ledger_db.run(lambda c: guards.read_guards(c, "other")) == []
+    assert len(ledger_db.run(lambda c: guards.read_guards(c, GROUP))) == 1
 
 
 def test_a_guard_for_lost_agents_holds_every_route_back(ledger_db: LedgerDatabase) -> None:

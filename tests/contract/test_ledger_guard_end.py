@@ -3,7 +3,7 @@
 A guard ends because nothing is left, or because a person opens it.
 """
 
-from agent.judge.guard_rule import moved
+from agent.judge.tiers import move_to
 from agent.ledger.guards import looks
 from agent.maintenance.waits.guard_keeper import MAX_GUARDS
 from agent.ports import Row
@@ -60,7 +60,7 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: Ledge
         if row is not None
     ]
     stopped: list[tuple[Row, Moved]] = [
-        (row, moved(Failure(ErrorClass.GUARD, "why"), SPENT, LONGEST, row.task_id))
+        (row, move_to(LONGEST, Failure(ErrorClass.GUARD, "why"), SPENT, row.task_id))
         for row in rows_of
     ]
     ended(ledger_db, [(row, owner) for row, _ in stopped], *[outcome for _, outcome in stopped])
@@ -75,7 +75,7 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: Ledge
     ledger_db.ago(tables.guard.c.opened_at, 11)
     await keeper.keep_once()
     assert await look_at(ledger_db, keeper) is not None
-    assert ledger_db.run(lambda c: guards.read(c, GROUP)) == []
+    assert ledger_db.run(lambda c: guards.read_guards(c, GROUP)) == []
 
 
 async def test_many_guards_are_looked_after_in_turn(ledger_db: LedgerDatabase) -> None:
@@ -129,7 +129,7 @@ async def test_a_late_move_is_called_up_too(ledger_db: LedgerDatabase) -> None:
     keeper = ObservedKeeper(ledger_db)
     await keeper.keep_once()
 
-    ended(ledger_db, late, moved(Failure(ErrorClass.GUARD, "why"), SPENT, LONGEST, 1))
+    ended(ledger_db, late, move_to(LONGEST, Failure(ErrorClass.GUARD, "why"), SPENT, 1))
     await keeper.keep_once()
 
     assert late[0][0].task_id in keeper.called

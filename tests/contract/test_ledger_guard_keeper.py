@@ -38,7 +38,7 @@ async def test_a_healthy_group_has_nothing_to_do(ledger_db: LedgerDatabase) -> N
     await keeper.keep_once()
 
     assert (keeper.orders, keeper.asked) == ([], [])
-    assert keeper.stops(ledger_db, BATCH) is None
+    assert keeper.guard_of(ledger_db, BATCH) is None
 
 
 async def test_every_agent_learns_of_a_raised_guard(ledger_db: LedgerDatabase) -> None:
@@ -48,8 +48,8 @@ async def test_every_agent_learns_of_a_raised_guard(ledger_db: LedgerDatabase) -
 
     await keeper.keep_once()
 
-    assert keeper.stops(ledger_db, BATCH) is not None
-    assert keeper.stops(ledger_db, "healthy") is None
+    assert keeper.guard_of(ledger_db, BATCH) is not None
+    assert keeper.guard_of(ledger_db, "healthy") is None
 
 
 async def test_a_task_in_hand_takes_the_place_once(ledger_db: LedgerDatabase) -> None:

@@ -102,7 +102,7 @@ def test_an_end_that_does_not_count_orders_nothing(
     assert ledger_db.count(tables.hook) == 0
 
 
-def test_a_fenced_settle_orders_nothing(ledger_db: LedgerDatabase) -> None:
+def test_a_superseded_settle_orders_nothing(ledger_db: LedgerDatabase) -> None:
     """The hook is ordered by the settle that is accepted, once; an echo of it orders none."""
     (task_id,) = ledger_db.load("a")
     owner, other = ledger_db.agent().next_owner(), ledger_db.agent().next_owner()
@@ -228,7 +228,7 @@ def test_a_hook_that_fails_five_times_is_given_up(ledger_db: LedgerDatabase) -> 
         "1 hook on_success of type document given up: the queue is full; "
         f"to run them again: python -m producer dead hooks --retry --group {GROUP}"
     )
-    assert ledger_db.call(group_status.read, GROUP).reasons == (text,)
+    assert ledger_db.call(group_status.read_group, GROUP).reasons == (text,)
     assert ledger_db.call(hook_orders.of_task, row.task_id) == [
         "on_success given up, failed 5 times: the queue is full"
     ]

@@ -14,7 +14,7 @@ from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from producer.ledger import batch_options, cancel, store
 from producer.ledger.batch_options import TaskDefaults
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.ledger import tables
 from schemas.ledger.migrations import ledger_id
 from schemas.runtime.clock import SystemClock
@@ -54,7 +54,7 @@ async def take_in(
         counts=counts or Counts(),
         group=GROUP,
         config=config or Config(),
-        publishing=Publishing(NoRelay()),
+        own_orders=OwnOrders(NoRelay()),
         failures=Failures(),
         memory=MemoryWatch(SystemClock()),
     )

@@ -90,7 +90,7 @@ def test_a_lock_goes_to_one_after_the_other(locks: Locks) -> None:
     free = locks.leave(c)
 
     assert [second.holder, third.holder, free.holder] == [b, c, NOBODY]
-    assert first.fence < second.fence < third.fence == free.fence
+    assert first.token < second.token < third.token == free.token
     assert (free.alive, locks.look().alive) == (False, False)
     assert not locks.ledger_db.rows(tables.lock_wait)
 
@@ -120,14 +120,14 @@ def test_a_lock_that_is_left_and_taken_at_once_has_a_higher_number(locks: Locks)
     """The number is stored, also where it is ahead of the clock, so no later holder gets it too."""
     a, b = locks.attempts("a", "b")
     first = locks.ask(a)
-    ahead = first.fence + 1_000_000
+    ahead = first.token + 1_000_000
     locks.ledger_db.run(lambda c: c.execute(update(tables.resource_lock).values(fence=ahead)))
 
     again = locks.change(leaving=[a], asking=[a])
 
-    assert (again.holder, again.fence) == (a, ahead + 1)
+    assert (again.holder, again.token) == (a, ahead + 1)
     assert locks.look() == again
-    assert locks.change(leaving=[a], asking=[b]).fence == ahead + 2
+    assert locks.change(leaving=[a], asking=[b]).token == ahead + 2
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ def test_every_end_of_an_attempt_frees_its_lock(locks: Locks, outcome: Outcome) 
 
     locks.end(a, outcome)
 
-    assert locks.look() == Held(NAME, a, first.fence, alive=False)
+    assert locks.look() == Held(NAME, a, first.token, alive=False)
     passed_on = locks.change()
     assert (passed_on.holder, passed_on.alive) == (b, True)
-    assert passed_on.fence > first.fence
+    assert passed_on.token > first.token
     assert locks.leave(a) == passed_on
 
 
@@ -168,7 +168,7 @@ def test_a_lost_agent_holds_its_lock_until_its_tasks_are_reset(locks: Locks) -> 
     again = locks.claim(task_id)
     assert locks.ask(again).holder == b
     last = locks.leave(b)
-    assert (last.holder, last.fence > first.fence + 1) == (again, True)
+    assert (last.holder, last.token > first.token + 1) == (again, True)
 
 
 def test_a_task_keeps_its_place_for_its_next_attempt(locks: Locks) -> None:
@@ -191,16 +191,16 @@ def test_the_number_rises_whatever_happened_to_the_row(locks: Locks) -> None:
     """The number is a time in milliseconds, or above the last number if the clock went back."""
     a, b, c = locks.attempts("a", "b", "c")
     first = locks.ask(a)
-    assert abs(first.fence / 1000 - datetime.now().timestamp()) < 600  # noqa: DTZ005
+    assert abs(first.token / 1000 - datetime.now().timestamp()) < 600  # noqa: DTZ005
     locks.leave(a)
-    ahead = update(tables.resource_lock).values(fence=first.fence + 10**9)
+    ahead = update(tables.resource_lock).values(fence=first.token + 10**9)
     locks.ledger_db.run(lambda connection: connection.execute(ahead))
-    assert locks.ask(b).fence == first.fence + 10**9 + 1
+    assert locks.ask(b).token == first.token + 10**9 + 1
     locks.leave(b)
 
     locks.ledger_db.run(lambda c: c.execute(tables.resource_lock.delete()))
 
-    assert locks.ask(c).fence > first.fence
+    assert locks.ask(c).token > first.token
 
 
 def test_locks_of_other_names_and_groups_are_others(locks: Locks) -> None:
@@ -266,7 +266,7 @@ def test_agents_that_ask_at_once_hold_it_one_after_the_other(locks: Locks) -> No
         list(pool.map(hold, attempts))
 
     assert {state.holder for state in held} == set(attempts)
-    assert all(before.fence < after.fence for before, after in pairwise(held))
+    assert all(before.token < after.token for before, after in pairwise(held))
 
 
 def test_a_task_s_locks_are_shown_while_it_holds_them(locks: Locks) -> None:
@@ -286,6 +286,6 @@ def test_a_task_s_locks_are_shown_while_it_holds_them(locks: Locks) -> None:
     locks.ask(b)
     assert shown()[0].endswith("; 1 task waiting for it")
     (held,) = locks.ledger_db.call(task_locks.of_claim, GROUP, *a)
-    assert (held.name, held.fence, held.waiting) == (NAME, first.fence, 1)
+    assert (held.name, held.fence, held.waiting) == (NAME, first.token, 1)
     locks.end(a)
     assert shown() == []

@@ -40,7 +40,7 @@ def test_with_faults_of_every_kind_all_promises_hold(ledger_db: LedgerDatabase, 
         seen += world.seen
 
     if ledger_db.database.sqlite and tasks == 2:
-        assert set(seen) >= {"late settle", "fenced", "held", "reaped", "done", "stale"}, (
+        assert set(seen) >= {"late settle", "superseded", "held", "reaped", "done", "stale"}, (
             "the walks prove nothing"
         )
 

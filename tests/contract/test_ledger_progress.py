@@ -18,7 +18,7 @@ from tests.contract.ledger_parts import (
 
 
 def totals(ledger_db: LedgerDatabase) -> Totals:
-    return ledger_db.run(lambda c: progress.read(c, GROUP))
+    return ledger_db.run(lambda c: progress.read_totals(c, GROUP))
 
 
 def waiting(ledger_db: LedgerDatabase) -> Waiting:

@@ -148,7 +148,7 @@ async def purged(
 
 
 def sums(ledger_db: LedgerDatabase) -> group_sums.GroupSums:
-    return ledger_db.call(group_sums.read, GROUP, str)
+    return ledger_db.call(group_sums.read_sums, GROUP, str)
 
 
 def counters(ledger_db: LedgerDatabase) -> group_sums.GroupSums:

@@ -211,7 +211,7 @@ def test_the_third_loss_is_death(ledger_db: LedgerDatabase) -> None:
     )
 
 
-def test_the_answer_after_death_is_fenced(ledger_db: LedgerDatabase) -> None:
+def test_the_answer_after_death_is_superseded(ledger_db: LedgerDatabase) -> None:
     """Death by lost agents is final: the last owner's late answer is refused.
 
     It writes no result.
@@ -221,7 +221,7 @@ def test_the_answer_after_death_is_fenced(ledger_db: LedgerDatabase) -> None:
     lose(ledger_db, lease)
     reap_orphans(ledger_db)
 
-    assert ledger_db.settle(row, owner, SUCCEEDED) is Verdict.FENCED
+    assert ledger_db.settle(row, owner, SUCCEEDED) is Verdict.SUPERSEDED
     assert ledger_db.count(tables.task_result) == 0
 
 

@@ -65,7 +65,7 @@ def write(ledger_db: LedgerDatabase, settlements: Sequence[Settlement], release:
 
 def totals(ledger_db: LedgerDatabase) -> dict[str, tuple[ReleaseSums, ReleaseSums]]:
     """Return the sums of the last hour and of all time, by release."""
-    rows = ledger_db.call(releases.read, GROUP)
+    rows = ledger_db.call(releases.read_releases, GROUP)
     return {row.name: (row.lately, row.total) for row in rows}
 
 
@@ -91,7 +91,7 @@ def test_an_attempt_counts_once_for_its_release(ledger_db: LedgerDatabase) -> No
     assert sorted(row.release_name for row in ledger_db.rows(task_result)) == ["", "1.0", "1.0"]
     attempts = [row.release_name for row in ledger_db.rows(task_attempt)]
     assert (attempts.count("1.0"), attempts.count("2.0")) == (4, 1)
-    assert ledger_db.call(releases.read, "another group") == ()
+    assert ledger_db.call(releases.read_releases, "another group") == ()
 
 
 def test_compaction_keeps_the_sums(ledger_db: LedgerDatabase) -> None:
@@ -155,7 +155,7 @@ def test_those_that_worked_last_are_shown(ledger_db: LedgerDatabase) -> None:
         later(ledger_db, 60 * (20 - number))
         settled(ledger_db, [SUCCEEDED], f"release {number}")
 
-    names = [row.name for row in ledger_db.call(releases.read, GROUP)]
+    names = [row.name for row in ledger_db.call(releases.read_releases, GROUP)]
 
     assert len(names) == releases.MAX_SHOWN
     assert names[0] == f"release {releases.MAX_SHOWN + 2}"
@@ -194,7 +194,7 @@ def test_a_worse_release_is_a_reason(ledger_db: LedgerDatabase) -> None:
             began = _moment(moment) - timedelta(minutes=minute)
             count(ledger_db, release=release, began=began, good=100 - bad, bad=bad)
 
-    found = ledger_db.call(group_status.read, GROUP)
+    found = ledger_db.call(group_status.read_group, GROUP)
 
     (reason,) = found.waits
     assert reason.urgency is Urgency.RELEASE_WORSE

@@ -216,7 +216,7 @@ def test_counts_stay_right(ledger_db: LedgerDatabase) -> None:
 
     replayed(ledger_db, dispositions=("permanent",))
 
-    (shown,) = ledger_db.run(lambda c: group_status.read(c, GROUP)).batches
+    (shown,) = ledger_db.run(lambda c: group_status.read_group(c, GROUP)).batches
     assert counts(ledger_db) == {"total": 4, "pending": 2, "dead": 1, "succeeded": 1}
     assert shown.failures == {"dead EXPIRED": 1}
     assert shown.tokens_in == 40
@@ -239,7 +239,7 @@ def test_counts_stay_right_over_many_deaths(ledger_db: LedgerDatabase) -> None:
     assert counts(ledger_db) == {"total": 1, "succeeded": 1}
 
 
-def test_a_late_settle_of_the_last_owner_is_fenced(ledger_db: LedgerDatabase) -> None:
+def test_a_late_settle_of_the_last_owner_is_superseded(ledger_db: LedgerDatabase) -> None:
     """An agent that was taken for dead cannot write to a task that was replayed since."""
     (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()

@@ -312,7 +312,7 @@ async def test_the_status_names_unfinished_replays(site: Site, ledger_db: Ledger
     agent = site.replayer()
     await agent.apply()
 
-    assert ledger_db.run(lambda c: group_status.read(c, GROUP)).as_json()["replays"] == [
+    assert ledger_db.run(lambda c: group_status.read_group(c, GROUP)).as_json()["replays"] == [
         {
             "id": run.id,
             "actor": "ann",
@@ -326,4 +326,4 @@ async def test_the_status_names_unfinished_replays(site: Site, ledger_db: Ledger
     while not runs_ended(ledger_db):
         ledger_db.ago(tables.replay_run.c.next_at, 1)
         await agent.apply()
-    assert ledger_db.run(lambda c: group_status.read(c, GROUP)).replays == ()
+    assert ledger_db.run(lambda c: group_status.read_group(c, GROUP)).replays == ()

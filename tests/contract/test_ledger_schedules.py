@@ -56,7 +56,11 @@ def test_the_ledger_keeps_its_promises_on_every_schedule(
 
 QUIRKS = {
     "no sweep": (ways.lost_by_kafka, ["no sweep"], "P1 stuck"),
-    "fenced lets the offset pass": (ways.fenced_with_its_partition, ["fenced passes"], "P3"),
+    "superseded lets the offset pass": (
+        ways.superseded_with_its_partition,
+        ["superseded passes"],
+        "P3",
+    ),
     "no hard deadline": (ways.leaked, ["no hard deadline"], "P1 stuck"),
     "held is skipped": (ways.held_and_given_back, ["held is skipped"], "P3"),
     "held is skipped, only loss counts": (

@@ -1,4 +1,4 @@
-"""A settle is accepted once, under its claim's owner; any other is an echo or fenced."""
+"""A settle is accepted once, under its claim's owner; any other is an echo or superseded."""
 
 from dataclasses import replace
 
@@ -237,7 +237,7 @@ def test_a_late_settle_is_accepted_until_another_agent_claims(
 
 
 @pytest.mark.parametrize("outcome", [*COUNTED, RELEASED])
-def test_a_settle_after_another_claim_is_fenced(
+def test_a_settle_after_another_claim_is_superseded(
     ledger_db: LedgerDatabase, outcome: Outcome
 ) -> None:
     """Once another owner has claimed, the old owner's outcome changes nothing at all."""
@@ -251,7 +251,7 @@ def test_a_settle_after_another_claim_is_fenced(
 
     verdicts, orders = ledger_db.settle_all([settlement(row, old, outcome)])
 
-    assert (verdicts, orders) == ([Verdict.FENCED], [])
+    assert (verdicts, orders) == ([Verdict.SUPERSEDED], [])
     assert [ledger_db.rows(table) for table in tables.metadata.sorted_tables] == before
 
 
@@ -260,7 +260,7 @@ def test_only_the_last_owner_may_settle_late(
 ) -> None:
     """A reaped task that was claimed and released since belongs to nobody.
 
-    So the first owner is fenced.
+    So the first owner is superseded.
     """
     (task_id,) = ledger_db.load("a")
     lease = ledger_db.agent()
@@ -269,19 +269,19 @@ def test_only_the_last_owner_may_settle_late(
     reaped(ledger_db, task_id)
     ledger_db.settle(ledger_db.claimed(task_id, new), new, RELEASED)
 
-    assert ledger_db.settle(row, old, SUCCEEDED) is Verdict.FENCED
+    assert ledger_db.settle(row, old, SUCCEEDED) is Verdict.SUPERSEDED
     assert ledger_db.status(task_id) is Status.PENDING
     assert ledger_db.count(tables.task_result) == 0
 
 
-def test_a_settle_after_its_release_is_fenced(ledger_db: LedgerDatabase) -> None:
+def test_a_settle_after_its_release_is_superseded(ledger_db: LedgerDatabase) -> None:
     """A claim that was released cannot be settled."""
     (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
     row = ledger_db.claimed(task_id, owner)
     ledger_db.settle(row, owner, RELEASED)
 
-    assert ledger_db.settle(row, owner, SUCCEEDED) is Verdict.FENCED
+    assert ledger_db.settle(row, owner, SUCCEEDED) is Verdict.SUPERSEDED
 
 
 def test_two_claims_settle_once(ledger_db: LedgerDatabase) -> None:
@@ -297,7 +297,7 @@ def test_two_claims_settle_once(ledger_db: LedgerDatabase) -> None:
     second = ledger_db.claimed(task_id, new)
 
     assert ledger_db.settle(second, new, SUCCEEDED) is Verdict.SETTLED
-    assert ledger_db.settle(first, old, SUCCEEDED) is Verdict.FENCED
+    assert ledger_db.settle(first, old, SUCCEEDED) is Verdict.SUPERSEDED
     assert [result.owner for result in ledger_db.rows(tables.task_result)] == [new]
 
 
@@ -353,7 +353,9 @@ def test_a_group_writes_every_kind_in_one_transaction(ledger_db: LedgerDatabase)
 
     Each gets its own verdict, in order.
     """
-    ids = ledger_db.load("succeeded", "retry", "snooze", "dead", "released", "fenced", "retry too")
+    ids = ledger_db.load(
+        "succeeded", "retry", "snooze", "dead", "released", "superseded", "retry too"
+    )
     lease = ledger_db.agent()
     owner = lease.next_owner()
     rows = [ledger_db.claimed(task_id, owner) for task_id in ids]
@@ -361,7 +363,7 @@ def test_a_group_writes_every_kind_in_one_transaction(ledger_db: LedgerDatabase)
     outcomes.append(replace(RETRY, delay_s=90.0))
     stranger = lease.next_owner()
     group = [
-        settlement(row, stranger if row.task_key == b"fenced" else owner, out)
+        settlement(row, stranger if row.task_key == b"superseded" else owner, out)
         for row, out in zip(rows, outcomes, strict=True)
     ]
 

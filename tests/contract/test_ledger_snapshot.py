@@ -34,7 +34,7 @@ AT_ONCE = CompactionLimits(after_s=0.0, page=7, groups=5)
 
 
 def read(ledger_db: LedgerDatabase) -> Snapshot:
-    return ledger_db.run(lambda c: snapshot.read(c, GROUP, ROUTES.label))
+    return ledger_db.run(lambda c: snapshot.read_snapshot(c, GROUP, ROUTES.label))
 
 
 def counters(found: Snapshot) -> Counter[tuple[object, ...]]:
@@ -145,7 +145,7 @@ def test_a_reading_counts_the_quarantine_and_the_orders_once(
         status = read(ledger_db).status
 
     assert status.quarantined == 2
-    assert ledger_db.call(group_status.read, GROUP, max_quarantined=1).quarantined == 1
+    assert ledger_db.call(group_status.read_group, GROUP, max_quarantined=1).quarantined == 1
     assert status.oldest_order == order.id
     for table in (tables.quarantine, tables.outbox):
         assert sum(f"FROM {table.name} " in statement for statement in statements) == 1

@@ -40,7 +40,7 @@ def reporting(*reasons: Reason, lag: Mapping[str, int] | None = None) -> str:
 
 
 def shown(ledger_db: LedgerDatabase) -> GroupStatus:
-    return ledger_db.run(lambda c: group_status.read(c, GROUP))
+    return ledger_db.run(lambda c: group_status.read_group(c, GROUP))
 
 
 def batch(ledger_db: LedgerDatabase) -> BatchStatus:
@@ -265,7 +265,8 @@ def test_a_group_sees_its_own_batches(ledger_db: LedgerDatabase) -> None:
     assert [batch.name for batch in report.batches] == ["one", "two"]
     assert (report.agents, report.orders) == ((), 0)
     assert [
-        batch.name for batch in ledger_db.run(lambda c: group_status.read(c, GROUP, "two")).batches
+        batch.name
+        for batch in ledger_db.run(lambda c: group_status.read_group(c, GROUP, "two")).batches
     ] == ["two"]
 
 
@@ -527,7 +528,7 @@ def test_the_types_of_a_groups_agents_are_known_for_a_day(ledger_db: LedgerDatab
         ledger_db.ago(tables.agent.c.seen_at, 3600 * hours, agent_id)
     ledger_db.call(leasing.beat, ledger_db.agent("old").agent_id, "{")
 
-    assert ledger_db.run(lambda c: reported_types.read(c, GROUP)) == {"document", "a", "b"}
+    assert ledger_db.run(lambda c: reported_types.read_types(c, GROUP)) == {"document", "a", "b"}
 
 
 def test_the_last_report_of_an_agent_that_stopped_is_not_shown(ledger_db: LedgerDatabase) -> None:

@@ -105,7 +105,7 @@ class EmbeddedBus:
             return [
                 Outgoing(topic, record.key, record.value, with_values(record.headers))
                 for key, low in ids
-                for record in log.read(file, key, low, records=100_000, size_bytes=1 << 30)
+                for record in log.read_records(file, key, low, records=100_000, size_bytes=1 << 30)
             ]
         finally:
             file.close()

@@ -184,7 +184,7 @@ def test_the_screens_show_an_older_ledger_as_it_is(
     migrations.migrate(database)
 
     names = {row["id"]: row["name"] for row in rows(database, "batch")}
-    for shown in database.run(lambda c: batch_status.read(c, GROUP)):
+    for shown in database.run(lambda c: batch_status.read_batches(c, GROUP)):
         states = Counter(task.status for task in TASKS if names[task.batch] == shown.name)
         assert shown.counts == {
             "total": states.total(),

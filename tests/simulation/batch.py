@@ -16,7 +16,7 @@ from tests.simulation.world import World
 # Events that must occur in so many runs, or the runs prove nothing. Each promise is in danger by
 # some of these.
 DANGERS = (
-    "reap", "lost agent", "late settle", "fenced", "released", "retry", "snoozed", "moved",
+    "reap", "lost agent", "late settle", "superseded", "released", "retry", "snoozed", "moved",
     "swept", "cancelled", "replayed", "repeated call", "call into an outage", "guard raised",
     "quarantined", "redriven", "call on a fallback", "dead, permanent", "dead, exhausted",
     "dead, expired", "lock", "lock lost in use", "lanes in turn", "tenants in turn",

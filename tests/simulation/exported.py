@@ -21,7 +21,7 @@ FROM sim_count WHERE batch_id IN (SELECT id FROM batch WHERE group_name=?) GROUP
 
 def misread(connection: Connection, rows: Callable[..., list[Any]], group: str) -> list[str]:
     """Return a line for each sum of a group that is not that of the history."""
-    sums = group_sums.read(connection, group, lambda route: route)
+    sums = group_sums.read_sums(connection, group, lambda route: route)
     shown = Counter({"loaded": sums.loaded, "replayed": sums.replayed})
     shown.update({status.name: sums.ended[status] for status in FINAL})
     shown["deaths by class"] = sums.dead.total()

@@ -152,7 +152,7 @@ async def purge_batch(machine: Machine) -> None:
 async def open_guards(machine: Machine) -> None:
     """Do what `producer guard open` does."""
     parts = await machine.parts()
-    for guard in await parts.transactions.write(guards.read, GROUP):
+    for guard in await parts.transactions.write(guards.read_guards, GROUP):
         if guard.raised:
             await parts.transactions.write(guards.open_one, guard, ACTOR, "it is well again")
 

@@ -79,7 +79,7 @@ def test_follow_ups_are_made_with_their_parents(seed: int, store: Store) -> None
     world = World(replace(draw(seed), **stages.FAMILIES | died), store)
 
     assert world.run() == []
-    assert world.seen["fenced"] + world.seen["late settle"] + world.weather.struck["crash"] > 0
+    assert world.seen["superseded"] + world.seen["late settle"] + world.weather.struck["crash"] > 0
 
 
 def test_a_danger_or_a_limit_that_no_seed_met_fails_the_summary() -> None:

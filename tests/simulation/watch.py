@@ -103,7 +103,7 @@ def seen(world: "World") -> Counter[str]:
         counts["lanes in turn"] += len({kind.lane for kind in taking.waiting}) > 1
         counts["tenants in turn"] += len({kind.tenant for kind in taking.waiting}) > 1
     for agent in world.agents:
-        counts["fenced"] += agent.counts.fenced
+        counts["superseded"] += agent.counts.superseded
     return counts
 
 

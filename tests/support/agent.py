@@ -19,7 +19,7 @@ from agent.maintenance.group_work import GroupWork
 from agent.ports import AtRest, Source
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from tests.support.clock import HandClock
 
 # The calls of a drain that may wait: the part, and its method.
@@ -29,7 +29,7 @@ STEPS = (
     ("claimer", "wait_for_claim"),
     ("settler", "wait_until_idle"),
     ("hooks", "drain"),
-    ("publishing", "flush"),
+    ("own_orders", "flush"),
     ("membership", "leave"),
 )
 
@@ -63,7 +63,7 @@ class AgentHarness:
         self.intake = double(Intake, idle=True)
         self.source = double(Source)
         self.source.at_rest.return_value = AtRest(joined=True, lag=0)
-        self.publishing = double(Publishing)
+        self.own_orders = double(OwnOrders)
         self.hooks = double(HookRunner, kinds=frozenset(), unwritten=0)
         self.hooks.busy.return_value = False
         self.group_work = double(GroupWork)
@@ -102,7 +102,7 @@ class AgentHarness:
             intake=self.intake,
             sources=[self.source],
             inbox=None,
-            publishing=self.publishing,
+            own_orders=self.own_orders,
             failures=self.failures,
             hooks=self.hooks,
             group_work=self.group_work,

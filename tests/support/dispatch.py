@@ -19,7 +19,7 @@ from agent.reporting.telemetry import Counts
 from agent.routes.names import RouteNames
 from agent.wiring import record_path
 from agent.wiring.record_path import Dispatch, SharedParts
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.settings.config import Config
 from schemas.task.record.envelope import Publication, encode
 from schemas.task.record.lanes import Lane
@@ -68,7 +68,7 @@ class DispatchHarness:
                 ledger=self.ledger,
                 letters=NoLetters(),
                 leases=OneLease(),
-                publishing=Publishing(NoRelay()),
+                own_orders=OwnOrders(NoRelay()),
                 wakeups=Wakeups(),
                 lost_records=asyncio.Event(),
                 failures=Failures(),

@@ -8,7 +8,7 @@ from agent.intake.acceptance import Intake
 from agent.process.containment import MemoryWatch
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
@@ -36,7 +36,7 @@ def new_intake(
         counts=counts or Counts(),
         group="g",
         config=Config(),
-        publishing=Publishing(NoRelay()),
+        own_orders=OwnOrders(NoRelay()),
         failures=failures or Failures(),
         memory=memory or MemoryWatch(clock),
         limits=limits,

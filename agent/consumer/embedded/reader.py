@@ -188,7 +188,7 @@ class EmbeddedReader:
         for owned in self.partitions.readable():
             if self._in_flight >= _BATCHES_IN_FLIGHT:
                 return
-            rows = log.read(
+            rows = log.read_records(
                 self._file,
                 owned.id,
                 owned.position,

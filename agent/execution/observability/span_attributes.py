@@ -11,12 +11,12 @@ from producer.tracing.spans import Attribute, inert
 
 CANCELLED = "cancelled"
 # An outcome that the ledger took as a failure, or not at all.
-FAILED = {Verdict.RETRIED, Verdict.DIED, Verdict.FENCED, Verdict.GIVEN_UP}
+FAILED = {Verdict.RETRIED, Verdict.DIED, Verdict.SUPERSEDED, Verdict.GIVEN_UP}
 
 
 def error_of(outcome: Outcome, verdict: Verdict) -> str:
     """Return the class of the attempt's error; empty if it has none."""
-    if verdict in {Verdict.FENCED, Verdict.GIVEN_UP}:
+    if verdict in {Verdict.SUPERSEDED, Verdict.GIVEN_UP}:
         return verdict.name
     if isinstance(outcome, Retry | Dead | Snooze | Moved):
         return outcome.failure.error_class

@@ -117,9 +117,9 @@ class RemoteContext(ViewedContext):
     async def lock(self, name: str) -> AsyncIterator[HeldLock]:
         """Hold a lock, which one attempt of the group holds at a time."""
         taken = self._call(ContextCall.TAKE_LOCK, {"name": name})
-        fence: int = await asyncio.wrap_future(taken)
+        token: int = await asyncio.wrap_future(taken)
         try:
-            yield HeldLock(name, fence, lambda: self._call(ContextCall.CHECK_LOCK, {}).result())
+            yield HeldLock(name, token, lambda: self._call(ContextCall.CHECK_LOCK, {}).result())
         finally:
             given_back = self._call(ContextCall.GIVE_BACK_LOCK, {"name": name})
             await asyncio.wrap_future(given_back)

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, select, true, update
 from sqlalchemy import Row as SqlRow
 
-from agent.ledger.claims.answers import answer
+from agent.ledger.claims.answering import answer
 from agent.ports import SUSPECT_LOSSES, Claimable, ClaimAnswer, ClaimAnswers, Row
 from producer.ledger import batch_options, outbox
 from producer.ports import Order

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from agent.judge import Effect, Tier, effect_of, fingerprint
-from agent.judge.guard_rule import WINDOW_S, KeyHistory, moved
+from agent.judge.guard_rule import WINDOW_S, KeyHistory
+from agent.judge.tiers import move_to
 from agent.ledger.guards import key_history
 from agent.ports import Settlement
 from agent.ports.outcome import Dead, Moved, Outcome, Succeeded
@@ -111,7 +112,7 @@ def _decide(
     )
     if case.history.cause is not None and not case.failed:
         case.failed = f"{failure.error_class}: {failure.text}"
-    return outcome if dies else moved(failure, outcome.spent, longest, settlement.row.task_id)
+    return outcome if dies else move_to(longest, failure, outcome.spent, settlement.row.task_id)
 
 
 def _let_die(history: KeyHistory, outcome: Dead) -> bool:

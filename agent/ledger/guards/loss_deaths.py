@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, func, select
 
 from agent.judge import Tier
-from agent.judge.guard_rule import moved
+from agent.judge.tiers import move_to
 from agent.ledger.guards import decisions
 from agent.ports import Settlement
 from agent.ports.outcome import Dead, Outcome
@@ -78,7 +78,7 @@ def _waiting(settlement: Settlement, longest: Tier) -> Settlement:
     outcome = settlement.outcome
     if not isinstance(outcome, Dead):
         return settlement
-    waiting = moved(outcome.failure, outcome.spent, longest, settlement.row.task_id)
+    waiting = move_to(longest, outcome.failure, outcome.spent, settlement.row.task_id)
     return replace(settlement, outcome=waiting)
 
 

@@ -1,8 +1,9 @@
 """Locks for resources outside of docllm, as SQL.
 
 A lock is held by a claim (a task id and an owner). It ends with the claim, so it is free after
-every attempt, even if the attempt did not release it. Its fence rises with each holder, even if the
-lock's row was deleted or restored in between: it is at least the database's time in milliseconds.
+every attempt, even if the attempt did not release it. Its token, the column `fence`, rises with
+each holder, even if the lock's row was deleted or restored in between: it is at least the
+database's time in milliseconds.
 
 Tested by tests/contract/test_ledger_lock_rows.py.
 """
@@ -85,7 +86,7 @@ _HOLD = (
     .values(
         task_id=bindparam("to_task"),
         owner=bindparam("to_owner"),
-        fence=bindparam("to_fence"),
+        fence=bindparam("to_token"),
         changed_at=utc_now(),
     )
 )
@@ -159,7 +160,7 @@ def _change(connection: Connection, group: str, name: str, change: LockChange) -
     lock_key = {"of_group": group, "of_name": name}
     lock = _locked(connection, lock_key)
     held, asking = Claimant(lock.task_id, lock.owner), list(change.asking)
-    fence = lock.fence
+    token = lock.fence
     for attempt in change.leaving:
         if attempt != held:
             values = {"of_task": attempt.task_id, "by_owner": attempt.owner}
@@ -169,15 +170,15 @@ def _change(connection: Connection, group: str, name: str, change: LockChange) -
         asks = (attempt for attempt in asking if _alive(connection, attempt))
         holder = _next(connection, lock_key) or next(asks, NOBODY)
         if holder != NOBODY:
-            fence = max(fence + 1, (lock.now - _EPOCH) // _MILLISECOND)
+            token = max(token + 1, (lock.now - _EPOCH) // _MILLISECOND)
             connection.execute(_SERVED, lock_key | {"of_task": holder.task_id})
-        if (holder, fence) != (held, lock.fence):
-            values = {"to_task": holder.task_id, "to_owner": holder.owner, "to_fence": fence}
+        if (holder, token) != (held, lock.fence):
+            values = {"to_task": holder.task_id, "to_owner": holder.owner, "to_token": token}
             connection.execute(_HOLD, lock_key | values)
     waiting = [attempt for attempt in asking if attempt != holder]
     if waiting:
         _wait(connection, lock_key, waiting, lock.tickets)
-    return Held(name, holder, fence, alive=holder != NOBODY)
+    return Held(name, holder, token, alive=holder != NOBODY)
 
 
 def _locked(connection: Connection, lock_key: dict[str, Any]) -> Any:

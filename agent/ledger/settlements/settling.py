@@ -2,7 +2,7 @@
 
 A settlement is accepted if the row still has the claim's owner and is processing, or is pending
 because it was reaped and nobody has claimed it since. Otherwise it is an echo of an earlier try
-that had committed, or it is fenced. Zero rows changed is a normal, named outcome.
+that had committed, or it is superseded. Zero rows changed is a normal, named outcome.
 
 Tested by tests/contract/test_ledger_settle.py and tests/contract/test_ledger_split.py.
 """
@@ -388,7 +388,7 @@ def _verdicts(
     return [
         _verdict(settlement.outcome, written[settlement.owner, settlement.row.task_id])
         if (settlement.owner, settlement.row.task_id) in written
-        else Verdict.FENCED
+        else Verdict.SUPERSEDED
         for settlement in settlements
     ]
 

@@ -50,10 +50,10 @@ def parse(text: str) -> Faults:
     Raises ConfigError for any other text.
     """
     pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-    return read({name.strip(): value for name, _, value in pairs})
+    return read_faults({name.strip(): value for name, _, value in pairs})
 
 
-def read(by_name: Mapping[str, Any]) -> Faults:
+def read_faults(by_name: Mapping[str, Any]) -> Faults:
     """Return the faults of a mapping from name to number.
 
     Raises ConfigError when a fault is unknown or the shares exceed 1.

@@ -212,7 +212,7 @@ def _faults(body: bytes) -> Faults:
     Raises ConfigError, or ValueError when the body is neither text nor JSON.
     """
     return (
-        faults.read(orjson.loads(body))
+        faults.read_faults(orjson.loads(body))
         if body.lstrip().startswith(b"{")
         else faults.parse(body.decode())
     )

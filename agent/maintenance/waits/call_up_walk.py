@@ -12,7 +12,7 @@ from agent.ledger.claims.call_up import CallUpCursor
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes import Router
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.ledger.transactions import Transactions
 from schemas.text.wording import counted
 
@@ -42,7 +42,7 @@ class CallUpWalk:
         routes: Router,
         knows_type: Callable[[str], bool],
         is_awake: Callable[[str], bool] = lambda _: False,
-        publishing: Publishing,
+        own_orders: OwnOrders,
     ) -> None:
         self._transactions = transactions
         self._clock = clock
@@ -50,7 +50,7 @@ class CallUpWalk:
         self._routes = routes
         self._knows_type = knows_type
         self._is_awake = is_awake
-        self._publishing = publishing
+        self._own_orders = own_orders
         self._duty = Duty(name="calling up tasks of open routes", work=self.check, clock=clock)
         self._closed: set[str] = set()
         self._waited_for: set[str] = set()  # closed routes whose fallbacks are closed too
@@ -113,7 +113,7 @@ class CallUpWalk:
                     "%s called up: the route is open, or the type is known here",
                     counted(count, "waiting task"),
                 )
-                self._publishing.send(page.orders)
+                self._own_orders.send(page.orders)
             if page.for_routes and self._only_few:
                 self._only_few, self._walking, self._from_s = False, False, now_s + FEW_FIRST_S
                 return

@@ -20,7 +20,7 @@ from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes.probe_sender import ProbeSender
 from producer.ledger import audit, guards
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.codes import Code
 from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
@@ -55,7 +55,7 @@ class GuardKeeper:
         probe_s: float,
         probe_sender: ProbeSender,
         routes_of: RoutesOf,
-        publishing: Publishing,
+        own_orders: OwnOrders,
     ) -> None:
         self._transactions = transactions
         self._clock = clock
@@ -64,7 +64,7 @@ class GuardKeeper:
         self.probe_s = probe_s
         self._probe_sender = probe_sender
         self._routes_of = routes_of
-        self._publishing = publishing
+        self._own_orders = own_orders
         self._known: dict[int, Guard] = {}
         # How far the waiting tasks of a guard were searched for those that may join its look.
         self._searched: dict[int, SearchPosition] = {}
@@ -95,7 +95,7 @@ class GuardKeeper:
 
     def _read(self, connection: Connection) -> tuple[list[Guard], set[int]]:
         """Return the rows of the guards, and the tasks that belong to looks."""
-        rows = guards.read(connection, self._group)
+        rows = guards.read_guards(connection, self._group)
         any_look = any(guard.raised and guard.looking for guard in rows)
         return rows, guards.look_tasks(connection, self._group) if any_look else set()
 
@@ -165,7 +165,7 @@ class GuardKeeper:
                 self._searched.get(guard.id, BEGINNING),
             )
             crash.reach("guard.called_up")
-            self._publishing.send(orders)
+            self._own_orders.send(orders)
         elif not guard.looking and guard.probe_due_in_s <= 0:
             await self._begin(guard)
 
@@ -219,4 +219,4 @@ class GuardKeeper:
             if not orders:
                 return
             crash.reach("guard.called_up")
-            self._publishing.send(orders)
+            self._own_orders.send(orders)

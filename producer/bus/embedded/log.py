@@ -136,7 +136,7 @@ class _Appender:
         return self._topics[topic]
 
 
-def read(
+def read_records(
     file: BusFile, partition_id: int, position: int, *, records: int, size_bytes: int
 ) -> list[Stored]:
     """Return records from `position` on, in order.

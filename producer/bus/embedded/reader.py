@@ -57,4 +57,6 @@ def _bounds(file: BusFile, *, topic: str) -> list[tuple[int, int, int, int]]:
 
 
 def _page(file: BusFile, *, partition_id: int, position: int) -> list[log.Stored]:
-    return log.read(file, partition_id, position, records=PAGE_RECORDS, size_bytes=PAGE_BYTES)
+    return log.read_records(
+        file, partition_id, position, records=PAGE_RECORDS, size_bytes=PAGE_BYTES
+    )

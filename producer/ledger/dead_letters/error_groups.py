@@ -87,7 +87,7 @@ def listed(
     if not failure_groups.answers(connection, group, selection):
         tasks = of_tasks(connection, selection_query.tasks(connection, selection, group))
         return largest_first(tasks + records)[: selection.limit]
-    failures = failure_groups.read(connection, group, selection)
+    failures = failure_groups.read_groups(connection, group, selection)
     shown = largest_first(of_failures(failures) + records)[: selection.limit]
     return with_examples(connection, shown, failures, selection, examples)
 

@@ -87,7 +87,7 @@ def answers(connection: Connection, group: str, selection: Selection) -> bool:
     return connection.execute(others.limit(1)).scalar() is None
 
 
-def read(connection: Connection, group: str, selection: Selection) -> list[FailureGroup]:
+def read_groups(connection: Connection, group: str, selection: Selection) -> list[FailureGroup]:
     """Return the selected groups in which a task is dead, the oldest batch first."""
     named = None if selection.batch is None else find_batch(connection, selection.batch)
     if selection.batch is not None and named is None:

@@ -35,7 +35,7 @@ class ArchiveLine:
     raw: bytes
 
 
-def read(connection: Connection, ids: Sequence[int]) -> list[ArchiveLine]:
+def read_lines(connection: Connection, ids: Sequence[int]) -> list[ArchiveLine]:
     """Return the lines of these tasks, by id."""
     tasks = _rows(connection, task, ids, "id")
     inputs = _by_task(connection, task_input, ids)

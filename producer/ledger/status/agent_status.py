@@ -90,7 +90,7 @@ class AgentStatus:
         }
 
 
-def read(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
+def read_agents(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
     """Return the agents of a group that were seen lately, in the order in which they started."""
     silent = (-seconds_until(agent.c.seen_at)).label("silent_s")
     recent = or_(agent.c.stopped_at.is_(None), agent.c.stopped_at > utc_after(-STOPPED_SHOWN_S))

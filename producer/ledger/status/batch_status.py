@@ -70,7 +70,7 @@ class BatchStatus:
         return self.counts["pending"] + self.counts["processing"] + self.counts["retrying"]
 
 
-def read(
+def read_batches(
     connection: Connection, group: str, name: str | None = None, *, archived: bool = False
 ) -> list[BatchStatus]:
     """Return the status of a group's batches, oldest first; with `name`, only of that batch.

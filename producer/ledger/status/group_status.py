@@ -89,7 +89,7 @@ class GroupStatus:
         }
 
 
-def read(
+def read_group(
     connection: Connection,
     group: str,
     name: str | None = None,
@@ -101,14 +101,14 @@ def read(
 
     At most `max_quarantined` records of the quarantine are counted.
     """
-    agents = agent_status.read(connection, group)
-    batches = tuple(batch_status.read(connection, group, name, archived=archived))
+    agents = agent_status.read_agents(connection, group)
+    batches = tuple(batch_status.read_batches(connection, group, name, archived=archived))
     waiting = outbox.waiting(connection, group)
     raised = tuple(
         guard for guard in guards.raised(connection, group) if name in {None, guard.batch}
     )
     waits = _waits(group, agents, batches, raised, hook_orders.given_up(connection, group))
-    of_releases = releases.read(connection, group)
+    of_releases = releases.read_releases(connection, group)
     waits += tuple(
         Sentence(Urgency.RELEASE_WORSE, ("release", release.name), release.warning)
         for release in of_releases

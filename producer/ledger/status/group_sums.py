@@ -69,7 +69,7 @@ class GroupSums:
         return by_route
 
 
-def read(connection: Connection, group: str, route_name: Callable[[str], str]) -> GroupSums:
+def read_sums(connection: Connection, group: str, route_name: Callable[[str], str]) -> GroupSums:
     """Return the sums of a group. `route_name` maps the routes of tasks to a closed set."""
     batches = select(batch.c.id).where(batch.c.group_name == group)
     of_group = tally.counts(lambda column: [column["batch_id"].in_(batches)])

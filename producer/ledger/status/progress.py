@@ -62,7 +62,7 @@ class Waiting:
     orders: int = 0
 
 
-def read(connection: Connection, group: str) -> Totals:
+def read_totals(connection: Connection, group: str) -> Totals:
     """Return the totals of a group."""
     batches = _batches(group)
     of_group = counts.counts(lambda column: [column["batch_id"].in_(batches)])
@@ -110,7 +110,7 @@ def waiting(connection: Connection, group: str) -> Waiting:
         .where(claims.c.batch_id.in_(_batches(group)))
         .group_by(agent_id)
     )
-    agents = agent_status.read(connection, group)
+    agents = agent_status.read_agents(connection, group)
     return Waiting(
         guards=tuple(guards.raised(connection, group)),
         retrying=count,

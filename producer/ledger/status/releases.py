@@ -98,7 +98,7 @@ class ReleaseStatus:
         }
 
 
-def read(connection: Connection, group: str) -> tuple[ReleaseStatus, ...]:
+def read_releases(connection: Connection, group: str) -> tuple[ReleaseStatus, ...]:
     """Return the releases of a group that worked last, the newest work first."""
     of_group = release_count.c.group_name == group
     names = [row.release_name for row in connection.execute(_newest(of_group))]

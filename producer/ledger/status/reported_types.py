@@ -13,7 +13,7 @@ REPORTED_S = 86_400.0  # how long after an agent's last heartbeat its types coun
 _MAX_AGENTS = 1000  # agents, the latest first: restarts leave many rows
 
 
-def read(connection: Connection, group: str) -> frozenset[str]:
+def read_types(connection: Connection, group: str) -> frozenset[str]:
     """Return the types that an agent of the group has reported within the last day."""
     query = (
         select(agent.c.report)

@@ -48,15 +48,15 @@ class Snapshot:
     archived_s: float | None = None
 
 
-def read(connection: Connection, group: str, route_name: Callable[[str], str]) -> Snapshot:
+def read_snapshot(connection: Connection, group: str, route_name: Callable[[str], str]) -> Snapshot:
     """Return a snapshot of a group. `route_name` maps the routes of tasks to a closed set."""
-    status = statuses.read(connection, group, max_quarantined=MAX_QUARANTINED)
+    status = statuses.read_group(connection, group, max_quarantined=MAX_QUARANTINED)
     replaying: Counter[ItemState] = Counter()
     for run in status.replays:
         replaying.update(run.counts)
     return Snapshot(
         status,
-        group_sums.read(connection, group, route_name),
+        group_sums.read_sums(connection, group, route_name),
         oldest_due_s(connection, group),
         replaying,
         _rows(connection),

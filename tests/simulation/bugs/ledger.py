@@ -145,14 +145,16 @@ def _quarantine_without_letter() -> AbstractContextManager[Any]:
     return patched(quarantine, "keep", silent)
 
 
-def _fenced_settles_order() -> AbstractContextManager[Any]:
+def _superseded_settles_order() -> AbstractContextManager[Any]:
     accepted_of = settling._accepted
 
     def generous(connection: Any, group: Sequence[Any]) -> list[Any]:
         accepted = accepted_of(connection, group)
-        fenced = [settlement for settlement in group if settlement not in accepted]
-        first_id = store.take_ids(connection, 1 + sum(map(len, map(follow_ups.ordered, fenced))))
-        _, family = follow_ups.insert(connection, GROUP, fenced, set(), first_id)
+        superseded = [settlement for settlement in group if settlement not in accepted]
+        first_id = store.take_ids(
+            connection, 1 + sum(map(len, map(follow_ups.ordered, superseded)))
+        )
+        _, family = follow_ups.insert(connection, GROUP, superseded, set(), first_id)
         follow_ups.complete(connection, GROUP, family)
         return accepted
 
@@ -193,5 +195,5 @@ BUGS = {
     ),
     "a replay ends while items wait": Bug("P8", replaced(runs, "end", _ended_too_early), REPLAYS),
     "quarantined without a letter": Bug("P9", _quarantine_without_letter),
-    "a fenced settle makes follow-ups": Bug("P1", _fenced_settles_order, FAMILIES),
+    "a superseded settle makes follow-ups": Bug("P1", _superseded_settles_order, FAMILIES),
 }

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from agent.dispatch.answers import AnswerActions
+from agent.dispatch.answer_actions import AnswerActions
 from agent.dispatch.claimer import Claimer
 from agent.dispatch.dispatcher import Dispatcher
 from agent.dispatch.quarantine_queue import QuarantineQueue
@@ -51,7 +51,7 @@ def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
     return replaced(Dispatcher, "_follow_verdict", passes)
 
 
-def _fenced_passes() -> AbstractContextManager[Any]:
+def _superseded_passes() -> AbstractContextManager[Any]:
     """The reaper's own order would save the task; the rule must hold without it."""
     back = reaping._requeue
 
@@ -64,7 +64,7 @@ def _fenced_passes() -> AbstractContextManager[Any]:
     stack.enter_context(
         patched(
             Dispatcher,
-            "_fenced",
+            "_superseded",
             lambda self, delivery, _outcome: self._finisher.finish_with_copies(delivery, -1),
         )
     )
@@ -204,7 +204,7 @@ def _bad_record_raises() -> AbstractContextManager[Any]:
 BUGS = {
     "held is skipped": Bug("P3", _skipped(ClaimAnswer.HELD)),
     "early is skipped": Bug("P3", _skipped(ClaimAnswer.EARLY)),
-    "fenced lets the offset pass": Bug("P3", _fenced_passes, ZOMBIES),
+    "superseded lets the offset pass": Bug("P3", _superseded_passes, ZOMBIES),
     "snooze lets the offset pass": Bug("P3", _passes(Snooze), CONTESTED),
     "release lets the offset pass": Bug("P3", _passes(Released), OUTAGES),
     "the offset moves before the settle": Bug("P3", _settled_before_the_ledger),
@@ -222,11 +222,11 @@ BUGS = {
     "a revoked claim is forgotten": Bug("P7", _revoked_claim_forgotten, REVOCATIONS),
     "an expired task is called": Bug("P4", _expired_called, DEADLINES),
     "an answer is thrown away": Bug("P4", _answer_given_back),
-    "a fenced answer is forgotten": Bug(
+    "a superseded answer is forgotten": Bug(
         "P4",
         replaced(
             Dispatcher,
-            "_fenced",
+            "_superseded",
             lambda self, delivery, _outcome: self._table.queue_for_question(delivery),
         ),
         CONTESTED,

@@ -50,7 +50,7 @@ def test_the_steps_come_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
         "settler.wait_until_idle",
         "drain.settled",
         "hooks.drain",
-        "publishing.flush",
+        "own_orders.flush",
         "drain.published",
         "membership.leave",
         "source.leave",  # safe to call twice, and needed if the drain failed
@@ -67,7 +67,7 @@ def test_calls_and_hooks_share_the_drains_time() -> None:
 
     harness.slots.drain.assert_awaited_once_with(DRAIN_S)
     assert harness.hooks.drain.await_args.args == (DRAIN_S - 15.0,)
-    harness.publishing.flush.assert_awaited_once_with(PUBLISH_S)
+    harness.own_orders.flush.assert_awaited_once_with(PUBLISH_S)
 
 
 def test_an_agent_without_hooks_waits_for_none() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from unittest.mock import create_autospec
 
-from agent.dispatch.answers import AnswerActions
+from agent.dispatch.answer_actions import AnswerActions
 from agent.dispatch.body_loader import BodyLoader
 from agent.dispatch.claimer import Claimer, Purpose
 from agent.dispatch.quarantine_queue import QuarantineQueue

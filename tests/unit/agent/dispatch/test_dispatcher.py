@@ -63,9 +63,9 @@ def test_a_task_that_waits_again_keeps_its_record(
 @pytest.mark.parametrize(
     ("verdict", "outcome", "state"),
     [
-        (Verdict.FENCED, Succeeded(b"{}", 0, Spent()), DeliveryState.ASKING),
-        (Verdict.FENCED, Released(), DeliveryState.ASKING),
-        (Verdict.FENCED, Dead(FAILURE, Spent()), DeliveryState.ASKING),
+        (Verdict.SUPERSEDED, Succeeded(b"{}", 0, Spent()), DeliveryState.ASKING),
+        (Verdict.SUPERSEDED, Released(), DeliveryState.ASKING),
+        (Verdict.SUPERSEDED, Dead(FAILURE, Spent()), DeliveryState.ASKING),
         (Verdict.GIVEN_UP, Dead(FAILURE, Spent()), DeliveryState.DELAYED),
         (Verdict.SETTLED, Snooze(FAILURE, Spent(), 5.0), DeliveryState.DELAYED),
         (Verdict.SETTLED, Released(), DeliveryState.ASKING),
@@ -96,21 +96,21 @@ def test_verdict_and_outcome_decide_what_happens_to_the_record(
     assert (delivery.state, dispatch.partitions.marked()) == (state, {("g.tasks", 0): watermark})
 
 
-def test_a_fenced_answer_is_kept_for_the_next_claim_of_its_task() -> None:
+def test_a_superseded_answer_is_kept_for_the_next_claim_of_its_task() -> None:
     """The call was paid for; the offset does not move, and the ledger is asked once more."""
     delivery, counts = claimed(OFFSET, 0.0), Counts()
     dispatch = dispatch_that_reads(delivery, counts)
     answer = Succeeded(b"{}", 0, Spent())
 
-    dispatch.dispatcher.finish([Settled(delivery, answer, Verdict.FENCED)])
+    dispatch.dispatcher.finish([Settled(delivery, answer, Verdict.SUPERSEDED)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
     assert (delivery.state, delivery.kept_answer) == (DeliveryState.ASKING, answer)
 
 
-@pytest.mark.parametrize("verdict", [Verdict.SETTLED, Verdict.FENCED])
+@pytest.mark.parametrize("verdict", [Verdict.SETTLED, Verdict.SUPERSEDED])
 def test_an_answer_that_could_not_be_written_is_kept(verdict: Verdict) -> None:
-    """The answer's costs are booked once: with this end, or with the next if this one is fenced."""
+    """The answer's costs are booked once: with this end, or with the next if this is superseded."""
     delivery, booked = claimed(OFFSET, 0.0), Spent(call_id="c", cost_micro=7)
     dispatch = dispatch_that_reads(delivery, Counts())
     answer = Succeeded(b"{}", 0, Spent(call_id="c"), output_uri="s3://b/")

@@ -75,7 +75,7 @@ def test_a_task_that_is_archived_has_no_fence_to_compare() -> None:
         (Dead(FAILURE, Spent()), Verdict.SETTLED, 1),
         (Dead(FAILURE, Spent(), Disposition.EXHAUSTED), Verdict.HELD_BACK, 1),
         (Retry(FAILURE, Spent(), "30s", 30.0), Verdict.SETTLED, 1),
-        (Succeeded(b"", COMPLETION, Spent()), Verdict.FENCED, 4),
+        (Succeeded(b"", COMPLETION, Spent()), Verdict.SUPERSEDED, 4),
         (Succeeded(b"", COMPLETION, Spent()), Verdict.GIVEN_UP, 4),
         (Snooze(FAILURE, Spent(), 1.0), Verdict.SETTLED, 4),
         (Released(), Verdict.SETTLED, 4),

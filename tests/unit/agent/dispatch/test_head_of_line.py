@@ -14,7 +14,7 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Claimable, Order, Partition
 from producer.ports import Item
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.task.record.envelope import Publication
 from tests.support.ledger import new_row
 
@@ -80,7 +80,7 @@ def relieved(
         ledger=Ledger(),  # type: ignore[arg-type]
         partitions=Wide({}, limits=LIMITS),
         table=table,
-        publishing=cast("Publishing", SimpleNamespace(send=ordered.extend)),
+        own_orders=cast("OwnOrders", SimpleNamespace(send=ordered.extend)),
         limits=LIMITS,
     )
     asyncio.run(relief.relieve(0.0))

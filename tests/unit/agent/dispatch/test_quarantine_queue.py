@@ -16,7 +16,7 @@ from agent.ports import ClaimAnswer, Partition, Record, RejectedRecord
 from agent.reporting.telemetry import Counts
 from agent.routes.names import RouteNames
 from producer.ledger.quarantine import headers_blob
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.settings.config import Config
 from schemas.task.record.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
 from schemas.task.record.lanes import Lane
@@ -41,7 +41,7 @@ def new_queue(
         partitions=Partitions({}, limits=LIMITS) if partitions is None else partitions,
         table=InFlightTable(limits=LIMITS) if table is None else table,
         counts=Counts(),
-        publishing=Publishing(NoRelay()),
+        own_orders=OwnOrders(NoRelay()),
         limits=LIMITS,
     )
 

@@ -43,23 +43,23 @@ class MemoryTable:
 
     def _change(self, name: str, change: LockChange) -> Held:
         waits = self.waits.setdefault(name, [])
-        holder, fence = self.holders.get(name, (NOBODY, 0))
+        holder, token = self.holders.get(name, (NOBODY, 0))
         for claimant in change.leaving:
             holder = NOBODY if claimant == holder else holder
             waits[:] = [other for other in waits if other != claimant]
         waits += [asks for asks in change.asking if asks not in {*waits, holder}]
         if holder == NOBODY or holder in self.ended:
             alive = [claimant for claimant in waits if claimant not in self.ended]
-            holder, fence = (alive[0], fence + 1) if alive else (NOBODY, fence)
+            holder, token = (alive[0], token + 1) if alive else (NOBODY, token)
             waits[:] = [other for other in waits if other != holder]
-        self.holders[name] = (holder, fence)
-        return Held(name, holder, fence, alive=holder != NOBODY)
+        self.holders[name] = (holder, token)
+        return Held(name, holder, token, alive=holder != NOBODY)
 
     async def read_holders(self, names: Iterable[str]) -> list[Held]:
         self.statements += 1
         return [
-            Held(name, holder, fence, alive=holder != NOBODY and holder not in self.ended)
-            for name, (holder, fence) in self.holders.items()
+            Held(name, holder, token, alive=holder != NOBODY and holder not in self.ended)
+            for name, (holder, token) in self.holders.items()
             if name in names
         ]
 
@@ -101,15 +101,15 @@ class LocksHarness:
         return self.agents[agent].of(number, owner_of(number, 0))
 
     async def hold(self, number: int, name: str = "a", *, agent: int = 0, for_s: float = 1) -> int:
-        """Take a lock, note who has it, and give it back; return its fence."""
+        """Take a lock, note who has it, and give it back; return its token."""
         attempt = self.attempt(number, agent)
         attempt.ask(name)
-        fence = await attempt.wait(name, 1000)
-        assert fence is not None
+        token = await attempt.wait(name, 1000)
+        assert token is not None
         self.order.append(number)
         await self.clock.sleep(for_s)
         attempt.give_back(name)
-        return fence
+        return token
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def harness() -> LocksHarness:
 
 
 def test_attempts_of_all_agents_hold_a_lock_in_turn(harness: LocksHarness) -> None:
-    """Who asks first has it first, in whatever agent, and each has a higher fence."""
+    """Who asks first has it first, in whatever agent, and each has a higher token."""
 
     async def story() -> list[int]:
         holds = []
@@ -139,8 +139,8 @@ def test_those_who_ask_at_the_same_time_keep_their_order(harness: LocksHarness) 
         attempts = [harness.attempt(number) for number in range(1, 41)]
         for attempt in attempts:
             attempt.ask("a")
-        for fence, attempt in enumerate(attempts, 1):
-            assert await attempt.wait("a", 1000) == fence
+        for token, attempt in enumerate(attempts, 1):
+            assert await attempt.wait("a", 1000) == token
             attempt.give_back("a")
 
     harness.run(story)

@@ -9,7 +9,7 @@ from agent.execution.settler import FOLLOW_UP_BYTES, GATHER_S, Settled, Settler
 from agent.ports import Clock, Ledger, Order, Settlement, Verdict
 from agent.ports.outcome import Dead, FollowUp, Outcome, Released, Spent, Succeeded
 from producer.ports import Item
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 from schemas.task.failures import ErrorClass
 from schemas.task.record.lanes import Lane
 from tests.support.slots import claimed
@@ -32,7 +32,7 @@ class SettlerHarness:
             page_bytes=page_bytes,
             reply_limit_bytes=10,
             clock=cast("Clock", SimpleNamespace(sleep=self._sleep)),
-            publishing=cast("Publishing", SimpleNamespace(send=self.sent.extend)),
+            own_orders=cast("OwnOrders", SimpleNamespace(send=self.sent.extend)),
         )
 
     async def _sleep(self, delay_s: float) -> None:

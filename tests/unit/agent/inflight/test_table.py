@@ -313,8 +313,8 @@ def test_all_waiting_records_are_asked_about_once_nothing_is_open() -> None:
     assert table.ask_about_all() == 0
 
 
-def test_answers_that_were_paid_and_fenced_are_bounded() -> None:
-    """At most a thousand paid answers of fenced settlements are stored; the oldest go first."""
+def test_answers_that_were_paid_and_superseded_are_bounded() -> None:
+    """At most a thousand paid answers of superseded settlements are stored; the oldest go first."""
     table = InFlightTable(limits=LIMITS)
     kept = [new_delivery(number) for number in range(LIMITS.kept_answers + 2)]
     dropped = [table.keep_answer(delivery, ANSWER) for delivery in kept]
@@ -341,7 +341,7 @@ def test_kept_answers_are_bounded_in_bytes_too() -> None:
 
 
 def test_the_newest_paid_answer_of_a_task_is_kept_by_its_own_age() -> None:
-    """A task that was fenced twice has one place among the kept answers, by its newest answer."""
+    """A task with two superseded answers has one place among the kept ones, by its newest one."""
     table = InFlightTable(limits=LIMITS)
     twice, *others = [new_delivery(number) for number in range(LIMITS.kept_answers + 1)]
     for delivery in (twice, *others[:-1], twice, others[-1]):

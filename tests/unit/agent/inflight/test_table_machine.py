@@ -62,10 +62,10 @@ class Agent(RuleBasedStateMachine):
             self.act(delivery, answer, agent_id)
 
     @precondition(lambda self: self.running)
-    @rule(fenced=st.booleans())
-    def settled(self, fenced: bool) -> None:  # noqa: FBT001 - hypothesis draws it by name
+    @rule(superseded=st.booleans())
+    def settled(self, superseded: bool) -> None:  # noqa: FBT001 - hypothesis draws it by name
         delivery = self.running.pop()
-        if fenced:
+        if superseded:
             self.table.queue_for_question(delivery)
         else:
             for copy in self.table.take_copies(delivery, 0):
@@ -132,7 +132,7 @@ class Agent(RuleBasedStateMachine):
         while self.claiming:
             self.claim_answered("ready", 7)
         while self.running:
-            self.settled(fenced=True)
+            self.settled(superseded=True)
         for _ in range(len(self.live) + 1):
             self.now_s += 100.0
             for delivery in self.table.take_to_ask(self.now_s, 1000) + self.table.take_ready(

@@ -4,19 +4,15 @@ from collections import Counter
 
 import pytest
 
-from agent.judge import Tier
 from agent.judge.guard_rule import (
     BAD_REQUESTS,
     MAX_LOOK,
     EndCount,
     KeyHistory,
     Look,
-    moved,
     next_in_s,
     next_size,
 )
-from agent.ports.outcome import Failure, Spent
-from schemas.task.failures import ErrorClass
 from schemas.task.guard import GuardCause
 
 ERROR, OTHER = b"e" * 16, b"o" * 16
@@ -305,20 +301,3 @@ def test_looks_follow_fast_only_where_a_call_costs_no_innocent_task(
     show nothing of the route, look after look.
     """
     assert next_in_s(look, cause, vouched=vouched, age_s=10.0, probe_s=300.0) == in_s
-
-
-def test_moved_tasks_come_back_spread_over_a_fifth_of_the_tier() -> None:
-    """Moved tasks return spread over a fifth of the tier.
-
-    A million tasks that were moved in one hour must not return in one second.
-    """
-    tier, failure = Tier("1h", 3600.0), Failure(ErrorClass.GUARD, "why")
-    delays = {moved(failure, Spent(), tier, number).delay_s for number in range(10_000, 11_000)}
-
-    assert (moved(failure, Spent(), tier, 7).tier, moved(failure, Spent(), tier, 7).failure) == (
-        "1h",
-        failure,
-    )
-    assert len(delays) > 900
-    assert min(delays) >= 3600
-    assert max(delays) <= 3600 * 1.2

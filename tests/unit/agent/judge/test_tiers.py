@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.judge.tiers import Tier, choose, retry_delay, tiers_of
+from agent.judge.tiers import Tier, choose, move_to, retry_delay, tiers_of
+from agent.ports.outcome import Failure, Spent
 from schemas.errors import ConfigError
+from schemas.task.failures import ErrorClass
 
 TIERS = tiers_of(("30s", "5m", "1h"))
 
@@ -94,3 +96,23 @@ def test_a_retry_is_never_early(
 
     assert max(wanted_s, tier.delay_s) <= delay_s <= max(wanted_s, tier.delay_s) * 1.2 + 1e-6
     assert tier.delay_s >= min(wanted_s, lengths[-1])
+
+
+def test_moved_tasks_come_back_spread_over_a_fifth_of_the_tier() -> None:
+    """Moved tasks return spread over a fifth of the tier.
+
+    A million tasks that were moved in one hour must not return in one second.
+    """
+    tier, failure = Tier("1h", 3600.0), Failure(ErrorClass.GUARD, "why")
+    delays = {move_to(tier, failure, Spent(), number).delay_s for number in range(10_000, 11_000)}
+
+    assert (
+        move_to(tier, failure, Spent(), 7).tier,
+        move_to(tier, failure, Spent(), 7).failure,
+    ) == (
+        "1h",
+        failure,
+    )
+    assert len(delays) > 900
+    assert min(delays) >= 3600
+    assert max(delays) <= 3600 * 1.2

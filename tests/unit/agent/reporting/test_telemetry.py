@@ -55,7 +55,7 @@ def test_dead_tasks_are_logged_once() -> None:
 
 def test_a_death_that_the_ledger_refused_is_not_logged() -> None:
     """A death that the ledger refused is not counted: another agent had the task by then."""
-    assert noted(dead(ErrorClass.TOO_LONG, "x"), verdict=Verdict.FENCED).deaths.news("g") == []
+    assert noted(dead(ErrorClass.TOO_LONG, "x"), verdict=Verdict.SUPERSEDED).deaths.news("g") == []
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_why_attempts_are_made_again_is_kept_for_the_log() -> None:
     again = Retry(Failure(ErrorClass.NETWORK, "connection refused"), Spent(), "30s", 30.0)
 
     assert len(noted(again).retries.due(0.0, "g")) == 1
-    assert noted(again, verdict=Verdict.FENCED).retries.due(0.0, "g") == []
+    assert noted(again, verdict=Verdict.SUPERSEDED).retries.due(0.0, "g") == []

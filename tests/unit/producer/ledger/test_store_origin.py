@@ -213,7 +213,9 @@ def test_status_shows_the_origin_of_a_batch(inbox_batch: Path) -> None:
     database = Database(ledger_url(load_config(flags={}, environ={}, cwd=inbox_batch)))
     try:
         report = json.loads(
-            json.dumps(database.run_singly(lambda c: group_status.read(c, "docllm")).as_json())
+            json.dumps(
+                database.run_singly(lambda c: group_status.read_group(c, "docllm")).as_json()
+            )
         )
         kept = database.run_singly(lambda c: find_batch(c, "reports"))
     finally:

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy.engine import make_url
 
-from schemas.settings.server_options import read
+from schemas.settings.server_options import read_options
 
 
 @pytest.mark.parametrize(
@@ -19,15 +19,15 @@ from schemas.settings.server_options import read
 )
 def test_what_docllm_does_in_any_case_is_taken_and_left_out(text: str) -> None:
     """People copy the URL from the settings of another program."""
-    assert read(text) == ""
+    assert read_options(text) == ""
 
 
 def test_options_of_the_driver_stay_as_they_are() -> None:
     """The options survive beside options that are left out, whatever characters they hold."""
     alone = "ssl_ca=/ca%20x.pem&ssl_check_hostname=false"
 
-    assert read(alone) == alone
-    beside = make_url(f"mysql://h/d?{read('charset=utf8mb4&ssl_ca=/a%20b%26c.pem')}")
+    assert read_options(alone) == alone
+    beside = make_url(f"mysql://h/d?{read_options('charset=utf8mb4&ssl_ca=/a%20b%26c.pem')}")
     assert beside.query == {"ssl_ca": "/a b&c.pem"}
 
 
@@ -48,7 +48,7 @@ def test_options_of_the_driver_stay_as_they_are() -> None:
 def test_another_option_is_refused_by_name(text: str, words: str) -> None:
     """Above all those that would have protected the connection; no value is shown."""
     with pytest.raises(ValueError, match=r"docllm|write|remove|name") as refused:
-        read(text)
+        read_options(text)
 
     assert words in str(refused.value)
     assert "p@ss" not in str(refused.value)

@@ -124,7 +124,7 @@ def test_a_success_after_a_lost_agent_is_told_of() -> None:
 
 
 @pytest.mark.parametrize(
-    "verdict", [Verdict.FENCED, Verdict.DIED, Verdict.RETRIED, Verdict.GIVEN_UP]
+    "verdict", [Verdict.SUPERSEDED, Verdict.DIED, Verdict.RETRIED, Verdict.GIVEN_UP]
 )
 def test_an_outcome_that_the_ledger_took_otherwise_is_a_failure(verdict: Verdict) -> None:
     """The work of the attempt is lost, or its task has failed."""

@@ -14,7 +14,7 @@ def test_faults_are_read_as_they_are_written() -> None:
     read = faults.parse("429=0.05, hang=0.01,retry_after=2")
 
     assert read == Faults({"429": 0.05, "hang": 0.01}, retry_after=2.0)
-    assert faults.read(read.as_mapping()) == read
+    assert faults.read_faults(read.as_mapping()) == read
     assert faults.parse("") == Faults()
 
 

@@ -67,8 +67,10 @@ def test_nothing_is_read_across_a_gap(tmp_path: Path) -> None:
 
     topics.trim(file, {("t", 0): 4})
 
-    assert log.read(file, 1, 3, records=10, size_bytes=1000) == []
-    assert [record.offset for record in log.read(file, 1, 4, records=10, size_bytes=1000)] == [
+    assert log.read_records(file, 1, 3, records=10, size_bytes=1000) == []
+    assert [
+        record.offset for record in log.read_records(file, 1, 4, records=10, size_bytes=1000)
+    ] == [
         4,
         5,
         6,
@@ -85,8 +87,8 @@ def test_batch_is_bounded_by_bytes_but_never_empty(tmp_path: Path) -> None:
     topics.create(file, "t", 1, TOPIC_SETTINGS)
     log.append(file, [Outgoing("t", b"k", bytes(1000), []) for _ in range(5)], RNG)
 
-    assert len(log.read(file, 1, 0, records=10, size_bytes=1500)) == 2
-    assert len(log.read(file, 1, 0, records=10, size_bytes=1)) == 1
+    assert len(log.read_records(file, 1, 0, records=10, size_bytes=1500)) == 2
+    assert len(log.read_records(file, 1, 0, records=10, size_bytes=1)) == 1
     file.close()
 
 

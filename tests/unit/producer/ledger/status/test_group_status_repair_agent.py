@@ -19,7 +19,7 @@ def test_a_running_repair_agent_is_recognized(tmp_path: Path) -> None:
     async def seen() -> GroupStatus:
         config = load_config(flags={}, environ={}, cwd=tmp_path)
         async with opened(config, "g") as parts, app.registered_repair_agent(parts) as repair_agent:
-            found = await parts.transactions.read(group_status.read, "g")
+            found = await parts.transactions.read(group_status.read_group, "g")
             await repair_agent._membership.leave()
         return found
 

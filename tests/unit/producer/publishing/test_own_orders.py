@@ -7,7 +7,7 @@ import pytest
 
 from agent.ports import Order
 from producer.ports import Item
-from producer.publishing.background import Publishing
+from producer.publishing.own_orders import OwnOrders
 
 ORDER = Order(1, "g", "tasks", (Item(0, 7, 0),))
 
@@ -36,13 +36,13 @@ def test_an_agent_waits_for_its_orders_for_a_limited_time() -> None:
 
     async def run() -> tuple[list[Order], list[Order]]:
         relay = FakeRelay()
-        publishing = Publishing(relay)
-        publishing.send([ORDER])
-        publishing.send([])
-        await publishing.flush(0.0)
+        own_orders = OwnOrders(relay)
+        own_orders.send([ORDER])
+        own_orders.send([])
+        await own_orders.flush(0.0)
         before = list(relay.sent)
         relay.go_on.set()
-        await publishing.flush(5.0)
+        await own_orders.flush(5.0)
         return before, relay.sent
 
     assert asyncio.run(run()) == ([], [ORDER])
@@ -60,11 +60,11 @@ def test_the_log_names_what_keeps_orders(
     async def run() -> None:
         relay = FakeRelay()
         relay.unconfirmed = unconfirmed
-        publishing = Publishing(relay)
-        publishing.send([ORDER])
-        await publishing.flush(0.0)
+        own_orders = OwnOrders(relay)
+        own_orders.send([ORDER])
+        await own_orders.flush(0.0)
         relay.go_on.set()
-        await publishing.flush(5.0)
+        await own_orders.flush(5.0)
 
     asyncio.run(run())
 
@@ -77,9 +77,9 @@ def test_orders_that_fail_are_left_to_the_relay(caplog: pytest.LogCaptureFixture
     async def run() -> None:
         relay = FakeRelay(ConnectionError("no broker"))
         relay.go_on.set()
-        publishing = Publishing(relay)
-        publishing.send([ORDER])
-        await publishing.flush(5.0)
+        own_orders = OwnOrders(relay)
+        own_orders.send([ORDER])
+        await own_orders.flush(5.0)
         await asyncio.sleep(0)
 
     asyncio.run(run())

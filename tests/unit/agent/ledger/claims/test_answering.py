@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from agent.ledger.claims.answers import FENCE_LEAP, answer
+from agent.ledger.claims.answering import FENCE_LEAP, answer
 from agent.ports import Claimable, ClaimAnswer
 from schemas.task.record.envelope import Publication
 from schemas.task.states import FINAL, WAITING, Status

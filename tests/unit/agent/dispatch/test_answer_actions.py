@@ -6,7 +6,7 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from agent.dispatch.answers import AGAIN_AT_ONCE, MAX_AGAIN_S, AnswerActions
+from agent.dispatch.answer_actions import AGAIN_AT_ONCE, MAX_AGAIN_S, AnswerActions
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.record_finisher import RecordFinisher
 from agent.inflight.delivery import Delivery, DeliveryState

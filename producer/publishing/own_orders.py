@@ -24,7 +24,7 @@ class OrderSender(Protocol):
         ...
 
 
-class Publishing:
+class OwnOrders:
     """Sends the publish orders that this agent wrote; the relay sends those left behind."""
 
     def __init__(self, relay: OrderSender) -> None:
