@@ -6,7 +6,6 @@ a person's Ctrl-C. Everything else that a handler raises is a counted failure of
 """
 
 import asyncio
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -33,7 +32,6 @@ from agent.handlers.threads import NoThreadError
 from agent.judge import Action, action_of, one_line
 from agent.ports.outcome import (
     VALUE,
-    VALUE_ZLIB,
     Dead,
     Failure,
     Outcome,
@@ -45,12 +43,11 @@ from agent.ports.outcome import (
 from agent.process.containment import current_task, enter_handler, is_to_end
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.line.parsing import parse_again
-from schemas.task.result.codec import with_json
+from schemas.task.result.codec import pack_result, with_json
 from schemas.task.task_types import MAP_REDUCE
 from schemas.text.untrusted import contained, described
 
 UNUSABLE_S = 60.0  # delay before an attempt is retried for which no process could be started
-_PACK_FROM_BYTES = 4 << 10
 _BUILT_IN: Mapping[str, Handler] = {MAP_REDUCE: map_reduce}
 
 
@@ -158,10 +155,7 @@ def _end(result: Any, context: Context) -> Outcome:
         raise TypeError(
             f"a handler does not return {type(result).__name__}; raise TryAgainError or GiveUpError"
         )
-    body = orjson.dumps(result)
-    if len(body) < _PACK_FROM_BYTES:
-        return Succeeded(body, VALUE, context.spent)
-    return Succeeded(zlib.compress(body, 1), VALUE_ZLIB, context.spent)
+    return Succeeded(*pack_result(VALUE, orjson.dumps(result)), context.spent)
 
 
 def _decided(error: BaseException, context: Context) -> Outcome | None:

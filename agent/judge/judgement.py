@@ -1,6 +1,5 @@
 """Makes an outcome of a reply or a failed call: read, classify, look up the class, decide."""
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -12,7 +11,6 @@ from agent.judge.tiers import Tier, choose, retry_delay
 from agent.ports import CallFailed, Reply
 from agent.ports.outcome import (
     COMPLETION,
-    COMPLETION_ZLIB,
     Dead,
     Failure,
     Retry,
@@ -22,6 +20,7 @@ from agent.ports.outcome import (
 )
 from schemas.settings.config import Price
 from schemas.task.failures import Disposition, ErrorClass
+from schemas.task.result.codec import pack_result
 from schemas.text.untrusted import contained
 from schemas.text.wording import one_line
 
@@ -30,7 +29,6 @@ _NOT_FOUND = 404
 # These statuses may concern one task alone: a firewall, or a model that only this task names. 401
 # concerns the key, which all tasks share.
 _MAY_BE_OF_ONE_TASK = frozenset({400, 403, 404})
-_PACK_FROM_BYTES = 4 << 10
 _CALL_ID_HEADERS = ("x-request-id", "request-id", "apim-request-id")
 _NAME_CHARS = 191
 # The provider may have worked on these calls and bills them, but its usage did not arrive.
@@ -110,7 +108,7 @@ def _judge(answer: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry |
         )
     if completion_read.failure is not None:
         return outcome_of_failure(completion_read.failure, spent, facts, answer.headers)
-    return Succeeded(*_packed(answer.body), spent)
+    return Succeeded(*pack_result(COMPLETION, answer.body), spent)
 
 
 def classified(answer: Reply) -> Failure:
@@ -154,12 +152,6 @@ def outcome_of_failure(
     tier = choose(facts.tiers, counted_before=facts.counted_before, wanted_s=wanted_s)
     delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=facts.jitter)
     return Retry(failure, spent, tier.name, delay_s)
-
-
-def _packed(body: bytes) -> tuple[bytes, int]:
-    if len(body) < _PACK_FROM_BYTES:
-        return body, COMPLETION
-    return zlib.compress(body, 1), COMPLETION_ZLIB
 
 
 def _spent(

@@ -16,16 +16,24 @@ JSON_COMPLETION = 4
 JSON_COMPLETION_ZLIB = 5
 POINTER = 6
 EXPIRED = 7  # a purge has deleted the result
-_PACKED = (COMPLETION_ZLIB, VALUE_ZLIB, JSON_COMPLETION_ZLIB)
 # Maps each encoding that does not state that the text is JSON to the equal encoding that does.
 WITH_JSON = {COMPLETION: JSON_COMPLETION, COMPLETION_ZLIB: JSON_COMPLETION_ZLIB}
+_ZLIB = {COMPLETION: COMPLETION_ZLIB, VALUE: VALUE_ZLIB, JSON_COMPLETION: JSON_COMPLETION_ZLIB}
+_PLAIN = {packed: plain for plain, packed in _ZLIB.items()}
+MIN_PACKED_BYTES = 4 << 10  # smaller results are not compressed
 _VALUES = (VALUE, VALUE_ZLIB)
-_PLAIN = {COMPLETION_ZLIB: COMPLETION, VALUE_ZLIB: VALUE, JSON_COMPLETION_ZLIB: JSON_COMPLETION}
+
+
+def pack_result(codec: int, body: bytes) -> tuple[bytes, int]:
+    """Return a result as it is stored, compressed if it is large, and its encoding then."""
+    if len(body) < MIN_PACKED_BYTES:
+        return body, codec
+    return zlib.compress(body, 1), _ZLIB[codec]
 
 
 def unpacked(codec: int, body: bytes) -> bytes:
     """Return a stored result as JSON bytes."""
-    return zlib.decompress(body) if codec in _PACKED else body
+    return zlib.decompress(body) if codec in _PLAIN else body
 
 
 def is_value(codec: int) -> bool:

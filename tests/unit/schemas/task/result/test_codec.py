@@ -7,9 +7,11 @@ import pytest
 from schemas.task.result.codec import (
     COMPLETION,
     COMPLETION_ZLIB,
+    MIN_PACKED_BYTES,
     VALUE,
     VALUE_ZLIB,
     is_value,
+    pack_result,
     unpacked,
 )
 
@@ -34,3 +36,16 @@ def test_a_stored_result_is_json_again(codec: int, body: bytes, value: bool) -> 
     """A handler's value is told from a provider's completion by its codec alone."""
     assert unpacked(codec, body) == BODY
     assert is_value(codec) is value
+
+
+@pytest.mark.parametrize(("plain", "small"), [(COMPLETION, COMPLETION_ZLIB), (VALUE, VALUE_ZLIB)])
+def test_a_large_result_is_compressed(plain: int, small: int) -> None:
+    """A small one would not gain from it."""
+    large = b'"' + b"a" * MIN_PACKED_BYTES + b'"'
+
+    body, codec = pack_result(plain, large)
+
+    assert codec == small
+    assert len(body) < len(large)
+    assert unpacked(codec, body) == large
+    assert pack_result(plain, BODY) == (BODY, plain)
