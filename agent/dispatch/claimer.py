@@ -119,8 +119,8 @@ class Claimer:
     def ask_about_all(self) -> None:
         """Ask at once about all waiting records, because no task of the group is open.
 
-        They are outdated: a record in a tier stays there when its task is called up, and the agent
-        that has the record is not always the one that runs the task.
+        Records in tiers may be outdated: such a record stays there when its task is called up, and
+        the agent that has the record is not always the one that runs the task.
         """
         if self._table.ask_about_all():
             self._wakeups.set()

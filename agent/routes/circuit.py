@@ -41,14 +41,14 @@ class Circuit:
 
     @property
     def stopped(self) -> bool:
-        """Whether the breaker is open: no calls but probes."""
+        """Whether the route is stopped: it takes no calls but probes."""
         return self._storage.state != STATE_CLOSED
 
     def report(self, now_s: float, *, failed: bool) -> None:
         """Replay a finished outcome.
 
-        While the breaker is open, the outcome is that of a probe: it decides whether the breaker
-        closes.
+        While the route is stopped, the outcome is that of a probe: it decides whether calls pass
+        again.
         """
         self._storage.now_s = now_s
         try:
@@ -57,11 +57,11 @@ class Circuit:
             return
 
     def stop(self) -> None:
-        """Open the breaker, whatever the window says."""
+        """Stop the route, whatever the window says."""
         self._breaker.open()
 
     def resume(self) -> None:
-        """Let calls pass again; a circuit breaker that does so is called closed."""
+        """Let calls pass again: the route is open, which pybreaker calls a closed breaker."""
         self._breaker.close()
 
 

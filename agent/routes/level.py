@@ -1,15 +1,16 @@
 """Finds how many calls a provider takes at once, by the share that it refuses. Pure.
 
-Time is passed in. A round lasts about one answer time. A round with refusals lowers the level by
-half of the refused share. A round without refusals raises the level by 3 %, the next such round by
-twice as much, or three times if answers are slow, and so on. So the level stays near a limit, and
-rises quickly once the limit is gone. After a round without refusals, the next rounds may be shorter
-than an answer. Then the level grows faster than the number of running calls, and the first refusal
-resets it to that number.
+Time is passed in. A round lasts about one answer time. Its end moves the level:
 
-If the refused share stays the same although the level falls, no limit causes the refusals: the
-server refuses calls at random. This share is then expected, and only refusals beyond it lower the
-level.
+- A round with refusals lowers the level by half of the refused share.
+- A round without refusals raises it by 3 %, the next such round by twice as much, or three times
+  if answers are slow, and so on.
+- After a round without refusals, the next rounds may be shorter than an answer. Then the level
+  grows faster than the number of running calls, and the first refusal resets it to that number.
+- If the refused share stays the same although the level falls, no limit causes the refusals: the
+  server refuses calls at random. This share is then expected; only refusals beyond it count.
+
+So the level stays near a limit, and rises quickly once the limit is gone.
 """
 
 from collections import deque

@@ -5,11 +5,14 @@ Time is passed in. A provider does not state its rate limit, so the limit is fou
 refused call occupies its place for as long as an answer takes. Otherwise each immediate refusal
 would be followed by another call immediately.
 
-The route pauses if half of an answer time's calls were refused, or most of the newest ones. Then
-one call is tried. If that call is answered, or outlasts a refusal while the provider answers other
-calls, calls continue at the best known level: the calls that were running when it began, or the
-recent rate of successful calls. After a stop, slow start begins with one call. Each success lets
-twice as many run, up to the slots, or until a share is refused.
+The route pauses if half of an answer time's calls were refused, or most of the newest ones:
+
+- Then one call is tried. Calls continue if it is answered, or if it outlasts a refusal while the
+  provider answers other calls.
+- They continue at the best known level: the calls that were running when it began, or the recent
+  rate of successful calls.
+- After a stop, slow start begins with one call. Each success lets twice as many run, up to the
+  slots, or until a share is refused.
 """
 
 from collections import deque

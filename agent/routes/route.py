@@ -265,6 +265,7 @@ class Route:
         if self.parked:
             self.probes.note_failure(permit.task_id)
         elif self.stopped:
+            # The provider answers, so its outage is over. More such answers park the route.
             self._circuit.report(now_s, failed=False)
         elif self._locked >= (
             self._longest_run if self._answered_from_s > self.changed_at_s else LOCKED_RUN

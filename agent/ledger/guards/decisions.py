@@ -180,8 +180,8 @@ def _history(
 ) -> KeyHistory:
     """Return what this settle must know of the key, to decide whether its tasks may die.
 
-    Only what these deaths need is read: the state of the route and the recent ends if attempts are
-    used up and no guard is raised, and the refusals if the key has no success.
+    Only what these deaths need is read. The state of the route and the recent ends are read if
+    attempts are used up and no guard is raised, and the refusals if the key has no success.
     """
     # Failures before the guard's last opening are forgiven.
     since = row.opened_at if row.cause else None

@@ -127,8 +127,8 @@ def reset_overdue(
 def absolve(connection: Connection, group: str) -> int:
     """Undo the losses of tasks beside a task that died of its losses; return how many.
 
-    At most a page of losses is undone, and none after more than FEW_DEATHS deaths in the window:
-    that many deaths mean a bad release, and then each other task must run alone to prove that it is
+    At most a page of losses is undone, and none after more than FEW_DEATHS deaths in the window.
+    So many deaths mean a bad release. Then each other task must run alone to prove that it is
     harmless.
     """
     if loss_deaths.deaths_left(connection, group) < LOST_PER_WINDOW - FEW_DEATHS:

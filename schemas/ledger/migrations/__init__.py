@@ -34,7 +34,8 @@ from schemas.version import VERSION
 VERSIONS = Path(__file__).parent / "versions"
 # The oldest revision whose programs can work with the newest schema. A migration that only adds
 # leaves it alone. One that takes something away raises it, to the revision before its own at most,
-# so that agents of the previous version run on while the group is upgraded.
+# so that agents of the previous version run on while the group is upgraded. How a column is renamed
+# in spite of that: docs/explanation/architecture.md, "To change something".
 COMPATIBLE_FROM = "0005"
 _NAMED = 5  # agents in a message
 _ALIVE_S = 12.0  # age of a heartbeat from which its agent counts as not running
