@@ -56,11 +56,16 @@ def _calls(report: AgentReport | None, waiting: Waiting, own: int) -> Iterator[s
 
 
 def _pauses(waiting: Waiting) -> Iterator[str]:
-    if waiting.retrying and waiting.due_s is not None:
-        when = f"the first is due in {waiting.due_s:.0f} s" if waiting.due_s else "the first is due"
-        noun = "task waits" if waiting.retrying == 1 else "tasks wait"
-        yield f"{waiting.retrying:,} {noun} for another attempt, {when}"
+    yield from _tries(waiting.retrying, waiting.due_s, "another attempt")
+    yield from _tries(waiting.snoozed, waiting.snoozed_due_s, "a try after one that is not counted")
     if waiting.orders:
         noun = "order waits" if waiting.orders == 1 else "orders wait"
         yield f"{waiting.orders:,} {noun} to be published"
     yield from map(half_loaded_message, waiting.half_loaded)
+
+
+def _tries(number: int, due_s: float | None, what: str) -> Iterator[str]:
+    if number and due_s is not None:
+        when = f"the first is due in {due_s:.0f} s" if due_s else "the first is due"
+        noun = "task waits" if number == 1 else "tasks wait"
+        yield f"{number:,} {noun} for {what}, {when}"

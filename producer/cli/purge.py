@@ -56,7 +56,7 @@ async def purge(config: Config, options: argparse.Namespace) -> int:
             )
     except ObjectError as error:
         raise (UnreachableError if error.fault in OUTAGES else ConfigError)(
-            f"an archive cannot be looked for: {error}; run it again to go on"
+            f"an archive cannot be read: {error}; mend that, and run it again to go on"
         ) from None
     finally:
         executor.close()

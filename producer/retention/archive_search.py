@@ -46,11 +46,13 @@ def require_folder(to: str) -> None:
         return
     path = Path("/", *parts.segments)
     try:
-        fault = "" if path.is_dir() else "does not exist"
+        fault = "" if path.is_dir() else "is a file" if path.exists() else "does not exist"
     except OSError as error:  # the name is too long, or a folder above it is closed to docllm
         fault = f"cannot be used: {error.strerror}"
     if fault:
-        raise ConfigError(f"the folder {path} for archives {fault}; make it, or name another")
+        raise ConfigError(
+            f"the folder {path} for archives {fault}; make it, or name another folder"
+        )
 
 
 def _folders(to: str) -> Iterator[str]:

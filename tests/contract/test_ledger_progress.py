@@ -80,6 +80,19 @@ def test_a_wait_is_named(ledger_db: LedgerDatabase) -> None:
     assert found.orders > 0
 
 
+def test_a_refused_task_waits_for_a_try(ledger_db: LedgerDatabase) -> None:
+    """A task that waits for its first attempt is none of them, nor is one of another group."""
+    first, _ = ledger_db.load("a", "b")
+    settled(ledger_db, first, SNOOZE)
+
+    found = waiting(ledger_db)
+    elsewhere = ledger_db.run(lambda c: progress.waiting(c, "other"))
+
+    assert (found.snoozed, found.retrying, elsewhere.snoozed) == (1, 0, 0)
+    assert found.snoozed_due_s is not None
+    assert 0 < found.snoozed_due_s < 120
+
+
 def test_a_replay_is_more_work_and_takes_no_end_away(ledger_db: LedgerDatabase) -> None:
     """A dead task that is replayed is open again; its first end stays counted."""
     dead(ledger_db, "a")

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, Select, Subquery, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Subquery, func, select
 
 from producer.ledger import guards, outbox, store
 from producer.ledger import tally as counts
 from producer.ledger.claiming_agent import agent_in
 from producer.ledger.status import agent_status
 from schemas.ledger.query_plans import along_due
-from schemas.ledger.sql import seconds_until
+from schemas.ledger.sql import seconds_until, utc_now
 from schemas.ledger.tables import batch, task
 from schemas.task.failures import UNTRIED, TallyOutcome
 from schemas.task.guard import Guard
@@ -49,13 +49,16 @@ class Waiting:
     """What the open tasks of a group wait for.
 
     `retrying` counts tasks that wait for their next attempt, the first of which is due in `due_s`
-    seconds. `running` counts the tasks that agents hold, by the agent's id; `names` has the living
-    agents that take tasks.
+    seconds. `snoozed` counts those whose last attempt is not counted, as after a refused call, and
+    `snoozed_due_s` is the time until the first of them is due. `running` counts the tasks that
+    agents hold, by the agent's id; `names` has the living agents that take tasks.
     """
 
     guards: tuple[Guard, ...] = ()
     retrying: int = 0
     due_s: float | None = None
+    snoozed: int = 0
+    snoozed_due_s: float | None = None
     running: Mapping[int, int] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)
     half_loaded: tuple[str, ...] = ()
@@ -98,12 +101,10 @@ def read_totals(connection: Connection, group: str) -> Totals:
 
 def waiting(connection: Connection, group: str) -> Waiting:
     """Return what the open tasks of a group wait for."""
-    retries, claims = _first_due(Status.RETRYING), _first_due(Status.PROCESSING)
-    count, due_s = connection.execute(
-        select(func.count(), func.min(seconds_until(retries.c.due_at))).where(
-            retries.c.batch_id.in_(_batches(group))
-        )
-    ).one()
+    claims = _first_due(Status.PROCESSING)
+    retrying, due_s = _count_and_first(connection, group, _first_due(Status.RETRYING))
+    later = _first_due(Status.PENDING, task.c.due_at > utc_now())
+    snoozed, snoozed_due_s = _count_and_first(connection, group, later)
     agent_id = agent_in(claims.c.owner)
     held = connection.execute(
         select(agent_id.label("agent"), func.count().label("n"))
@@ -113,8 +114,10 @@ def waiting(connection: Connection, group: str) -> Waiting:
     agents = agent_status.read_agents(connection, group)
     return Waiting(
         guards=tuple(guards.raised(connection, group)),
-        retrying=count,
-        due_s=None if due_s is None else max(0.0, float(due_s)),
+        retrying=retrying,
+        due_s=due_s,
+        snoozed=snoozed,
+        snoozed_due_s=snoozed_due_s,
         running={int(row.agent): row.n for row in held},
         names={agent.id: agent.name for agent in agents if agent.works},
         half_loaded=tuple(store.half_loaded(connection, group)),
@@ -126,7 +129,21 @@ def _batches(group: str) -> Select[tuple[int]]:
     return select(batch.c.id).where(batch.c.group_name == group, batch.c.archived_at.is_(None))
 
 
-def _first_due(status: Status) -> Subquery:
+def _count_and_first(
+    connection: Connection, group: str, tasks: Subquery
+) -> tuple[int, float | None]:
+    """Return how many of the tasks are the group's, and in how many seconds the first is due."""
+    count, due_s = connection.execute(
+        select(func.count(), func.min(seconds_until(tasks.c.due_at))).where(
+            tasks.c.batch_id.in_(_batches(group))
+        )
+    ).one()
+    return count, None if due_s is None else max(0.0, float(due_s))
+
+
+def _first_due(status: Status, *conditions: ColumnElement[bool]) -> Subquery:
     """Return the tasks of a state that are due first, over all groups."""
-    tasks = select(task.c.batch_id, task.c.owner, task.c.due_at).where(task.c.status == int(status))
+    tasks = select(task.c.batch_id, task.c.owner, task.c.due_at).where(
+        task.c.status == int(status), *conditions
+    )
     return along_due(tasks.order_by(task.c.due_at)).limit(MAX_READ).subquery()

@@ -75,6 +75,12 @@ CALL = CallReport(task=1, batch="b", key="k", route="r", running_s=40.0)
             ),
             True,
         ),
+        (
+            AgentReport(lag={"tasks": 6}),
+            Waiting(snoozed=2, snoozed_due_s=9.6),
+            "2 tasks wait for a try after one that is not counted, the first is due in 10 s",
+            True,
+        ),
         (None, Waiting(orders=2), "2 orders wait to be published", True),
         (AgentReport(lag={"tasks": 3}), Waiting(), "3 records to be read", True),
         (None, Waiting(), "tasks wait until their records arrive", True),
