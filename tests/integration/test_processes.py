@@ -42,7 +42,7 @@ def working(deployment: Deployment, *options: str) -> Program:
 
 def test_killed_child_comes_back_and_the_work_is_done(deployment: Deployment) -> None:
     """A killed agent of three is replaced; the parent ends with 0 when all is done."""
-    deployment.llm("--latency", "0.3")
+    deployment.llm("--latency", "0.6")
     deployment.load(1200)
     parent = working(deployment, "--until-done")
 
