@@ -229,8 +229,9 @@ class Agent:
     async def _until_done(self) -> None:
         """Return once the group's work is done.
 
-        That is the case if every task of the group is final, no order is left, and the partitions
-        are committed up to their ends.
+        That is the case if this agent has nothing in hand, every task of the group is final, no
+        order is left, no hook runs or is due soon, and the partitions are committed up to their
+        ends. A record that was read meanwhile may have made a task, so the tasks are asked last.
         """
         while not await self._done():
             await self._clock.sleep(CHECK_DONE_EVERY_S)

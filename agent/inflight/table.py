@@ -55,7 +55,8 @@ class InFlightTable:
 
     def waiting_in(self, lane: Lane) -> int:
         """Return how many deliveries of a lane wait with their bodies for a question or a claim."""
-        return len(self._to_ask) + self._ready.unshelved_in(lane)
+        asked = sum(delivery.lane is lane for delivery in self._to_ask)
+        return asked + self._ready.unshelved_in(lane)
 
     @property
     def waiting(self) -> int:

@@ -1,4 +1,4 @@
-"""Decides how long to wait: as long as the provider asks for, or else for a back-off.
+"""Decides how long a snoozed task waits: as the provider asks, or else for a back-off.
 
 All times are in seconds. The jitter, from 0 to 1, is passed in.
 """

@@ -38,7 +38,8 @@ class ChatClient:
     """The client of one provider account.
 
     A cancelled call returns at once, but its connection lives on until the call's own timeout. So
-    connections are not limited here; the agent's slots limit the calls. Raises ConfigError for a
+    connections are not limited here: the agent's slots limit the attempts, and the limits of the
+    account limit the calls of a handler that makes several at once. Raises ConfigError for a
     bad address or key.
     """
 

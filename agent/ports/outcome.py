@@ -82,6 +82,16 @@ class Spent:
         has_called = part.spent.calls or any(getattr(part.spent, name) for name in AMOUNTS)
         return replace(self, on_left_routes=(*self.on_left_routes, part)) if has_called else self
 
+    def plus_on_left(self, late: "Spent", route: str, error_class: ErrorClass) -> "Spent":
+        """Return these costs with those of a call that ended after the attempt had left its route.
+
+        `error_class` is why the attempt left that route.
+        """
+        parts = {part.route: part for part in self.on_left_routes}
+        earlier = parts[route].spent if route in parts else Spent()
+        parts[route] = RouteSpent(route, error_class, late.plus(earlier))
+        return replace(late.plus(self), on_left_routes=tuple(parts.values()))
+
 
 @dataclass(frozen=True, slots=True)
 class RouteSpent:

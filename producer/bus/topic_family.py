@@ -201,7 +201,7 @@ class TopicFamily:
             advice = (
                 f"{backlog.lag} records wait there; agents will run them"
                 if backlog.lag
-                else "empty; it may be deleted"
+                else "empty; delete it if you like, run this again, and restart the agents"
             )
             lines.append(f"{name}: an old tier, {advice}")
         return lines

@@ -27,6 +27,7 @@ from agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Su
 from agent.quota.estimate import CallSize, most_out
 from schemas.runtime import crash
 from schemas.settings.config import TypeConfig
+from schemas.task.failures import ErrorClass
 from schemas.task.line.parsing import TaskLine
 from schemas.task.result.codec import with_json
 
@@ -78,6 +79,7 @@ class AttemptCalls:
         self._first = self._target.client
         self._tiers = tiers_of(rules.tiers) if rules.tiers else tools.tiers
         self._begun = 0
+        self._left: dict[str, ErrorClass] = {}  # the routes that the attempt has left, and why
 
     @property
     def route(self) -> str:
@@ -141,7 +143,7 @@ class AttemptCalls:
 
     def failed(self, failure: Failure, *, after_s: float) -> Outcome:
         """Return the outcome of an attempt that failed outside a call, after all its calls."""
-        facts = self._facts(self.spent.model, self.spent.call_id)
+        facts = self._facts(self._target, self.spent.model, self.spent.call_id)
         spent = replace(self.spent, duration_ms=facts.duration_ms)
         return outcome_of_failure(
             failure, spent, replace(facts, min_retry_s=max(facts.min_retry_s, after_s))
@@ -157,6 +159,7 @@ class AttemptCalls:
         following = self._attempt.route_after_failure(outcome)
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following, was_answered=was_answered)
+        self._left[target.route] = outcome.failure.error_class
         self._note(self.spent.leaving_route(target.route, outcome.failure.error_class))
         client = self._tools.route_client(following.name)
         self._target = _CallTarget(
@@ -202,6 +205,7 @@ class AttemptCalls:
             reply = await self._sent(target, call, model, least_price_micro)
             end = CallEnd(reply=reply)
             facts = self._facts(
+                target,
                 model,
                 call.request_id,
                 schema,
@@ -209,12 +213,12 @@ class AttemptCalls:
                 least_price_micro=least_price_micro,
             )
             outcome = await judged(reply, facts, self._tools.apart)
-            self._learn_length(len(sent), outcome)
+            self._learn_length(model, len(sent), outcome)
             end = CallEnd(reply=reply, outcome=outcome)
         finally:
             traced.ended(end)
             permit.release(end)
-        return reply, self._with_all_spent(outcome)
+        return reply, self._with_all_spent(target, outcome)
 
     async def _permit(self, target: _CallTarget, length: int, most_out: int | None) -> CallPermit:
         """Wait for a permit. Raises WaitedTooLongError, and LeaseLostError if the lease is lost."""
@@ -234,7 +238,7 @@ class AttemptCalls:
         try:
             reply = await target.client.llm.complete(call)
         except asyncio.CancelledError:
-            self._note_killed(call, model, least_price_micro)
+            self._note_killed(target, call, model, least_price_micro)
             raise
         crash.reach("call.answered")
         return reply
@@ -251,6 +255,7 @@ class AttemptCalls:
 
     def _facts(
         self,
+        target: _CallTarget,
         model: str,
         request_id: str,
         schema: dict[str, Any] | None = None,
@@ -266,7 +271,7 @@ class AttemptCalls:
             counted_before=self._attempt.counted_before,
             max_attempts=self._attempt.max_attempts,
             snoozes=self._attempt.snoozes,
-            refused_alone=self._target.refused_alone,
+            refused_alone=target.refused_alone,
             tiers=self._tiers,
             jitter=tools.jitter(),
             utc_s=tools.clock.utc_s(),
@@ -277,17 +282,19 @@ class AttemptCalls:
             least_price_micro=least_price_micro,
         )
 
-    def _learn_length(self, length: int, outcome: Judged) -> None:
+    def _learn_length(self, model: str, length: int, outcome: Judged) -> None:
         if tokens_in := outcome.spent.tokens_in:
             size = CallSize(task_type=self._task.type, input_bytes=length)
-            self._tools.token_ratios.learn(self.model, size, tokens_in, outcome.spent.tokens_out)
+            self._tools.token_ratios.learn(model, size, tokens_in, outcome.spent.tokens_out)
 
     def _least_price_micro(self, call: Call, model: str) -> int:
         """Return the price of the call's input alone; 0 if its model has no price."""
         price = self._tools.prices.get(model)
         return 0 if price is None else price.least_price_micro(len(call.body))
 
-    def _note_killed(self, call: Call, model: str, least_price_micro: int) -> None:
+    def _note_killed(
+        self, target: _CallTarget, call: Call, model: str, least_price_micro: int
+    ) -> None:
         """Add the estimated cost of a call that was cancelled before its answer came."""
         if not least_price_micro:
             return
@@ -299,16 +306,19 @@ class AttemptCalls:
             unsure_micro=least_price_micro,
             calls=1,
         )
-        self._note(killed.plus(self.spent))
+        self._note(self._all_spent(target, killed))
 
-    def _with_all_spent(self, outcome: Judged) -> Judged:
+    def _with_all_spent(self, target: _CallTarget, outcome: Judged) -> Judged:
         """Return the outcome with the costs of all calls of the attempt, including this one."""
-        spent = outcome.spent
-        if self._begun > 1:
-            spent = spent.plus(self.spent)
-            outcome = replace(outcome, spent=spent)
+        spent = self._all_spent(target, outcome.spent)
         self._note(spent)
-        return outcome
+        return replace(outcome, spent=spent)
+
+    def _all_spent(self, target: _CallTarget, of_call: Spent) -> Spent:
+        """Return the costs of all calls of the attempt, including this one, by route."""
+        if target.route in self._left:
+            return self.spent.plus_on_left(of_call, target.route, self._left[target.route])
+        return of_call.plus(self.spent)
 
     def _note(self, spent: Spent) -> None:
         """Note the cost of the attempt so far: a cancelled attempt has no outcome to carry it."""

@@ -137,14 +137,14 @@ def _store(connection: Connection, batch_id: int, taken: Adoptable) -> None:
 
 
 def _end(connection: Connection, batch_id: int) -> None:
-    """Mark a batch as archived and as one whose rows are to go, and delete its waiting hooks."""
+    """Mark a batch as archived and as one whose rows are to go; delete the hooks that may run."""
     ids = id_range(connection, batch_id)
     marks = ["archived_at", "purging_at", "closed_at"]
     marks += ["purged_at"] if ids[0] > ids[1] else []
     marked = {mark: func.coalesce(batch.c[mark], utc_now()) for mark in marks}
     connection.execute(update(batch).where(batch.c.id == batch_id).values(marked))
-    waiting = (hook.c.batch_id == batch_id, hook.c.state != int(HookState.GAVE_UP))
-    connection.execute(delete(hook).where(hook.c.task_id.between(*ids), *waiting))
+    may_run = (hook.c.batch_id == batch_id, hook.c.state != int(HookState.GAVE_UP))
+    connection.execute(delete(hook).where(hook.c.task_id.between(*ids), *may_run))
 
 
 def is_begun(connection: Connection, batch_id: int, uri: str) -> bool:

@@ -11,6 +11,7 @@ from agent.ports import Partition, Row
 from agent.ports.outcome import COMPLETION, Spent, Succeeded
 from schemas.task.owner import owner_of
 from schemas.task.record.envelope import Publication
+from schemas.task.record.lanes import Lane
 from tests.support.ledger import new_row
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
@@ -58,6 +59,14 @@ def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
     assert table.take_ready(10, room) == [fresh]
     assert table.take_to_ask(0.0, 10) == [again]
     assert (fresh.state, table.waiting) == (DeliveryState.CLAIMING, 0)
+
+
+def test_a_lane_waits_for_its_own_questions_only() -> None:
+    """Else a bulk lane that is delivered again would stop the reading of urgent tasks."""
+    table = InFlightTable(limits=LIMITS, lanes={PARTITION.topic: Lane.BULK})
+    table.add(new_delivery(1), 0.0, redelivered=True)
+
+    assert (table.waiting_in(Lane.BULK), table.waiting_in(Lane.URGENT), table.waiting) == (1, 0, 1)
 
 
 def test_older_deliveries_are_claimed_before_newer_ones() -> None:

@@ -124,6 +124,43 @@ def test_calls_that_were_under_way_follow_the_first_that_leaves_its_route() -> N
     assert {body["model"] for body in two.sent()} == {"large"}
 
 
+def test_a_late_answer_counts_for_the_route_that_gave_it() -> None:
+    """Its sibling has left the route meanwhile; the sums by route stay right."""
+    late_began, early_left = asyncio.Event(), asyncio.Event()
+
+    async def both(context: Context) -> str:
+        bodies: list[dict[str, Any]] = [
+            {"model": "small", "messages": [], "user": name} for name in ("early", "late")
+        ]
+        early, late = await asyncio.gather(*map(context.complete, bodies))
+        return early.text + late.text
+
+    async def first(call: Call) -> Reply | CallFailed:
+        if b"early" in call.body:
+            await late_began.wait()
+            return TOO_LONG
+        late_began.set()
+        await early_left.wait()
+        answer = orjson.loads(completion().body) | {"model": "small"}
+        return Reply(200, {}, orjson.dumps(answer))
+
+    async def second(call: Call) -> Reply | CallFailed:
+        early_left.set()
+        return completion()
+
+    two = TwoRoutes(document=both)
+    two.tools.route_client("default").llm.complete = first  # type: ignore[method-assign]
+    two.tools.route_client("second").llm.complete = second  # type: ignore[method-assign]
+
+    outcome = two.run()
+
+    assert isinstance(outcome, Succeeded)
+    (left,) = outcome.spent.on_left_routes
+    assert (left.route, left.spent.calls, left.spent.cost_micro) == ("default", 2, 10 * 1000)
+    here = outcome.spent.on_this_route
+    assert (here.calls, here.cost_micro) == (1, 10 + 2)
+
+
 def test_a_probe_has_its_own_time_limit() -> None:
     """The limit comes with the permit of the second route."""
     two = TwoRoutes()
