@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartiti
 log = logging.getLogger(__name__)
 
 REQUEST_S = 2.0
-# In a commit's metadata: the incarnation of the topic that the offset belongs to.
+# In a commit's metadata: the id of the topic that the offset belongs to.
 LABEL = "docllm/1 topic="
 PartitionKey = tuple[str, int]
 
@@ -45,10 +45,10 @@ def starts(
 ) -> list[Start]:
     """Return where to read from: the committed offset if it counts, else the low watermark.
 
-    A committed offset counts if it belongs to this incarnation of the topic. `from_low` are
+    A committed offset counts if it belongs to the present topic of that name. `from_low` are
     partitions whose committed offset is of no use. `labelled` are topics where an offset counts
-    only when its commit named the incarnation. Partitions that the brokers do not answer for are
-    left out. Raises KafkaException.
+    only when its commit named the topic's present id. Partitions that the brokers do not answer for
+    are left out. Raises KafkaException.
     """
     if not keys:
         return []

@@ -30,7 +30,7 @@ LEFT_OUT_S = 15.0
 
 
 class Rebalance:
-    """Turns the group's decisions and the topics' incarnations into epochs."""
+    """Turns the group's decisions and the topics' ids into epochs."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class Rebalance:
         self._watch = watch
         self._bridge = bridge
         self._clock = clock
-        self._unknown: set[str] = set()  # topics whose present incarnation is not known yet
+        self._unknown: set[str] = set()  # topics whose present id is not known yet
         self._from_low: set[PartitionKey] = set()  # void, to be begun at the low watermark
-        # Recreated topics: only a commit that names the incarnation counts.
+        # Recreated topics: only a commit that names the present id counts.
         self._labelled: set[str] = set()
         self._known_since_s: dict[str, float] = {}  # recreated topics, each until it is judged once
         self._next_at_s = 0.0
