@@ -1,11 +1,11 @@
 """Runs a Lua script in Redis, which the agent can do without.
 
-Tested by tests/contract/test_redis_share.py and tests/contract/test_redis_quota.py.
+Tested by tests/contract/test_redis_share.py and tests/contract/test_redis_quota.py too.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -46,14 +46,15 @@ class RedisScript:
 
         Raises the error `away`, whose text holds no secret, if that fails or takes two seconds.
         """
-        try:
-            async with asyncio.timeout(ALL_S):
-                answers = await self._answers(calls)
-            return [call.read(answer) for call, answer in zip(calls, answers, strict=True)]
-        except Exception as error:  # noqa: BLE001 - whatever fails, the agent goes on without Redis
-            reason = await self._refused(error) or redis_reason(error, self._url)
-            await self.close()  # a connection that did not answer may answer late
-            raise self._away(reason) from None
+        with _no_cancellation_lost():
+            try:
+                async with asyncio.timeout(ALL_S):
+                    answers = await self._answers(calls)
+                return [call.read(answer) for call, answer in zip(calls, answers, strict=True)]
+            except Exception as error:  # noqa: BLE001 - whatever fails, the agent goes on
+                reason = await self._refused(error) or redis_reason(error, self._url)
+                await self.close()  # a connection that did not answer may answer late
+                raise self._away(reason) from None
 
     async def close(self) -> None:
         """Drop the connection; the next `run` opens another."""
@@ -84,3 +85,20 @@ class RedisScript:
                 if names := await refused_commands(self._client, self._group):
                     return f"it refuses {names} to its user; run: python -m producer check"
         return ""
+
+
+@contextmanager
+def _no_cancellation_lost() -> Iterator[None]:
+    """Raise CancelledError at the end if the body was cancelled and went on.
+
+    Redis's client awaits each write by `asyncio.wait_for`, which in Python 3.11 loses a
+    cancellation that comes when the write has just ended (CPython issue 86296). A duty would then
+    run on, and a drain would wait for it until the watchdog ends the agent.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    finally:
+        if task and task.cancelling() > before:
+            raise asyncio.CancelledError
