@@ -145,5 +145,5 @@ def test_what_follows_from_a_page_is_no_message_of_its_own(watch: Watch) -> None
 @pytest.mark.proof
 def test_each_ticket_begins_and_ends_with_its_cause(watch: Watch, tmp_path: Path) -> None:
     """The same for what can wait; two of the alerts are pages that take long to come."""
-    played(TICKETS, watch, tmp_path)
+    played(TICKETS, watch, tmp_path, watch.receiver)
     told(watch, TICKETS)

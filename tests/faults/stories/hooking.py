@@ -1,5 +1,6 @@
 """Deaths of an agent between the lease of a hook, its run and what is written of it."""
 
+from schemas.task.states import Status
 from tests.faults.installation import Installation
 
 TASKS = 30
@@ -15,7 +16,10 @@ async def note(context, outcome):
 
 
 def hooking(installation: Installation) -> None:
-    """The hook of every task runs, some of them twice, and none is left."""
+    """The hook of every task that succeeds runs, some of them twice, and none is left.
+
+    A task that three of the deaths met is dead, as one that kills its agents.
+    """
     deployment = installation.deployment
     (deployment.folder / "hooks_of_the_story.py").write_text(MODULE)
     with (deployment.folder / "docllm.toml").open("a") as toml:
@@ -26,4 +30,7 @@ def hooking(installation: Installation) -> None:
         installation.crash_agent(point, *SLOTS, most=2)
     installation.recover()
     keys = (deployment.folder / "hooks.log").read_text().splitlines()
-    assert len(set(keys)) == TASKS
+    tasks = deployment.ledger.tasks()
+    succeeded = {task.name.partition("/")[2] for task in tasks if task.status == Status.SUCCEEDED}
+    assert set(keys) == succeeded
+    assert len(succeeded) > TASKS / 2
