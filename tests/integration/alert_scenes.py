@@ -8,7 +8,7 @@ Tested by tests/integration/test_alerts.py.
 
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 from schemas.task.record.envelope import Outgoing
 from tests.integration.deployment import Deployment, task_line
 from tests.integration.programs import Program, pause, until
-from tests.servers.alertmanager import Message, Receiver
+from tests.servers.alertmanager import Receiver
 from tests.servers.process import free_ports
 from tests.servers.prometheus import Prometheus
 
@@ -54,7 +54,7 @@ class Stage:
 
     group: Deployment
     prometheus: Prometheus
-    receiver: Receiver | None = None  # of the messages, if each alert has to be told
+    receiver: Receiver  # of the messages
 
     def exporter(self, **environ: str) -> Program:
         """Start an exporter that Prometheus scrapes."""
@@ -81,13 +81,11 @@ class Stage:
     def burn(self, *alerts: str) -> None:
         """Wait until these alerts of the group burn, and were told: none is that ends at once."""
         self._until(lambda: set(alerts) <= self.prometheus.firing(self.group.group), alerts)
-        if self.receiver is not None:
-            messages = self.receiver.messages
-            self._until(lambda: set(alerts) <= self._told(messages), ("messages of", *alerts))
+        self._until(lambda: set(alerts) <= self._told(), ("messages of", *alerts))
 
-    def _told(self, messages: Sequence[Message]) -> set[str]:
+    def _told(self) -> set[str]:
         group = self.group.group
-        return {one.alert for one in messages if one.burns and one.group == group}
+        return {one.alert for one in self.receiver.messages if one.burns and one.group == group}
 
     def end(self) -> None:
         """Wait until no alert of the group burns."""

@@ -59,17 +59,15 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
     receiver.close()
 
 
-def played(
-    scenes: Sequence[Scene], watch: Watch, folder: Path, receiver: Receiver | None = None
-) -> None:
+def played(scenes: Sequence[Scene], watch: Watch, folder: Path) -> None:
     """Play scenes at the same time; until all have ended, each raises its alerts and no other.
 
-    With a receiver, no cause ends before its alert was told.
+    No cause ends before its alert was told.
     """
     groups = {scene: embedded_in(folder / scene.name, group=scene.name) for scene in scenes}
 
     def play(scene: Scene) -> None:
-        stage = Stage(groups[scene], watch.prometheus, receiver)
+        stage = Stage(groups[scene], watch.prometheus, watch.receiver)
         stage.group.producer("status")  # makes the data folder
         stage.exporter()
         scene.play(stage)
@@ -119,7 +117,7 @@ def empty(prometheus: Prometheus, since_s: float) -> Iterator[str]:
 def test_each_page_begins_and_ends_with_its_cause(watch: Watch, tmp_path: Path) -> None:
     """Each cause is one page, which ends with it; a group that works raises nothing."""
     began_s = time.time()
-    played(PAGES, watch, tmp_path, watch.receiver)
+    played(PAGES, watch, tmp_path)
     told(watch, PAGES)
 
     assert set(empty(watch.prometheus, began_s)) <= EMPTY
@@ -145,5 +143,5 @@ def test_what_follows_from_a_page_is_no_message_of_its_own(watch: Watch) -> None
 @pytest.mark.proof
 def test_each_ticket_begins_and_ends_with_its_cause(watch: Watch, tmp_path: Path) -> None:
     """The same for what can wait; two of the alerts are pages that take long to come."""
-    played(TICKETS, watch, tmp_path, watch.receiver)
+    played(TICKETS, watch, tmp_path)
     told(watch, TICKETS)
