@@ -1,6 +1,7 @@
 """Deaths of the producer's commands: load, cancel, migrate, topics apply."""
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported without saying so
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -18,6 +19,7 @@ from tests.integration.installations import PARTITIONS
 
 FEW, CHUNKS = 40, 3
 PAGES = 3  # of a cancel
+LIMIT_MS = "1000000"  # a topic's retention that would delete work that waits
 
 
 def loading(installation: Installation) -> None:
@@ -80,15 +82,25 @@ def _change_settings(installation: Installation) -> None:
     """Give the task topic a limit that would delete work that waits."""
     bus, topic = installation.deployment.bus, installation.deployment.topics.name("tasks")
     if isinstance(bus, KafkaBus):
-        entry = ConfigEntry("retention.ms", "1000000", incremental_operation=AlterConfigOpType.SET)
+        entry = ConfigEntry("retention.ms", LIMIT_MS, incremental_operation=AlterConfigOpType.SET)
         (changed,) = bus.admin.incremental_alter_configs(
             [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
         ).values()
         changed.result(30)
+        # The controller has the change; a busy broker shows it later.
+        installation.deployment.until(
+            lambda: _retention_ms(bus.admin, topic) == LIMIT_MS, "the broker shows the setting"
+        )
         return
     file = BusFile(installation.deployment.folder / "docllm-data" / "bus.sqlite")
-    topics.configure(file, topic, TOPIC_SETTINGS | {"retention.ms": "1000000"})
+    topics.configure(file, topic, TOPIC_SETTINGS | {"retention.ms": LIMIT_MS})
     file.close()
+
+
+def _retention_ms(admin: AdminClient, topic: str) -> str | None:
+    (answer,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    entry: ConfigEntry = answer.result(30)["retention.ms"]
+    return entry.value
 
 
 def _lines(installation: Installation, count: int) -> str:
