@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 BUS_FILE = "bus.sqlite"
 LOCK_FILE = "setup.lock"
 SCREEN_S = 300  # time limit of one read of a screen
+CHECK_TRIES = 5  # of each transaction of `check`, which ends if the database does not answer
 _LOCK_POLL_S = 0.05
 _POLLS_UNTIL_WARNING = 60
 _ELSEWHERE = "allow it, or name another one with DOCLLM_DATA_DIR"
@@ -104,6 +105,7 @@ def open_database(
     connections: int = 4,
     timeout_s: int | None = TIMEOUT_S,
     reads_s: int | None = None,
+    tries: int | None = None,
 ) -> Database:
     """Return the ledger's database; create the data folder of an embedded one.
 
@@ -117,7 +119,9 @@ def open_database(
         if config.database_url is None:
             make_file(config.data_dir / LEDGER_FILE)
     url = ledger_url(config)
-    database = Database(url, connections=connections, timeout_s=timeout_s, reads_s=reads_s)
+    database = Database(
+        url, connections=connections, timeout_s=timeout_s, reads_s=reads_s, tries=tries
+    )
     try:
         database.require_usable()
     except DocllmError:
@@ -209,15 +213,16 @@ class LedgerParts:
 
 @asynccontextmanager
 async def opened_ledger(
-    config: Config, *, connections: int = 1, reads_s: int | None = None
+    config: Config, *, connections: int = 1, reads_s: int | None = None, tries: int | None = None
 ) -> AsyncIterator[LedgerParts]:
     """Open the ledger and check its schema; create a missing embedded ledger.
 
     `reads_s` limits each read of a screen, because some reads of a large ledger take minutes.
+    `tries` bounds the tries of each transaction; by default they go on until the database answers.
     Raises UnreachableError and UnsafeStateError.
     """
     database = await asyncio.to_thread(
-        open_database, config, connections=connections, reads_s=reads_s
+        open_database, config, connections=connections, reads_s=reads_s, tries=tries
     )
     executor = ThreadExecutor("database", connections)
     transactions = Transactions(database=database, executor=executor)

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 class HostShares:
     """Lets `most` documents of each web server be in flight; others wait in order.
 
+    The server is the one that the task's URI names, also if it redirects to another one.
+
     Documents from other sources are not bounded.
     """
 

@@ -6,13 +6,21 @@ agent does.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from redis.exceptions import NoPermissionError
 
-from producer.app import bus_path, is_bus_missing, is_ledger_missing, make_admin, open_database
+from producer.app import (
+    CHECK_TRIES,
+    bus_path,
+    is_bus_missing,
+    is_ledger_missing,
+    make_admin,
+    open_database,
+)
 from producer.bus.topic_family import TopicFamily, with_old_tiers
 from producer.checks import limits, object_stores, redis_rights
 from producer.checks import llm as check_llm
@@ -128,9 +136,12 @@ class Checks:
 
         return await self._with_database(compare)
 
+    def _open_database(self) -> Database:
+        return open_database(self._config, connections=1, tries=CHECK_TRIES)
+
     async def _with_database(self, test: Callable[[Database], T]) -> T:
         def run() -> T:
-            database = open_database(self._config, connections=1)
+            database = self._open_database()
             try:
                 return test(database)
             finally:
@@ -151,25 +162,19 @@ class Checks:
     async def _topics(self) -> str:
         if (await self._schema()).startswith(TO_COME):
             return f"{TO_COME} them"
-        database = await asyncio.to_thread(open_database, self._config, connections=1)
+        clock = SystemClock()
         configured = Topics(self._group, self._config.retry_tiers)
-        topics = await asyncio.to_thread(
-            database.run_singly, lambda c: with_old_tiers(c, configured)
-        )
-        clock, executor = SystemClock(), ThreadExecutor("check")
-        admin = make_admin(self._config, clock)
-        try:
-            family = TopicFamily(
-                admin=admin,
-                transactions=Transactions(database=database, executor=executor),
-                topics=topics,
-                clock=clock,
-            )
+        async with AsyncExitStack() as opened:
+            database = await asyncio.to_thread(self._open_database)
+            opened.callback(database.close)
+            executor = ThreadExecutor("check")
+            opened.callback(executor.close)
+            transactions = Transactions(database=database, executor=executor)
+            topics = await transactions.read(with_old_tiers, configured)
+            admin = make_admin(self._config, clock)
+            opened.push_async_callback(admin.close)
+            family = TopicFamily(admin=admin, transactions=transactions, topics=topics, clock=clock)
             return await self._compare(family)
-        finally:
-            await admin.close()
-            executor.close()
-            database.close()
 
     async def _compare(self, family: TopicFamily) -> str:
         """Compare the topics with what the ledger says of them."""
@@ -280,3 +285,6 @@ async def outcome(test: Check, failed: Container[str] = ()) -> tuple[int, str, s
         return error.exit_code, "FAILED", str(error)
     except DocllmError as error:
         return error.exit_code, "FAILED", str(error)
+    except DatabaseError as error:  # it answered when it was opened
+        problem = f"the database no longer answers: {getattr(error, 'orig', None) or error}"
+        return UnreachableError.exit_code, "FAILED", f"{problem}; run the check again"

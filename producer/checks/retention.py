@@ -5,7 +5,7 @@ After a backup was restored, the ledger may have batches that an archive has alr
 Tested by tests/integration/test_archive.py.
 """
 
-from producer.app import is_ledger_missing, opened_ledger
+from producer.app import CHECK_TRIES, is_ledger_missing, opened_ledger
 from producer.ledger.retention import archives
 from producer.retention.archive_search import manifests, require_folder
 from producer.retention.archiver import folder_name
@@ -58,7 +58,7 @@ async def _back(config: Config, group: str, to: str) -> list[str]:
     require_folder(to)
     if is_ledger_missing(config):
         return []
-    async with opened_ledger(config) as parts:
+    async with opened_ledger(config, tries=CHECK_TRIES) as parts:
         archived = await parts.transactions.read(archives.names, group, archived=True)
         alive = await parts.transactions.read(archives.names, group, archived=False)
         put_away = {folder_name(name, parts.ledger_id) for name in archived}

@@ -57,7 +57,8 @@ class Database:
     The server ends a statement before its client gives up, and the statement is retried later.
     MySQL ends only SELECTs this way, MariaDB all statements. With `reads_s` a program only reads,
     each read may take that long, and then the error is raised. With `timeout_s=None`, for
-    `migrate`, a statement may take any time.
+    `migrate`, a statement may take any time. `tries` bounds the tries of each transaction that
+    names no bound itself; with None there is none.
     """
 
     def __init__(
@@ -67,10 +68,12 @@ class Database:
         connections: int = 4,
         timeout_s: int | None = TIMEOUT_S,
         reads_s: int | None = None,
+        tries: int | None = None,
         pause: Callable[[float], Any] | None = None,
         outage: Outage | None = None,
     ) -> None:
         self._reads_only = reads_s is not None
+        self._tries = tries
         limits = StatementLimits.of(timeout_s, reads_s)
         self.stopping = threading.Event()
         self._pause = pause or self.stopping.wait
@@ -94,10 +97,10 @@ class Database:
     def run(self, work: Callable[[Connection], T], *, tries: int | None = None) -> T:
         """Return the result of `work`, run in one transaction.
 
-        The transaction is retried on every error that may pass, `tries` times (None: until the
-        program stops). Raises Stopped if the program leaves, DeniedError if the database's user
-        lacks a right, and the last database error if the tries are used up or the error cannot
-        pass.
+        The transaction is retried on every error that may pass, `tries` times (None: as often as
+        the database's `tries` says, by default until the program stops). Raises Stopped if the
+        program leaves, DeniedError if the database's user lacks a right, and the last database
+        error if the tries are used up or the error cannot pass.
         """
         return self._retry(lambda: self._try_once(self.engine.begin(), work), tries)
 
@@ -190,7 +193,7 @@ class Database:
                 raise
 
     def _retry(self, once: Callable[[], T], tries: int | None) -> T:
-        count = 0
+        count, tries = 0, tries or self._tries
         while True:
             try:
                 result = once()

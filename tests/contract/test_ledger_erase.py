@@ -131,6 +131,18 @@ async def test_a_letter_of_an_erased_task_is_not_sent(ledger_db: LedgerDatabase)
     assert ledger_db.run(lambda c: record_builder.records_of(c, Topics(GROUP), order, 0.0)) == {}
 
 
+async def test_a_line_is_known_while_another_dead_task_has_it(ledger_db: LedgerDatabase) -> None:
+    """The same line died in two batches: the erasure of one leaves the line of the other."""
+    for name in (BATCH, "elsewhere"):
+        (newest,) = dead(ledger_db, MARK, into=name)
+
+    await erased(ledger_db, Subject(key=MARK, batch=BATCH), HandClock())
+    assert [row.task_id for row in ledger_db.rows(tables.dead_line)] == [newest]
+
+    await erased(ledger_db, Subject(key=MARK), HandClock())
+    assert ledger_db.rows(tables.dead_line) == []
+
+
 async def test_what_a_task_ordered_goes_with_it(ledger_db: LedgerDatabase) -> None:
     """A task's follow-ups hold the person's data too; other tasks stay, also in other batches."""
     parent, other = load(ledger_db, MARK), load(ledger_db, "other")

@@ -264,7 +264,9 @@ def _forget(connection: Connection, group: str, rows: Sequence[Any], *, tenant: 
         letters.values(error_text="", traceback=None, provider_error=None, **no_tenant)
     )
     lines = delete(dead_line).where(
-        dead_line.c.group_name == group, dead_line.c.digest.in_([row.digest for row in rows])
+        dead_line.c.group_name == group,
+        dead_line.c.digest.in_([row.digest for row in rows]),
+        dead_line.c.task_id.in_(ids),
     )
     connection.execute(lines)
     connection.execute(delete(hook).where(hook.c.task_id.in_(ids)))

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from sqlalchemy.exc import OperationalError
 
 from producer.app import opened
 from producer.checks import checklist, redis_rights
 from producer.cli import admin
 from producer.cli.parser import parser
+from schemas.ledger import migrations
+from schemas.ledger.database import Database
 from schemas.settings.config import Config
 from schemas.settings.sources import load_config
 
@@ -122,6 +125,34 @@ def test_an_error_is_reported_once(
     assert lines[1] == "-       schema: not tried, because it needs what failed: database"
     assert lines[4] == "-       topics: not tried, because it needs what failed: database, schema"
     assert sum("127.0.0.1:1/d" in line for line in lines) == 1
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("where", "what", "failed"),
+    [(migrations, "ledger_id", "schema"), (checklist, "with_old_tiers", "topics")],
+)
+def test_a_database_that_goes_away_ends_the_check(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    where: Any,
+    what: str,
+    failed: str,
+) -> None:
+    """It answered the first check, then no more: the next one fails, and is not tried for ever."""
+    config = configured(tmp_path)
+    asyncio.run(make(config))
+
+    def lost(*_arguments: object) -> str:
+        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("database is locked"))
+
+    monkeypatch.setattr(where, what, lost)
+    monkeypatch.setattr(Database, "pause", lambda _self, _count: None)
+
+    assert check(config) == 3
+    told = f"FAILED  {failed}: the database no longer answers: database is locked; "
+    assert told in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("asked")
