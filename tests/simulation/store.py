@@ -260,6 +260,7 @@ class SimDatabase(Database):
     ) -> None:
         self.stopping = threading.Event()
         self._reads_only = False
+        self._tries = None
         # Otherwise a sequence that is not one transaction on a server is none here either.
         self.sqlite = sqlite
         self._store = store
