@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any, Protocol
 
+from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.calls.results import Answer
-from agent.handlers.context import Context
+from agent.handlers.context import ContextValues
 from agent.handlers.held_lock import HeldLock
 from agent.handlers.task_log import TaskLog
 from schemas.settings.config import Structured
@@ -38,50 +39,6 @@ class ContextCall(StrEnum):
     GIVE_BACK_LOCK = "give_back_lock"
 
 
-class ContextView(Protocol):
-    """The values that a context has without a call."""
-
-    @property
-    def task(self) -> TaskLine:
-        """The task's line."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The task's number, batch and id."""
-        ...
-
-    @property
-    def model(self) -> str | None:
-        """The model for tasks that name none."""
-        ...
-
-    @property
-    def prompt(self) -> str | None:
-        """The prompt of the task, else of its type."""
-        ...
-
-    @property
-    def schema(self) -> dict[str, Any] | None:
-        """The schema of the task, else of its type."""
-        ...
-
-    @property
-    def overdue(self) -> bool:
-        """Whether the attempt has passed the soft limit of its type."""
-        ...
-
-    @property
-    def structured(self) -> Structured:
-        """The form in which the route's server takes a schema."""
-        ...
-
-    @property
-    def log(self) -> TaskLog:
-        """A log whose lines begin with the task's name."""
-        ...
-
-
 class AskAgent(Protocol):
     """Sends a call to the agent from a thread outside the event loop; waits for the result."""
 
@@ -90,10 +47,10 @@ class AskAgent(Protocol):
         ...
 
 
-class ViewedContext:
-    """The values of an attempt that a handler outside the event loop reads without a call."""
+class ViewedContext(ContextValues):
+    """The values of an attempt, as a handler outside the event loop sees them."""
 
-    def __init__(self, view: ContextView) -> None:
+    def __init__(self, view: ContextValues) -> None:
         self._view = view
 
     @property
@@ -105,6 +62,11 @@ class ViewedContext:
     def name(self) -> str:
         """The task's number, batch and id, for a line in the log."""
         return self._view.name
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt: 1 for the first."""
+        return self._view.attempt
 
     @property
     def model(self) -> str | None:
@@ -138,9 +100,12 @@ class ViewedContext:
 
 
 class BlockingContext(ViewedContext):
-    """One attempt at one task, for a handler that blocks. Any thread of the handler may use it."""
+    """One attempt at one task, as a plain function gets it.
 
-    def __init__(self, *, view: ContextView, ask: AskAgent) -> None:
+    It has the names of `Context`, without `await`. Any thread of the handler may use it.
+    """
+
+    def __init__(self, *, view: ContextValues, ask: AskAgent) -> None:
         super().__init__(view)
         self._ask = ask
 
@@ -177,7 +142,9 @@ class BlockingContext(ViewedContext):
                 self._ask(ContextCall.GIVE_BACK_LOCK, {"name": name})
 
 
-async def carry_out(context: Context, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
+async def carry_out(
+    context: AttemptContext, wanted: ContextCall, arguments: Mapping[str, Any]
+) -> Any:
     """Carry out a handler's call on its attempt's context."""
     match wanted:
         case ContextCall.DOCUMENT:

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agent.handlers.attempt_context import AttemptContext, Handler
 from agent.handlers.blocking import BlockingHandler
-from agent.handlers.context import Context, Handler
 from agent.judge import one_line
 from schemas.errors import ConfigError
 from schemas.settings.config import RunIn, TypeConfig
 
-RunBlocking = Callable[[BlockingHandler, Context], Awaitable[Any]]
+RunBlocking = Callable[[BlockingHandler, AttemptContext], Awaitable[Any]]
 InProcess = Callable[[str, TypeConfig], Handler]
 
 

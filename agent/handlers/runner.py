@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from agent.handlers.attempt import Attempt, Tools
+from agent.handlers.attempt_context import AttemptContext, Handler
 from agent.handlers.builtin.chat import chat
 from agent.handlers.builtin.map_reduce import map_reduce
 from agent.handlers.calls.results import (
@@ -22,7 +23,6 @@ from agent.handlers.calls.results import (
     LeaseLostError,
     WaitedTooLongError,
 )
-from agent.handlers.context import Context, Handler
 from agent.handlers.deadline import HANDLER_GRACE_S
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import deciding_leaf, fault_of
@@ -84,14 +84,14 @@ class Handlers:
         output_uri = task.output_uri or attempt.output_uri
         if output_uri and (refusal := attempt.output_refusal(output_uri)) is not None:
             return refusal
-        context = Context(task=task, attempt=attempt, tools=self._tools)
+        context = AttemptContext(task=task, attempt=attempt, tools=self._tools)
         outcome = await self._handle(context, attempt.left_s)
         if not output_uri or not isinstance(outcome, Succeeded):
             return outcome
         codec = outcome.codec if task.schema is None else with_json(outcome.codec)
         return replace(outcome, codec=codec, output_uri=output_uri)
 
-    async def _handle(self, context: Context, left_s: float) -> Outcome:
+    async def _handle(self, context: AttemptContext, left_s: float) -> Outcome:
         handler = self._by_type.get(context.task.type) or _BUILT_IN.get(context.task.type, chat)
         if context.suspect:
             handler = partial(self._run_suspect, handler)
@@ -108,7 +108,9 @@ class Handlers:
             self._tools.failed(error)
             return self._raised(error, context, timed_out=limit.expired())
 
-    def _raised(self, raised: BaseException, context: Context, *, timed_out: bool) -> Outcome:
+    def _raised(
+        self, raised: BaseException, context: AttemptContext, *, timed_out: bool
+    ) -> Outcome:
         """Return the outcome of an attempt whose handler raised; log an error of its code."""
         error = deciding_leaf(raised, CallRefusedError)
         decided = _decided(error, context)
@@ -136,7 +138,7 @@ class Handlers:
         return context.failed(failure)
 
 
-def _outcome(result: Any, context: Context) -> Outcome:
+def _outcome(result: Any, context: AttemptContext) -> Outcome:
     """Return the outcome of what a handler returned; a JSON value is stored as the result."""
     outcome = _end(result, context)
     if context.follow_ups and isinstance(outcome, Succeeded):
@@ -144,7 +146,7 @@ def _outcome(result: Any, context: Context) -> Outcome:
     return outcome
 
 
-def _end(result: Any, context: Context) -> Outcome:
+def _end(result: Any, context: AttemptContext) -> Outcome:
     if isinstance(result, Answer):
         is_last = result.outcome.spent is context.spent
         return result.outcome if is_last else replace(result.outcome, spent=context.spent)
@@ -158,7 +160,7 @@ def _end(result: Any, context: Context) -> Outcome:
     return Succeeded(*pack_result(VALUE, orjson.dumps(result)), context.spent)
 
 
-def _decided(error: BaseException, context: Context) -> Outcome | None:
+def _decided(error: BaseException, context: AttemptContext) -> Outcome | None:
     """Return the outcome that an error of docllm's own stands for; None if it is another error."""
     if isinstance(error, CallRefusedError):
         # A handler may have made other calls at the same time.
@@ -170,7 +172,7 @@ def _decided(error: BaseException, context: Context) -> Outcome | None:
     return _of_process(error, context)
 
 
-def _of_process(error: BaseException, context: Context) -> Outcome | None:
+def _of_process(error: BaseException, context: AttemptContext) -> Outcome | None:
     """Return the outcome for an attempt whose process died or could not be started."""
     if isinstance(error, SuspectDiedError):
         failure = Failure(ErrorClass.WORKER_LOST, one_line(str(error)), keeps_losses=True)

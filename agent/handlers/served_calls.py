@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.blocking import ContextCall, carry_out
-from agent.handlers.context import Context
 
 Answered = Callable[["asyncio.Task[Any]"], None]
 
@@ -16,7 +16,7 @@ Answered = Callable[["asyncio.Task[Any]"], None]
 class ServedCalls:
     """Carries out calls until the attempt has ended."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AttemptContext) -> None:
         self._context = context
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ended = False

@@ -13,13 +13,13 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.blocking import (
     AttemptEndedError,
     BlockingContext,
     BlockingHandler,
     ContextCall,
 )
-from agent.handlers.context import Context
 from agent.handlers.served_calls import ServedCalls
 from schemas.codes import Code
 
@@ -44,7 +44,7 @@ class HandlerThreads:
         self._idle: list[_Thread] = []
         self._left: set[_Thread] = set()
 
-    async def run(self, function: BlockingHandler, context: Context) -> Any:
+    async def run(self, function: BlockingHandler, context: AttemptContext) -> Any:
         """Return the result of a function, or raise its error.
 
         Raises NoThreadError.

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from agent.handlers.attempt import Attempt, Tools
+from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
-from agent.handlers.context import Context
 from agent.handlers.faults import deciding_leaf
 from agent.handlers.registry import RunBlocking, is_async, is_generator, module_of, takes
 from agent.handlers.threads import NoThreadError
@@ -61,7 +61,7 @@ class HookReturn:
     released: bool = False
 
 
-Hook = Callable[[Context, HookOutcome], Awaitable[Any]]
+Hook = Callable[[AttemptContext, HookOutcome], Awaitable[Any]]
 
 
 def load_hooks(
@@ -101,7 +101,7 @@ def _hook(path: str, run_blocking: RunBlocking) -> Hook:
 
 
 def _plain(function: Callable[..., Any], run_blocking: RunBlocking) -> Hook:
-    async def run(context: Context, outcome: HookOutcome) -> Any:
+    async def run(context: AttemptContext, outcome: HookOutcome) -> Any:
         return await run_blocking(partial(_with_outcome, function, outcome), context)
 
     return run
@@ -142,7 +142,7 @@ class Hooks:
         except Exception as error:  # noqa: BLE001 - an unreadable task must not harm other hooks
             text = f"the record is not a task line: {describe_error(error)}"
             return HookReturn(Spent(), one_line(text))
-        context = Context(task=task, attempt=attempt, tools=self._tools)
+        context = AttemptContext(task=task, attempt=attempt, tools=self._tools)
         run, limit = current_task(), asyncio.timeout(attempt.left_s)
         enter_handler(run)
         try:
@@ -159,7 +159,9 @@ class Hooks:
             return returned
         return HookReturn(context.spent)
 
-    def _note(self, kind: HookKind, error: BaseException, context: Context, failure: str) -> None:
+    def _note(
+        self, kind: HookKind, error: BaseException, context: AttemptContext, failure: str
+    ) -> None:
         """Log an error with its traceback, if it is the first of its kind."""
         name, event = kind
         self._tools.errors.note(
@@ -171,12 +173,12 @@ class Hooks:
         )
 
 
-def _require_no_follow_ups(context: Context) -> None:
+def _require_no_follow_ups(context: AttemptContext) -> None:
     if context.follow_ups:
         raise TypeError("a hook cannot order follow-ups; order them in the task's handler")
 
 
-def _returned(raised: BaseException, context: Context, *, timed_out: bool) -> HookReturn:
+def _returned(raised: BaseException, context: AttemptContext, *, timed_out: bool) -> HookReturn:
     if timed_out:
         return HookReturn(context.spent, "it did not end in time")
     if any(

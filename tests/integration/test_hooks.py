@@ -24,7 +24,7 @@ LOG = Path(__file__).with_name("hooks.log")
 async def work(context):
     if context.task.text == "junk":
         raise GiveUpError("this is no invoice")
-    if context.task.text == "later" and not context._attempt.counted_before:
+    if context.task.text == "later" and context.attempt == 1:
         raise TryAgainError("the archive is closed")
     return {"total": 7}
 

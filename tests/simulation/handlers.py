@@ -68,9 +68,7 @@ async def panics(context: Context) -> object:
     """Pay for a call, then raise what is no usual error, until there is a better release."""
     answer = await chat(context)
     if not HOST.get().good():
-        worst = _WORST[
-            (zlib.crc32(context.task.key.encode()) + context._attempt.counted_before) % len(_WORST)
-        ]
+        worst = _WORST[(zlib.crc32(context.task.key.encode()) + context.attempt - 1) % len(_WORST)]
         raise worst()
     return answer
 
@@ -85,7 +83,7 @@ async def kills(context: Context) -> object:
 
 async def waits(context: Context) -> object:
     """Ask for time once."""
-    if context._attempt.counted_before == 0:
+    if context.attempt == 1:
         raise TryAgainError("not yet", after_s=7.0)
     return await chat(context)
 
@@ -120,7 +118,7 @@ async def family(context: Context) -> object:
 
 async def hooked(context: Context) -> object:
     """Fail at first in some tasks, so that all hooks run."""
-    if context._attempt.counted_before == 0 and zlib.crc32(context.task.key.encode()) % 3 == 0:
+    if context.attempt == 1 and zlib.crc32(context.task.key.encode()) % 3 == 0:
         raise TryAgainError("not yet")
     return await chat(context)
 
@@ -128,7 +126,7 @@ async def hooked(context: Context) -> object:
 async def note(context: Context, outcome: HookOutcome) -> None:
     """Take a while, as a hook, and note that it has run."""
     await asyncio.sleep(zlib.crc32(context.task.key.encode()) % 4)
-    HOST.get().hooked(context._attempt.task_id, outcome.event)
+    HOST.get().hooked(int(context.name.split()[1]), outcome.event)
 
 
 def ends_process(key: str) -> bool:

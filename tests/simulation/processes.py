@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from agent.handlers.attempt_context import AttemptContext, Handler
 from agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
-from agent.handlers.context import Context, Handler
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import RemoteError, deciding_leaf, fault_of
 from agent.handlers.processes.pool import ProcessHandler
@@ -31,7 +31,7 @@ class SimProcess:
         self.runs = 0
         self.usable = True
 
-    async def run(self, context: Context) -> Any:
+    async def run(self, context: AttemptContext) -> Any:
         """Run an attempt; return the handler's result, or raise its error."""
         self.runs += 1
         self.usable = False
@@ -87,7 +87,7 @@ def starter(clock: Clock) -> Callable[[ProcessHandler], Awaitable[SimProcess]]:
     return start
 
 
-async def _end_of(handler: Handler, context: Context) -> tuple[Any, BaseException | None]:
+async def _end_of(handler: Handler, context: AttemptContext) -> tuple[Any, BaseException | None]:
     """Return the handler's result and its error, as the agent hears of them."""
     try:
         return await handler(context), None

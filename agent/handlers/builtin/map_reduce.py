@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import orjson
 
+from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.builtin.chat import chat
 from agent.handlers.builtin.parts import split
 from agent.handlers.builtin.patience import complete
 from agent.handlers.calls.request import chat_body
 from agent.handlers.calls.results import Answer, CallRefusedError
-from agent.handlers.context import Context
 from agent.handlers.decisions import GiveUpError
 from agent.ports.outcome import Dead, Failure, Retry, Snooze
 from agent.quota.estimate import most_out
@@ -73,7 +73,7 @@ class _PartAnswer:
         return f"{_parts(self.first, self.last)}:\n{self.text.strip()}\n"
 
 
-async def map_reduce(context: Context) -> Answer | Dead:
+async def map_reduce(context: AttemptContext) -> Answer | Dead:
     """Answer a task whose document may be longer than what its model takes.
 
     It can also be the handler of a type of your own, as `agent.handlers:map_reduce`.
@@ -89,7 +89,7 @@ async def map_reduce(context: Context) -> Answer | Dead:
 class _LongDocument:
     """One document of one attempt. `task` has the prompt and no schema."""
 
-    def __init__(self, context: Context, task: TaskLine) -> None:
+    def __init__(self, context: AttemptContext, task: TaskLine) -> None:
         self._context = context
         self._task = task
         self._schema = context.schema

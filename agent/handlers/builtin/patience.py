@@ -8,8 +8,8 @@ Tested by tests/unit/agent/handlers/builtin/test_map_reduce.py.
 from collections.abc import Mapping
 from typing import Any
 
+from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.calls.results import Answer, CallRefusedError
-from agent.handlers.context import Context
 from agent.judge.classes import CLASSES, Action, Effect
 from agent.ports.outcome import Dead, Retry, Snooze
 
@@ -18,7 +18,7 @@ FIRST_WAIT_S = 1.0
 
 
 async def complete(
-    context: Context, body: Mapping[str, Any], *, schema: dict[str, Any] | None = None
+    context: AttemptContext, body: Mapping[str, Any], *, schema: dict[str, Any] | None = None
 ) -> Answer:
     """Make a chat completion as `Context.complete` does, and retry it after a temporary failure."""
     failures = 0

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agent.handlers.context import Context
+from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.processes.process import ProcessDiedError, ProcessLimits
 from schemas.codes import Code
 
@@ -33,7 +33,7 @@ class PooledProcess(Protocol):
     runs: int
     usable: bool
 
-    async def run(self, context: Context) -> Any:
+    async def run(self, context: AttemptContext) -> Any:
         """Run an attempt; return the handler's result, or raise its error."""
         ...
 
@@ -76,7 +76,7 @@ class HandlerProcesses:
             self._check(path)
             self._checked.add(path)
 
-    async def run(self, handler: ProcessHandler, context: Context) -> Any:
+    async def run(self, handler: ProcessHandler, context: AttemptContext) -> Any:
         """Return the result of a handler, or raise its error.
 
         Raises ProcessDiedError, and ProcessUnusableError if no process can be started.
@@ -93,7 +93,7 @@ class HandlerProcesses:
         context.begin_again()
         return await self._run(handler, context, new=True)
 
-    async def run_in_own_process(self, handler: ProcessHandler, context: Context) -> Any:
+    async def run_in_own_process(self, handler: ProcessHandler, context: AttemptContext) -> Any:
         """Return the result of a handler in a new process, in which nothing else ever runs.
 
         Raises what `run` raises.
@@ -101,7 +101,7 @@ class HandlerProcesses:
         return await self._run(handler, context, new=True, keep=False)
 
     async def _run(
-        self, handler: ProcessHandler, context: Context, *, new: bool, keep: bool = True
+        self, handler: ProcessHandler, context: AttemptContext, *, new: bool, keep: bool = True
     ) -> Any:
         self._running += 1
         process = None

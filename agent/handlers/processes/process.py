@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.blocking import ContextCall
 from agent.handlers.calls.results import (
     Answer,
@@ -20,7 +21,6 @@ from agent.handlers.calls.results import (
     LeaseLostError,
     WaitedTooLongError,
 )
-from agent.handlers.context import Context
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import Fault, RemoteError
 from agent.handlers.processes.link import FORWARDED
@@ -75,7 +75,7 @@ class _Run:
     """The attempt that runs; its answers and errors are kept by the numbers of their calls."""
 
     number: int
-    context: Context
+    context: AttemptContext
     served: ServedCalls
     kept: dict[int, Answer | BaseException] = field(default_factory=dict)
 
@@ -117,7 +117,7 @@ class HandlerProcess:
         self._fresh_bytes = memory_of(self.pid)
         self.usable = True
 
-    async def run(self, context: Context) -> Any:
+    async def run(self, context: AttemptContext) -> Any:
         """Run an attempt; return the handler's result, or raise its error.
 
         Raises ProcessDiedError.
@@ -128,7 +128,11 @@ class HandlerProcess:
         try:
             async with asyncio.timeout(self._limits.time_s) as limit:
                 facts = {**_facts(context), "prompt": context.prompt, "schema": context.schema}
-                task_facts = {"name": context.name, "tenant": context.task.tenant}
+                task_facts = {
+                    "name": context.name,
+                    "attempt": context.attempt,
+                    "tenant": context.task.tenant,
+                }
                 fields = {"run": run.number, **task_facts, "facts": facts}
                 await self._send(Message("run", fields, context.line))
                 crash.reach("process.run_sent")
@@ -274,7 +278,7 @@ class HandlerProcess:
         return code
 
 
-def _facts(context: Context) -> dict[str, Any]:
+def _facts(context: AttemptContext) -> dict[str, Any]:
     """Return what may change during an attempt."""
     return {
         "model": context.model,
@@ -324,7 +328,7 @@ def _error_fields(error: BaseException) -> dict[str, Any]:
     return {"name": kind.__name__, "text": described(error), "class": error_class.name}
 
 
-def _log(fields: Mapping[str, Any], context: Context) -> None:
+def _log(fields: Mapping[str, Any], context: AttemptContext) -> None:
     """Log what the process has logged; lines of the attempt's own log get its facts."""
     level, text = fields.get("level"), fields.get("text")
     if isinstance(level, int) and isinstance(text, str):

@@ -23,6 +23,7 @@ import orjson
 
 from agent.handlers.blocking import BlockingContext, ContextCall, ViewedContext
 from agent.handlers.calls.results import Answer, CallRefusedError
+from agent.handlers.context import Context, ContextValues
 from agent.handlers.faults import deciding_leaf, fault_of
 from agent.handlers.held_lock import HeldLock
 from agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer
@@ -42,13 +43,29 @@ UNUSABLE = 2
 _SPARE_MB = 1024  # headroom for memory that is reserved but never used, such as thread stacks
 
 
-class RemoteView:
+class RemoteView(ContextValues):
     """An attempt as its agent has told of it."""
 
-    def __init__(self, *, task: TaskLine, name: str, link: AgentLink) -> None:
-        self.task = task
-        self.name = name
+    def __init__(self, *, task: TaskLine, name: str, attempt: int, link: AgentLink) -> None:
+        self._task = task
+        self._name = name
+        self._attempt = attempt
         self._link = link
+
+    @property
+    def task(self) -> TaskLine:
+        """The task's line."""
+        return self._task
+
+    @property
+    def name(self) -> str:
+        """The task's number, batch and id, for a line in the log."""
+        return self._name
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt: 1 for the first."""
+        return self._attempt
 
     @property
     def model(self) -> str | None:
@@ -81,10 +98,10 @@ class RemoteView:
     @property
     def log(self) -> TaskLog:
         """A log whose lines begin with the task's name."""
-        return TaskLog(self.name)
+        return TaskLog(self._name)
 
 
-class RemoteContext(ViewedContext):
+class RemoteContext(ViewedContext, Context):
     """One attempt at one task, for an async handler in a process."""
 
     def __init__(self, *, view: RemoteView, call: Callable[..., "Future[Any]"]) -> None:
@@ -204,7 +221,7 @@ def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> Non
     link.begin(number, fields["facts"])
     try:
         task = replace(parse_again(message.data), tenant=fields["tenant"])
-        view = RemoteView(task=task, name=fields["name"], link=link)
+        view = RemoteView(task=task, name=fields["name"], attempt=fields["attempt"], link=link)
         if is_async(function):
             call = partial(link.call, number)
             result = asyncio.run(function(RemoteContext(view=view, call=call)))

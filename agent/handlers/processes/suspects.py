@@ -8,8 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from agent.handlers.attempt_context import AttemptContext, Handler
 from agent.handlers.builtin.map_reduce import map_reduce
-from agent.handlers.context import Context, Handler
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import (
     ProcessDiedError,
@@ -21,7 +21,7 @@ from schemas.settings.config import RunIn
 
 log = logging.getLogger(__name__)
 
-RunSuspect = Callable[[Handler, Context], Awaitable[Any]]
+RunSuspect = Callable[[Handler, AttemptContext], Awaitable[Any]]
 
 
 class SuspectDiedError(Exception):
@@ -34,7 +34,7 @@ class Suspects:
     def __init__(self, processes: HandlerProcesses) -> None:
         self._processes = processes
 
-    async def run(self, handler: Handler, context: Context) -> Any:
+    async def run(self, handler: Handler, context: AttemptContext) -> Any:
         """Return the handler's result, or raise its error.
 
         If no process can be started, the handler runs in the agent. Raises SuspectDiedError.
@@ -58,7 +58,7 @@ class Suspects:
         return await handler(context)
 
 
-def _path(handler: Handler, context: Context) -> str:
+def _path(handler: Handler, context: AttemptContext) -> str:
     """Return where a process finds the handler: by the type's settings, else the built-in one."""
     name = getattr(handler, "__qualname__", type(handler).__qualname__)
     return context.rules.handler or f"{handler.__module__}:{name}"

@@ -57,14 +57,15 @@ def test_a_context_shows_the_attempt_to_a_plain_function() -> None:
     """A blocking context shows what an async one shows."""
 
     def show(context: BlockingContext) -> list[Any]:
-        return [context.task.key, context.name, context.model, context.structured]
+        return [context.task.key, context.name, context.attempt, context.model, context.structured]
 
     handlers, _ = harness(show)
 
-    outcome = handlers.run()
+    outcome = handlers.run(counted_before=2)
 
     assert isinstance(outcome, Succeeded)
-    assert orjson.loads(outcome.body) == ["a/1", "task 7 (b/a/1)", "default-model", "json_schema"]
+    shown = ["a/1", "task 7 (b/a/1)", 3, "default-model", "json_schema"]
+    assert orjson.loads(outcome.body) == shown
 
 
 def test_an_answer_of_a_plain_function_is_the_result() -> None:

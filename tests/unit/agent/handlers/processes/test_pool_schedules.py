@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from agent.handlers import Context
+from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessDiedError, ProcessLimits
 from agent.ports.outcome import Outcome, Succeeded
@@ -109,7 +110,7 @@ def test_the_end_of_a_process_is_never_charged_to_a_neighbour(seed: int) -> None
 class _BlamesWhoIsThere(HandlerProcesses):
     """A planted bug: the task in the process is charged with its end, whoever caused it."""
 
-    async def run(self, handler: ProcessHandler, context: Context) -> Any:
+    async def run(self, handler: ProcessHandler, context: AttemptContext) -> Any:
         return await self._run(handler, context, new=False)
 
 

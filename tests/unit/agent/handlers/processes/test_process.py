@@ -36,7 +36,7 @@ def extract(context):
     context.log.warning("100 %% of %s", context.task.key)
     logging.getLogger("library").warning("from a library")
     facts = [context.name, context.prompt, context.schema, context.overdue, context.structured]
-    facts.append(context.task.tenant)
+    facts += [context.task.tenant, context.attempt]
     return {"text": answer.text, "document": context.document(), "facts": facts}
 
 
@@ -184,7 +184,15 @@ def test_a_handler_in_a_process_has_the_names_of_one_in_a_thread(
     assert orjson.loads(outcome.body) == {
         "text": "Yes.",
         "document": "Sales rose.",
-        "facts": ["task 7 (b/a/1)", "Summarize: {document}", None, False, "json_schema", "acme"],
+        "facts": [
+            "task 7 (b/a/1)",
+            "Summarize: {document}",
+            None,
+            False,
+            "json_schema",
+            "acme",
+            1,
+        ],
     }
     assert (outcome.spent.tokens_in, outcome.spent.cost_micro) == (10, 12)
     assert [made.key for made in outcome.follow_ups] == ["a/2"]

@@ -1,0 +1,223 @@
+"""The context of an attempt in its agent, with what only docllm's own code uses of it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from agent.handlers.attempt import Attempt, Tools
+from agent.handlers.attempt_time import AttemptTime
+from agent.handlers.calls.attempt_calls import AttemptCalls
+from agent.handlers.calls.results import Answer, CallRefusedError
+from agent.handlers.context import Context
+from agent.handlers.context_locks import ContextLocks
+from agent.handlers.documents import require_content
+from agent.handlers.follow_ups import FollowUpRules, FollowUps
+from agent.handlers.held_lock import HeldLock
+from agent.handlers.task_log import TaskLog
+from agent.judge import one_line
+from agent.ports import SUSPECT_LOSSES
+from agent.ports.outcome import Failure, FollowUp, Outcome, Spent
+from schemas.settings.config import NO_SETTINGS, Structured
+from schemas.settings.known_models import known_tokens
+from schemas.task.line.parsing import TaskLine
+
+
+class AttemptContext(Context):
+    """One attempt at one task. `rules` are the rules of the task's type.
+
+    First come the names of `Context`, then those for the runner, the built-in handlers, and
+    handlers in threads and processes.
+    """
+
+    def __init__(self, *, task: TaskLine, attempt: Attempt, tools: Tools) -> None:
+        self._task = _for_tenant(task, attempt.inherited.tenant)
+        self.rules = tools.types.get(task.type, NO_SETTINGS)
+        self._attempt = attempt
+        self._tools = tools
+        self._time = AttemptTime(clock=tools.clock, claim_s=attempt.left_s, rules=self.rules)
+        self._calls = AttemptCalls(
+            task=self.task, rules=self.rules, attempt=attempt, tools=tools, time=self._time
+        )
+        self._locks = ContextLocks(locks=attempt.locks, time=self._time, may_call=attempt.may_call)
+        rules = FollowUpRules(tools.types, tools.max_attempts_of, tools.apart)
+        self._follow_ups = FollowUps(parent=task, inherited=attempt.inherited, rules=rules)
+
+    @property
+    def task(self) -> TaskLine:
+        """The task's line, with the tenant for which it runs."""
+        return self._task
+
+    @property
+    def name(self) -> str:
+        """The task's number, batch and id, for a line in the log."""
+        place = f"{one_line(self._attempt.batch)}/{one_line(self.task.key)}"
+        return f"task {self._attempt.task_id} ({place})"
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt: 1 for the first."""
+        return self._attempt.counted_before + 1
+
+    @property
+    def model(self) -> str | None:
+        """The model for tasks that name none."""
+        return self._calls.client.model
+
+    @property
+    def prompt(self) -> str | None:
+        """The prompt of the task, else of its type."""
+        return self.rules.prompt if self.task.prompt is None else self.task.prompt
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The schema of the task, else of its type."""
+        return self.rules.schema if self.task.schema is None else self.task.schema
+
+    @property
+    def structured(self) -> Structured:
+        """The form in which the route's server takes a schema."""
+        return self._calls.client.structured
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the attempt has passed the soft limit of its type."""
+        return self._time.overdue
+
+    @property
+    def log(self) -> TaskLog:
+        """A log whose lines begin with the task's name."""
+        facts: dict[str, object] = {
+            "batch": self._attempt.batch,
+            "task": self.task.key,
+            "attempt": self.attempt,
+            "route": self._calls.route,
+        }
+        if trace_id := self._attempt.trace.trace_id:
+            facts["trace_id"] = trace_id
+        return TaskLog(self.name, facts)
+
+    async def document(self) -> str | None:
+        """Return the text of the task's input; see `Context.document`."""
+        self._time.require()
+        task = self.task
+        if task.uri is None:
+            return None if task.text is None else require_content(task.text, "the document")
+        return await self._tools.documents.read(
+            task.uri, size=task.size, sha256=task.sha256, etag=task.etag
+        )
+
+    async def complete(
+        self,
+        body: Mapping[str, Any],
+        *,
+        schema: dict[str, Any] | None = None,
+        verbatim: bool = False,
+    ) -> Answer:
+        """Make a chat completion and return its answer; see `Context.complete`."""
+        self._time.require()
+        return await self._calls.complete(body, schema=schema, verbatim=verbatim)
+
+    async def follow(self, line: Mapping[str, Any]) -> None:
+        """Order another task; see `Context.follow`."""
+        await self._follow_ups.add(line)
+
+    @asynccontextmanager
+    async def lock(self, name: str) -> AsyncIterator[HeldLock]:
+        """Hold a lock; see `Context.lock`."""
+        async with self._locks.hold(name) as held:
+            yield held
+
+    # ---- for the runner
+
+    @property
+    def spent(self) -> Spent:
+        """The cost of the attempt's calls so far."""
+        return self._calls.spent
+
+    @property
+    def follow_ups(self) -> tuple[FollowUp, ...]:
+        """The follow-ups ordered so far."""
+        return self._follow_ups.ordered
+
+    @property
+    def agents_lost(self) -> int:
+        """How many agents were lost over the task."""
+        return self._attempt.agents_lost
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the task may be one that kills its agents."""
+        return self.agents_lost >= SUSPECT_LOSSES
+
+    def failed(self, failure: Failure, *, after_s: float = 0.0) -> Outcome:
+        """Return the outcome of an attempt that failed outside a call.
+
+        The next attempt comes after at least `after_s` seconds.
+        """
+        return self._calls.failed(failure, after_s=after_s)
+
+    # ---- for the built-in handlers
+
+    @property
+    def context_tokens(self) -> int | None:
+        """The size of the model's context in tokens; None if unknown."""
+        client, model = self._calls.client, self.task.model
+        return client.context_tokens if model in {None, client.model} else known_tokens(model)
+
+    @property
+    def tokens_per_byte(self) -> float:
+        """How many tokens a byte of the requests for this type and model has had lately."""
+        return self._tools.token_ratios.tokens_per_byte(self._calls.model, self.task.type)
+
+    @property
+    def left_s(self) -> float:
+        """How much time the attempt has left."""
+        return self._time.left_s
+
+    async def call_again(self, refused: CallRefusedError, wait_s: float) -> None:
+        """Wait at least `wait_s` after a failed call, and until the route takes calls again.
+
+        Raises the error again if the attempt's time would end first, or if the attempt may make no
+        further call.
+        """
+        await self._calls.wait_for_another(refused, wait_s)
+
+    # ---- for handlers in threads and processes
+
+    @property
+    def line(self) -> bytes:
+        """The task's line as it was loaded."""
+        return self._attempt.value
+
+    def begin_again(self) -> None:
+        """Reset the context before the handler runs again within the attempt; costs stay."""
+        self._time.begin_again()
+        self._follow_ups.clear()
+        self._locks.give_back_all()
+
+    async def take_lock(self, name: str) -> int:
+        """Take a lock, which must be given back, and return its token."""
+        return await self._locks.take(name)
+
+    def check_lock(self) -> None:
+        """Raise LeaseLostError if another attempt may hold this attempt's locks.
+
+        After a long stall, the claim may be overdue even though the agent's lease is good.
+        """
+        self._locks.check()
+
+    def give_back_lock(self, name: str) -> None:
+        """Give a lock back."""
+        self._locks.give_back(name)
+
+
+def _for_tenant(task: TaskLine, tenant: str) -> TaskLine:
+    """Return the task with the tenant for which it runs, if its line names none."""
+    if "tenant" in task.given or task.tenant == tenant:
+        return task
+    return replace(task, tenant=tenant)
+
+
+# A function of a `Context` is one too.
+Handler = Callable[[AttemptContext], Awaitable[Any]]
