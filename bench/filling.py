@@ -3,7 +3,7 @@
 Whatever the number of tasks, as many wait, run, reached the cap of replays, are late and died in
 the last hour. So work that costs more in a larger ledger reads what it does not need.
 
-Tested by tests/contract/test_ledger_scale.py.
+Tested by tests/contract/database/test_scale.py.
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 It is for a ledger that `filling` filled.
 
-Tested by tests/contract/test_ledger_scale.py.
+Tested by tests/contract/database/test_scale.py.
 """
 
 from collections.abc import Mapping

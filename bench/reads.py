@@ -1,6 +1,6 @@
 """Counts the rows that a piece of work reads in a ledger; on SQLite its steps stand for them.
 
-Tested by tests/contract/test_ledger_plans.py.
+Tested by tests/contract/database/test_plans.py.
 """
 
 from collections.abc import Callable, Mapping

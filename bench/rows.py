@@ -3,7 +3,7 @@
 It starts a MariaDB of its own, fills it with a million tasks and then with N, and measures each
 piece of work once it has run before. Every transaction is undone.
 
-Tested by tests/contract/test_ledger_scale.py.
+Tested by tests/contract/database/test_scale.py.
 """
 
 import sys

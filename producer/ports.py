@@ -2,7 +2,7 @@
 
 Their adapters are in `producer/bus/kafka` and `producer/bus/embedded`.
 
-Tested by tests/contract/test_publisher.py and tests/contract/test_topic_admin.py.
+Tested by tests/contract/bus/test_publisher.py and tests/contract/bus/test_topic_admin.py.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -4,7 +4,7 @@ A client has no key, no cookies, no proxy, and follows no redirect. It never ask
 host is pinned to an address that was checked, and TLS still verifies the host's name. It trusts the
 system's certificates, or those in SSL_CERT_FILE.
 
-Tested by tests/contract/test_web_documents.py.
+Tested by tests/contract/documents/test_web_documents.py.
 """
 
 from collections import OrderedDict

@@ -1,6 +1,6 @@
 """Small queries of an agent: how large a reply may be, and whether a group still has work.
 
-Tested by tests/contract/test_ledger_plans.py.
+Tested by tests/contract/database/test_plans.py.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 There is one row for each route of a group, and every agent reads it.
 
-Tested by tests/contract/test_ledger_resume.py.
+Tested by tests/contract/guards/test_resume.py.
 """
 
 from datetime import datetime

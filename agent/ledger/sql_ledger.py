@@ -6,7 +6,7 @@ The outcomes of a page do not fail together. While the server is away, the page 
 decided. A page that cannot be written although the server answers is split in halves, down to one
 outcome; the task of that outcome is then settled as dead.
 
-Tested by tests/contract/test_ledger_split.py and tests/contract/test_ledger_outage.py.
+Tested by tests/contract/claims/test_split.py and tests/contract/database/test_outage.py.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """The port of the ledger: claims, settles, quarantine and dead letters that come back.
 
-Tested by tests/contract/test_ledger_claim.py and tests/contract/test_ledger_settle.py.
+Tested by tests/contract/claims/test_claim.py and tests/contract/claims/test_settle.py.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,6 +1,6 @@
 """The port of a provider.
 
-Tested by tests/contract/test_llm.py.
+Tested by tests/contract/providers/test_llm.py.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Attempts reach it through `agent/execution/lock_requests.py`.
 
-Tested by tests/contract/test_ledger_lock_rows.py.
+Tested by tests/contract/claims/test_lock_rows.py.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 """The port of one consumer handle.
 
-Tested by tests/contract/test_source.py.
+Tested by tests/contract/bus/test_source.py.
 """
 
 from collections.abc import Callable, Iterable, Mapping

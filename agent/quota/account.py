@@ -6,7 +6,7 @@ reports its own number, and a silent agent counts as having none. Ages are measu
 own clock, which advances at each exchange by at most a second. So a clock jump or a suspended
 machine does not make reporting agents look silent.
 
-Tested by tests/contract/test_quota.py.
+Tested by tests/contract/providers/test_quota.py.
 """
 
 from dataclasses import dataclass, replace

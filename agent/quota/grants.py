@@ -5,7 +5,7 @@ differences between granted and actual cost of earlier calls. The store grants t
 these calls. It also leases seats: how many calls the agent may have at once until the next answer.
 The rules are those of `account.py`; `quota.lua` has the same in Redis.
 
-Tested by tests/contract/test_quota.py.
+Tested by tests/contract/providers/test_quota.py.
 """
 
 from collections.abc import Sequence

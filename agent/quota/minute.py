@@ -8,7 +8,7 @@ full: elsewhere this wait would waste the room that larger calls leave.
 
 Room is kept for the agent whose call waits, so that smaller calls of others do not take it.
 
-Tested by tests/contract/test_quota.py.
+Tested by tests/contract/providers/test_quota.py.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
 """Runs a Lua script in Redis, which the agent can do without.
 
-Tested by tests/contract/test_redis_share.py and tests/contract/test_redis_quota.py too.
+Tested by tests/contract/providers/test_redis_share.py and
+tests/contract/providers/test_redis_quota.py.
 """
 
 import asyncio

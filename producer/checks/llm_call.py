@@ -1,6 +1,6 @@
 """One cheap call to an LLM, made the way agents call: same address, headers and forms.
 
-Tested by tests/contract/test_check_llm.py.
+Tested by tests/contract/providers/test_check_llm.py.
 """
 
 from dataclasses import dataclass

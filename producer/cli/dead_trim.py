@@ -1,6 +1,6 @@
 """`dead trim`: deletes dead letters that are no longer needed from their topic.
 
-Tested by tests/contract/test_dead_trim.py and tests/faults/stories/keeping.py.
+Tested by tests/contract/replay/test_dead_trim.py and tests/faults/stories/keeping.py.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Records in the ledger who ordered what.
 
-Tested by tests/contract/test_ledger_audit.py.
+Tested by tests/contract/batches/test_audit.py.
 """
 
 from datetime import datetime, timedelta

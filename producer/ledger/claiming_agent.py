@@ -1,6 +1,6 @@
 """The agent of a claim, in a statement.
 
-Tested by tests/contract/test_ledger_lease.py.
+Tested by tests/contract/claims/test_lease.py.
 """
 
 from typing import Any

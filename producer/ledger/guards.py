@@ -6,7 +6,7 @@ commands alike.
 
 How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 
-Tested by tests/contract/test_ledger_guard.py.
+Tested by tests/contract/guards/test_guard.py.
 """
 
 from typing import Any

@@ -4,7 +4,7 @@ A settle orders the hooks that its agent's own settings name. A program that res
 of other agents orders the hooks that agents of the group have reported within a day, because its
 own settings may lack their types.
 
-Tested by tests/contract/test_ledger_hooks.py.
+Tested by tests/contract/claims/test_hooks.py.
 """
 
 from collections import defaultdict

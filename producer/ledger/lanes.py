@@ -1,6 +1,6 @@
 """Which lanes a group has, by the topics that `topics apply` stored.
 
-Tested by tests/contract/test_ledger_lanes.py.
+Tested by tests/contract/records/test_lanes.py.
 """
 
 import orjson

@@ -2,7 +2,7 @@
 
 Loads, the inbox and follow-ups all create their tasks here.
 
-Tested by tests/contract/test_ledger_load.py and tests/contract/test_ledger_follow_ups.py.
+Tested by tests/contract/records/test_load.py and tests/contract/claims/test_follow_ups.py.
 """
 
 from collections import Counter

@@ -2,7 +2,7 @@
 
 A run's row keeps the counts of its items, so that no reader counts a million of them.
 
-Tested by tests/contract/test_ledger_replay_runs.py.
+Tested by tests/contract/replay/test_runs.py.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Which rights the database's user lacks for what the programs do. Changes nothing.
 
-Tested by tests/contract/test_ledger_rights.py.
+Tested by tests/contract/database/test_rights.py.
 """
 
 from collections.abc import Container, Iterator

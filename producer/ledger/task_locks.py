@@ -1,6 +1,6 @@
 """Reads the locks that a running task holds, whether others wait for them or not. Read only.
 
-Tested by tests/contract/test_ledger_lock_rows.py.
+Tested by tests/contract/claims/test_lock_rows.py.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Everything about one task or one quarantined record, for a person who asks why. Read only.
 
-Tested by tests/contract/test_ledger_dead.py.
+Tested by tests/contract/replay/test_dead.py.
 """
 
 from collections.abc import Iterator, Sequence

@@ -5,7 +5,7 @@ the headers describe this publication. An item whose record would have no effect
 its task is final, or its fence is outdated. A dead letter is never left out because of its task's
 state.
 
-Tested by tests/contract/test_ledger_relay.py and tests/contract/test_ledger_letters.py.
+Tested by tests/contract/records/test_relay.py and tests/contract/records/test_letters.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,7 +4,7 @@ Duplicates are harmless, because fence and state decide at the claim. A lost ord
 So an order is shrunk only by the items that the delivery reports confirm, and an item that its
 topic refuses becomes a pointer record, then a quarantine row.
 
-Tested by tests/contract/test_ledger_relay.py.
+Tested by tests/contract/records/test_relay.py.
 """
 
 import logging

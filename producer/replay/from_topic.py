@@ -7,7 +7,7 @@ Tasks that are in the ledger already are recognized, so a load may be repeated a
 Quarantined records were never tasks, and may be copies of tasks, so their dead letters are left
 unless somebody asks for them.
 
-Tested by tests/contract/test_from_topic.py.
+Tested by tests/contract/replay/test_from_topic.py.
 """
 
 import sys

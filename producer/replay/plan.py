@@ -1,6 +1,6 @@
 """The plan of a replay: what it would do and cost. Read only.
 
-Tested by tests/contract/test_ledger_replay_runs.py.
+Tested by tests/contract/replay/test_runs.py.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Reads quarantined records again, as the intake reads records of the inbox.
 
-Tested by tests/contract/test_replay.py and tests/contract/test_ledger_replay_records.py.
+Tested by tests/contract/replay/test_replay.py and tests/contract/replay/test_replayed_records.py.
 """
 
 import asyncio

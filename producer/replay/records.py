@@ -4,7 +4,7 @@ A record that is a valid task line by today's rules becomes a task, once; its ro
 when. A record that still is no task stays as it was, and its item says why. The records are read
 before the transaction, since some take seconds.
 
-Tested by tests/contract/test_ledger_replay_records.py.
+Tested by tests/contract/replay/test_replayed_records.py.
 """
 
 from collections.abc import Collection, Mapping, Sequence

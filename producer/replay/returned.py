@@ -7,7 +7,7 @@ headers is identified by its line, and counts for its task's present death.
 
 Letters that come one after the other join an open run, so that thousands make few runs.
 
-Tested by tests/contract/test_ledger_returned.py.
+Tested by tests/contract/replay/test_returned.py.
 """
 
 import secrets

@@ -4,7 +4,7 @@ So a stored run can be applied by any process, and a run that was killed while i
 dropped, because nothing of it was applied. This module has what tasks and records share;
 `replay/tasks.py` and `replay/records.py` apply them.
 
-Tested by tests/contract/test_ledger_replay_runs.py.
+Tested by tests/contract/replay/test_runs.py.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -5,7 +5,7 @@ task is checked under its lock: it is replayed only if it still has the state an
 was stored with. So a repeated or concurrent replay, cancel or run of the task never replays it
 twice.
 
-Tested by tests/contract/test_ledger_replay.py.
+Tested by tests/contract/replay/test_replayed_tasks.py.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 After a backup was restored, tasks may be open here that the archive has as done: they are ended.
 
-Tested by tests/contract/test_adopter.py.
+Tested by tests/contract/batches/test_adopter.py.
 """
 
 import base64

@@ -3,7 +3,7 @@
 An interrupted run is continued: files that are there with the same bytes serve. Nothing is ever
 overwritten, and each archive has a folder of its own, whose name has the ledger and its number.
 
-Tested by tests/contract/test_archiver.py.
+Tested by tests/contract/batches/test_archiver.py.
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 It may be killed at any moment. The same call goes on with what is left.
 
-Tested by tests/contract/test_ledger_erase.py.
+Tested by tests/contract/batches/test_erase.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence

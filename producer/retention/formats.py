@@ -2,7 +2,7 @@
 
 Equal lines make equal bytes, so a file that an interrupted run has written is recognized.
 
-Tested by tests/contract/test_archiver.py.
+Tested by tests/contract/batches/test_archiver.py.
 """
 
 import gzip

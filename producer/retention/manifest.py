@@ -2,7 +2,7 @@
 
 A reader trusts nothing in it, because anybody may have written the archive's files.
 
-Tested by tests/contract/test_archiver.py.
+Tested by tests/contract/batches/test_archiver.py.
 """
 
 import hashlib

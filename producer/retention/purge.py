@@ -3,7 +3,7 @@
 It may be killed at any moment. The same call goes on where it was, since what is left is read from
 the ledger.
 
-Tested by tests/contract/test_ledger_purge.py.
+Tested by tests/contract/batches/test_purge.py.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Conditions of agents' rows: which agents are registered, and which were heard of lately.
 
-Tested by tests/contract/test_ledger_status.py.
+Tested by tests/contract/counts/test_status.py.
 """
 
 from sqlalchemy import ColumnElement, and_

@@ -1,6 +1,6 @@
 """Connections to MySQL and MariaDB: opened, limited in time, and cut when a program leaves.
 
-Tested by tests/contract/test_ledger_database.py.
+Tested by tests/contract/database/test_database.py.
 """
 
 import socket

@@ -1,6 +1,6 @@
 """Query parts about a group's tasks whose plan must not depend on a server's statistics.
 
-Tested by tests/contract/test_ledger_plans.py.
+Tested by tests/contract/database/test_plans.py.
 """
 
 from typing import Any

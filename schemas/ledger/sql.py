@@ -3,7 +3,7 @@
 All expressions use the database's own clock, in UTC. `NOW()` and `CURRENT_TIMESTAMP` are local time
 and are not used.
 
-Tested by tests/contract/test_ledger_database.py and tests/contract/test_ledger_plans.py.
+Tested by tests/contract/database/test_database.py and tests/contract/database/test_plans.py.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The failures of object stores, classified by what a person or a program must do next.
 
-Tested by tests/contract/test_object_stores.py.
+Tested by tests/contract/documents/test_object_stores.py.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 A store's client is made at its first use and kept, one for each bucket.
 
-Tested by tests/contract/test_object_stores.py.
+Tested by tests/contract/documents/test_object_stores.py.
 """
 
 import os

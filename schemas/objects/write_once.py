@@ -1,6 +1,7 @@
 """Writes objects once: none is overwritten; an existing one with equal bytes is accepted.
 
-Tested by tests/unit/agent/execution/test_output_writer.py and tests/contract/test_archiver.py.
+Tested by tests/unit/agent/execution/test_output_writer.py and
+tests/contract/batches/test_archiver.py.
 """
 
 import re

@@ -3,7 +3,7 @@
 A hook is ordered in the transaction that ends the attempt, and runs at least once after it. It runs
 again after a failure or the loss of its agent, until it succeeds or is given up.
 
-Tested by tests/contract/test_ledger_hooks.py.
+Tested by tests/contract/claims/test_hooks.py.
 """
 
 from collections.abc import Mapping

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract import embedded_parts, simulated_parts
-from tests.contract.document_servers import certificate, site  # noqa: F401 - their fixtures
-from tests.contract.ledger_parts import ledger_db, migrated  # noqa: F401 - the ledger's fixtures
-from tests.contract.parts import Parts
+from tests.contract.support import embedded_parts, simulated_parts
+from tests.contract.support.document_servers import certificate, site  # noqa: F401 - their fixtures
+from tests.contract.support.ledger_parts import ledger_db, migrated  # noqa: F401 - the ledger's fixtures
+from tests.contract.support.parts import Parts
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -31,6 +31,6 @@ def parts(request: pytest.FixtureRequest, tmp_path: Path) -> Parts:
     if request.param == "embedded":
         return embedded_parts.parts(tmp_path)
     server = request.getfixturevalue("kafka_server")
-    from tests.contract import kafka_parts  # noqa: PLC0415 - only a run on Kafka needs its client
+    from tests.contract.support import kafka_parts  # noqa: PLC0415 - only a run on Kafka needs its client
 
     return kafka_parts.parts(server.bootstrap)

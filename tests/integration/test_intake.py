@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 
 from producer.ports import Backlog
 from schemas.task.record.envelope import Outgoing, Publication, encode
-from tests.contract import kafka_parts
+from tests.contract.support import kafka_parts
 from tests.integration import checker, raw_producer
 from tests.integration.buses import KafkaBus
 from tests.integration.deployment import BATCH, Deployment, task_line

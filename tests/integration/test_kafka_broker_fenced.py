@@ -15,9 +15,9 @@ import pytest
 from producer.ports import TopicAdmin
 from schemas.clients.kafka import COMMON
 from schemas.errors import DocllmError
-from tests.contract import bus as one_bus
-from tests.contract import kafka_parts
-from tests.contract.bus import Bus, Member, texts
+from tests.contract.support import bus as one_bus
+from tests.contract.support import kafka_parts
+from tests.contract.support.bus import Bus, Member, texts
 from tests.integration.test_kafka_outage import (
     PROTOCOLS,
     has_all,

@@ -14,8 +14,8 @@ import pytest
 
 from producer.ports import Refusal
 from schemas.errors import UnreachableError
-from tests.contract import kafka_parts
-from tests.contract.bus import Bus, Member, texts
+from tests.contract.support import kafka_parts
+from tests.contract.support.bus import Bus, Member, texts
 from tests.servers import Kafka
 
 OUTAGE_S = 20.0

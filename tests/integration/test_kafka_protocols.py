@@ -8,9 +8,10 @@ from confluent_kafka import KafkaError
 
 from agent.consumer.kafka.source import KafkaSource
 from agent.ports import SourceFailed
-from tests.contract import kafka_parts, test_source, test_source_offsets, test_topic_admin
-from tests.contract.bus import opened, texts
-from tests.contract.parts import Parts
+from tests.contract.bus import test_source, test_source_offsets, test_topic_admin
+from tests.contract.support import kafka_parts
+from tests.contract.support.bus import opened, texts
+from tests.contract.support.parts import Parts
 from tests.servers import Kafka
 
 FACTS = [

@@ -11,8 +11,8 @@ from producer.bus.kafka.publisher import KafkaPublisher
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import KafkaConfig
 from schemas.task.record.envelope import Outgoing
-from tests.contract import kafka_parts
-from tests.contract.bus import Bus, texts
+from tests.contract.support import kafka_parts
+from tests.contract.support.bus import Bus, texts
 from tests.servers import Kafka
 from tests.servers.process import free_port
 

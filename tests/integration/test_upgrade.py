@@ -25,8 +25,8 @@ from schemas.ledger.database import Database
 from schemas.ledger.migrations import facts
 from schemas.runtime import crash
 from schemas.task.states import Status
-from tests.contract import ledger_dead
-from tests.contract.ledger_parts import GROUP, LedgerDatabase
+from tests.contract.support import ledger_dead
+from tests.contract.support.ledger_parts import GROUP, LedgerDatabase
 from tests.integration import older_ledger
 from tests.integration.older_ledger import BEFORE_FACTS, DEAD, FIRST, TASKS
 

@@ -41,7 +41,7 @@ def new_row(**values: Any) -> Row:
 class FakeLedger:
     """Answers about tasks by their ids; a task without an answer is unknown.
 
-    It accepts each settlement. Tested by tests/contract/test_fake_ledger.py.
+    It accepts each settlement. Tested by tests/contract/claims/test_fake_ledger.py.
     """
 
     def __init__(self, answers: ClaimAnswers | None = None) -> None:

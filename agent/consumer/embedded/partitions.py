@@ -2,7 +2,7 @@
 
 It reports assigned, revoked and rewound partitions to the loop; it writes nothing to the bus.
 
-Tested by tests/contract/test_source.py.
+Tested by tests/contract/bus/test_source.py.
 """
 
 from collections import Counter

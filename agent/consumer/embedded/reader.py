@@ -4,7 +4,7 @@ A pass commits the marked offsets, takes and releases partitions, and reads a fe
 are delivered in the order in which they happened. The module knows nothing of threads or the event
 loop.
 
-Tested by tests/contract/test_source.py.
+Tested by tests/contract/bus/test_source.py.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 
 Only asks; runs on the consumer thread.
 
-Tested by tests/contract/test_source_offsets.py.
+Tested by tests/contract/bus/test_source_offsets.py.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 This is the side that the event loop sees; the work is done on the reader's thread.
 
-Tested by tests/contract/test_source.py.
+Tested by tests/contract/bus/test_source.py.
 """
 
 import asyncio

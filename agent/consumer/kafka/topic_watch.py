@@ -3,7 +3,7 @@
 `topics apply` stored them. The watch is used on the consumer thread; its questions run in the event
 loop, where the topic administration lives.
 
-Tested by tests/contract/test_source_offsets.py.
+Tested by tests/contract/bus/test_source_offsets.py.
 """
 
 import asyncio

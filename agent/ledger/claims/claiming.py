@@ -2,7 +2,7 @@
 
 Every statement names the state it expects; zero rows is an answer.
 
-Tested by tests/contract/test_ledger_claim.py.
+Tested by tests/contract/claims/test_claim.py.
 """
 
 from collections.abc import Iterable, Sequence

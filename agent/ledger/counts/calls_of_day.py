@@ -4,7 +4,7 @@ A call counts on the day on which its attempt ends. So the number is too low for
 attempts have not ended, and for hooks. It is too high for handlers that failed before their first
 call.
 
-Tested by tests/contract/test_ledger_calls_of_day.py.
+Tested by tests/contract/providers/test_calls_of_day.py.
 """
 
 from collections.abc import Collection

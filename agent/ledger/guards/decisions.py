@@ -5,7 +5,7 @@ Rows are locked in this order: `task`, `guard`, `guard_look` (the tasks that a l
 
 How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 
-Tested by tests/contract/test_ledger_guard.py.
+Tested by tests/contract/guards/test_guard.py.
 """
 
 from collections import Counter

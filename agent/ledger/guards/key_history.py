@@ -5,7 +5,7 @@ in the last WINDOW_S is read from the tally alone: its rows are rolled up when t
 
 How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 
-Tested by tests/contract/test_ledger_guard.py.
+Tested by tests/contract/guards/test_guard.py.
 """
 
 from collections import Counter

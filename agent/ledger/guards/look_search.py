@@ -1,6 +1,6 @@
 """The search for waiting tasks that may join a look of a guard, page after page.
 
-Tested by tests/contract/test_ledger_guard_keeper.py.
+Tested by tests/contract/guards/test_guard_keeper.py.
 """
 
 from collections.abc import Callable, Collection, Iterable

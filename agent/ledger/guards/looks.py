@@ -5,7 +5,7 @@ own condition, so that one agent wins and the others find nothing to do.
 
 How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 
-Tested by tests/contract/test_ledger_guard_keeper.py and tests/contract/test_ledger_guard_looks.py.
+Tested by tests/contract/guards/test_guard_keeper.py and tests/contract/guards/test_guard_looks.py.
 """
 
 from collections.abc import Collection, Sequence

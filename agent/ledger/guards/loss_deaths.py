@@ -3,7 +3,7 @@
 More such deaths than LOST_PER_WINDOW mean a bad release, not poison tasks. The guards of the tasks
 that would die then are raised, and no more die.
 
-Tested by tests/contract/test_ledger_reap.py and tests/contract/test_ledger_suspects.py.
+Tested by tests/contract/claims/test_reap.py and tests/contract/claims/test_suspects.py.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 A turn expires by itself.
 
-Tested by tests/contract/test_ledger_retainer.py.
+Tested by tests/contract/batches/test_retainer.py.
 """
 
 import hashlib

@@ -5,7 +5,7 @@ every attempt, even if the attempt did not release it. Its token, the column `fe
 each holder, even if the lock's row was deleted or restored in between: it is at least the
 database's time in milliseconds.
 
-Tested by tests/contract/test_ledger_lock_rows.py.
+Tested by tests/contract/claims/test_lock_rows.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

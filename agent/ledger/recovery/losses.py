@@ -4,7 +4,7 @@ A loss is charged to every task in a lost agent's hands. A task is found guilty 
 only task of a lost agent. Then the losses that other tasks share with it are undone. There are few
 such rows: each is deleted at its task's next counted end, or after a day.
 
-Tested by tests/contract/test_ledger_reap.py.
+Tested by tests/contract/claims/test_reap.py.
 """
 
 from collections import Counter

@@ -3,7 +3,7 @@
 A task is taken only from an agent that was lost or stopped, or from a claim past its hard
 deadline; every reset checks this again under lock.
 
-Tested by tests/contract/test_ledger_reap.py.
+Tested by tests/contract/claims/test_reap.py.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Orders records for tasks whose record Kafka lost, as SQL.
 
-Tested by tests/contract/test_ledger_sweep.py.
+Tested by tests/contract/records/test_sweep.py.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ A settlement is accepted if the row still has the claim's owner and is processin
 because it was reaped and nobody has claimed it since. Otherwise it is an echo of an earlier try
 that had committed, or it is superseded. Zero rows changed is a normal, named outcome.
 
-Tested by tests/contract/test_ledger_settle.py and tests/contract/test_ledger_split.py.
+Tested by tests/contract/claims/test_settle.py and tests/contract/claims/test_split.py.
 """
 
 import logging

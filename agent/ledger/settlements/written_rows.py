@@ -1,6 +1,6 @@
 """The rows that a settlement writes: result, attempt, dead letter and counts. Pure.
 
-Tested by tests/contract/test_ledger_settle.py and tests/contract/test_ledger_ends.py.
+Tested by tests/contract/claims/test_settle.py and tests/contract/counts/test_ends.py.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

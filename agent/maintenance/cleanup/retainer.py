@@ -4,7 +4,7 @@ One agent of the group at a time has the turn for this work, as long as it renew
 agents do the work, no harm is done: they write the same files, and each step of a purge may be
 repeated.
 
-Tested by tests/contract/test_ledger_retainer.py.
+Tested by tests/contract/batches/test_retainer.py.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 The command stores a run and may end; any agent applies it. How: `producer/replay/applier.py`.
 
-Tested by tests/contract/test_ledger_replayer.py.
+Tested by tests/contract/replay/test_replayer.py.
 """
 
 from agent.maintenance.duty import Duty, repeat

@@ -1,6 +1,6 @@
 """The duty that calls up tasks that wait in a tier for a route or for their type.
 
-Tested by tests/contract/test_ledger_call_up.py.
+Tested by tests/contract/guards/test_call_up.py.
 """
 
 import logging

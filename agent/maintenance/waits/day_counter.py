@@ -2,7 +2,7 @@
 
 Otherwise the day's count would start again at 0 after Redis lost its data.
 
-Tested by tests/contract/test_ledger_calls_of_day.py.
+Tested by tests/contract/providers/test_calls_of_day.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -5,7 +5,7 @@ that they moved.
 
 How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
 
-Tested by tests/contract/test_ledger_guard_end.py.
+Tested by tests/contract/guards/test_guard_end.py.
 """
 
 import asyncio

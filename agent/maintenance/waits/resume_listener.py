@@ -2,7 +2,7 @@
 
 `python -m agent resume ROUTE` writes them into the ledger.
 
-Tested by tests/contract/test_ledger_resume.py.
+Tested by tests/contract/guards/test_resume.py.
 """
 
 import logging

@@ -6,7 +6,7 @@ with them. An agent that fails alone stops alone. While all have stopped togethe
 time has the turn to probe. An agent that has waited for the turn for three intervals, in which
 nobody took it, probes alone, because the board carries advice only.
 
-Tested by tests/contract/test_board.py.
+Tested by tests/contract/providers/test_board.py.
 """
 
 from collections.abc import Sequence

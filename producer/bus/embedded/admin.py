@@ -1,6 +1,6 @@
 """Topics of the embedded bus, and the positions of groups on them.
 
-Tested by tests/contract/test_topic_admin.py.
+Tested by tests/contract/bus/test_topic_admin.py.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Writes records to the embedded bus, in short transactions on an executor of its own.
 
-Tested by tests/contract/test_publisher.py.
+Tested by tests/contract/bus/test_publisher.py.
 """
 
 import random

@@ -1,6 +1,6 @@
 """Reads whole topics of the embedded bus. Changes nothing.
 
-Tested by tests/contract/test_topic_reader.py.
+Tested by tests/contract/bus/test_topic_reader.py.
 """
 
 from collections.abc import AsyncGenerator, Sequence

@@ -2,7 +2,7 @@
 
 This module only reads the offsets of groups; `group` alone writes them.
 
-Tested by tests/contract/test_topic_admin.py.
+Tested by tests/contract/bus/test_topic_admin.py.
 """
 
 import json

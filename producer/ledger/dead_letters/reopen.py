@@ -2,7 +2,7 @@
 
 If a batch has cancelled tasks, replaying them reopens it.
 
-Tested by tests/contract/test_ledger_replay_cancelled.py.
+Tested by tests/contract/replay/test_replayed_cancelled.py.
 """
 
 from sqlalchemy import Connection, update

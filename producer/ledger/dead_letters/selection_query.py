@@ -2,7 +2,7 @@
 
 `dead` shows dead letters with these queries, and replays store their items with them.
 
-Tested by tests/contract/test_ledger_dead.py and tests/contract/test_ledger_replay_runs.py.
+Tested by tests/contract/replay/test_dead.py and tests/contract/replay/test_runs.py.
 """
 
 from datetime import datetime

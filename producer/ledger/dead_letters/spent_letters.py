@@ -2,7 +2,7 @@
 
 Read only.
 
-Tested by tests/contract/test_dead_trim.py.
+Tested by tests/contract/replay/test_dead_trim.py.
 """
 
 from collections.abc import Collection, Mapping

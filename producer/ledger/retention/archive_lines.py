@@ -4,7 +4,7 @@ A line has the columns of five tables by name, under the name of their table. It
 nor what a task ordered. The first fields are for readers who do not know the tables: `id`, `status`
 and `answer`.
 
-Tested by tests/contract/test_archiver.py.
+Tested by tests/contract/batches/test_archiver.py.
 """
 
 import base64

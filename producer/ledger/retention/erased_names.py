@@ -1,6 +1,6 @@
 """Erases what the ledger keeps of a person beside tasks: names of locks, and reports of agents.
 
-Tested by tests/contract/test_ledger_erase.py.
+Tested by tests/contract/batches/test_erase.py.
 """
 
 import orjson

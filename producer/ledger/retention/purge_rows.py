@@ -5,7 +5,7 @@ its batch is archived, and would quarantine it otherwise. Counts (`tally` and it
 so that no counter falls. A page deletes final tasks only, under their locks: a task that runs
 again meanwhile keeps all that it has.
 
-Tested by tests/contract/test_ledger_purge.py.
+Tested by tests/contract/batches/test_purge.py.
 """
 
 from collections.abc import Sequence

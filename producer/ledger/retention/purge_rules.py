@@ -1,6 +1,6 @@
 """Reads which batches may be purged, and why others may not. Changes nothing.
 
-Tested by tests/contract/test_ledger_purge.py.
+Tested by tests/contract/batches/test_purge.py.
 """
 
 import shlex

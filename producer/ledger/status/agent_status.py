@@ -1,6 +1,6 @@
 """Reads the agents of a group from the ledger, with what each reported of itself. Read only.
 
-Tested by tests/contract/test_ledger_status.py.
+Tested by tests/contract/counts/test_status.py.
 """
 
 from collections import Counter

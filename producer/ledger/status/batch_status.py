@@ -2,7 +2,7 @@
 
 A few statements read all batches. None of them grows with the number of tasks.
 
-Tested by tests/contract/test_ledger_status.py.
+Tested by tests/contract/counts/test_status.py.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 A run is the difference of two totals. What was counted before the run began is not its work.
 
-Tested by tests/contract/test_ledger_progress.py and tests/contract/test_ledger_scale.py.
+Tested by tests/contract/counts/test_progress.py and tests/contract/database/test_scale.py.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """Reads the types of task that a group's agents have reported lately. Read only.
 
-Tested by tests/contract/test_ledger_status.py.
+Tested by tests/contract/counts/test_status.py.
 """
 
 from sqlalchemy import Connection, select

@@ -2,7 +2,7 @@
 
 Read only. No query in here grows with the number of tasks.
 
-Tested by tests/contract/test_ledger_snapshot.py.
+Tested by tests/contract/counts/test_snapshot.py.
 """
 
 from collections import Counter

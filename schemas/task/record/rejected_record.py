@@ -1,6 +1,6 @@
 """A record that names no trustworthy task, as a value.
 
-Tested by tests/contract/test_ledger_quarantine.py.
+Tested by tests/contract/records/test_quarantine.py.
 """
 
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
 from schemas.runtime.clock import SystemClock
 from schemas.task.hooks import HookEvent, HookState
-from tests.contract.ledger_parts import GROUP, LedgerDatabase
+from tests.contract.support.ledger_parts import GROUP, LedgerDatabase
 from tests.support.handlers import handlers_harness
 
 TYPE = "invoice"
@@ -81,7 +81,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LedgerDatabase]:
-    """One migrated ledger; `tests/contract/test_ledger_hooks.py` has the SQL on every database."""
+    """One migrated ledger; `tests/contract/claims/test_hooks.py` has the SQL on every database."""
     database = Database(f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}", timeout_s=5)
     migrations.migrate(database)
     yield LedgerDatabase(database)

@@ -1,0 +1,80 @@
+"""Every order of a person is in the audit, with its group, its object and its size."""
+
+from typing import Any
+
+from agent.ledger import route_resumes
+from producer.ledger import audit, cancel
+from producer.ledger.audit import AuditKind
+from producer.ledger.dead_letters import reopen
+from schemas.ledger import tables
+from tests.contract.support.ledger_dead import dead, request, stored
+from tests.contract.support.ledger_parts import BATCH, GROUP, LedgerDatabase
+
+
+def entries(ledger_db: LedgerDatabase) -> list[tuple[Any, ...]]:
+    """Return the rows of the audit, without time, actor and detail."""
+    return [
+        (row.group_name, row.action, row.kind, row.object, row.items, row.origin)
+        for row in ledger_db.rows(tables.audit)
+    ]
+
+
+def test_each_order_names_its_object(ledger_db: LedgerDatabase) -> None:
+    """A replay has the number of its items, a cancelled task counts as one."""
+    dead(ledger_db, "a", "b")
+    (waiting,) = ledger_db.load("c")
+    run = stored(ledger_db, request())
+    assert run is not None
+    ledger_db.run(lambda c: cancel.cancel_one(c, key=b"c", group=GROUP, batch_id=None, actor="ann"))
+    ledger_db.cancel()
+    batch = ledger_db.batch()
+    ledger_db.run(lambda c: reopen.reopen(c, batch, "ann"))
+    ledger_db.run(lambda c: route_resumes.resume(c, GROUP, "slow", "ann"))
+
+    assert entries(ledger_db) == [
+        (GROUP, "replay", "replay", str(run.id), 2, "cli"),
+        (GROUP, "cancel", "task", str(waiting), 1, "cli"),
+        (GROUP, "cancel", "batch", BATCH, 0, "cli"),
+        (GROUP, "reopen", "batch", BATCH, 0, "cli"),
+        (GROUP, "resume", "route", "slow", 0, "cli"),
+    ]
+
+
+def test_orders_from_a_time_on_are_found(ledger_db: LedgerDatabase) -> None:
+    """A batch has no orders from before it was made; a day more is for clocks that are set back."""
+    for days in (3.0, 0.5):
+        ledger_db.call(
+            audit.write,
+            group=GROUP,
+            actor="ann",
+            action=audit.PURGE,
+            kind=AuditKind.BATCH,
+            target=f"{days} days ago",
+            detail="",
+        )
+        newest = ledger_db.rows(tables.audit)[-1]
+        ledger_db.ago(tables.audit.c.created_at, days * 86_400, newest.id)
+    ledger_db.batch()
+    (batch,) = ledger_db.rows(tables.batch)
+
+    found = ledger_db.run(lambda c: audit.targets(c, GROUP, audit.PURGE, since=batch.created_at))
+
+    assert found == {"0.5 days ago"}
+
+
+def test_what_agents_decide_is_told_from_orders_of_people(ledger_db: LedgerDatabase) -> None:
+    """Long texts are cut to what the columns hold."""
+    for actor in ("ann" * 99, audit.AGENT):
+        ledger_db.call(
+            audit.write,
+            group=GROUP,
+            actor=actor,
+            action="guard open",
+            kind=AuditKind.GUARD,
+            target="k" * 500,
+            detail="d" * 5000,
+        )
+
+    first, second = ledger_db.rows(tables.audit)
+    assert (first.origin, second.origin) == ("cli", "agent")
+    assert (len(first.actor), len(first.object), len(first.detail)) == (191, 191, 2000)

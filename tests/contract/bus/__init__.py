@@ -1,0 +1,1 @@
+"""The ports of a bus: write, read, commit, and its topics."""

@@ -1,0 +1,104 @@
+"""The progress of a group is right after each move, and says what open tasks wait for."""
+
+import pytest
+
+from agent.ports.outcome import Outcome
+from producer.ledger.status import progress
+from producer.ledger.status.progress import Totals, Waiting
+from tests.contract.support.ledger_dead import dead, replayed
+from tests.contract.support.ledger_parts import (
+    DEAD,
+    GROUP,
+    RELEASED,
+    RETRY,
+    SNOOZE,
+    SUCCEEDED,
+    LedgerDatabase,
+)
+
+
+def totals(ledger_db: LedgerDatabase) -> Totals:
+    return ledger_db.run(lambda c: progress.read_totals(c, GROUP))
+
+
+def waiting(ledger_db: LedgerDatabase) -> Waiting:
+    return ledger_db.run(lambda c: progress.waiting(c, GROUP))
+
+
+def settled(ledger_db: LedgerDatabase, task_id: int, outcome: Outcome) -> None:
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "counts"),
+    [
+        (SUCCEEDED, (0, 1, 0, 0)),
+        (DEAD, (0, 0, 1, 0)),
+        (RETRY, (1, 0, 0, 1)),
+        (SNOOZE, (1, 0, 0, 0)),
+        (RELEASED, (1, 0, 0, 0)),
+    ],
+)
+def test_each_outcome_is_counted_where_it_belongs(
+    ledger_db: LedgerDatabase, outcome: Outcome, counts: tuple[int, ...]
+) -> None:
+    """Tasks that are open, succeeded or dead, and failed attempts that are tried again.
+
+    A snooze, as in an outage, is no failed attempt, and moves nothing.
+    """
+    (task_id,) = ledger_db.load("a")
+    ledger_db.load("z", into="theirs", group="other")
+    assert totals(ledger_db) == Totals(open=1)
+
+    settled(ledger_db, task_id, outcome)
+
+    now = totals(ledger_db)
+    assert (now.open, now.succeeded, now.dead, now.retried) == counts
+    assert sum(now.dead_by_class.values()) == now.dead
+
+
+def test_an_empty_group_has_no_progress(ledger_db: LedgerDatabase) -> None:
+    """Nothing was loaded and nothing waits."""
+    assert (totals(ledger_db), waiting(ledger_db)) == (Totals(), Waiting())
+
+
+def test_a_wait_is_named(ledger_db: LedgerDatabase) -> None:
+    """Retries with the time of the first, running tasks by agent, and half-loaded batches."""
+    first, second, _ = ledger_db.load("a", "b", "c")
+    settled(ledger_db, first, RETRY)
+    lease = ledger_db.agent()
+    ledger_db.claimed(second, lease.next_owner())
+
+    found = waiting(ledger_db)
+
+    assert found.retrying == 1
+    assert found.due_s is not None
+    assert 0 < found.due_s < 120
+    assert found.running == {lease.agent_id: 1}
+    assert lease.agent_id in found.names
+    assert found.orders > 0
+
+
+def test_a_refused_task_waits_for_a_try(ledger_db: LedgerDatabase) -> None:
+    """A task that waits for its first attempt is none of them, nor is one of another group."""
+    first, _ = ledger_db.load("a", "b")
+    settled(ledger_db, first, SNOOZE)
+
+    found = waiting(ledger_db)
+    elsewhere = ledger_db.run(lambda c: progress.waiting(c, "other"))
+
+    assert (found.snoozed, found.retrying, elsewhere.snoozed) == (1, 0, 0)
+    assert found.snoozed_due_s is not None
+    assert 0 < found.snoozed_due_s < 120
+
+
+def test_a_replay_is_more_work_and_takes_no_end_away(ledger_db: LedgerDatabase) -> None:
+    """A dead task that is replayed is open again; its first end stays counted."""
+    dead(ledger_db, "a")
+    assert totals(ledger_db).open == 0
+
+    replayed(ledger_db)
+
+    now = totals(ledger_db)
+    assert (now.open, now.dead, sum(now.dead_by_class.values())) == (1, 1, 1)

@@ -1,0 +1,1 @@
+"""Documents and results outside the ledger: web servers, object stores, pointers."""

@@ -1,0 +1,91 @@
+"""Pointers to results outside the ledger are stored as results are, and keep old programs out."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import select, update
+
+from agent.ledger.sql_ledger import POINTERS_FROM, Executors, SqlLedger
+from agent.ports import Verdict
+from agent.ports.outcome import Succeeded
+from schemas.errors import UnsafeStateError
+from schemas.ledger import migrations, tables
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import ThreadExecutor
+from schemas.task.result.codec import COMPLETION, POINTER
+from schemas.task.result.output_pointer import output_of
+from tests.contract.support.ledger_parts import GROUP, LONGEST, SPENT, LedgerDatabase, settlement
+
+STORED = (
+    output_of(key="a", batch="b", codec=COMPLETION, stored=b"{}")
+    .pointer("file:///out/a-1-0.json")
+    .stored()
+)
+
+
+@pytest.fixture
+def ledger(ledger_db: LedgerDatabase) -> Iterator[SqlLedger]:
+    executors = [ThreadExecutor(name) for name in ("claim", "settle", "background")]
+    yield SqlLedger(
+        database=ledger_db.database,
+        group=GROUP,
+        clock=SystemClock(),
+        executors=Executors(*executors),
+        longest_tier=LONGEST,
+    )
+    for executor in executors:
+        executor.close()
+
+
+@pytest.fixture(autouse=True)
+def served(ledger_db: LedgerDatabase) -> Iterator[None]:
+    """Let the other tests' ledger serve older programs again."""
+    yield
+    ledger_db.call(
+        lambda c: c.execute(
+            update(tables.ledger).values(compatible_from=migrations.COMPATIBLE_FROM)
+        )
+    )
+
+
+def compatible_from(ledger_db: LedgerDatabase) -> str:
+    query = select(tables.ledger.c.compatible_from)
+    return str(ledger_db.run(lambda c: c.execute(query).scalar()))
+
+
+def settled(ledger: SqlLedger, ledger_db: LedgerDatabase, key: str, outcome: Succeeded) -> Verdict:
+    (task_id,) = ledger_db.load(key)
+    owner = ledger_db.agent().next_owner()
+    group = [settlement(ledger_db.claimed(task_id, owner), owner, outcome)]
+    ((verdict,), _) = asyncio.run(ledger.settle(group))
+    return verdict
+
+
+def test_a_pointer_takes_the_place_of_the_answer(
+    ledger: SqlLedger, ledger_db: LedgerDatabase
+) -> None:
+    """The pointer is one row of the same table, written in the same transaction."""
+    outcome = Succeeded(STORED, POINTER, SPENT)
+
+    assert settled(ledger, ledger_db, "a", outcome) is Verdict.SETTLED
+
+    (row,) = ledger_db.rows(tables.task_result)
+    assert (row.codec, bytes(row.body), row.tokens_in) == (POINTER, STORED, SPENT.tokens_in)
+
+
+def test_the_first_pointer_keeps_older_programs_from_starting(
+    ledger: SqlLedger, ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older export would print the pointer as the result; until then such programs may run."""
+    settled(ledger, ledger_db, "a", Succeeded(b"{}", COMPLETION, SPENT))
+    assert compatible_from(ledger_db) == migrations.COMPATIBLE_FROM
+
+    settled(ledger, ledger_db, "b", Succeeded(STORED, POINTER, SPENT))
+
+    assert compatible_from(ledger_db) == POINTERS_FROM
+    migrations.require(ledger_db.database)
+    older = {name for name in migrations._own_revisions() if name < POINTERS_FROM}
+    monkeypatch.setattr(migrations, "_own_revisions", lambda: older)
+    with pytest.raises(UnsafeStateError, match="update docllm"):
+        migrations.require(ledger_db.database)

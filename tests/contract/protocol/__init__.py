@@ -1,0 +1,1 @@
+"""The protocol of claims, settles and orders as a whole: walks, schedules and planted bugs."""

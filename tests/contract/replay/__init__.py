@@ -1,0 +1,1 @@
+"""Dead letters and what people do with them: show, replay, load back."""

@@ -1,0 +1,1 @@
+"""What several folders of these suites share. No test is here."""
