@@ -197,8 +197,7 @@ class Progress:
             if due:
                 self._said_at_s = now_s
                 for sentence in due:
-                    # A limit that is used up is no trouble: its tasks go on each second.
-                    is_trouble = sentence.urgency is not Urgency.ROUTE_LIMITED
+                    is_trouble = sentence.urgency.is_trouble
                     level = logging.WARNING if is_trouble else logging.INFO
                     log.log(level, "%s", sentence.text, extra={"code": sentence.code})
                     warned_at_s[sentence.about] = now_s

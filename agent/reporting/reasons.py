@@ -17,18 +17,17 @@ NAMED_AGENTS = 3
 def why_still(
     report: AgentReport | None, waiting: Waiting, *, group: str, own: int
 ) -> tuple[str, bool]:
-    """Return why nothing moves, and whether there is another cause than slow calls.
+    """Return why nothing moves, and whether there is another cause than slow calls or a limit.
 
     `own` is the id of the agent that asks.
     """
-    troubles = [sentence.text for sentence in sentences(report, group)] if report else []
-    troubles += [
+    told = sentences(report, group) if report else []
+    guards = [
         f"guard of {guard.title}: {guard.reason}; {guard.next_step_text}"
         for guard in waiting.guards
     ]
     calls = list(_calls(report, waiting, own))
-    pauses = list(_pauses(waiting))
-    reasons = [*troubles, *calls, *pauses]
+    reasons = [*(sentence.text for sentence in told), *guards, *calls, *_pauses(waiting)]
     if not reasons:
         lag = sum(report.lag.values()) if report else 0
         reasons = (
@@ -36,7 +35,8 @@ def why_still(
             if lag
             else ["tasks wait until their records arrive"]
         )
-    return "; ".join(reasons), bool(troubles) or not calls
+    has_trouble = bool(guards) or any(sentence.urgency.is_trouble for sentence in told)
+    return "; ".join(reasons), has_trouble or not (told or calls)
 
 
 def _calls(report: AgentReport | None, waiting: Waiting, own: int) -> Iterator[str]:

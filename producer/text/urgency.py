@@ -43,6 +43,11 @@ class Urgency(IntEnum):
         """Whether somebody must act; the other kinds usually end by themselves."""
         return self <= Urgency.LOOP_BLOCKED
 
+    @property
+    def is_trouble(self) -> bool:
+        """Whether something is wrong; a limit that is used up is not, since its calls come."""
+        return self is not Urgency.ROUTE_LIMITED
+
 
 _OF_CODES: dict[str, Urgency] = {kind.code: kind for kind in Urgency}
 

@@ -33,6 +33,7 @@ STOPPED = Reason(
     model="large",
     address="http://llm:8000/v1",
 )
+LIMITED = Reason(Code.ROUTE_LIMITED, "r", text="rpm", count=1, agents=2)
 CALL = CallReport(task=1, batch="b", key="k", route="r", running_s=40.0)
 
 
@@ -59,6 +60,20 @@ CALL = CallReport(task=1, batch="b", key="k", route="r", running_s=40.0)
             Waiting(),
             "2 tasks run here, the oldest for 40 s: task k of batch b on route r",
             False,
+        ),
+        (
+            AgentReport(reasons=(LIMITED,)),
+            Waiting(snoozed=1, snoozed_due_s=9.6),
+            "route r waits for its rpm: 1 per minute, 2 agents; 1 task waits for a try after one "
+            "that is not counted, the first is due in 10 s",
+            False,
+        ),
+        (
+            AgentReport(reasons=(LIMITED, STOPPED)),
+            Waiting(),
+            "route r (large at http://llm:8000/v1) waits 4 s: NETWORK: refused; "
+            "route r waits for its rpm: 1 per minute, 2 agents",
+            True,
         ),
         (
             AgentReport(),
@@ -92,5 +107,5 @@ def test_every_wait_has_its_sentence(
     reason: str,
     is_trouble: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
-    """The reason is trouble, unless calls only take their time."""
+    """The reason is trouble, unless calls only take their time or keep a limit."""
     assert why_still(report, waiting, group="g", own=7) == (reason, is_trouble)
