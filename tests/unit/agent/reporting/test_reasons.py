@@ -64,15 +64,19 @@ CALL = CallReport(task=1, batch="b", key="k", route="r", running_s=40.0)
         (
             AgentReport(reasons=(LIMITED,)),
             Waiting(snoozed=1, snoozed_due_s=9.6),
-            "route r waits for its rpm: 1 per minute, 2 agents; 1 task waits for a try after one "
-            "that is not counted, the first is due in 10 s",
+            (
+                "route r waits for its rpm: 1 per minute, 2 agents; 1 task waits for a try after "
+                "one that is not counted, the first is due in 10 s"
+            ),
             False,
         ),
         (
             AgentReport(reasons=(LIMITED, STOPPED)),
             Waiting(),
-            "route r (large at http://llm:8000/v1) waits 4 s: NETWORK: refused; "
-            "route r waits for its rpm: 1 per minute, 2 agents",
+            (
+                "route r (large at http://llm:8000/v1) waits 4 s: NETWORK: refused; "
+                "route r waits for its rpm: 1 per minute, 2 agents"
+            ),
             True,
         ),
         (
