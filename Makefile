@@ -72,7 +72,7 @@ short-faults: servers ## four minutes with a dozen kinds of faults on real serve
 proof: seeds ## everything long, once for each large change: more of each, and every kind of fault; 2 hours
 	DOCLLM_TEST_LONG=1 $(MAKE) net
 	DOCLLM_TEST_LONG=1 $(PYTEST) -m again
-	DOCLLM_TEST_LONG=1 $(BIN)/pytest -q tests/integration/test_conversions.py
+	DOCLLM_TEST_LONG=1 $(BIN)/pytest -q tests/integration/documents/test_conversions.py
 	DOCLLM_TEST_LONG=1 DOCLLM_TEST_CRASHES=5 $(MAKE) crash-points
 	DOCLLM_TEST_LONG=1 $(MAKE) faults MINUTES=10
 

@@ -5,7 +5,7 @@ module's name. It imports nothing slow, because a child process of a handler imp
 Children of an agent that was started as `docllm` run this module too, so their messages name the
 same commands.
 
-Tested by tests/unit/test_docllm.py and tests/integration/test_own_packages.py.
+Tested by tests/unit/test_docllm.py and tests/integration/versions/test_own_packages.py.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 With `--check` nothing is written, and the exit code is 1 if a file is stale.
 
-Tested by tests/alerts/test_dashboards.py and tests/integration/test_alerts.py.
+Tested by tests/alerts/test_dashboards.py and tests/integration/monitoring/test_alerts.py.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The life of one agent or repair agent: it is opened, built, registered and closed.
 
-Tested by tests/integration/test_cli.py and tests/integration/test_drain.py.
+Tested by tests/integration/commands/test_cli.py and tests/integration/agents/test_drain.py.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Opens what an agent uses: its threads, and its ways to the bus, the ledger, Redis and LLMs.
 
-Tested by tests/integration/test_cli.py and tests/integration/test_drain.py.
+Tested by tests/integration/commands/test_cli.py and tests/integration/agents/test_drain.py.
 """
 
 import os

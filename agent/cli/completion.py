@@ -1,6 +1,6 @@
 """Completion in bash, zsh and fish: the code for a shell, and the answers to a shell.
 
-Tested by tests/integration/test_installed.py.
+Tested by tests/integration/versions/test_installed.py.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What a hook may use of its agent: calls while its route is open, and no locks.
 
-Tested by tests/unit/agent/hooks/test_runner.py and tests/integration/test_hooks.py.
+Tested by tests/unit/agent/hooks/test_runner.py and tests/integration/handlers/test_hooks.py.
 """
 
 from collections.abc import Callable

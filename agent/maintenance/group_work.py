@@ -1,6 +1,6 @@
 """Whether the work of a group is done, by the ledger and the bus.
 
-Tested by tests/integration/test_cli.py.
+Tested by tests/integration/commands/test_cli.py.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """What `agent.app`, or a simulation, chooses for an agent: here the two differ.
 
-Tested by tests/integration/test_reread.py and tests/simulation/test_simulation.py.
+Tested by tests/integration/agents/test_reread.py and tests/simulation/test_simulation.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Builds the reader of documents from the settings.
 
-Tested by tests/integration/test_load_documents.py.
+Tested by tests/integration/documents/test_load_documents.py.
 """
 
 from agent.documents.conversion.by_content import ByContent, TextMaker

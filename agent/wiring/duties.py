@@ -1,6 +1,6 @@
 """Builds the duties that run beside an agent's records, from the parts that they look after.
 
-Tested by tests/integration/test_reread.py and tests/simulation/test_simulation.py.
+Tested by tests/integration/agents/test_reread.py and tests/simulation/test_simulation.py.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Builds the handlers and hooks of the configured types, and what they work with.
 
-Tested by tests/integration/test_reread.py and tests/simulation/test_simulation.py.
+Tested by tests/integration/agents/test_reread.py and tests/simulation/test_simulation.py.
 """
 
 from collections.abc import Callable

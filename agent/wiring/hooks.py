@@ -1,6 +1,6 @@
 """Builds the part that runs hooks.
 
-Tested by tests/integration/test_hooks.py.
+Tested by tests/integration/handlers/test_hooks.py.
 """
 
 from agent.execution.quota_gate import QuotaGate

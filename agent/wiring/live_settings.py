@@ -1,6 +1,6 @@
 """Applies changed settings to a running agent; steps that may fail come first.
 
-Tested by tests/integration/test_reread.py.
+Tested by tests/integration/agents/test_reread.py.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Builds the parts that keep an agent within the limits of accounts and tenants.
 
-Tested by tests/integration/test_limits.py.
+Tested by tests/integration/providers/test_limits.py.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """Builds the duty that archives and purges old batches, if the settings ask for it.
 
-Tested by tests/integration/test_archive.py.
+Tested by tests/integration/commands/test_archive.py.
 """
 
 from collections.abc import Sequence

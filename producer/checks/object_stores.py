@@ -1,6 +1,6 @@
 """Tests whether the object stores in `documents.allow` answer, by listing a prefix.
 
-Tested by tests/integration/test_object_documents.py.
+Tested by tests/integration/documents/test_object_documents.py.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 After a backup was restored, the ledger may have batches that an archive has already.
 
-Tested by tests/integration/test_archive.py.
+Tested by tests/integration/commands/test_archive.py.
 """
 
 from producer.app import CHECK_TRIES, is_ledger_missing, opened_ledger

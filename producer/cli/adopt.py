@@ -1,6 +1,6 @@
 """`archive --adopt`: marks a batch as archived by an archive unknown to the ledger.
 
-Tested by tests/integration/test_archive.py.
+Tested by tests/integration/commands/test_archive.py.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """`archive`: writes a finished batch to files, verifies them, and marks it as archived.
 
-Tested by tests/integration/test_archive.py.
+Tested by tests/integration/commands/test_archive.py.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """`dead`: lists dead tasks and records by error, and shows everything about one of them.
 
-Tested by tests/integration/test_cli.py.
+Tested by tests/integration/commands/test_cli.py.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """`dead hooks`: lists the hooks that were given up, and has them run again.
 
-Tested by tests/integration/test_hooks.py and tests/contract/claims/test_hooks.py.
+Tested by tests/integration/handlers/test_hooks.py and tests/contract/claims/test_hooks.py.
 """
 
 import argparse

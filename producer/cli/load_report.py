@@ -1,6 +1,7 @@
 """Reports on the input of `load`: bad lines, estimated cost, and later problems.
 
-Tested by tests/unit/producer/cli/test_load.py and tests/integration/test_load_documents.py.
+Tested by tests/unit/producer/cli/test_load.py and
+tests/integration/documents/test_load_documents.py.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Reads results outside the ledger for `export`, and reports results that could not be read.
 
-Tested by tests/integration/test_outputs.py.
+Tested by tests/integration/documents/test_outputs.py.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Runs a command of `python -m producer` in an event loop; its errors become exit codes.
 
-Tested by tests/integration/test_cli.py and tests/unit/producer/cli/test_confirm.py.
+Tested by tests/integration/commands/test_cli.py and tests/unit/producer/cli/test_confirm.py.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Finds the archives that lie below a folder or a prefix, by their manifests.
 
-Tested by tests/integration/test_archive.py.
+Tested by tests/integration/commands/test_archive.py.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Tables with frequent updates have fixed-width NOT NULL columns with sentinel val
 moves when a NULL becomes a value. Text is stored in other tables. `doc` is used only for the
 reference page of the tables.
 
-Tested by tests/integration/test_migrations.py.
+Tested by tests/integration/versions/test_migrations.py.
 """
 
 from typing import Any

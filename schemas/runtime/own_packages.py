@@ -4,7 +4,7 @@ These names are common: a `schemas` folder or a `producer.py` in the current fol
 would be imported first. So programs run this file by its path before they import these packages,
 and this file imports none of them.
 
-Tested by tests/integration/test_own_packages.py.
+Tested by tests/integration/versions/test_own_packages.py.
 """
 
 import sys

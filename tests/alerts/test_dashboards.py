@@ -1,6 +1,7 @@
 """The dashboards for Grafana: made by their script, about metrics that exist, one panel a place.
 
-That each expression returns data is shown in tests/integration/test_alerts.py. No Grafana is asked.
+That each expression returns data is shown in tests/integration/monitoring/test_alerts.py. No
+Grafana is asked.
 """
 
 import json

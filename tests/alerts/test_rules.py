@@ -18,7 +18,7 @@ from producer.metrics.scale import Scale, ScaleBound, ScaleLimits
 from schemas.codes import Code
 from schemas.settings.config import Config
 from tests.faults.plan import KINDS
-from tests.integration.alert_scenes import PAGES, TICKETS
+from tests.integration.monitoring.alert_scenes import PAGES, TICKETS
 from tests.servers.alertmanager import PACKAGE as ALERTMANAGER
 from tests.servers.process import program
 from tests.servers.prometheus import PACKAGE, faster

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.faults.installation import Installation
 from tests.faults.stories import Story
-from tests.integration.deployment import Deployment
-from tests.integration.installations import embedded_in, group_on, prepare
+from tests.integration.support.deployment import Deployment
+from tests.integration.support.installations import embedded_in, group_on, prepare
 from tests.servers import Kafka, MariaDB, Redis
 
 SIDE_BY_SIDE = 8

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from tests.faults.site import Site, pause, quiet, wait_for
-from tests.integration.programs import Program
+from tests.integration.support.programs import Program
 
 PATIENCE_S = 60.0  # to meet somebody, beyond its own length
 

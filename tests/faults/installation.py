@@ -14,9 +14,9 @@ from schemas.ledger.sql import utc_after
 from schemas.ledger.tables import outbox, tally
 from schemas.runtime import crash
 from schemas.runtime.clock import SystemClock
-from tests.integration import checker
-from tests.integration.deployment import Deployment
-from tests.integration.programs import Program
+from tests.integration.support import checker
+from tests.integration.support.deployment import Deployment
+from tests.integration.support.programs import Program
 from tests.invariants.evidence import Evidence, Kill
 
 DEATH_S = 240.0  # what follows a sweep may come with the next but one, a minute after each other

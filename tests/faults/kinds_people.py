@@ -4,7 +4,7 @@ import signal
 
 from tests.faults.fault import PATIENCE_S, Fault, Kind
 from tests.faults.site import quiet, wait_for
-from tests.integration.programs import Program
+from tests.integration.support.programs import Program
 
 BATCH, DEAD = 1500, 15
 END_S = 60.0

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Row
 from tests.faults import skew
 from tests.faults.fault import PATIENCE_S, Cost, Fault, Kind
 from tests.faults.site import AGENTS, EXPORTER, REAPER, SKEWED, pause, quiet, wait_for
-from tests.integration.programs import Program
+from tests.integration.support.programs import Program
 
 END_S = 40.0
 STORM_S = 3.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tests.faults.faultlog import Event
 from tests.faults.history import seconds
 from tests.faults.site import REAPER, Site
-from tests.integration.programs import Program
+from tests.integration.support.programs import Program
 from tests.invariants.happened import Incarnation
 
 NEVER_S = float("inf")

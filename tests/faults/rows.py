@@ -15,7 +15,7 @@ from schemas.ledger.tables import batch, replay_item, replay_run, task, task_att
 from schemas.task.states import Status
 from tests.faults import history
 from tests.faults.history import seconds
-from tests.integration.ledgers import spelled
+from tests.integration.support.ledgers import spelled
 from tests.invariants import counted
 from tests.invariants.counted import Sums
 from tests.invariants.evidence import Attempt

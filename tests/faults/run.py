@@ -16,7 +16,7 @@ from tests.faults.scrapes import Scrapes
 from tests.faults.site import AGENTS, EXPORTER, Site, wait_for
 from tests.faults.traffic import Traffic
 from tests.faults.watch import Watch
-from tests.integration.programs import Program
+from tests.integration.support.programs import Program
 
 SITTING_S, LEAVING_S, ENDING_S = 60.0, 60.0, 400.0
 LAST_AGENTS = 2

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.faults.faultlog import FaultLog
-from tests.integration.ledgers import LedgerView
-from tests.integration.programs import Program
+from tests.integration.support.ledgers import LedgerView
+from tests.integration.support.programs import Program
 
 CHECK_EVERY_S = 0.2
 RESTART_AFTER_S = 1.0  # between an end and the next start, as an orchestrator waits

@@ -20,9 +20,9 @@ from tests.faults.faultlog import FaultLog
 from tests.faults.proxy import Proxy
 from tests.faults.seats import Seat, Seats
 from tests.faults.servers import Disk, DoorKafka, can_mount
-from tests.integration.buses import KafkaBus
-from tests.integration.installations import group_on
-from tests.integration.programs import Program, RehearsalLLM
+from tests.integration.support.buses import KafkaBus
+from tests.integration.support.installations import group_on
+from tests.integration.support.programs import Program, RehearsalLLM
 from tests.servers import MariaDB, Redis
 from tests.servers.collector import collecting
 from tests.servers.process import free_port

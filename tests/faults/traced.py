@@ -11,7 +11,7 @@ from schemas.task.failures import UNTRIED, AttemptOutcome
 from schemas.task.owner import agent_of
 from schemas.task.record.trace import attempt_span, span_of, trace_of
 from tests.faults.lives import Life
-from tests.integration.programs import Program
+from tests.integration.support.programs import Program
 from tests.servers.collector import Collector
 
 # Spans wait for a second for others, and frozen agents for longer.

@@ -14,9 +14,9 @@ from confluent_kafka import KafkaException
 
 from schemas.task.record.envelope import Outgoing
 from tests.faults.site import CAPPED, Site, quiet
-from tests.integration.deployment import task_line
-from tests.integration.ledgers import spelled
-from tests.integration.programs import Program
+from tests.integration.support.deployment import task_line
+from tests.integration.support.ledgers import spelled
+from tests.integration.support.programs import Program
 
 BATCH = (200, 600)
 # Tasks that wait or run. A fault must meet some, and too many would only delay the end.

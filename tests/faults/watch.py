@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from schemas.task.record.trace import TRACEPARENT
-from tests.integration.buses import headers_of
+from tests.integration.support.buses import headers_of
 
 OFFSETS = "__consumer_offsets"
 CHECK_EVERY_S, LIST_S = 0.2, 2.0

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.deployment import Deployment
-from tests.integration.installations import embedded_in, group_on, prepare
+from tests.integration.support.deployment import Deployment
+from tests.integration.support.installations import embedded_in, group_on, prepare
 from tests.servers import Kafka, MariaDB, Redis
 
 

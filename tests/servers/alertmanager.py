@@ -1,6 +1,6 @@
 """Alertmanager as one process, and a receiver of what it sends.
 
-Tested by tests/integration/test_alerts.py.
+Tested by tests/integration/monitoring/test_alerts.py.
 """
 
 import json

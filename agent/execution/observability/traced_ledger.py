@@ -1,6 +1,6 @@
 """A wrapper around the ledger that traces claims and settles, and changes nothing else.
 
-Tested by tests/integration/test_traces.py.
+Tested by tests/integration/monitoring/test_traces.py.
 """
 
 from collections.abc import Sequence

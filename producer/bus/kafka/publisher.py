@@ -2,7 +2,8 @@
 
 This module knows bytes, nothing of tasks.
 
-Tested by tests/contract/bus/test_publisher.py and tests/integration/test_kafka_publisher.py.
+Tested by tests/contract/bus/test_publisher.py and
+tests/integration/servers/test_kafka_publisher.py.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Fills the table of dead lines, which revision 0007 adds, from the dead letters.
 
-Tested by tests/integration/test_upgrade.py.
+Tested by tests/integration/versions/test_upgrade.py.
 """
 
 import sqlalchemy as sa

@@ -2,7 +2,7 @@
 
 from producer.retention.manifest import Manifest
 from tests.faults.installation import Installation
-from tests.integration.deployment import BATCH
+from tests.integration.support.deployment import BATCH
 
 TASKS = 20
 POINTS = ("begun", "file_written", "manifest_written", "verified", "marked")

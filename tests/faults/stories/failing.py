@@ -9,8 +9,8 @@ from schemas.ledger import tables
 from schemas.task.record.envelope import Outgoing
 from schemas.task.states import Status
 from tests.faults.installation import Installation
-from tests.integration.deployment import BATCH, task_line
-from tests.integration.installations import prepare
+from tests.integration.support.deployment import BATCH, task_line
+from tests.integration.support.installations import prepare
 
 TASKS, FEW = 40, 5
 RATE = 4  # so that a replay has ten pages

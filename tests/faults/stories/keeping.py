@@ -1,7 +1,7 @@
 """Deaths of the commands that delete: erase, purge, trim of dead letters."""
 
 from tests.faults.installation import Installation
-from tests.integration.deployment import BATCH
+from tests.integration.support.deployment import BATCH
 
 TASKS = 600  # more than the first page of a purge
 

@@ -13,9 +13,9 @@ from producer.bus.embedded.file import BusFile
 from producer.bus.topic_family import TOPIC_SETTINGS
 from schemas.task.states import Status
 from tests.faults.installation import Installation
-from tests.integration.buses import KafkaBus
-from tests.integration.deployment import BATCH, task_line
-from tests.integration.installations import PARTITIONS
+from tests.integration.support.buses import KafkaBus
+from tests.integration.support.deployment import BATCH, task_line
+from tests.integration.support.installations import PARTITIONS
 
 FEW, CHUNKS = 40, 3
 PAGES = 3  # of a cancel

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from producer.bus.embedded.log import MAX_RECORD_BYTES
 from schemas.task.record.envelope import Outgoing
 from tests.faults.installation import Installation
-from tests.integration.deployment import task_line
+from tests.integration.support.deployment import task_line
 
 LINES = 10
 

@@ -4,10 +4,10 @@ from producer.bus.embedded import topics
 from producer.bus.embedded.file import BusFile
 from schemas.task.record.envelope import Outgoing, Publication, encode
 from tests.faults.installation import Installation
-from tests.integration.buses import KafkaBus
-from tests.integration.deployment import BATCH, task_line
-from tests.integration.installations import prepare
-from tests.integration.programs import Program
+from tests.integration.support.buses import KafkaBus
+from tests.integration.support.deployment import BATCH, task_line
+from tests.integration.support.installations import prepare
+from tests.integration.support.programs import Program
 from tests.invariants.evidence import Task
 
 TASKS = 20

@@ -7,8 +7,8 @@ from sqlalchemy import text
 
 from schemas.task.states import Status
 from tests.faults.installation import Installation
-from tests.integration.deployment import task_line
-from tests.integration.programs import Program
+from tests.integration.support.deployment import task_line
+from tests.integration.support.programs import Program
 
 TASKS = 60
 SLOTS = ("--slots", "6")

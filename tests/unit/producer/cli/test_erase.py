@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from schemas.errors import ConfigError
-from tests.integration import documents
+from tests.integration.support import json_schemas
 from tests.support.commands import run
 
 LIMITS = ("records on topics", "dead trim", "the list of replays", "backups and binary logs")
@@ -32,7 +32,7 @@ def test_an_id_is_gone_afterwards(
     capsys.readouterr()
     assert run(folder, "erase", "--id", "t1", "--yes", "--json") == 0
     document = orjson.loads(capsys.readouterr().out)
-    assert documents.faults("erase", document) == []
+    assert json_schemas.faults("erase", document) == []
     assert (document["tasks"], document["erased"]) == (1, 1)
 
     assert run(folder, "export", "--batch", "b") == 0

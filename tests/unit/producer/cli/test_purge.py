@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from schemas.errors import ConfigError, UnsafeStateError
-from tests.integration import documents
+from tests.integration.support import json_schemas
 from tests.support.commands import run
 
 
@@ -27,7 +27,7 @@ def test_what_is_lost_is_told_before_it_is_deleted(
 
     assert run(folder, *options, "--yes", "--json") == 0
     document = orjson.loads(capsys.readouterr().out)
-    assert documents.faults("purge", document) == []
+    assert json_schemas.faults("purge", document) == []
     assert [(batch["purged"], batch["archive"]) for batch in document["batches"]] == [(3, None)]
 
     assert run(folder, *options, "--yes") == 0
@@ -42,7 +42,7 @@ def test_old_batches_without_an_archive_are_left(
     """By age, only archived batches go; the others are named with the reason."""
     assert run(folder, "purge", "--older-than", "2090-01-01", "--yes", "--json") == 0
     document = orjson.loads(capsys.readouterr().out)
-    assert documents.faults("purge", document) == []
+    assert json_schemas.faults("purge", document) == []
     assert document["batches"] == []
     assert "left: batch b: it was not archived" in document["warnings"][0]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.doors import Door, LinkFault, Mode
 from tests.faults.proxy import Proxy
-from tests.integration.programs import until
+from tests.integration.support.programs import until
 from tests.servers.process import free_port
 
 LATEST_S = 30.0  # to wait for data, on a machine however busy

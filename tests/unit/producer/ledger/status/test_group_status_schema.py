@@ -20,7 +20,7 @@ from schemas.codes import Code
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import Guard
 from schemas.task.states import Status
-from tests.integration import documents
+from tests.integration.support import json_schemas
 
 FULL_REPORT = AgentReport(
     slots=64,
@@ -147,7 +147,7 @@ def test_the_output_of_guards_fits_its_schemas() -> None:
     for name, facts in (("guard_list", {}), ("guard_open", {"batch": "tasks"})):
         listing = {"guard_list": "guards", "guard_open": "opened"}[name]
         document = orjson.loads(orjson.dumps(head | facts | {listing: [guards.as_json(raised)]}))
-        assert documents.faults(name, document) == []
+        assert json_schemas.faults(name, document) == []
 
 
 def test_the_schema_describes_failures() -> None:

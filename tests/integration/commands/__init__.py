@@ -1,0 +1,1 @@
+"""What a person types: commands, their exit codes and output, and the tutorial."""

@@ -1,0 +1,228 @@
+"""`archive` through whole programs: to a folder and to an object store, and what follows it."""
+
+import gzip
+import shutil
+import signal
+import sqlite3
+from pathlib import Path
+
+import orjson
+import pytest
+from sqlalchemy import select
+
+from producer.retention.manifest import Manifest
+from schemas.ledger import tables
+from tests.integration.support import json_schemas
+from tests.integration.support.deployment import BATCH, Deployment, task_line
+from tests.servers import ObjectStore
+
+TASKS = 7
+LEDGER = "docllm-data/ledger.sqlite"
+
+
+def finished(deployment: Deployment) -> None:
+    deployment.llm("--latency", "0", "--faults", "413=0.3")
+    deployment.load(TASKS)
+    deployment.until_done()
+
+
+def archived(deployment: Deployment, *options: str) -> dict[str, object]:
+    """Archive the batch, and return what the command says of it."""
+    said = deployment.producer("archive", "--batch", BATCH, "--json", *options)
+    value: dict[str, object] = orjson.loads(said)
+    assert json_schemas.faults("archive", value) == []
+    return value
+
+
+def test_an_archived_batch_is_put_away(embedded: Deployment) -> None:
+    """The batch is in a folder, out of `status`, still exported, and takes nothing more."""
+    finished(embedded)
+    to = embedded.folder / "old batches"
+    refused = embedded.run("producer", "archive", "--batch", BATCH, "--to", str(to))
+    assert refused.code == 2
+    assert "does not exist; make it" in refused.err
+    to.mkdir()
+    exported = embedded.producer("export", "--batch", BATCH)
+
+    said = archived(embedded, "--to", str(to))
+
+    (folder,) = to.iterdir()
+    assert said["uri"] == f"{folder.as_uri()}/"
+    manifest = Manifest.of_stored((folder / "manifest.json").read_bytes())
+    lines = [
+        orjson.loads(line)
+        for file in manifest.files
+        for line in gzip.decompress((folder / file.name).read_bytes()).splitlines()
+    ]
+    results = [orjson.loads(line) for line in exported.splitlines()]
+    assert [(line["id"], line["status"], line["answer"]) for line in lines] == [
+        (result["id"], result["status"], result["result"]) for result in results
+    ]
+    assert archived(embedded, "--to", str(to))["archived_before"] is True
+
+    assert orjson.loads(embedded.producer("status", "--json"))["batches"] == []
+    for option in (["--archived"], ["--batch", BATCH]):
+        (shown,) = orjson.loads(embedded.producer("status", "--json", *option))["batches"]
+        assert (
+            json_schemas.faults("status", orjson.loads(embedded.producer("status", "--json"))) == []
+        )
+        assert shown["archived"]["uri"] == said["uri"]
+    assert f"archived at {said['uri']}" in embedded.producer("status", "--archived")
+    assert embedded.producer("export", "--batch", BATCH) == exported
+    everything = embedded.run("producer", "export", "--group", embedded.group)
+    assert (everything.code, everything.out) == (2, "")
+    assert "are archived (1); name one with --batch" in everything.err
+    again = embedded.run("producer", "load", str(embedded.write_lines([])), "--batch", BATCH)
+    assert (again.code, said["uri"] in again.err) == (4, True)
+    plan = orjson.loads(embedded.producer("replay", "--all", "--dry-run", "--json"))["plan"]
+    assert (plan["tasks"], plan["closed"]) == (0, said["dead"])
+
+
+def test_the_export_of_a_purged_batch_names_its_archive(embedded: Deployment) -> None:
+    """The batch's results are nowhere else, so an archive that has gone stops the purge."""
+    finished(embedded)
+    gone = Path(str(archived(embedded, "--to", str(embedded.folder))["uri"]).removeprefix("file:"))
+    part = next(gone.glob("part-*"))
+    part.unlink()
+    refused = embedded.run("producer", "purge", "--batch", BATCH, "--yes")
+    assert (refused.code, f"{part} is not there any more" in refused.err) == (4, True)
+    shutil.rmtree(gone)
+    refused = embedded.run("producer", "purge", "--batch", BATCH, "--yes")
+    assert (refused.code, f"{gone}/manifest.json is not there any more" in refused.err) == (4, True)
+    said = archived(embedded, "--to", str(embedded.folder))
+    assert said["archived_before"] is False
+    embedded.producer("purge", "--batch", BATCH, "--yes")
+
+    refused = embedded.run("producer", "export", "--batch", BATCH)
+
+    assert (refused.code, refused.out) == (4, "")
+    assert f"its archive is {said['uri']}; to read it: zcat" in refused.err
+    embedded.producer("load", str(embedded.write_lines([task_line(0)], "other")))
+    left_out = embedded.run("producer", "export", "--group", embedded.group).err
+    assert "1 archived batch is left out" in left_out
+    shown, _ = orjson.loads(embedded.producer("status", "--json", "--archived"))["batches"]
+    assert (shown["archived"]["purged"], shown["counts"]["total"]) == (True, TASKS)
+
+
+def test_a_batch_without_inputs_is_not_archived_again(embedded: Deployment) -> None:
+    """A new archive would lack the inputs of the one that is gone: nothing says that it is made."""
+    finished(embedded)
+    to = ("--to", str(embedded.folder))
+    gone = Path(str(archived(embedded, *to)["uri"]).removeprefix("file:"))
+    embedded.producer("purge", "--batch", BATCH, "--keep", "results", "--yes")
+    shutil.rmtree(gone)
+
+    refused = embedded.run("producer", "archive", "--batch", BATCH, *to)
+    kept = embedded.run("producer", "purge", "--batch", BATCH, "--yes")
+
+    assert (refused.code, kept.code) == (4, 4)
+    assert "or put it back if it is gone" in refused.err
+    assert "archived again" not in refused.err + kept.err
+    assert "producer archive" not in kept.err
+
+
+def test_a_batch_with_work_is_refused(embedded: Deployment) -> None:
+    """Nothing is written."""
+    embedded.load(TASKS)
+
+    refused = embedded.run("producer", "archive", "--batch", BATCH, "--to", str(embedded.folder))
+
+    assert refused.code == 4
+    assert "some of its tasks are not final" in refused.err
+    assert list(embedded.folder.glob("*/manifest.json")) == []
+
+
+def test_an_agent_archives_and_purges_by_itself(embedded: Deployment) -> None:
+    """The agent archives what is old enough; a backup from before is noticed by `check`."""
+    finished(embedded)
+    (embedded.folder / "old").mkdir()
+    (embedded.folder / "docllm.toml").write_text(
+        f'[retention]\narchive = "{embedded.folder}/old"\ninputs = "1s"\n'
+    )
+    embedded.producer("load", str(embedded.write_lines([task_line(0)], "other")))
+    saved_ledger(embedded)
+
+    agent = embedded.agent()
+    embedded.until(lambda: purged(embedded, BATCH), "the batch is archived and purged")
+    agent.end()
+
+    exported = embedded.producer("export", "--batch", BATCH)
+    assert len(exported.splitlines()) == TASKS
+    restored_ledger(embedded)
+    checked = orjson.loads(embedded.run("producer", "check", "--json").out)["checks"]
+    (check,) = [check for check in checked if check["name"] == "retention"]
+    assert check["result"] == "warning"
+    assert f"as after a backup was restored: {BATCH};" in check["message"]
+    said = archived(embedded, "--adopt")
+    assert (said["tasks"], said["ended"], said["archived_before"]) == (TASKS, 0, False)
+    again = archived(embedded, "--adopt")
+    assert (again["uri"], again["archived_before"]) == (said["uri"], True)
+    refused = embedded.run("producer", "archive", "--adopt", "--batch", "other")
+    assert (refused.code, "there is no archive of batch 'other'" in refused.err) == (2, True)
+
+
+def test_an_interrupted_archive_is_no_restored_backup(embedded: Deployment) -> None:
+    """`check` knows an archive that was killed after its manifest; the command goes on with it."""
+    finished(embedded)
+    (embedded.folder / "docllm.toml").write_text(f'[retention]\narchive = "{embedded.folder}"\n')
+    embedded.environ["DOCLLM_TEST_CRASH"] = "archive.manifest_written"
+    assert embedded.run("producer", "archive", "--batch", BATCH).code == -signal.SIGKILL
+    del embedded.environ["DOCLLM_TEST_CRASH"]
+    assert len(list(embedded.folder.glob("*/manifest.json"))) == 1
+
+    checked = orjson.loads(embedded.run("producer", "check", "--json").out)["checks"]
+
+    (check,) = [check for check in checked if check["name"] == "retention"]
+    assert check["result"] == "ok"
+    assert archived(embedded)["archived_before"] is False
+
+
+def saved_ledger(deployment: Deployment) -> None:
+    """Make a backup of the ledger."""
+    with (
+        sqlite3.connect(deployment.folder / LEDGER) as source,
+        sqlite3.connect(deployment.folder / "backup") as backup,
+    ):
+        source.backup(backup)
+
+
+def restored_ledger(deployment: Deployment) -> None:
+    """Restore the ledger from its backup."""
+    for suffix in ("-wal", "-shm"):
+        Path(f"{deployment.folder / LEDGER}{suffix}").unlink(missing_ok=True)
+    shutil.copy(deployment.folder / "backup", deployment.folder / LEDGER)
+
+
+def purged(deployment: Deployment, batch: str) -> bool:
+    (row,) = deployment.ledger._all(select(tables.batch).where(tables.batch.c.name == batch))
+    return row.archived_at is not None and row.inputs_purged_at is not None
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+def test_an_archive_in_an_object_store(
+    embedded: Deployment, object_store: ObjectStore, file_format: str
+) -> None:
+    """A missing bucket marks nothing; with it, the same command archives the batch.
+
+    A ledger that is older than the archive adopts it from there, and purges its rows.
+    """
+    bucket = f"archive-{file_format}"
+    embedded.environ |= object_store.environ
+    finished(embedded)
+    options = ("--to", f"s3://{bucket}/docllm", "--format", file_format)
+    refused = embedded.run("producer", "archive", "--batch", BATCH, *options)
+    assert refused.code == 3
+    assert "bucket that does not exist" in refused.err
+    object_store.make_bucket(bucket)
+    saved_ledger(embedded)
+
+    said = archived(embedded, *options)
+
+    assert str(said["uri"]).startswith(f"s3://{bucket}/docllm/{BATCH}-")
+    assert said["tasks"] == TASKS
+    assert object_store.environ["AWS_SECRET_ACCESS_KEY"] not in refused.err
+    restored_ledger(embedded)
+    adopted = archived(embedded, *options[:2], "--adopt")
+    assert (adopted["uri"], adopted["format"]) == (said["uri"], file_format)
+    assert (adopted["tasks"], adopted["ended"], adopted["archived_before"]) == (TASKS, 0, False)
+    assert f"purged {TASKS} tasks" in embedded.producer("purge", "--batch", BATCH, "--yes")

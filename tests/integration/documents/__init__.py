@@ -1,0 +1,1 @@
+"""Documents by URI and results in files and stores, from the line to the export."""

@@ -1,0 +1,103 @@
+"""Documents of every kind through whole programs: load, converting agents, export."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.integration.support.deployment import Deployment
+from tests.support.bombs import bombs
+from tests.support.made_documents import made_docx, made_pdf
+
+PROMPT = ("--prompt", "Answer: {document}")
+# Some bombs are converted until their time is over.
+EACH = 1 if os.environ.get("DOCLLM_TEST_LONG") else 8
+
+
+def test_documents_of_every_kind_are_answered(embedded: Deployment) -> None:
+    """A folder with files of any kind is loaded at once; names say nothing about the kind."""
+    embedded.llm("--latency", "0")
+    folder = embedded.folder / "in"
+    folder.mkdir()
+    texts = {
+        "a.txt": "word in UTF-8",
+        "b.txt": "word in UTF-16",
+        "c.txt": "Wörter in der Kodierung von Windows: schöne Grüße",
+        "d.bin": "word in a PDF",
+        "e.pdf": "word in a DOCX",
+        "f.docx": "word in a page",
+    }
+    contents = {
+        "a.txt": texts["a.txt"].encode(),
+        "b.txt": texts["b.txt"].encode("utf-16"),
+        "c.txt": texts["c.txt"].encode("cp1252"),
+        "d.bin": made_pdf([texts["d.bin"]]),
+        "e.pdf": made_docx(texts["e.pdf"]),
+        "f.docx": f"<!doctype html><script>1</script><p>{texts['f.docx']}".encode(),
+        "g.docx": made_pdf([], []),
+        "h.txt": b"%PDF-1.4 broken",
+        "i.pdf": b"\x89PNG\r\n\x1a\n\0",
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+
+    loaded = embedded.run("producer", "load", "--documents", "in", *PROMPT)
+    embedded.until_done()
+
+    assert loaded.code == 1
+    assert "i.pdf: is a PNG image, which is not read; convert it to text, PDF or DOCX" in loaded.err
+    done = embedded.producer("export", "--batch", "in")
+    lines = {line["id"]: line for line in map(json.loads, done.splitlines())}
+    assert {
+        key: line["result"] for key, line in lines.items() if line["status"] == "succeeded"
+    } == texts
+    for key, problem in (("g.docx", "no text in them"), ("h.txt", "is a broken PDF")):
+        assert lines[key]["status"] == "dead"
+        assert problem in str(lines[key]["error"])
+        assert key in str(lines[key]["error"])
+
+
+@pytest.mark.timeout(1500)
+def test_bombs_are_dead_letters_and_harm_nobody(embedded: Deployment) -> None:
+    """Each bomb is dead with its name and the reason; the agent stays alive, small and in time."""
+    embedded.llm("--latency", "0")
+    folder = embedded.folder / "in"
+    folder.mkdir()
+    texts = {f"neighbour {number}": f"word {number}" for number in range(12)}
+    lines = []
+    for number, (name, content) in enumerate(list(bombs())[::EACH]):
+        (folder / name).write_bytes(content)
+        lines.append(name)
+        if number % 5 == 0:
+            neighbour = f"neighbour {number // 5}"
+            (folder / neighbour).write_bytes(made_pdf([texts[neighbour]]))
+            lines.append(neighbour)
+    path = embedded.write_lines(
+        [
+            {"id": name, "prompt": "Answer: {document}", "input": {"uri": (folder / name).as_uri()}}
+            for name in lines
+        ]
+    )
+    embedded.producer("load", str(path))
+    agent = embedded.agent()
+
+    def ended() -> bool:
+        counts = embedded.ledger.counts()
+        return counts["succeeded"] + counts["dead"] == len(lines)
+
+    embedded.until(ended, "every task to end", timeout_s=1200)
+
+    (most_kb,) = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{agent.pid}/status").read_text())
+    done = embedded.producer("export", "--batch", path.stem)
+    results = {line["id"]: line for line in map(json.loads, done.splitlines())}
+    for name in texts.keys() & set(lines):
+        assert results[name]["result"] == texts[name]
+    errors = {name: results[name]["error"] for name in lines if name not in texts}
+    assert len(errors) > 50 // EACH
+    for name, error in errors.items():
+        assert error["code"] == "DOCUMENT_REFUSED", (name, error)
+        assert (folder / name).as_uri() in error["message"]
+    assert "silent" not in agent.err
+    assert int(most_kb) < 500_000

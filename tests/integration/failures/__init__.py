@@ -1,0 +1,1 @@
+"""Tasks and providers that fail: retries, dead letters, guards, poison."""

@@ -1,0 +1,1 @@
+"""Handlers of task types, their hooks, follow-ups, locks and processes."""

@@ -1,0 +1,68 @@
+"""Types with slots and hours of their own."""
+
+from datetime import UTC, datetime, timedelta
+
+from tests.integration.support.deployment import Deployment
+from tests.integration.support.installations import repeated_on_embedded
+
+
+def lines(kind: str, count: int) -> list[dict[str, str]]:
+    return [{"id": f"{kind}{number}", "type": kind, "prompt": "Write."} for number in range(count)]
+
+
+@repeated_on_embedded
+def test_a_type_waits_for_its_hours_and_holds_nobody_up(deployment: Deployment) -> None:
+    """Other tasks are done; status and the agent say why the rest waits, and a change ends that.
+
+    Nothing is counted.
+    """
+    deployment.llm("--latency", "0.02")
+    begins = datetime.now(UTC) + timedelta(hours=5)
+    hours = f"{begins:%H}:00-{begins:%H}:30 UTC"
+    file = deployment.folder / "docllm.toml"
+    file.write_text(f"[types.night]\nschedule = '{hours}'\n")
+    deployment.producer(
+        "load", str(deployment.write_lines([*lines("night", 40), *lines("document", 20)]))
+    )
+    agent = deployment.agent("--until-done")
+    why = f"tasks of type night wait for their hours ({hours}), which begin in "
+    deployment.until(
+        lambda: any(why in reason for reason in deployment.status()["reasons"]),
+        "status to say why tasks wait",
+    )
+    deployment.until_settled(20)
+    deployment.until(lambda: why in agent.err, "the agent to say why it waits")
+    assert deployment.ledger.counts()["succeeded"] == 20
+    assert agent.running
+
+    file.write_text("[types.night]\n")
+
+    assert agent.wait() == 0, agent.tail()
+    assert deployment.ledger.counts()["succeeded"] == 60
+    assert {task.attempt for task in deployment.ledger.tasks()} == {0}
+
+
+def test_a_type_has_so_many_calls_at_once(embedded: Deployment) -> None:
+    """The tasks of another type do not wait behind those that the slots keep waiting."""
+    llm = embedded.llm("--latency", "0.3")
+    (embedded.folder / "docllm.toml").write_text("[types.heavy]\nslots = 2\n")
+    tasks = [*lines("heavy", 30), *lines("document", 30)]
+    embedded.producer("load", str(embedded.write_lines(tasks)))
+
+    embedded.until_done("--slots", "16")
+
+    def busy(kind: str) -> int:
+        calls = [call for call in llm.calls() if call.name.startswith(f"tasks/{kind}")]
+        assert len(calls) == 30
+        moments = [call.start_s for call in calls]
+        return max(
+            sum(call.start_s <= at_s < (call.end_s or at_s) for call in calls) for at_s in moments
+        )
+
+    assert busy("heavy") == 2
+    assert busy("document") > 2
+    documents, heavy = (
+        sorted(call.end_s or 0.0 for call in llm.calls() if f"/{kind}" in call.name)
+        for kind in ("document", "heavy")
+    )
+    assert documents[-1] < heavy[20]

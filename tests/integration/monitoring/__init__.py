@@ -1,0 +1,1 @@
+"""What watches a group: status, progress, metrics, health, alerts, traces."""

@@ -1,0 +1,16 @@
+"""Runs `docllm exporter`, which reads its group each second and may name another version.
+
+Tested by tests/integration/monitoring/test_alerts.py.
+"""
+
+import os
+import sys
+
+from producer.__main__ import start
+from producer.metrics import exporter
+from schemas.version import VERSION
+
+if __name__ == "__main__":
+    vars(exporter)["EVERY_S"] = 1.0
+    vars(exporter)["VERSION"] = os.environ.get("EXPORTER_VERSION", VERSION)
+    start(sys.argv[1:])

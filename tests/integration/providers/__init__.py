@@ -1,0 +1,1 @@
+"""Routes to providers, their fallbacks and the limits of their accounts."""

@@ -1,0 +1,1 @@
+"""How tasks come in: loads, inbox records, hostile records, lanes."""

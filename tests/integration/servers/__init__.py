@@ -1,0 +1,1 @@
+"""Kafka, databases and Redis that fail, lose data, are secured or refuse a right."""

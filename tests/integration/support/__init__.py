@@ -1,0 +1,1 @@
+"""What several folders of these tests share. No test is here."""

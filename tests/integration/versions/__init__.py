@@ -1,0 +1,1 @@
+"""Packages, migrations, and programs of several versions beside each other."""

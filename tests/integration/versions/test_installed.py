@@ -1,0 +1,182 @@
+"""The distributions: built, installed outside of the clone, and used beside hostile files."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import orjson
+import pytest
+
+ROOT = Path(__file__).parents[3]
+UV = Path(sys.executable).with_name("uv")
+MAX_INSTALLED_MB = 160.0
+SHELL = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "COLUMNS": "80"}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build both distributions from a copy of the clone's files; return their folder."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        check=True,
+        cwd=ROOT,
+        capture_output=True,
+    ).stdout.decode()
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    subprocess.run([UV, "build", "--quiet", "--out-dir", out, source], check=True, cwd=out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def programs(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel into a fresh environment without pip; return the folder of its programs."""
+    environment = tmp_path_factory.mktemp("installed") / "venv"
+    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+    python = environment / "bin" / "python"
+    (wheel,) = built.glob("*.whl")
+    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, wheel], check=True)
+    return environment / "bin"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """Return a folder whose files have the names of docllm's packages, and end any program."""
+    for name in ("agent.py", "producer.py", "schemas/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("import os\nprint('taken', flush=True)\nos._exit(0)\n")
+    return tmp_path
+
+
+def run(folder: Path, *command: str | Path, **more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command,
+        check=False,
+        cwd=folder,
+        env=SHELL | more,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+def test_the_distributions_hold_what_they_need(built: Path) -> None:
+    """Both distributions have the licence, the front page and the files that are no code."""
+    (wheel,) = built.glob("*.whl")
+    (source,) = built.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+
+    assert {"LICENSE", "README.md", "pyproject.toml", "docllm.py"} <= names
+    listed = run(built, sys.executable, "-m", "zipfile", "-l", wheel).stdout
+    assert "tests/" not in listed
+    for name in ("schemas/json/task_line.json", "board.lua", "script.py.mako", "LICENSE"):
+        assert name in listed
+
+
+def test_an_installation_is_small(programs: Path) -> None:
+    """The core without pip takes less than 160 MB."""
+    files = [
+        path for path in programs.parent.rglob("*") if path.is_file() and not path.is_symlink()
+    ]
+    installed = sum(path.stat().st_size for path in files if path.suffix != ".pyc")
+
+    assert installed / 1e6 < MAX_INSTALLED_MB
+
+
+def test_a_command_never_runs_a_file_of_the_current_folder(programs: Path, hostile: Path) -> None:
+    """Load, two agents with a rehearsal LLM, and export run docllm's own code."""
+    tasks = b"".join(
+        orjson.dumps({"id": f"t{number}", "prompt": "Say hello"}) + b"\n" for number in range(20)
+    )
+    (hostile / "tasks.jsonl").write_bytes(tasks)
+    docllm = programs / "docllm"
+
+    version = run(hostile, docllm, "--version")
+    loaded = run(hostile, docllm, "load", "tasks.jsonl")
+    ended = run(hostile, docllm, "agent", "--rehearsal", "--until-done", "--processes", "2")
+    exported = run(hostile, docllm, "export", "results.jsonl")
+
+    assert (version.returncode, version.stderr) == (0, "")
+    assert version.stdout.startswith("docllm ")
+    assert (loaded.returncode, ended.returncode, exported.returncode) == (0, 0, 0), ended.stderr
+    results = [orjson.loads(line) for line in (hostile / "results.jsonl").read_bytes().splitlines()]
+    assert [row["status"] for row in results] == ["succeeded"] * 20
+    assert "taken" not in loaded.stdout + ended.stdout + ended.stderr + exported.stdout
+
+
+def test_a_handler_of_the_current_folder_answers_documents(programs: Path, tmp_path: Path) -> None:
+    """A module beside the settings serves the built-in type, in an agent of an installation."""
+    handler = 'async def greet(context):\n    return {"hello": context.task.key}\n'
+    (tmp_path / "answering.py").write_text(handler)
+    (tmp_path / "docllm.toml").write_text('[types.document]\nhandler = "answering:greet"\n')
+    (tmp_path / "tasks.jsonl").write_bytes(orjson.dumps({"id": "a", "prompt": "Say hello"}))
+    docllm = programs / "docllm"
+
+    loaded = run(tmp_path, docllm, "load", "tasks.jsonl")
+    ended = run(tmp_path, docllm, "agent", "--until-done", "--rehearsal")
+    exported = run(tmp_path, docllm, "export", "results.jsonl")
+
+    assert (loaded.returncode, ended.returncode, exported.returncode) == (0, 0, 0), ended.stderr
+    result = orjson.loads((tmp_path / "results.jsonl").read_bytes())
+    assert (result["status"], result["result"]) == ("succeeded", {"hello": "a"})
+    assert "warning" not in loaded.stderr + exported.stderr
+
+
+def test_the_demo_of_an_installation_shows_results(programs: Path, tmp_path: Path) -> None:
+    """`docllm demo` runs real documents and shows its commands in the form that was typed."""
+    done = run(tmp_path, programs / "docllm", "demo")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tasks succeeded in" in done.stdout
+    assert "$ docllm agent --group docllm --until-done --rehearsal" in done.stdout
+    assert "python -m" not in done.stdout + done.stderr
+    assert (tmp_path / "docllm-demo" / "results.jsonl").is_file()
+
+
+BASH = """
+eval "$(docllm completion bash)"
+COMP_LINE=$1 COMP_POINT=${#1} COMP_WORDS=($1) COMP_TYPE=9
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_python_argcomplete docllm
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+FISH = 'docllm completion fish | source; complete --do-complete "$argv[1]"'
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("docllm sta", "status"),
+        ("docllm dead sh", "show"),
+        ("docllm agent --unt", "--until-done"),
+        ("docllm export --form", "--format"),
+    ],
+)
+def test_bash_completes_commands_and_options(programs: Path, line: str, wanted: str) -> None:
+    """Bash completes a command, a subcommand and an option."""
+    path = f"{programs}{os.pathsep}{SHELL['PATH']}"
+
+    done = run(programs, "bash", "-c", BASH, "bash", line, PATH=path)
+
+    assert done.stdout.split() == [wanted], done.stderr
+
+
+def test_each_shell_gets_its_code(programs: Path, tmp_path: Path) -> None:
+    """The code for each shell names docllm; a shell that is installed reads it."""
+    path = f"{programs}{os.pathsep}{SHELL['PATH']}"
+    for shell in ("bash", "zsh", "fish"):
+        code = run(tmp_path, programs / "docllm", "completion", shell).stdout
+        assert "docllm" in code
+        if shutil.which(shell):
+            (tmp_path / shell).write_text(code)
+            assert run(tmp_path, shell, "-n", shell).stderr == ""
+    if shutil.which("fish"):
+        done = run(tmp_path, "fish", "-c", FISH, "docllm sta", PATH=path)
+        assert done.stdout.split()[:1] == ["status"]
