@@ -199,7 +199,7 @@ class Agent:
             await self._membership.leave()
 
     def _unsettled(self) -> str:
-        if left := self._settler.without_verdict:
+        if left := self._settler.unsettled:
             return _silent(f"it has not settled {counted(left, 'outcome')}; these tasks run again")
         return _silent("a claim has no answer; its tasks run later")
 
@@ -229,9 +229,14 @@ class Agent:
     async def _until_done(self) -> None:
         """Return once the group's work is done.
 
-        That is the case if this agent has nothing in hand, every task of the group is final, no
-        order is left, no hook runs or is due soon, and the partitions are committed up to their
-        ends. A record that was read meanwhile may have made a task, so the tasks are asked last.
+        That is the case if, in this order:
+
+        - this agent runs no attempt, has no outcome to settle and no inbox record in hand;
+        - no replay is unfinished, and every task of the group is final;
+        - no publish order is left, apart from those of final tasks, which are deleted;
+        - no hook runs or is due soon, or waits in this agent for its turn;
+        - the agent has its partitions, and their records are read and committed to the end;
+        - every task is still final: a record that was read meanwhile may have made a task.
         """
         while not await self._done():
             await self._clock.sleep(CHECK_DONE_EVERY_S)
@@ -239,9 +244,10 @@ class Agent:
     async def _done(self) -> bool:
         if self._slots.running or self._settler.unsettled or not self._intake.idle:
             return False
-        if await self._group_work.open_tasks() or await self._group_work.orders():
+        if await self._group_work.any_open_task():
             return False
-        if await self._hooks.busy():
+        await self._group_work.drop_final_orders()
+        if await self._group_work.count_orders() or await self._hooks.busy():
             return False
         for source in self._all_sources:
             await source.commit()
@@ -249,7 +255,7 @@ class Agent:
             if not at_rest.joined or at_rest.lag:
                 self._claimer.ask_about_all()
                 return False
-        return not await self._group_work.open_tasks()
+        return not await self._group_work.any_open_task()
 
 
 def _silent(effect: str) -> str:

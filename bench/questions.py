@@ -51,7 +51,7 @@ def questions(dead_id: int) -> Mapping[str, Work]:
         "claim and settle 500": _settled,
         "orphans": lambda c: reaping.orphans(c, GROUP),
         "overdue": lambda c: reaping.overdue(c, GROUP),
-        "open_tasks": lambda c: queries.open_tasks(c, GROUP),
+        "open_tasks": lambda c: queries.any_open_task(c, GROUP),
         "open_in, of a finished batch": lambda c: queries.open_in(c, _FINAL_BATCH),
         "open_in, of the last batch": lambda c: queries.open_in(c, BATCHES),
         "guard: any_waiting, nothing waits": lambda c: looks.any_waiting(c, guard),

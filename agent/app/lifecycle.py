@@ -21,7 +21,7 @@ from agent.app.opening import (
     make_heartbeat,
     open_resources,
 )
-from agent.consumer.known_topics import TopicIds
+from agent.consumer.known_topics import StoredIdsReader
 from agent.inflight.limits import InFlightLimits
 from agent.ledger import queries
 from agent.maintenance.duty import DutyLoop
@@ -103,9 +103,11 @@ async def registered_agent(
         yield agent, progress
 
 
-async def _known_topics(parts: Parts) -> TopicIds:
+async def _known_topics(parts: Parts) -> StoredIdsReader:
     """Return the group's topics. Raises an error that says what is missing."""
-    ids = TopicIds(family=parts.family, clock=parts.clock, stored=await parts.family.require())
+    ids = StoredIdsReader(
+        family=parts.family, clock=parts.clock, stored=await parts.family.require()
+    )
     for line in await parts.family.lane_advice():
         log.warning("%s", line, extra={"code": Code.TOPICS_OLD})
     return ids
@@ -225,7 +227,7 @@ def _form(config: Config, *, rehearsal: bool) -> AgentReport:
 
 
 def _duties(
-    parts: Parts, resources: AgentResources, progress: Progress, ids: TopicIds
+    parts: Parts, resources: AgentResources, progress: Progress, ids: StoredIdsReader
 ) -> list[DutyLoop]:
     """Return the duties that only a real agent has, besides those that `wiring` gives it."""
     duties = [ids.run, progress.run, data_folder(parts).run]
@@ -272,7 +274,7 @@ async def registered_repair_agent(parts: Parts) -> AsyncIterator[RepairAgent]:
         partitions=(),
     )
     beating.start()
-    ids = TopicIds(family=parts.family, clock=parts.clock, stored=stored_ids)
+    ids = StoredIdsReader(family=parts.family, clock=parts.clock, stored=stored_ids)
     try:
         yield RepairAgent(
             duties=(

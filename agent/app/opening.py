@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from agent.consumer.known_topics import TopicIds
+from agent.consumer.known_topics import StoredIdsReader
 from agent.documents.conversion.converters import Converters
 from agent.handlers.processes.pool import HandlerProcesses
 from agent.handlers.processes.starting import ProcessStarter, check
@@ -44,7 +44,7 @@ HEARTBEAT_TIMEOUT_S = 5
 _MAX_CONVERTERS = 4  # processes of one agent; each takes some 40 MB
 
 
-def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
+def make_source(parts: Parts, destination: str, ids: StoredIdsReader) -> Source:
     """Return the consumer handle of one destination."""
     topics, group_id = [parts.topics.name(destination)], parts.topics.consumer_group(destination)
     if parts.config.embedded:
@@ -72,7 +72,7 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
     )
 
 
-def make_handles(parts: Parts, ids: TopicIds) -> Handles:
+def make_handles(parts: Parts, ids: StoredIdsReader) -> Handles:
     """Return the consumer handles of an agent."""
     return Handles(
         sources={

@@ -18,7 +18,7 @@ class KnownTopics(Protocol):
         ...
 
 
-def made(topics: Sequence[str], ids: KnownTopics) -> list[str]:
+def existing(topics: Sequence[str], ids: KnownTopics) -> list[str]:
     """Return these topics, leaving out lanes that `topics apply` has not created yet.
 
     A group that an older version created lacks those lanes until `topics apply` runs.
@@ -27,7 +27,7 @@ def made(topics: Sequence[str], ids: KnownTopics) -> list[str]:
     return [topic for topic in topics if topic in known or not is_added(topic)]
 
 
-class TopicIds:
+class StoredIdsReader:
     """The topic ids that `topics apply` stored, read again every few seconds."""
 
     def __init__(self, *, family: TopicFamily, clock: Clock, stored: StoredIds) -> None:

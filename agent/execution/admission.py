@@ -73,7 +73,7 @@ class Admission:
             not self._leaving
             and not self._suspects.runs_alone
             and self._guards.has_read_guards
-            and self._settler.unsettled <= 2 * self.slots
+            and self._settler.queued <= 2 * self.slots
             and self._leases.current.may_claim(self._clock.now_s())
         )
         return self.slots - self._busy.total() if may_claim else 0

@@ -73,12 +73,12 @@ class Settler:
         self._wake.set()
 
     @property
-    def unsettled(self) -> int:
+    def queued(self) -> int:
         """How many outcomes wait for the next page."""
         return len(self._waiting)
 
     @property
-    def without_verdict(self) -> int:
+    def unsettled(self) -> int:
         """How many outcomes wait for the next page or are being written."""
         return len(self._waiting) + self._writing
 

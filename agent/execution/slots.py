@@ -127,7 +127,7 @@ class Slots:
         elif isinstance(decision := self._admission.decide(delivery), NotPermitted):
             self.give_back(delivery)
         else:
-            self._begin(delivery, partial(self._permitted_attempt, delivery, decision))
+            self._begin(delivery, partial(self._attempt_or_move, delivery, decision))
 
     def move(self, delivery: Delivery) -> None:
         """Send a claimed delivery to the longest tier, because its route stays closed.
@@ -201,7 +201,7 @@ class Slots:
             self._settle(delivery, outcome or Released(delivery.spent))
             self._freed.set()
 
-    async def _permitted_attempt(
+    async def _attempt_or_move(
         self, delivery: Delivery, decision: AttemptPermit | WaitReason
     ) -> Outcome:
         """Run an attempt that may start, and write its answer; move a task that must wait."""

@@ -24,7 +24,7 @@ def reply_limit_bytes(connection: Connection) -> int:
     return min(MAX_REPLY_BYTES, packet // 4)
 
 
-def open_tasks(connection: Connection, group: str) -> bool:
+def any_open_task(connection: Connection, group: str) -> bool:
     """Return whether a task of the group is not final.
 
     The query probes each batch, newest first, once for each status. The subquery's limit keeps

@@ -37,16 +37,19 @@ class GroupWork:
         self._topics = topics
         self._reads_inbox = reads_inbox
 
-    async def open_tasks(self) -> bool:
+    async def any_open_task(self) -> bool:
         """Return whether a task of the group is not final, or a replay is to make one so."""
         # Replays are read first: tasks that they made pending before they ended are then seen.
         if await self._read(replay_progress.any_unfinished, self._topics.group):
             return True
-        return await self._read(queries.open_tasks, self._topics.group)
+        return await self._read(queries.any_open_task, self._topics.group)
 
-    async def orders(self) -> int:
-        """Return how many publish orders are left."""
+    async def drop_final_orders(self) -> None:
+        """Delete the publish orders whose tasks are all final."""
         await self._relay.drop_final()
+
+    async def count_orders(self) -> int:
+        """Return how many publish orders are left."""
         return (await self._read(outbox.waiting, self._topics.group)).orders
 
     async def any_work(self) -> bool:

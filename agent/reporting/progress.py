@@ -208,12 +208,12 @@ class Progress:
                 waits.clear()
             await self._clock.sleep(CHECK_EVERY_S)
 
-    def _without_done_types(self, sentences: Sequence[Sentence]) -> list[Sentence]:
+    def _without_done_types(self, found: Sequence[Sentence]) -> list[Sentence]:
         """Return the reasons without types of which no task is open."""
         is_done = self._first and self._run.begun and not self._run.open
         return [
             sentence
-            for sentence in sentences
+            for sentence in found
             if not (is_done and sentence.urgency is Urgency.TYPE_UNKNOWN)
         ]
 

@@ -27,6 +27,7 @@ MIN_EARLY_CALLS = 10  # of a round that is over before its calls are answered
 # fewer calls in a second, and so fewer rounds.
 FASTER, SLOW_FASTER = 2.0, 3.0
 SHORT_S = 0.8  # shortest round after a round without refusals
+# After fast growth, a refusal with fewer running calls than this share of the level resets it.
 REACHED = 0.85
 SLOW_S = 5.0
 MIN_TOLD = 10  # fewer calls are too few to judge a share
@@ -38,8 +39,10 @@ PATIENCE = 1.5
 CUTS = 6
 STAYED = 0.6
 MAX_CHANCE = 0.25
-FADE = 0.2
-UNUSUAL = 2.0  # standard deviations
+FADE = 0.2  # the part of the difference by which a smaller refused share lowers the expected one
+UNUSUAL = 2.0  # standard deviations above the expected refusals from which on the level falls
+# A round shows that more calls are possible if it began this share of the calls that the level
+# allows. FORGET_S after the last refusal, the level grows without that.
 USED = 0.7
 FORGET_S = 60.0
 
@@ -61,7 +64,7 @@ class ConcurrencyLevel:
         self._from_s = -inf  # calls that began before this are ignored
         self._rounds: deque[_Round] = deque()
 
-    def set(self, calls: float, now_s: float, growth: float = GROWTH) -> None:
+    def restart_at(self, calls: float, now_s: float, growth: float = GROWTH) -> None:
         """Set the level and restart with this growth; with 0, the level can only fall."""
         self.calls = self._goal = calls
         self._growth = growth
@@ -104,7 +107,7 @@ class ConcurrencyLevel:
         round_.refused += 1
         former = self.calls
         if self._runs_ahead(running):
-            self.set(float(running), now_s)
+            self.restart_at(float(running), now_s)
             return True
         if not self._chance:
             self._goal = former

@@ -202,7 +202,7 @@ class ConcurrencyLimit:
         self._fit_mode(now_s)
 
     def _set(self, level: float, now_s: float, growth: float) -> None:
-        self._level.set(level, now_s, growth)
+        self._level.restart_at(level, now_s, growth)
         self._burst.clear()
         self._held_until_s.clear()
 

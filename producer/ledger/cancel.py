@@ -131,13 +131,13 @@ def cancel_waiting(connection: Connection, rows: Sequence[Any]) -> int:
         .with_for_update()
     )
     waiting = connection.execute(locked).all()
-    cancel_waiting = (
+    statement = (
         update(task)
         .where(task.c.id.in_([row.id for row in waiting]))
         .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
     )
     if waiting:
-        connection.execute(cancel_waiting)
+        connection.execute(statement)
         hook_orders.order_cancelled(connection, waiting)
     tally.write(connection, map(tally.cancelled, waiting))
     return len(waiting)

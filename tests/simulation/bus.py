@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 
-from agent.consumer.known_topics import KnownTopics, made
+from agent.consumer.known_topics import KnownTopics, existing
 from agent.ports import Assigned, AtRest, Event, Partition, Record, Recreated, Revoked, SourceFailed
 from schemas.runtime.clock import Clock
 from tests.simulation.broker import Broker, Cursor
@@ -139,7 +139,7 @@ class SimSource:
     def _turn(self, now_s: float) -> None:
         group = self._group
         group.evict_silent(now_s)
-        read = made(self._topics, self._topic_ids)
+        read = existing(self._topics, self._topic_ids)
         for name in read:
             self._compare_topic(name)
         topics = frozenset(read) - self._strange

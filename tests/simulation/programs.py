@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agent.consumer.known_topics import TopicIds
+from agent.consumer.known_topics import StoredIdsReader
 from agent.documents.conversion.converters import Converters
 from agent.handlers.processes.pool import HandlerProcesses
 from agent.ledger.sql_ledger import Executors
@@ -181,7 +181,7 @@ class AgentProgram(Program):
             connect=lambda *_: machine.llm,
         )
         heartbeat = self._heartbeat(clock, latest.json)
-        ids = TopicIds(family=parts.family, clock=clock, stored=await parts.family.require())
+        ids = StoredIdsReader(family=parts.family, clock=clock, stored=await parts.family.require())
         self.leases.add((await heartbeat.register()).agent_id)
         beating = machine.loop.spawn(self.beat, heartbeat.run())
         self._beats_from_s = machine.loop.time()

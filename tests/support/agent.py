@@ -59,7 +59,7 @@ class AgentHarness:
         self.ticker = double(Ticker)
         self.admission = double(Admission)
         self.slots = double(Slots, running=0)
-        self.settler = double(Settler, unsettled=0, without_verdict=0)
+        self.settler = double(Settler, queued=0, unsettled=0)
         self.intake = double(Intake, idle=True)
         self.source = double(Source)
         self.source.at_rest.return_value = AtRest(joined=True, lag=0)
@@ -67,7 +67,7 @@ class AgentHarness:
         self.hooks = double(HookRunner, kinds=frozenset(), unwritten=0)
         self.hooks.busy.return_value = False
         self.group_work = double(GroupWork)
-        for question in ("open_tasks", "orders", "any_work", "any_dead"):
+        for question in ("any_open_task", "count_orders", "any_work", "any_dead"):
             getattr(self.group_work, question).return_value = 0
         self.membership = double(Membership)
         for endless in (

@@ -62,7 +62,7 @@ class FakeSettler:
     """Stores the outcomes it is given."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    unsettled: int = 0
+    queued: int = 0
 
     def settle(self, _delivery: Delivery, outcome: Outcome) -> None:
         self.outcomes.append(outcome)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.consumer.embedded.partitions import EmbeddedPartitions, start
-from agent.consumer.known_topics import KnownTopics, made
+from agent.consumer.known_topics import KnownTopics, existing
 from agent.ports import AtRest, Event, Recreated
 from producer.bus.embedded import log
 from producer.bus.embedded.file import BusFile
@@ -158,7 +158,7 @@ class EmbeddedReader:
     def _compare_topics(self) -> bool:
         """Compare the topics' ids with the known ids; return whether the subscription changed."""
         before = dict(self._subscribed)
-        topics, known_ids = made(self._topics, self._topic_ids), self._topic_ids.current()
+        topics, known_ids = existing(self._topics, self._topic_ids), self._topic_ids.current()
         states = states_of(self._file, topics)
         for topic in topics:
             topic_id = states[topic].topic_id if topic in states else None

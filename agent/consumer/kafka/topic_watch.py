@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from agent.consumer.kafka.thread_bridge import ThreadBridge
-from agent.consumer.known_topics import KnownTopics, made
+from agent.consumer.known_topics import KnownTopics, existing
 from agent.ports import TopicAdmin, TopicState
 from schemas.errors import DocllmError
 from schemas.runtime.clock import Clock
@@ -52,7 +52,7 @@ class TopicWatch:
     @property
     def topics(self) -> list[str]:
         """The topics to read."""
-        return made(self._topics, self._topic_ids)
+        return existing(self._topics, self._topic_ids)
 
     def is_known(self, topic: str) -> bool:
         """Return whether the topic exists and has its stored id, if one was stored."""

@@ -9,6 +9,7 @@ Tested by tests/contract/claims/test_settle.py and tests/contract/claims/test_sp
 
 import logging
 from collections.abc import Iterable, Sequence
+from itertools import starmap
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -137,7 +138,10 @@ def settle(
     _write_attempts(connection, chosen, now_utc_s, release)
     letters = dead_letters.write(
         connection,
-        [written_rows.letter(settlement, outcome) for settlement, outcome in _of(chosen, Dead)],
+        [
+            written_rows.letter(settlement, outcome)
+            for settlement, outcome in _of_kind(chosen, Dead)
+        ],
     )
     orders = _write_orders(connection, group, chosen)
     orders += follow_ups.complete(connection, group, family)
@@ -221,7 +225,7 @@ def _fit_to_batch(outcome: Outcome, *, cancelled: bool) -> Outcome:
 def _write_states(
     connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], release: str
 ) -> None:
-    succeeded = _of(chosen, Succeeded)
+    succeeded = _of_kind(chosen, Succeeded)
     if succeeded:
         insert_rows(
             connection,
@@ -232,7 +236,7 @@ def _write_states(
             ],
         )
         _update_all(connection, _SUCCEED, succeeded)
-    _die(connection, _of(chosen, Dead))
+    _die(connection, _of_kind(chosen, Dead))
     _forget_losses(
         connection,
         [
@@ -241,11 +245,11 @@ def _write_states(
             if isinstance(outcome, Succeeded | Dead | Retry) and not _keeps_losses(outcome)
         ],
     )
-    _end_on_routes(connection, _CANCEL, _of(chosen, Cancelled))
-    _update_all(connection, _RELEASE, _of(chosen, Released))
-    _delay(connection, _RETRY, [_counted(*retried) for retried in _of(chosen, Retry)])
-    _delay(connection, _MOVE, [_to_tier(*moved) for moved in _of(chosen, Moved)])
-    _delay(connection, _SNOOZE, [_delayed(*snoozed) for snoozed in _of(chosen, Snooze)])
+    _end_on_routes(connection, _CANCEL, _of_kind(chosen, Cancelled))
+    _update_all(connection, _RELEASE, _of_kind(chosen, Released))
+    _run_by_task(connection, _RETRY, starmap(_retry_values, _of_kind(chosen, Retry)))
+    _run_by_task(connection, _MOVE, starmap(_tier_values, _of_kind(chosen, Moved)))
+    _run_by_task(connection, _SNOOZE, starmap(_delay_values, _of_kind(chosen, Snooze)))
 
 
 def _die(connection: Connection, dead: Sequence[tuple[Settlement, Dead]]) -> None:
@@ -272,26 +276,29 @@ def _end_on_routes(
         connection.execute(statement, {"ids": sorted(of_route), "by_route": route, **values})
 
 
-def _delayed(settlement: Settlement, outcome: Retry | Moved | Snooze) -> dict[str, Any]:
+def _delay_values(settlement: Settlement, outcome: Retry | Moved | Snooze) -> dict[str, Any]:
     return {"of_task": settlement.row.task_id, "delay_s": outcome.delay_s}
 
 
-def _counted(settlement: Settlement, outcome: Retry) -> dict[str, Any]:
-    return _to_tier(settlement, outcome) | {"losses_kept": int(_keeps_losses(outcome))}
+def _retry_values(settlement: Settlement, outcome: Retry) -> dict[str, Any]:
+    return _tier_values(settlement, outcome) | {"losses_kept": int(_keeps_losses(outcome))}
 
 
-def _to_tier(settlement: Settlement, outcome: Retry | Moved) -> dict[str, Any]:
+def _tier_values(settlement: Settlement, outcome: Retry | Moved) -> dict[str, Any]:
     destination = {"by_route": settlement.route, "to_carrier": _carrier(outcome)}
-    return _delayed(settlement, outcome) | destination
+    return _delay_values(settlement, outcome) | destination
 
 
 def _carrier(outcome: Retry | Moved) -> str:
     return f"retry.{outcome.tier}"
 
 
-def _delay(connection: Connection, statement: Update, rows: list[dict[str, Any]]) -> None:
-    if rows:
-        connection.execute(statement, sorted(rows, key=itemgetter("of_task")))
+def _run_by_task(
+    connection: Connection, statement: Update, values: Iterable[dict[str, Any]]
+) -> None:
+    """Run the statement for each task with values of its own."""
+    if rows := sorted(values, key=itemgetter("of_task")):
+        connection.execute(statement, rows)
 
 
 def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> None:
@@ -301,7 +308,9 @@ def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> Non
         connection.execute(delete(task_loss).where(task_loss.c.task_id.in_(ids)))
 
 
-def _of(chosen: Sequence[tuple[Settlement, Outcome]], kind: type[T]) -> list[tuple[Settlement, T]]:
+def _of_kind(
+    chosen: Sequence[tuple[Settlement, Outcome]], kind: type[T]
+) -> list[tuple[Settlement, T]]:
     return [(settlement, outcome) for settlement, outcome in chosen if isinstance(outcome, kind)]
 
 
@@ -321,7 +330,7 @@ def _write_attempts(
 ) -> None:
     untried = [
         settlement.row.task_id
-        for settlement, outcome in _of(chosen, Moved)
+        for settlement, outcome in _of_kind(chosen, Moved)
         if outcome.failure.error_class in UNTRIED
     ]
     _forget_moves(connection, sorted(untried))

@@ -137,10 +137,10 @@ def _read(
 
 
 def _final_counts(connection: Connection, batch_id: int) -> dict[Status, int]:
-    counted = tally.counts(
+    batch_counts = tally.counts(
         lambda column: [column["batch_id"] == batch_id, column["state"].in_(FINAL)]
     ).c
-    sums = select(counted.state, func.sum(counted.delta)).group_by(counted.state)
+    sums = select(batch_counts.state, func.sum(batch_counts.delta)).group_by(batch_counts.state)
     return {Status(state): int(count) for state, count in connection.execute(sums) if count}
 
 

@@ -574,12 +574,12 @@ def test_open_tasks_end_with_the_last_one(ledger_db: LedgerDatabase) -> None:
     assert not ledger_db.run(lambda c: queries.any_batch(c, GROUP))
     for outcome in (SUCCEEDED, DEAD):
         (task_id,) = ledger_db.load(type(outcome).__name__)
-        assert ledger_db.run(lambda c: queries.open_tasks(c, GROUP))
+        assert ledger_db.run(lambda c: queries.any_open_task(c, GROUP))
         settled(ledger_db, task_id, outcome)
-        assert not ledger_db.run(lambda c: queries.open_tasks(c, GROUP))
+        assert not ledger_db.run(lambda c: queries.any_open_task(c, GROUP))
     ledger_db.load("theirs", into="elsewhere", group="other")
 
-    assert not ledger_db.run(lambda c: queries.open_tasks(c, GROUP))
+    assert not ledger_db.run(lambda c: queries.any_open_task(c, GROUP))
     assert ledger_db.run(lambda c: queries.any_batch(c, GROUP))
 
 
@@ -589,7 +589,7 @@ def test_every_state_that_is_not_final_is_open(ledger_db: LedgerDatabase, state:
     (task_id,) = ledger_db.load("a")
     ledger_db.set(tables.task, task_id, status=int(state))
 
-    assert ledger_db.run(lambda c: queries.open_tasks(c, GROUP))
+    assert ledger_db.run(lambda c: queries.any_open_task(c, GROUP))
 
 
 def test_the_limit_of_a_reply_fits_the_server(ledger_db: LedgerDatabase) -> None:

@@ -147,7 +147,7 @@ on_servers = pytest.mark.parametrize("ledger", SERVERS, indirect=True)
 
 
 def open_tasks(connection: Connection) -> bool:
-    return queries.open_tasks(connection, GROUP)
+    return queries.any_open_task(connection, GROUP)
 
 
 def replace_lost_records(connection: Connection) -> int:

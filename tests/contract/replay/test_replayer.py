@@ -297,11 +297,11 @@ async def test_an_unfinished_replay_is_work_that_is_left(
         topics=Topics(GROUP),
         reads_inbox=False,
     )
-    assert not await work.open_tasks()
+    assert not await work.any_open_task()
 
     await site.stored(request())
 
-    assert await work.open_tasks()
+    assert await work.any_open_task()
     assert await work.any_work()
 
 

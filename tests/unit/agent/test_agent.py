@@ -58,7 +58,7 @@ def test_an_agent_that_is_done_has_limited_time_to_leave() -> None:
 def test_a_look_that_fails_is_no_end_of_the_work() -> None:
     """A failed look is no end of the work: exit code 0 would mean that the work is done."""
     harness = AgentHarness()
-    harness.group_work.open_tasks.side_effect = RuntimeError("the ledger cannot be asked")
+    harness.group_work.any_open_task.side_effect = RuntimeError("the ledger cannot be asked")
 
     with pytest.raises(RuntimeError, match="cannot be asked"):
         asyncio.run(harness.agent().run(StopRequest(), until_done=True, drain_timeout_s=1))

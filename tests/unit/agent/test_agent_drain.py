@@ -86,7 +86,7 @@ def test_an_agent_without_hooks_waits_for_none() -> None:
         (
             "SETTLE_S",
             "settler.wait_until_idle",
-            {"settler": {"without_verdict": 2}},
+            {"settler": {"unsettled": 2}},
             "it has not settled 2 outcomes",
         ),
         (

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from agent.consumer.known_topics import KNOWN_TOPICS_S, TopicIds
+from agent.consumer.known_topics import KNOWN_TOPICS_S, StoredIdsReader
 from producer.bus.topic_family import StoredIds, TopicFamily
 
 
@@ -52,7 +52,7 @@ def test_the_last_answer_counts_while_the_ledger_is_away(
 ) -> None:
     """A recreated topic is noticed within seconds of `topics apply`."""
     clock = FakeClock(len(answers))
-    known = TopicIds(
+    known = StoredIdsReader(
         family=cast("TopicFamily", FakeFamily(*answers)), clock=clock, stored=ids("old")
     )
     assert known.current() == {"g.tasks": "old"}

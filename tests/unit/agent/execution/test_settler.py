@@ -39,7 +39,7 @@ class SettlerHarness:
         self.sleeps.append(delay_s)
 
     async def _settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
-        assert self.settler.unsettled + len(settlements) == self.settler.without_verdict
+        assert self.settler.queued + len(settlements) == self.settler.unsettled
         self.groups.append([settlement.row.task_id for settlement in settlements])
         self.outcomes += [settlement.outcome for settlement in settlements]
         return [Verdict.SETTLED for _ in settlements], [ORDER]
@@ -66,7 +66,7 @@ def test_outcomes_are_settled_in_groups_in_their_order() -> None:
     assert [(settled.delivery.task_id, settled.verdict) for settled in harness.settled] == [
         (task_id, Verdict.SETTLED) for task_id in range(3)
     ]
-    assert (harness.sleeps, harness.settler.without_verdict) == ([GATHER_S] * 2, 0)
+    assert (harness.sleeps, harness.settler.unsettled) == ([GATHER_S] * 2, 0)
 
 
 def test_the_orders_of_each_group_are_sent() -> None:

@@ -23,7 +23,7 @@ def new_level(calls: float = CALLS, usual_s: float = USUAL_S) -> ConcurrencyLeve
     times = AnswerTimes()
     times.add(usual_s)
     level = ConcurrencyLevel(calls=calls, times=times)
-    level.set(calls, 0.0)
+    level.restart_at(calls, 0.0)
     return level
 
 
