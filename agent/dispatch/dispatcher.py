@@ -32,12 +32,12 @@ from agent.ports.outcome import Outcome, Released, Snooze, Succeeded
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from schemas.codes import Code
+from schemas.runtime.log_limit import LogLimit
 from schemas.text.wording import counted
 
 log = logging.getLogger(__name__)
 
 DELAY_SPREAD_S = 15.0
-_MIN_LOG_S = 60.0  # between two lines about dropped answers
 _CLAIMED = {DeliveryState.CLAIMING, DeliveryState.RUNNING, DeliveryState.SETTLING}
 
 
@@ -71,7 +71,7 @@ class Dispatcher:
         self._lost_records = lost_records
         self._failures = failures
         self._dropped_answers = 0  # since the last line of the log about them
-        self._logged_dropped_at_s = -_MIN_LOG_S
+        self._log_limit = LogLimit(clock)
 
     # ---- events of the sources
 
@@ -196,11 +196,10 @@ class Dispatcher:
 
     def _keep(self, delivery: Delivery, answer: Succeeded) -> None:
         self._dropped_answers += self._table.keep_answer(delivery, answer)
-        now_s = self._clock.now_s()
-        if self._dropped_answers and now_s >= self._logged_dropped_at_s + _MIN_LOG_S:
+        if self._dropped_answers and self._log_limit.permits():
             log.warning(
                 "%s that waited to be stored were too many to keep; the calls are made again",
                 counted(self._dropped_answers, "paid answer"),
                 extra={"code": Code.ANSWERS_DROPPED},
             )
-            self._dropped_answers, self._logged_dropped_at_s = 0, now_s
+            self._dropped_answers = 0

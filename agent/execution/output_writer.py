@@ -20,6 +20,7 @@ from schemas.codes import Code
 from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.objects.write_once import WriteOnceStore, put_once, safe_name
 from schemas.runtime import crash
+from schemas.runtime.log_limit import LogLimit
 from schemas.task.allowed_uris import allowed
 from schemas.task.failures import ErrorClass
 from schemas.task.result.codec import POINTER
@@ -34,7 +35,6 @@ WAITS_S = (1.0, 2.0)  # between the tries of one attempt
 # After a failed write, no new call begins for this long; a kept answer, if any, is retried
 # meanwhile.
 QUIET_S = RETRY_WRITE_S + 2 * TRY_S
-_MIN_LOG_S = 60.0
 _MAX_NAMES = 20
 # These errors are permanent: another try would fail in the same way.
 _FINAL = frozenset({ObjectFault.WRONG_NAME, ObjectFault.TOO_LARGE})
@@ -60,7 +60,7 @@ class Outputs:
         self._clock = clock
         # By folder: until when no new call is made for it, and the failure of its last write.
         self._failing: dict[str, tuple[float, Failure]] = {}
-        self._logged_at_s = -_MIN_LOG_S
+        self._log_limit = LogLimit(clock)
 
     def refusal(self, folder: str) -> Outcome | None:
         """Return the outcome to settle if `folder` cannot be written now; None if it can.
@@ -132,8 +132,7 @@ class Outputs:
         failure = Failure(ErrorClass.OUTPUT_UNWRITABLE, one_line(str(error)))
         self._failing = {name: of for name, of in self._failing.items() if of[0] > now_s}
         self._failing[folder] = now_s + QUIET_S, failure
-        if now_s >= self._logged_at_s + _MIN_LOG_S:
-            self._logged_at_s = now_s
+        if self._log_limit.permits():
             log.warning(
                 "a result cannot be written (%s); it is kept and written again, and no new task "
                 "with this output is begun until then",

@@ -3,7 +3,7 @@
 Pure; time is passed in.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
@@ -36,7 +36,8 @@ class InFlightTable:
         self._has_own_queue = has_own_queue
         self._by_task: dict[int, Delivery] = {}
         self._behind: dict[int, deque[Delivery]] = {}  # by task: its records that came later
-        self._to_ask: deque[Delivery] = deque()
+        self._to_ask: deque[tuple[Lane, Delivery]] = deque()
+        self._asked_in = Counter[Lane]()  # the deliveries in `_to_ask`, by the lane noted there
         self._ready = ReadyQueue(weight_of=weight_of)
         self._delayed = DelayQueue()
         self._suspects: list[Delivery] = []
@@ -55,8 +56,7 @@ class InFlightTable:
 
     def waiting_in(self, lane: Lane) -> int:
         """Return how many deliveries of a lane wait with their bodies for a question or a claim."""
-        asked = sum(delivery.lane is lane for delivery in self._to_ask)
-        return asked + self._ready.unshelved_in(lane)
+        return self._asked_in[lane] + self._ready.unshelved_in(lane)
 
     @property
     def waiting(self) -> int:
@@ -131,7 +131,8 @@ class InFlightTable:
     def queue_for_question(self, delivery: Delivery) -> None:
         """Queue the delivery for the next question to the ledger."""
         delivery.state = DeliveryState.ASKING
-        self._to_ask.append(delivery)
+        self._to_ask.append((delivery.lane, delivery))
+        self._asked_in[delivery.lane] += 1
 
     def queue_for_claim(self, delivery: Delivery, *, was_waiting: bool = False) -> None:
         """Queue the delivery for a claim once a slot is free.
@@ -232,9 +233,16 @@ class InFlightTable:
 
     def take_to_ask(self, now_s: float, limit: int) -> list[Delivery]:
         """Take deliveries to ask the ledger about; due ones of the delay queue come first."""
-        return self._delayed.take_due(now_s, limit // 2) + _take(
-            self._to_ask, DeliveryState.ASKING, limit - limit // 2
-        )
+        return self._delayed.take_due(now_s, limit // 2) + self._take_asked(limit - limit // 2)
+
+    def _take_asked(self, limit: int) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        while self._to_ask and len(deliveries) < limit:
+            lane, delivery = self._to_ask.popleft()
+            self._asked_in[lane] -= 1
+            if delivery.state is DeliveryState.ASKING:
+                deliveries.append(delivery)
+        return deliveries
 
     def take_ready(
         self, limit: int, room: Callable[[str], int], may: MayTake = always
@@ -410,13 +418,4 @@ def _losses(delivery: Delivery) -> int:
 def _claiming(deliveries: list[Delivery]) -> list[Delivery]:
     for delivery in deliveries:
         delivery.state = DeliveryState.CLAIMING
-    return deliveries
-
-
-def _take(queue: deque[Delivery], state: DeliveryState, limit: int) -> list[Delivery]:
-    deliveries: list[Delivery] = []
-    while queue and len(deliveries) < limit:
-        delivery = queue.popleft()
-        if delivery.state is state:
-            deliveries.append(delivery)
     return deliveries

@@ -154,21 +154,21 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def log_to_stderr(formatter: logging.Formatter, level: str | int) -> None:
-    """Send the log of this process to stderr."""
+    """Send the log of this process to stderr, and what Python warns of too, as lines of the log."""
     handler = _StderrHandler()
     handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler])
+    logging.captureWarnings(capture=True)
 
 
 def log_only_json(formatter: JsonFormatter) -> None:
     """Write the log of this process as objects from now on, also what Python writes to stderr.
 
-    That is warnings, errors that end a thread, and errors in finalizers.
+    That is errors that end a thread, and errors in finalizers; warnings are in the log already.
     """
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _StderrHandler):
             handler.setFormatter(formatter)
-    logging.captureWarnings(capture=True)
     threading.excepthook = _log_thread_error
     sys.unraisablehook = _log_ignored_error
 

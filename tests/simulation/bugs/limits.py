@@ -1,12 +1,11 @@
 """Bugs that only an agent with small limits shows: its memory is never full otherwise."""
 
-from collections import deque
 from contextlib import AbstractContextManager
 from typing import Any
 
 from agent.dispatch.backpressure import Backpressure
 from agent.inflight import table
-from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.delivery import Delivery
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import CLOSED_ROUTE, SMALL
 
@@ -42,12 +41,13 @@ def _rest_of_a_move_forgotten() -> AbstractContextManager[Any]:
     return patched(table.InFlightTable, "take_ready_for", first)
 
 
-def _rest_of_a_page_forgotten(
-    queue: deque[Delivery], state: DeliveryState, limit: int
-) -> list[Delivery]:
-    waiting = [delivery for delivery in queue if delivery.state is state]
-    queue.clear()
-    return waiting[:limit]
+def _rest_of_a_page_forgotten() -> AbstractContextManager[Any]:
+    take = table.InFlightTable._take_asked
+
+    def first(self: table.InFlightTable, limit: int) -> list[Delivery]:
+        return take(self, len(self._to_ask))[:limit]
+
+    return patched(table.InFlightTable, "_take_asked", first)
 
 
 BUGS = {
@@ -59,7 +59,5 @@ BUGS = {
         "P1", replaced(table.InFlightTable, "_may_wait", _shelved_without_question), CLOSED_ROUTE
     ),
     "a move forgets the rest of its page": Bug("P1", _rest_of_a_move_forgotten, CLOSED_ROUTE),
-    "a question forgets the rest of its page": Bug(
-        "P1", replaced(table, "_take", _rest_of_a_page_forgotten), SMALL
-    ),
+    "a question forgets the rest of its page": Bug("P1", _rest_of_a_page_forgotten, SMALL),
 }

@@ -182,6 +182,18 @@ def test_what_python_writes_to_stderr_is_an_object_too() -> None:
     assert "secret" not in done.stderr
 
 
+def test_a_warning_of_a_library_is_a_line_of_the_log() -> None:
+    """It has a time and a level, and cannot look like two lines."""
+    program = OF_PYTHON.replace('log_as_json("g")', "").partition("thread = ")[0]
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+
+    (line,) = done.stderr.splitlines()
+    assert " WARNING py.warnings: " in line
+    assert "UserWarning: a library warns" in line
+
+
 def test_a_traceback_that_is_shown_keeps_its_lines_alone() -> None:
     """The programs show a bug of ours with its whole traceback, as safe lines."""
     lines = shown_traceback(raised(f"a{''.join(HOSTILE)}b")).split("\n")
