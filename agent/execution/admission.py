@@ -1,6 +1,7 @@
 """Admission: decides which tasks may be claimed, and which claimed task may start now.
 
-Every rule that can keep a task from a slot is checked here, and nowhere else.
+Every rule of room, route, limits, type and lease is checked here. That a task is cancelled or has
+expired is not: `Slots` ends such a task without a run.
 """
 
 from collections import Counter
@@ -9,7 +10,8 @@ from contextlib import contextmanager
 
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
-from agent.execution.quota_gate import AttemptCallPermits, QuotaGate
+from agent.execution.quota_gate import QuotaGate
+from agent.execution.reserved_calls import ReservedCalls
 from agent.execution.settler import Settler
 from agent.execution.start_decisions import (
     AttemptPermit,
@@ -60,8 +62,7 @@ class Admission:
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
         self._leaving = False
-        # The calls of deliveries that are being claimed.
-        self._reserved_calls: dict[Delivery, AttemptCallPermits] = {}
+        self._reserved_calls = ReservedCalls(quotas=quotas, types=types)
         self._routes_without_way_out: set[str] = set()
         self._running: set[Delivery] = set()  # deliveries that have a slot
 
@@ -120,13 +121,7 @@ class Admission:
 
         Return whether it may be claimed. Give back what was not used by `release_calls`.
         """
-        if self._types.full(delivery):
-            return False
-        permits = self._quotas.reserve_first_call(delivery, delivery.route)
-        if permits is not None:
-            self._reserved_calls[delivery] = permits
-            self._types.enter(delivery)
-        return permits is not None
+        return self._reserved_calls.reserve(delivery)
 
     def reserve_call_of_suspect(self, suspect: Delivery) -> bool:
         """Reserve a crash suspect's first call; return whether the suspect may be claimed.
@@ -137,12 +132,7 @@ class Admission:
 
     def release_calls(self, deliveries: Iterable[Delivery]) -> None:
         """Give back the reserved calls of deliveries whose attempts have not begun."""
-        for delivery in deliveries:
-            permits = self._reserved_calls.pop(delivery, None)
-            if permits is not None:
-                permits.close()
-            if delivery not in self._running:
-                self._types.leave(delivery)
+        self._reserved_calls.release(deliveries, self._running)
 
     def closed_route(self, route: str) -> bool:
         """Return whether the tasks of a route wait, because the route takes only probes.
@@ -164,8 +154,10 @@ class Admission:
 
     def note_no_way_out(self, route: str, *, has_no_way_out: bool) -> None:
         """Note whether the tasks that wait for a closed route may not leave it."""
-        routes = self._routes_without_way_out
-        (routes.add if has_no_way_out else routes.discard)(route)
+        if has_no_way_out:
+            self._routes_without_way_out.add(route)
+        else:
+            self._routes_without_way_out.discard(route)
 
     def busy_routes(self) -> Mapping[str, int]:
         """Return how many tasks run or are being claimed, by route."""
@@ -206,9 +198,7 @@ class Admission:
             return NotPermitted.ROUTE
         if self._types.full(delivery):
             return NotPermitted.TYPE
-        permits = self._reserved_calls.pop(delivery, None) or self._quotas.reserve_first_call(
-            delivery, delivery.route
-        )
+        permits = self._reserved_calls.take(delivery)
         if permits is None:
             return NotPermitted.QUOTA
         of_route = self._routes.permit(delivery.route, delivery.task_id, now_s)

@@ -74,7 +74,10 @@ class TypeLimits:
     def is_awake(self, name: str) -> bool:
         """Return whether tasks of a type may run now; if not, note that some wait."""
         is_awake = not self.wakes_in_s(name)
-        (self._asleep.discard if is_awake else self._asleep.add)(name)
+        if is_awake:
+            self._asleep.discard(name)
+        else:
+            self._asleep.add(name)
         return is_awake
 
     def move_until_hours(self, name: str, task_id: int) -> Moved:

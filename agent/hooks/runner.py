@@ -293,7 +293,7 @@ class HookRunner:
             await self.store_kinds()
 
     async def busy(self) -> bool:
-        """Return whether a hook of the group runs, or a hook that this agent knows is due soon.
+        """Return whether a hook of the group runs, or one of this agent's kinds is due soon.
 
         A hook that waits until another one has run alone is due again after `RELEASE_S`.
         """

@@ -11,9 +11,8 @@ from itertools import chain, islice, zip_longest
 from agent.inflight.delivery import Delivery, DeliveryState
 from schemas.task.record.lanes import TURNS, Lane
 
-TYPE_SEPARATOR = (
-    "\n"  # separates tenant and type in the name of a queue of its own (see `TenantTurns`)
-)
+# Separates tenant and type in the name of a queue of its own; see `TenantTurns`.
+TYPE_SEPARATOR = "\n"
 MIN_WEIGHT = 0.01  # with a smaller weight, a tenant would wait thousands of rounds for a turn
 # The first FIRST_TASKS tasks of a new tenant get FIRST_TURNS of every four turns. With equal turns,
 # ten tasks of a new tenant would take more than twice as long as without the other tenant: they

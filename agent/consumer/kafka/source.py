@@ -33,8 +33,7 @@ LEAVE_S = 5.0
 class KafkaSource:
     """Source on Kafka.
 
-    `topic_ids` are the ids that `topics apply` stored. It is called on another thread and
-    must only look them up.
+    `topic_ids` knows the ids that `topics apply` stored. Another thread reads it.
     """
 
     def __init__(

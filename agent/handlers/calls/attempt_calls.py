@@ -117,11 +117,7 @@ class AttemptCalls:
             if corrected is not None and not self._time.overdue:
                 sent, may_correct = corrected, False
                 continue
-            if self._target.route == target.route:
-                was_answered = isinstance(reply, Reply) and reply.status in _SUCCESS
-                self._leave(target, outcome, was_answered=was_answered)
-            # Otherwise, a parallel call of the handler has already left the route.
-            target = self._target
+            target = self._following_target(target, reply, outcome)
             sent, model = target.fitted(sent, schema)
 
     async def wait_for_another(self, refused: CallRefusedError, wait_s: float) -> None:
@@ -148,6 +144,16 @@ class AttemptCalls:
         return outcome_of_failure(
             failure, spent, replace(facts, min_retry_s=max(facts.min_retry_s, after_s))
         )
+
+    def _following_target(
+        self, target: _CallTarget, reply: Reply | CallFailed, outcome: Retry | Snooze | Dead
+    ) -> _CallTarget:
+        """Return where to make a failed call again. Raises CallRefusedError if no route is left."""
+        if self._target.route == target.route:
+            was_answered = isinstance(reply, Reply) and reply.status in _SUCCESS
+            self._leave(target, outcome, was_answered=was_answered)
+        # Otherwise, a parallel call of the handler has already left the route.
+        return self._target
 
     def _leave(
         self, target: _CallTarget, outcome: Retry | Snooze | Dead, *, was_answered: bool

@@ -1,0 +1,47 @@
+"""The first calls of deliveries, which are reserved before the tasks are claimed.
+
+Tested by tests/unit/agent/execution/test_quota_gate.py and
+tests/unit/agent/execution/test_type_limits.py.
+"""
+
+from collections.abc import Collection, Iterable
+
+from agent.execution.quota_gate import AttemptCallPermits, QuotaGate
+from agent.execution.type_limits import TypeLimits
+from agent.inflight.delivery import Delivery
+
+
+class ReservedCalls:
+    """The reserved calls of one agent, within the limits of accounts, tenants and types."""
+
+    def __init__(self, *, quotas: QuotaGate, types: TypeLimits) -> None:
+        self._quotas = quotas
+        self._types = types
+        self._permits: dict[Delivery, AttemptCallPermits] = {}
+
+    def reserve(self, delivery: Delivery) -> bool:
+        """Reserve the first call of a delivery; return whether it may be claimed."""
+        if self._types.full(delivery):
+            return False
+        permits = self._quotas.reserve_first_call(delivery, delivery.route)
+        if permits is not None:
+            self._permits[delivery] = permits
+            self._types.enter(delivery)
+        return permits is not None
+
+    def take(self, delivery: Delivery) -> AttemptCallPermits | None:
+        """Return the permits of an attempt that begins; None if its first call may not begin.
+
+        A call that was not reserved before is reserved here.
+        """
+        reserved = self._permits.pop(delivery, None)
+        return reserved or self._quotas.reserve_first_call(delivery, delivery.route)
+
+    def release(self, deliveries: Iterable[Delivery], running: Collection[Delivery]) -> None:
+        """Give back the calls of deliveries whose attempts have not begun."""
+        for delivery in deliveries:
+            permits = self._permits.pop(delivery, None)
+            if permits is not None:
+                permits.close()
+            if delivery not in running:
+                self._types.leave(delivery)
