@@ -2,7 +2,7 @@
 
 Other versions write them too, so a reader ignores unknown fields.
 
-Tested by tests/contract/claims/test_claim.py.
+Tested by tests/contract/claims/test_batch_options.py.
 """
 
 from collections.abc import Mapping, Sequence

@@ -33,6 +33,8 @@ from schemas.task.record.envelope import Publication
 from tests.support.ledger import FakeLedger, new_row
 from tests.support.routes import ROUTE
 
+Act = Callable[[Delivery], Awaitable[Outcome]]  # what an attempt does
+
 PARTITION = Partition("g.tasks", "id", 0, 1)
 SHORTEST, LONGEST = Tier("30s", 30.0), Tier("1h", 3600.0)
 RAISED = Guard(
@@ -72,7 +74,7 @@ class FakeSettler:
 class FakeAttemptRunner:
     """Ends attempts as `act` does; records its arguments."""
 
-    act: Callable[[], Awaitable[Outcome]]
+    act: Act
     limits_s: list[float | None] = field(default_factory=list)
     refused_alone: list[bool] = field(default_factory=list)
     written: Outcome | None = None  # what becomes of an answer that is written
@@ -81,11 +83,11 @@ class FakeAttemptRunner:
         return self.written or replace(answer, output_uri="")
 
     async def run(
-        self, _delivery: Delivery, permit: AttemptPermit, _routes: object = None
+        self, delivery: Delivery, permit: AttemptPermit, _routes: object = None
     ) -> Outcome:
         self.limits_s.append(permit.limit_s)
         self.refused_alone.append(permit.refused_alone)
-        return await self.act()
+        return await self.act(delivery)
 
 
 async def no_place(_guard_id: int, _task_id: int) -> bool:
@@ -120,7 +122,7 @@ class SlotsHarness:
     def __init__(
         self,
         router: Router,
-        act: Callable[[], Awaitable[Outcome]],
+        act: Act,
         join_look: Callable[[int, int], Awaitable[bool]] = no_place,
     ) -> None:
         self.router, self.settler, self.attempt_runner, self.counts = (
@@ -233,10 +235,10 @@ def claimed(
     return delivery
 
 
-def ending(outcome: Outcome) -> Callable[[], Awaitable[Outcome]]:
+def ending(outcome: Outcome) -> Act:
     """Return work that ends with this outcome."""
 
-    async def act() -> Outcome:
+    async def act(_delivery: Delivery) -> Outcome:
         await asyncio.sleep(0)  # all have started when the first one ends
         return outcome
 

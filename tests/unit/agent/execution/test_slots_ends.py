@@ -1,7 +1,6 @@
 """Attempts that end without an outcome, by a bug of ours or a cancellation, keep their cost."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -9,7 +8,7 @@ from agent.inflight.delivery import Delivery
 from agent.ports.outcome import Outcome, Released, Snooze, Spent
 from schemas.task.failures import ErrorClass
 from tests.support.routes import routes
-from tests.support.slots import SlotsHarness, claimed
+from tests.support.slots import Act, SlotsHarness
 
 PAID = Spent(model="m", tokens_in=10, call_id="b/a#1")
 
@@ -18,24 +17,10 @@ class PanicError(BaseException):
     """A Rust library's panic, as Python sees it."""
 
 
-def ended(act: Callable[[Delivery], Awaitable[Outcome]], *, cancel: bool = False) -> Outcome:
+def ended(act: Act, *, cancel: bool = False) -> Outcome:
     """Run an attempt that behaves so; return its settled outcome."""
-
-    async def run() -> Outcome:
-        delivery = claimed(1, harness.clock.now_s())
-        harness.attempt_runner.act = lambda: act(delivery)
-        slots = harness.slots()
-        slots.start(delivery)
-        await asyncio.sleep(0)
-        await slots.drain(0 if cancel else 5.0)
-        (outcome,) = harness.settler.outcomes
-        return outcome
-
-    async def unset() -> Outcome:
-        raise AssertionError("replaced before it is used")
-
-    harness = SlotsHarness(routes(), unset)
-    return asyncio.run(run())
+    (outcome,) = SlotsHarness(routes(), act).run(cancel=cancel)
+    return outcome
 
 
 @pytest.mark.parametrize(

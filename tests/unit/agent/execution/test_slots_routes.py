@@ -1,31 +1,32 @@
 """Slots and routes: each call has a permission of its route, and every permission goes back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from agent.execution import slots
+from agent.inflight.delivery import Delivery
 from agent.judge import Effect
 from agent.ports.outcome import Outcome, Released, Retry, Snooze, Succeeded
 from agent.routes import Router
 from agent.routes.evidence import RouteEvidence
 from tests.support.routes import GOOD, ROUTE, call, failed, routes, snoozed
-from tests.support.slots import SlotsHarness, claimed, ending, started
+from tests.support.slots import Act, SlotsHarness, claimed, ending, started
 
 REFUSED = snoozed("AUTH")
 
 
-async def broken() -> Outcome:
+async def broken(_delivery: Delivery) -> Outcome:
     raise RuntimeError("a bug of ours")
 
 
-async def hanging() -> Outcome:
+async def hanging(_delivery: Delivery) -> Outcome:
     await asyncio.sleep(60)
     raise AssertionError("it is cancelled before")
 
 
-async def stubborn() -> Outcome:
+async def stubborn(_delivery: Delivery) -> Outcome:
     try:
         await asyncio.sleep(60)
     except asyncio.CancelledError:
@@ -85,7 +86,7 @@ def test_a_probe_has_a_limit_of_its_own() -> None:
 
 @pytest.mark.parametrize(("act", "cancel"), [(broken, False), (hanging, True)])
 def test_every_permission_goes_back(
-    act: Callable[[], Awaitable[Outcome]], *, cancel: bool, caplog: pytest.LogCaptureFixture
+    act: Act, *, cancel: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every permission goes back, even after a bug or a cancellation.
 
@@ -106,7 +107,7 @@ def test_a_task_that_is_refused_alone_differs_from_a_wrong_key() -> None:
     """
     outcomes: Iterator[Outcome] = iter([REFUSED, REFUSED, GOOD, REFUSED])
 
-    async def act() -> Outcome:
+    async def act(_delivery: Delivery) -> Outcome:
         await asyncio.sleep(0.001)  # let the clock advance
         return next(outcomes)
 
@@ -122,7 +123,7 @@ def test_a_rate_limit_between_other_answers_counts_for_no_task() -> None:
     """A task that met a rate limit between answers to others is retried uncounted."""
     outcomes: Iterator[Outcome] = iter([snoozed("RATE", 0.0), GOOD, GOOD])
 
-    async def act() -> Outcome:
+    async def act(_delivery: Delivery) -> Outcome:
         await asyncio.sleep(0.001)
         return next(outcomes)
 

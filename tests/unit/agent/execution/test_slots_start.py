@@ -77,7 +77,7 @@ def test_the_task_that_an_asyncio_task_works_for_is_found() -> None:
     """Whoever watches the loop sees an asyncio task, and names the task of the batch."""
     found: list[BlockReport | None] = []
 
-    async def act() -> Outcome:
+    async def act(_delivery: Delivery) -> Outcome:
         task = asyncio.current_task()
         assert task is not None
         found.append(slots[0].work_of(task))
