@@ -34,7 +34,7 @@ from schemas.outputs.stores import OutputStores
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     GROUP,
     SUCCEEDED,
     LedgerDatabase,

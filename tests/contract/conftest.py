@@ -8,8 +8,8 @@ import pytest
 
 from tests.contract.support import embedded_parts, simulated_parts
 from tests.contract.support.document_servers import certificate, site  # noqa: F401 - their fixtures
-from tests.contract.support.ledger_parts import ledger_db, migrated  # noqa: F401 - the ledger's fixtures
 from tests.contract.support.parts import Parts
+from tests.support.ledger_database import ledger_db, migrated  # noqa: F401 - the ledger's fixtures
 
 
 @pytest.hookimpl(tryfirst=True)

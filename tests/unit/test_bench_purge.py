@@ -5,7 +5,7 @@ from pathlib import Path
 from bench import purge
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
-from tests.contract.support.ledger_parts import LedgerDatabase
+from tests.support.ledger_database import LedgerDatabase
 
 TASKS = 6_000  # more than the purge deletes in its turns
 

@@ -22,7 +22,7 @@ from schemas.ledger import tables
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.states import Status
 from tests.contract.batches.test_archiver import Memory, archiver, ended, run
-from tests.contract.support.ledger_parts import BATCH, GROUP, SUCCEEDED, TOO_LONG, LedgerDatabase
+from tests.support.ledger_database import BATCH, GROUP, SUCCEEDED, TOO_LONG, LedgerDatabase
 
 
 class Restored:

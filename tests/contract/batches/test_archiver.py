@@ -29,7 +29,7 @@ from schemas.runtime.executors import InlineExecutor
 from schemas.task.allowed_uris import folder_uri
 from schemas.task.owner import owner_of
 from schemas.task.result.codec import COMPLETION, POINTER
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     GROUP,
     SUCCEEDED,

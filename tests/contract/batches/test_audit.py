@@ -8,7 +8,7 @@ from producer.ledger.audit import AuditKind
 from producer.ledger.dead_letters import reopen
 from schemas.ledger import tables
 from tests.contract.support.ledger_dead import dead, request, stored
-from tests.contract.support.ledger_parts import BATCH, GROUP, LedgerDatabase
+from tests.support.ledger_database import BATCH, GROUP, LedgerDatabase
 
 
 def entries(ledger_db: LedgerDatabase) -> list[tuple[Any, ...]]:

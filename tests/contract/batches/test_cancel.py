@@ -10,7 +10,7 @@ from agent.ports import ClaimAnswer
 from producer.ledger import cancel
 from schemas.ledger import tables
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     DEAD,
     GROUP,

@@ -24,7 +24,8 @@ from schemas.task.result.output_pointer import OutputPointer
 from schemas.task.states import Status
 from tests.contract.claims.test_follow_ups import follow_up, ordering
 from tests.contract.support.ledger_dead import dead, killed, set_aside
-from tests.contract.support.ledger_parts import (
+from tests.support.clock import HandClock
+from tests.support.ledger_database import (
     BATCH,
     GROUP,
     RETRY,
@@ -32,7 +33,6 @@ from tests.contract.support.ledger_parts import (
     LedgerDatabase,
     new_task,
 )
-from tests.support.clock import HandClock
 
 MARK = "Zebediah"  # in everything that is stored of the person
 TENANT = Subject(tenant=MARK)

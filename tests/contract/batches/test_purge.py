@@ -36,14 +36,14 @@ from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.task.states import Status
 from tests.contract.batches.test_archiver import Memory
 from tests.contract.support.ledger_dead import applied, dead, delivered, killed, request, stored
-from tests.contract.support.ledger_parts import (
+from tests.support.clock import HandClock
+from tests.support.ledger_database import (
     BATCH,
     GROUP,
     SUCCEEDED,
     LedgerDatabase,
     new_task,
 )
-from tests.support.clock import HandClock
 
 FOLDER = "file:///a/"
 MANIFEST = f"{FOLDER}manifest.json"

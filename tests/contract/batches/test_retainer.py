@@ -12,8 +12,8 @@ from schemas.ledger import tables
 from schemas.ledger.sql import utc_now
 from schemas.settings.config import RetentionConfig
 from tests.contract.batches.test_archiver import Memory, archiver, ended
-from tests.contract.support.ledger_parts import BATCH, GROUP, LedgerDatabase
 from tests.support.clock import HandClock
+from tests.support.ledger_database import BATCH, GROUP, LedgerDatabase
 
 DAY_S = 86_400
 SETTINGS = RetentionConfig(

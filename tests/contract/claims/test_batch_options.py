@@ -5,7 +5,7 @@ import orjson
 from producer.ledger import batch_options
 from producer.ledger.batch_options import TaskDefaults
 from schemas.ledger.tables import batch
-from tests.contract.support.ledger_parts import LedgerDatabase
+from tests.support.ledger_database import LedgerDatabase
 
 
 def test_the_claim_tells_which_routes_the_batch_allows(ledger_db: LedgerDatabase) -> None:

@@ -13,7 +13,7 @@ from schemas.ledger.sql import LONG_AGO
 from schemas.ledger.tables import batch, outbox, task
 from schemas.task.record.envelope import digest
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     DEAD,
     GROUP,

@@ -4,7 +4,8 @@ import pytest
 
 from agent.ports import ClaimAnswer, Verdict
 from agent.ports.outcome import Outcome
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger import FakeLedger
+from tests.support.ledger_database import (
     DEAD,
     RELEASED,
     RETRY,
@@ -14,7 +15,6 @@ from tests.contract.support.ledger_parts import (
     only_sqlite,
     settlement,
 )
-from tests.support.ledger import FakeLedger
 
 
 @only_sqlite

@@ -25,7 +25,7 @@ from schemas.task.record.envelope import digest
 from schemas.task.record.lanes import Lane
 from schemas.task.states import Status
 from tests.contract.claims.test_settle import reaped
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     GROUP,
     RETRY,

@@ -18,7 +18,7 @@ from schemas.ledger import tables
 from schemas.ledger.database import Connection, Database
 from schemas.ledger.transactions import Transactions
 from schemas.runtime.executors import InlineExecutor
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase, only_sqlite
+from tests.support.ledger_database import GROUP, LedgerDatabase, only_sqlite
 
 pytestmark = only_sqlite
 REPORT = to_json(AgentReport(slots=4))

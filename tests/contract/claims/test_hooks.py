@@ -17,7 +17,7 @@ from producer.ledger.status import group_status
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
 from schemas.task.hooks import HookEvent, HookState
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     DEAD,
     GROUP,
     LONGEST,

@@ -16,7 +16,7 @@ from agent.ledger.leases import leasing
 from schemas.agent_report import AgentReport, RouteFacts, to_json
 from schemas.ledger import tables
 from schemas.task.owner import agent_of
-from tests.contract.support.ledger_parts import GROUP, RELEASED, LedgerDatabase
+from tests.support.ledger_database import GROUP, RELEASED, LedgerDatabase
 
 
 def row(ledger_db: LedgerDatabase, lease: Lease) -> Any:

@@ -16,7 +16,7 @@ from producer.ledger import task_locks, task_story
 from producer.screen.dead_letters import story_json, story_lines
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     DEAD,
     GROUP,

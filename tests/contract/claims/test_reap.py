@@ -16,7 +16,7 @@ from agent.ports import ClaimAnswer, Row, Verdict
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import GROUP, SUCCEEDED, LedgerDatabase
+from tests.support.ledger_database import GROUP, SUCCEEDED, LedgerDatabase
 
 
 def run_by(

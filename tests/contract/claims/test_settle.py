@@ -15,7 +15,7 @@ from schemas.ledger import tables
 from schemas.ledger.sql import NEVER_TIME
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     DEAD,
     GROUP,
     ORIGIN,

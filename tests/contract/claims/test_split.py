@@ -23,7 +23,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     DEAD,
     GROUP,
     LONGEST,

@@ -12,7 +12,7 @@ from schemas.ledger import tables
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.states import Status
 from tests.contract.claims.test_reap import lose, reap_orphans, run_by
-from tests.contract.support.ledger_parts import GROUP, SPENT, LedgerDatabase
+from tests.support.ledger_database import GROUP, SPENT, LedgerDatabase
 
 ENDED = Failure(ErrorClass.WORKER_LOST, "then its process ended by SIGSEGV", keeps_losses=True)
 DIED = Dead(ENDED, SPENT, Disposition.WORKER_LOST)

@@ -34,7 +34,7 @@ from schemas.task.record.envelope import Publication
 from schemas.task.record.lanes import Lane, lane_at
 from schemas.task.states import WAITING, Status
 from tests.contract.support.ledger_dead import applied, delivered, request, stored
-from tests.contract.support.ledger_parts import GROUP, ORIGIN, LedgerDatabase, with_lanes
+from tests.support.ledger_database import GROUP, ORIGIN, LedgerDatabase, with_lanes
 
 ROUTES, MODELS, TENANTS = ("east", "west"), ("small", "large"), ("acme", "bolt")
 BATCHES = ("first", "second")

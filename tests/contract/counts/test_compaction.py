@@ -22,7 +22,7 @@ from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME, Merge, insert_new, utc
 from schemas.runtime import crash
 from schemas.task.failures import Disposition, ErrorClass, TallyOutcome
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import BATCH, DEAD, GROUP, SUCCEEDED, LedgerDatabase
+from tests.support.ledger_database import BATCH, DEAD, GROUP, SUCCEEDED, LedgerDatabase
 
 LIMITS = CompactionLimits(after_s=900.0, page=100, groups=5)
 OLD_S = 1000.0

@@ -16,7 +16,7 @@ from producer.ledger.tally import TallyChange
 from schemas.ledger import tables
 from schemas.task.record.lanes import Lane
 from tests.contract.counts.random_lives import Lives, faults
-from tests.contract.support.ledger_parts import LedgerDatabase, only_sqlite
+from tests.support.ledger_database import LedgerDatabase, only_sqlite
 
 STEPS = 60
 SEEDS = 8

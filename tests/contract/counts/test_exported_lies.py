@@ -21,10 +21,10 @@ from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Scale, ScaleBound
 from schemas.ledger import tables
 from tests.contract.counts.random_lives import Lives
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase, only_sqlite
 from tests.faults import exported
 from tests.faults.exported import Series
 from tests.faults.scrapes import samples
+from tests.support.ledger_database import GROUP, LedgerDatabase, only_sqlite
 
 ROUTES = RouteLabels(["east"])
 AT_ONCE = CompactionLimits(after_s=0.0, page=7, groups=5)

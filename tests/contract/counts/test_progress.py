@@ -6,7 +6,7 @@ from agent.ports.outcome import Outcome
 from producer.ledger.status import progress
 from producer.ledger.status.progress import Totals, Waiting
 from tests.contract.support.ledger_dead import dead, replayed
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     DEAD,
     GROUP,
     RELEASED,

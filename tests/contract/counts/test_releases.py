@@ -19,7 +19,7 @@ from schemas.ledger.database import Database
 from schemas.ledger.sql import utc_after, utc_minute
 from schemas.ledger.tables import release_count, task_attempt, task_result
 from schemas.task.failures import ErrorClass
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     GROUP,
     LONGEST,
     RELEASED,

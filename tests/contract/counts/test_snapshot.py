@@ -18,7 +18,7 @@ from schemas.ledger.sql import utc_after, utc_now
 from schemas.task.states import FINAL, Status
 from tests.contract.counts.random_lives import Lives
 from tests.contract.support.ledger_dead import set_aside
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     DEAD,
     GROUP,
     RETRY,

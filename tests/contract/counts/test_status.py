@@ -20,7 +20,7 @@ from schemas.agent_report import AgentReport, Reason, SuspectReport, to_json
 from schemas.codes import Code
 from schemas.ledger import agent_rows, tables
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     DEAD,
     GROUP,

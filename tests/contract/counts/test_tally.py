@@ -9,7 +9,7 @@ from producer.ledger import tally
 from schemas.ledger import tables
 from schemas.task.failures import Disposition, ErrorClass, TallyOutcome
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import LedgerDatabase
+from tests.support.ledger_database import LedgerDatabase
 
 NOON = datetime(2026, 7, 1, 12)  # noqa: DTZ001 - the database's times are UTC without a zone
 PRINT = b"f" * 16

@@ -20,7 +20,7 @@ from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database, Stopped
 from schemas.ledger.errors import code
 from schemas.settings.config import Config, KafkaConfig, Secret
-from tests.contract.support.ledger_parts import LedgerDatabase
+from tests.support.ledger_database import LedgerDatabase
 
 SERVERS = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
 

@@ -18,7 +18,8 @@ from schemas.ledger.database import Database
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import (
+from tests.servers import Server
+from tests.support.ledger_database import (
     DEAD,
     GROUP,
     LONGEST,
@@ -27,7 +28,6 @@ from tests.contract.support.ledger_parts import (
     LedgerDatabase,
     settlement,
 )
-from tests.servers import Server
 
 pytestmark = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
 

@@ -43,7 +43,7 @@ from schemas.ledger.tables import (
 from schemas.task.hooks import HookEvent, HookState
 from schemas.task.record.lanes import Lane
 from schemas.task.states import OPEN, WAITING, Status
-from tests.contract.support.ledger_parts import GROUP, KINDS, driven
+from tests.support.ledger_database import GROUP, KINDS, driven
 
 SERVERS = ("mariadb", "mysql")
 BATCHES, SMALL, LARGE, WAIT = 20, 500, 2_000, 600

@@ -21,7 +21,7 @@ from schemas.ledger.database import Database
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     GROUP,
     LONGEST,
     SUCCEEDED,

@@ -21,7 +21,7 @@ from producer.replay import plan, runs
 from producer.replay.runs import Cursor
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Connection, Database
-from tests.contract.support.ledger_parts import GROUP, KINDS, driven
+from tests.support.ledger_database import GROUP, KINDS, driven
 
 SMALL, LARGE = Size(2_000, dead_every=2), Size(200_000, dead_every=2)
 PAGE = 500  # items of a replay that are stored at once; the small ledger has some pages

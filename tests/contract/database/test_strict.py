@@ -8,7 +8,7 @@ from sqlalchemy.exc import DataError
 
 from schemas.ledger import tables
 from schemas.ledger.database import Database
-from tests.contract.support.ledger_parts import LedgerDatabase
+from tests.support.ledger_database import LedgerDatabase
 
 
 def set_mode(ledger_db: LedgerDatabase, mode: str) -> str:

@@ -15,7 +15,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
 from schemas.task.result.codec import COMPLETION, POINTER
 from schemas.task.result.output_pointer import output_of
-from tests.contract.support.ledger_parts import GROUP, LONGEST, SPENT, LedgerDatabase, settlement
+from tests.support.ledger_database import GROUP, LONGEST, SPENT, LedgerDatabase, settlement
 
 STORED = (
     output_of(key="a", batch="b", codec=COMPLETION, stored=b"{}")

@@ -17,7 +17,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.task.guard import Guard
 from schemas.task.states import Status
 from tests.contract.guards.steps import ROUTE, claimed, ended, exhausted, raised
-from tests.contract.support.ledger_parts import GROUP, LONGEST, SUCCEEDED, LedgerDatabase
+from tests.support.ledger_database import GROUP, LONGEST, SUCCEEDED, LedgerDatabase
 from tests.support.slots import LookLedger
 
 PROBE_S = 300.0

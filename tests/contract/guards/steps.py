@@ -8,7 +8,7 @@ from producer.ledger import guards
 from schemas.ledger import tables
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.guard import Guard
-from tests.contract.support.ledger_parts import BATCH, GROUP, ORIGIN, SPENT, LedgerDatabase
+from tests.support.ledger_database import BATCH, GROUP, ORIGIN, SPENT, LedgerDatabase
 
 ROUTE = "route"
 

@@ -23,7 +23,7 @@ from schemas.settings.config import RouteConfig
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.guards.steps import claimed, ended
-from tests.contract.support.ledger_parts import BATCH, GROUP, LONGEST, SPENT, LedgerDatabase
+from tests.support.ledger_database import BATCH, GROUP, LONGEST, SPENT, LedgerDatabase
 from tests.support.routes import GOOD, ROUTE, call, failed, routes
 
 

@@ -28,7 +28,7 @@ from tests.contract.guards.steps import (
     raised,
     settlements,
 )
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     DEAD,
     GROUP,

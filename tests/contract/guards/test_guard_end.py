@@ -14,7 +14,7 @@ from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.guards.duty import ObservedKeeper, fail_as_a_whole, look_at, the
 from tests.contract.guards.steps import claimed, end, ended, exhausted, open_all, raised
-from tests.contract.support.ledger_parts import BATCH, GROUP, LONGEST, SPENT, LedgerDatabase
+from tests.support.ledger_database import BATCH, GROUP, LONGEST, SPENT, LedgerDatabase
 
 
 async def test_a_guard_with_nothing_left_is_opened(ledger_db: LedgerDatabase) -> None:

@@ -27,7 +27,7 @@ from tests.contract.guards.duty import (
     the,
 )
 from tests.contract.guards.steps import ROUTE, claimed, deaths, end, ended, exhausted, raised
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     RETRY,
     SPENT,

@@ -26,7 +26,7 @@ from tests.contract.guards.duty import (
     whole_look,
 )
 from tests.contract.guards.steps import deaths, end, ended, exhausted, raised
-from tests.contract.support.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, LedgerDatabase
+from tests.support.ledger_database import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, LedgerDatabase
 
 
 async def test_a_guard_of_bad_tasks_ends_by_itself(ledger_db: LedgerDatabase) -> None:

@@ -23,7 +23,7 @@ from tests.contract.guards.duty import (
     whole_look,
 )
 from tests.contract.guards.steps import claimed, deaths, end, ended, exhausted, raised, refused
-from tests.contract.support.ledger_parts import BATCH, SPENT, SUCCEEDED, LedgerDatabase, new_task
+from tests.support.ledger_database import BATCH, SPENT, SUCCEEDED, LedgerDatabase, new_task
 
 
 def test_a_batch_whose_first_dozen_are_refused_for_one_reason_is_held_back(

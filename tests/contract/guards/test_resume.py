@@ -12,7 +12,7 @@ from agent.ports import Clock
 from agent.routes import Router
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
-from tests.contract.support.ledger_parts import DEAD, GROUP, SNOOZE, LedgerDatabase
+from tests.support.ledger_database import DEAD, GROUP, SNOOZE, LedgerDatabase
 
 
 def say(ledger_db: LedgerDatabase, route: str, group: str = GROUP) -> None:

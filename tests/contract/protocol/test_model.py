@@ -12,7 +12,7 @@ import pytest
 from agent.ledger.recovery import reaping
 from tests.contract.protocol.walk import walk
 from tests.contract.protocol.world import World
-from tests.contract.support.ledger_parts import LedgerDatabase
+from tests.support.ledger_database import LedgerDatabase
 
 STEPS = 60
 

@@ -15,7 +15,7 @@ from tests.contract.protocol import schedules as ways
 from tests.contract.protocol.topics import BrokenError
 from tests.contract.protocol.walk import Promises, end
 from tests.contract.protocol.world import World
-from tests.contract.support.ledger_parts import LedgerDatabase
+from tests.support.ledger_database import LedgerDatabase
 
 
 @pytest.fixture(autouse=True)

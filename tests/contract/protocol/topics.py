@@ -11,7 +11,7 @@ from agent.inflight.watermark import OffsetTracker
 from producer.ports import Refusal
 from schemas.task.record.envelope import Outgoing, decode
 from schemas.task.states import FINAL, Status
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase
+from tests.support.ledger_database import GROUP, LedgerDatabase
 
 TASKS, TIER, LETTERS = f"{GROUP}.tasks", f"{GROUP}.retry.30s", f"{GROUP}.dlq"
 READ = (TASKS, TIER)

@@ -12,7 +12,7 @@ from schemas.ledger import tables
 from schemas.task.states import FINAL, WAITING, Status
 from tests.contract.protocol.topics import LETTERS, BrokenError
 from tests.contract.protocol.world import World
-from tests.contract.support.ledger_parts import SUCCEEDED
+from tests.support.ledger_database import SUCCEEDED
 
 # The weight of each step, chosen so that claims live long enough to be lost, reaped and superseded.
 WEIGHTS: dict[Callable[[World], None], int] = {

@@ -28,7 +28,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.task.record.topics import Topics
 from schemas.task.states import WAITING, Status
 from tests.contract.protocol.topics import LETTERS, READ, TIER, BrokenError, Bus, View
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     DEAD,
     GROUP,

@@ -11,8 +11,8 @@ import redis
 from agent.routes.sharing.board import Board, BoardState, ProbeTurn, RouteReport, Stance
 from agent.routes.sharing.redis_board import RedisBoard
 from schemas.settings.config import Secret
-from tests.contract.support.memory_board import MemoryServer
 from tests.servers import Redis
+from tests.support.memory_board import MemoryServer
 
 GROUP = "group"
 SAY = RouteReport(

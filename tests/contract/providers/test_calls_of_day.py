@@ -13,7 +13,7 @@ from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import GROUP, RETRY, SPENT, SUCCEEDED, LedgerDatabase
+from tests.support.ledger_database import GROUP, RETRY, SPENT, SUCCEEDED, LedgerDatabase
 
 DAY = 20_000
 MIDNIGHT = datetime(1970, 1, 1) + timedelta(days=DAY)  # noqa: DTZ001 - as the ledger has it

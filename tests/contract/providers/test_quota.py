@@ -20,9 +20,9 @@ from agent.quota.grants import (
     WaitingCall,
 )
 from schemas.settings.quota import QuotaLimits
-from tests.contract.support.memory_quota import MemoryQuotaServer
 from tests.servers import Redis
 from tests.support.clocked_quota import clocked, set_clock
+from tests.support.memory_quota import MemoryQuotaServer
 
 TASK = WaitingCall(charge=Charge(tokens_in=800, tokens_out=200))
 START_MS = 20_000 * DAY_MS + 1000

@@ -22,8 +22,8 @@ from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import Config, InboxConfig
 from schemas.task.record.envelope import BATCH_HEADER
 from schemas.task.record.lanes import Lane
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase, with_lanes
 from tests.support.ledger import NoRelay
+from tests.support.ledger_database import GROUP, LedgerDatabase, with_lanes
 from tests.support.source import FakeSource
 
 INBOX = Partition(f"{GROUP}.inbox", "id", 0, 1)

@@ -8,7 +8,7 @@ from producer.bus.topic_family import LANES_FROM
 from producer.ledger import lanes, outbox, tally
 from schemas.ledger import migrations, tables
 from schemas.task.record.lanes import Lane
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     GROUP,
     RETRY,
     SUCCEEDED,

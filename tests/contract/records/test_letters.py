@@ -22,7 +22,7 @@ from schemas.task.record.envelope import (
 from schemas.task.record.rejected_record import RejectedRecord
 from schemas.task.record.topics import Topics
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     DEAD,
     GROUP,

@@ -14,7 +14,7 @@ from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger import tables
 from schemas.ledger.sql import NEVER_TIME
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase, new_task
+from tests.support.ledger_database import GROUP, LedgerDatabase, new_task
 
 
 def snapshot(ledger_db: LedgerDatabase) -> list[Sequence[object]]:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Delete, event
 from producer.ledger import outbox
 from producer.ports import Item, Order
 from schemas.ledger import tables
-from tests.contract.support.ledger_parts import DEAD, GROUP, RETRY, SUCCEEDED, LedgerDatabase
+from tests.support.ledger_database import DEAD, GROUP, RETRY, SUCCEEDED, LedgerDatabase
 
 
 def place(

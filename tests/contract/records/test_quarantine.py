@@ -14,7 +14,7 @@ from producer.ports import Item
 from schemas.ledger import tables
 from schemas.task.record.envelope import MAX_TASK_BYTES, Outgoing
 from schemas.task.record.rejected_record import RejectedRecord
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase
+from tests.support.ledger_database import GROUP, LedgerDatabase
 
 
 def rejected(offset: int = 5, **values: Any) -> RejectedRecord:

@@ -17,7 +17,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.task.record.envelope import Outgoing, decode
 from schemas.task.record.topics import Topics
 from schemas.task.record.trace import attempt_span, trace_of
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     DEAD,
     GROUP,
     RETRY,

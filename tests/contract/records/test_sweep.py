@@ -12,7 +12,7 @@ from producer.ports import Item
 from schemas.ledger import tables
 from schemas.task.record.lanes import Lane
 from schemas.task.states import Status
-from tests.contract.support.ledger_parts import GROUP, RETRY, SUCCEEDED, LedgerDatabase
+from tests.support.ledger_database import GROUP, RETRY, SUCCEEDED, LedgerDatabase
 
 SLACK_S = 600.0
 

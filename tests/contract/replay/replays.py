@@ -15,7 +15,7 @@ from producer.replay.runs import Page
 from schemas.ledger import tables
 from schemas.task.record.envelope import Outgoing
 from schemas.task.record.topics import Topics
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase
+from tests.support.ledger_database import GROUP, LedgerDatabase
 
 Result = TypeVar("Result")
 

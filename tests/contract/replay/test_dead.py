@@ -18,7 +18,7 @@ from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.states import Status
 from schemas.text.fingerprint import fingerprint
 from tests.contract.support.ledger_dead import EXPIRED, OTHER, dead, killed, replayed, set_aside
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     DEAD,
     GROUP,

@@ -13,7 +13,7 @@ from schemas.ledger.sql import utc_now
 from schemas.task.record.topics import Topics
 from tests.contract.batches.test_purge import archived, purged
 from tests.contract.support.ledger_dead import dead, replayed, set_aside
-from tests.contract.support.ledger_parts import BATCH, GROUP, LedgerDatabase
+from tests.support.ledger_database import BATCH, GROUP, LedgerDatabase
 
 
 class Shelf:

@@ -14,7 +14,7 @@ from schemas.task.record.envelope import Publication, RawHeaders, encode
 from schemas.task.record.rejected_record import RejectedRecord
 from schemas.task.record.topics import Topics
 from tests.contract.replay.replays import FakeClock, FakePublisher
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase
+from tests.support.ledger_database import GROUP, LedgerDatabase
 
 TOPIC = f"{GROUP}.dlq"
 LINE, OTHER = b'{"id":"a","prompt":"hello"}', b'{"id":"b","prompt":"hello"}'

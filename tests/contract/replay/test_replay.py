@@ -20,7 +20,7 @@ from schemas.task.record.envelope import decode
 from schemas.task.states import Status
 from tests.contract.replay.replays import Site
 from tests.contract.support.ledger_dead import dead, delivered, killed, request, set_aside
-from tests.contract.support.ledger_parts import DEAD, GROUP, LedgerDatabase
+from tests.support.ledger_database import DEAD, GROUP, LedgerDatabase
 
 Result = TypeVar("Result")
 

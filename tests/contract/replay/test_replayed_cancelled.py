@@ -8,7 +8,7 @@ from producer.replay import tasks
 from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.support.ledger_dead import applied, counts, dead, replayed, request, stored
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase
+from tests.support.ledger_database import GROUP, LedgerDatabase
 
 
 def cancelled(ledger_db: LedgerDatabase, *keys: str) -> list[int]:

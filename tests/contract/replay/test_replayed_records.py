@@ -22,7 +22,7 @@ from schemas.task.line.parsing import LineError
 from schemas.task.record.envelope import MAX_TASK_BYTES
 from schemas.task.states import Status
 from tests.contract.support.ledger_dead import counts, delivered, request, set_aside, stored
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase
+from tests.support.ledger_database import GROUP, LedgerDatabase
 
 DIRECT = f"{GROUP}-direct"
 

@@ -25,7 +25,7 @@ from tests.contract.support.ledger_dead import (
     set_dead,
     stored,
 )
-from tests.contract.support.ledger_parts import (
+from tests.support.ledger_database import (
     BATCH,
     DEAD,
     GROUP,

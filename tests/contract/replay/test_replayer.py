@@ -21,7 +21,7 @@ from schemas.task.record.topics import Topics
 from schemas.task.states import Status
 from tests.contract.replay.replays import Site
 from tests.contract.support.ledger_dead import dead, delivered, killed, request, set_aside
-from tests.contract.support.ledger_parts import BATCH, DEAD, GROUP, LedgerDatabase
+from tests.support.ledger_database import BATCH, DEAD, GROUP, LedgerDatabase
 
 
 class KilledError(BaseException):

@@ -27,7 +27,7 @@ from schemas.task.record.topics import Topics
 from schemas.task.states import Status
 from tests.contract.replay.replays import FakeClock, Site
 from tests.contract.support.ledger_dead import dead, killed, set_aside, set_dead
-from tests.contract.support.ledger_parts import BATCH, GROUP, LedgerDatabase
+from tests.support.ledger_database import BATCH, GROUP, LedgerDatabase
 
 INBOX = Partition(f"{GROUP}.inbox", "topic-id", 0, 1)
 LOG = "agent.ledger.returned_letters"

@@ -30,7 +30,7 @@ from tests.contract.support.ledger_dead import (
     set_dead,
     stored,
 )
-from tests.contract.support.ledger_parts import BATCH, GROUP, SUCCEEDED, LedgerDatabase, new_task
+from tests.support.ledger_database import BATCH, GROUP, SUCCEEDED, LedgerDatabase, new_task
 
 LINE = b'{"id": "a", "prompt": "Say hello", "model": "small"}'
 

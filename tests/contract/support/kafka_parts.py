@@ -1,7 +1,6 @@
 """Apache Kafka as the suites need it."""
 
 import asyncio
-import ctypes
 import gc
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,9 +12,7 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
-    Producer,
     TopicPartition,
-    cimpl,
 )
 from confluent_kafka.admin import AdminClient
 
@@ -112,15 +109,3 @@ async def _kill(source: Source) -> None:
         reader.tell(die)
         await asyncio.to_thread(reader._thread.join)
     gc.collect()
-
-
-def wear_out(client: Producer | Consumer) -> None:
-    """Cause a fatal error in this client, as brokers cause one.
-
-    `Producer` and `Consumer` have no method for it.
-    """
-    library = ctypes.CDLL(cimpl.__file__)
-    library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
-    # The first field of the Python object.
-    handle = ctypes.c_void_p.from_address(id(client) + object.__basicsize__)
-    library.rd_kafka_test_fatal_error(handle, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"worn out")

@@ -18,7 +18,7 @@ from producer.replay.runs import Cursor, Page
 from schemas.ledger import tables
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.record.rejected_record import RejectedRecord
-from tests.contract.support.ledger_parts import DEAD, GROUP, SPENT, LedgerDatabase
+from tests.support.ledger_database import DEAD, GROUP, SPENT, LedgerDatabase
 
 OTHER = Dead(Failure(ErrorClass.TOO_LONG, "9000 tokens are too many"), SPENT, Disposition.PERMANENT)
 EXPIRED = Dead(Failure(ErrorClass.EXPIRED, "its deadline passed"), SPENT, Disposition.EXPIRED)

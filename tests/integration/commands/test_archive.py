@@ -12,9 +12,9 @@ from sqlalchemy import select
 
 from producer.retention.manifest import Manifest
 from schemas.ledger import tables
-from tests.integration.support import json_schemas
 from tests.integration.support.deployment import BATCH, Deployment, task_line
 from tests.servers import ObjectStore
+from tests.support import json_schemas
 
 TASKS = 7
 LEDGER = "docllm-data/ledger.sqlite"

@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from schemas.task.record.envelope import Outgoing
-from tests.integration.support import json_schemas
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import Done
+from tests.support import json_schemas
 
 ROOT = Path(__file__).parents[3]
 LINES = (b'{"id":"a","prompt":"p"}\n', b'{"id":"b","prompt":"p"}\n')

@@ -7,9 +7,9 @@ from sqlite3 import connect
 
 import orjson
 
-from tests.integration.support import json_schemas
 from tests.integration.support.deployment import BATCH, Deployment
 from tests.integration.support.installations import repeated_on_embedded
+from tests.support import json_schemas
 
 MODULE = """
 import os

@@ -15,6 +15,7 @@ from tests.contract.support import kafka_parts
 from tests.contract.support.bus import Bus, texts
 from tests.servers import Kafka
 from tests.servers.process import free_port
+from tests.support.worn_client import wear_out
 
 RECORDS = 20_000
 
@@ -127,7 +128,7 @@ def test_producer_goes_on_after_a_fatal_error(kafka_server: Kafka) -> None:
             sender = bus.publisher._sender
             worn = sender._producer
 
-            kafka_parts.wear_out(worn)
+            wear_out(worn)
             await bus.publisher.publish([bus.record(b"k", b"v")])
             await bus.send(texts(10))
 

@@ -26,9 +26,9 @@ from schemas.ledger.migrations import facts
 from schemas.runtime import crash
 from schemas.task.states import Status
 from tests.contract.support import ledger_dead
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase
 from tests.integration.versions import older_ledger
 from tests.integration.versions.older_ledger import BEFORE_FACTS, DEAD, FIRST, TASKS
+from tests.support.ledger_database import GROUP, LedgerDatabase
 
 _numbers = count(1)
 ROLL_UPS = ("tally_sum", "failure_group", "dead_letter", "task", "tally")

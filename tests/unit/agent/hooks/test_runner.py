@@ -21,8 +21,8 @@ from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
 from schemas.runtime.clock import SystemClock
 from schemas.task.hooks import HookEvent, HookState
-from tests.contract.support.ledger_parts import GROUP, LedgerDatabase
 from tests.support.handlers import handlers_harness
+from tests.support.ledger_database import GROUP, LedgerDatabase
 
 TYPE = "invoice"
 KIND = (TYPE, HookEvent.SUCCESS)

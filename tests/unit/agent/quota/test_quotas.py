@@ -5,7 +5,7 @@ import asyncio
 from agent.quota.grants import Charge, DayCount, WaitingCall
 from agent.quota.quotas import IDLE_S, Quotas, QuotaWait
 from schemas.settings.quota import QuotaLimits
-from tests.contract.support.memory_quota import MemoryQuotaServer
+from tests.support.memory_quota import MemoryQuotaServer
 from tests.support.quota_fleet import MovedClock
 
 COST = Charge(tokens_in=100, tokens_out=0)

@@ -12,7 +12,7 @@ from agent.quota.quotas import Quotas
 from agent.quota.share import ShareGrantStore
 from agent.quota.sync import QuotaSync
 from schemas.settings.quota import QuotaLimits
-from tests.contract.support.memory_quota import MemoryQuotaServer
+from tests.support.memory_quota import MemoryQuotaServer
 from tests.support.quota_fleet import (
     ROUTE,
     STEP_S,

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from schemas.errors import ConfigError
-from tests.integration.support import json_schemas
+from tests.support import json_schemas
 from tests.support.commands import run
 
 LIMITS = ("records on topics", "dead trim", "the list of replays", "backups and binary logs")

@@ -11,7 +11,7 @@ import pytest
 
 from agent.ports.outcome import Outcome
 from agent.routes.sharing.sync import BoardSync
-from tests.contract.support.memory_board import MemoryServer
+from tests.support.memory_board import MemoryServer
 from tests.support.routes import GOOD, ROUTE, BusyAgent, call, failed, notice, routes, snoozed
 
 STEP_S, PAUSE_STEPS = 0.05, 10

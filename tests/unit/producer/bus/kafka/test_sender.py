@@ -11,7 +11,7 @@ from producer.ports import Refusal
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import KafkaConfig
 from schemas.task.record.envelope import Outgoing
-from tests.contract.support.kafka_parts import wear_out
+from tests.support.worn_client import wear_out
 
 RECORD = Outgoing("topic", b"k", b"v", [])
 

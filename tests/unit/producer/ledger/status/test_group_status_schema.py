@@ -20,7 +20,7 @@ from schemas.codes import Code
 from schemas.task.failures import ErrorClass
 from schemas.task.guard import Guard
 from schemas.task.states import Status
-from tests.integration.support import json_schemas
+from tests.support import json_schemas
 
 FULL_REPORT = AgentReport(
     slots=64,

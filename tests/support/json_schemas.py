@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema_rs
 
-SCHEMAS = Path(__file__).parents[3] / "schemas" / "json"
+SCHEMAS = Path(__file__).parents[2] / "schemas" / "json"
 
 
 def schema_of(name: str, *, strict: bool = False) -> Any:
