@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from producer.ledger.status.progress import Totals
 from producer.text.pace import PaceMeter, duration, left_text, rate_text
+from schemas.text.money import units
 from schemas.text.wording import counted
 
 MODELS_NAMED = 3
@@ -96,11 +97,11 @@ class GroupRun:
             return ""
         unpriced = sorted(model for model in models if model not in self._priced)
         if not unpriced:
-            return f"cost {self.cost_micro / 1e6:.4f}"
+            return f"cost {units(self.cost_micro):.4f}"
         names = ", ".join(unpriced[:MODELS_NAMED]) + (", ..." if unpriced[MODELS_NAMED:] else "")
         missing = f"no price set for {'models' if unpriced[1:] else 'model'} {names}"
         some_priced = len(unpriced) < len(models)
-        return f"cost {self.cost_micro / 1e6:.4f}, {missing}" if some_priced else missing
+        return f"cost {units(self.cost_micro):.4f}, {missing}" if some_priced else missing
 
     @property
     def cost_micro(self) -> int:

@@ -11,6 +11,7 @@ from schemas.settings.account import account
 from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from schemas.settings.routing import configured_route
 from schemas.task.line.parsing import TaskLine
+from schemas.text.money import units
 
 
 def model_of(config: Config, task: TaskLine) -> str:
@@ -61,7 +62,7 @@ class Estimate:
             for model, size in self._bytes.items()
             if model in self._prices
         )
-        return sum(priced) / 1_000_000
+        return units(sum(priced))
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of the estimate for `--json`; without any price, `cost` is None."""

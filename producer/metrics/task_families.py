@@ -13,8 +13,7 @@ from producer.ledger.status.group_status import GroupStatus
 from producer.ledger.status.snapshot import Snapshot
 from producer.metrics.family import Labels, counter, gauge
 from schemas.task.states import FINAL, Status
-
-_MICRO = 1e6
+from schemas.text.money import units
 
 
 def of_tasks(snapshot: Snapshot) -> Iterator[Metric]:
@@ -112,7 +111,7 @@ def of_attempts(snapshot: Snapshot) -> Iterator[Metric]:
         "docllm_cost_units",
         "Cost of calls in the currency of the prices, by what became of the attempt.",
         ("group", "route", "outcome"),
-        {(group, *key): micro / _MICRO for key, micro in sums.cost_micro.items()},
+        {(group, *key): units(micro) for key, micro in sums.cost_micro.items()},
     )
 
 
@@ -137,7 +136,7 @@ def of_releases(status: GroupStatus) -> Iterator[Metric]:
         "docllm_release_cost_units",
         "Cost of these attempts in the currency of the prices.",
         ("group", "release"),
-        {(group, release.name): release.total.cost_micro / _MICRO for release in releases},
+        {(group, release.name): units(release.total.cost_micro) for release in releases},
     )
     yield gauge(
         "docllm_release_worse",

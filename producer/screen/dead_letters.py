@@ -31,6 +31,7 @@ from producer.text.times import written
 from schemas.task.failures import UNTRIED
 from schemas.task.line.parsing import DEFAULT_TENANT
 from schemas.task.line.strict_json import LineError
+from schemas.text.money import units
 from schemas.text.wording import counted
 
 # Characters shown of each.
@@ -41,7 +42,6 @@ TRACEBACK_LINES = 200
 CHILDREN_SHOWN = 20
 OTHER_ERRORS = "other errors"
 MIN_CLASS = 12  # the narrowest column in which error classes can be told apart
-MICRO = 1_000_000
 _LEAVING = ("first", "last", "disposition", "cost", "fingerprint")
 
 
@@ -169,7 +169,7 @@ def _headers(packed: bytes | None) -> Any:
 def _money(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with costs in the currency's unit in place of those in millionths."""
     costs = {"cost_micro": "cost", "unsure_micro": "unsure"}
-    money = {costs[name]: value / MICRO for name, value in values.items() if name in costs}
+    money = {costs[name]: units(value) for name, value in values.items() if name in costs}
     return {name: value for name, value in values.items() if name not in costs} | money
 
 
@@ -324,4 +324,4 @@ def shortened(text: str, width: int) -> str:
 
 def money(cost_micro: int) -> str:
     """Return a cost in the currency's unit."""
-    return f"{cost_micro / MICRO:,.4f}"
+    return f"{units(cost_micro):,.4f}"

@@ -11,6 +11,7 @@ from producer.replay.plan import MAX_READ, SAMPLE, ReplayPlan
 from producer.screen.dead_letters import groups_lines, money
 from producer.text.printable import shown
 from producer.text.times import written
+from schemas.text.money import units
 from schemas.text.wording import counted
 
 UNREAD_SHOWN = 20
@@ -141,7 +142,7 @@ def plan_json(plan: ReplayPlan, estimate: Estimate) -> dict[str, Any]:
             "attempts": plan.spent.attempts,
             "tokens_in": plan.spent.tokens_in,
             "tokens_out": plan.spent.tokens_out,
-            "cost": plan.spent.cost_micro / 1_000_000,
+            "cost": units(plan.spent.cost_micro),
         },
         "estimate": estimate.as_json(),
     }

@@ -12,6 +12,7 @@ from producer.input.estimate import model_of
 from producer.input.lines import ValidLine
 from schemas.settings.config import BYTES_PER_TOKEN, Config
 from schemas.task.line.parsing import PLACEHOLDER
+from schemas.text.money import units
 from schemas.text.wording import counted
 
 LARGE = 100  # tasks with one prompt
@@ -78,7 +79,7 @@ class PromptOrder:
             prices[prompt.model].least_price_micro(prompt.tasks * prompt.lost_bytes)
             for prompt in wasting
         )
-        return f" ({micro / 1_000_000:,.4f} at the full price)"
+        return f" ({units(micro):,.4f} at the full price)"
 
     def _prompt_of(self, line: ValidLine) -> str:
         """Return the prompt of a task; empty if a handler may do anything with it."""

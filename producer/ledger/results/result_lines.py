@@ -16,6 +16,7 @@ from schemas.task.provider_error import ProviderError
 from schemas.task.result.answer import answer_of, as_written, readable, stored_json
 from schemas.task.result.codec import is_value
 from schemas.task.states import Status
+from schemas.text.money import units
 from schemas.text.untrusted import describe_error
 from schemas.text.wording import one_line
 
@@ -135,7 +136,7 @@ def docllm_line(task: ExportedTask) -> bytes | None:
             "route": _route(task),
             "tokens_in": task.tokens_in,
             "tokens_out": task.tokens_out,
-            "cost": task.cost_micro / 1_000_000,
+            "cost": units(task.cost_micro),
             "finished_at": ended_at and f"{ended_at.isoformat(timespec='microseconds')}Z",
         }
         | origin

@@ -19,6 +19,7 @@ from schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from schemas.ledger.tables import batch, tally, task
 from schemas.task.failures import FOLLOW_UP, UNTRIED, ErrorClass, TallyOutcome
 from schemas.task.states import FINAL, Status
+from schemas.text.money import units
 
 MINUTES = 10  # minutes of history that are read
 MAX_COUNTED = 20_000  # tasks that are read row by row
@@ -257,7 +258,7 @@ def _batch_status(
         eta_s=_eta_s(waiting, pace.per_s),
         tokens_in=int(sum(sums.tokens_in for sums in all_sums)),
         tokens_out=int(sum(sums.tokens_out for sums in all_sums)),
-        cost=float(sum(sums.cost_micro for sums in all_sums)) / 1e6,
+        cost=units(int(sum(sums.cost_micro for sums in all_sums))),
         failures=_failures(all_sums),
         cancelled=row.cancelled_at is not None,
         half_loaded=row.name in half_loaded,

@@ -16,10 +16,10 @@ from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
 from producer.ledger.status.release_comparison import Comparison, Minute, compared
 from schemas.ledger.sql import LONG_AGO_TIME, utc_after
 from schemas.ledger.tables import release_count
+from schemas.text.money import units
 
 LATELY_S = 3600.0
 MAX_SHOWN = 5  # releases that are shown: those that worked last
-_MICRO = 1_000_000
 _SUMS = tuple(
     func.sum(release_count.c[name]).label(name) for name in ("succeeded", "failed", "cost_micro")
 )
@@ -46,7 +46,7 @@ class ReleaseSums:
     @property
     def cost_per_success(self) -> float | None:
         """The cost of all attempts for each success; None without a success."""
-        return self.cost_micro / _MICRO / self.succeeded if self.succeeded else None
+        return units(self.cost_micro) / self.succeeded if self.succeeded else None
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `status --json`, version 1."""
@@ -54,7 +54,7 @@ class ReleaseSums:
             "attempts": self.attempts,
             "failed": self.failed,
             "failure_rate": self.failure_rate,
-            "cost": self.cost_micro / _MICRO,
+            "cost": units(self.cost_micro),
             "cost_per_success": self.cost_per_success,
         }
 
