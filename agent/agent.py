@@ -25,7 +25,7 @@ from agent.reporting.telemetry import Counts
 from producer.publishing.own_orders import OwnOrders
 from schemas.errors import DocllmError, UnreachableError
 from schemas.runtime import crash
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class Agent:
         if self._slots.running and stop.asked.is_set():
             log.info(
                 "draining: waiting for %s, at most %.0f s",
-                counted(self._slots.running, "call"),
+                number_of(self._slots.running, "call"),
                 timeout_s,
             )
         self._admission.stop_permitting()
@@ -200,11 +200,12 @@ class Agent:
 
     def _unsettled(self) -> str:
         if left := self._settler.unsettled:
-            return _silent(f"it has not settled {counted(left, 'outcome')}; these tasks run again")
+            outcomes = number_of(left, "outcome")
+            return _silent(f"it has not settled {outcomes}; these tasks run again")
         return _silent("a claim has no answer; its tasks run later")
 
     def _hooks_unwritten(self) -> str:
-        ended = counted(self._hooks.unwritten, "hook")
+        ended = number_of(self._hooks.unwritten, "hook")
         return _silent(f"it has not stored the ends of {ended}; these run again")
 
     async def _leave_group(self) -> None:
@@ -221,7 +222,7 @@ class Agent:
         hurry.cancel()
         if not draining.done():
             log.info(
-                "hurrying: ending %s, their tasks run again", counted(self._slots.running, "call")
+                "hurrying: ending %s, their tasks run again", number_of(self._slots.running, "call")
             )
             draining.cancel()
             await self._slots.drain(0)

@@ -33,7 +33,7 @@ from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from schemas.codes import Code
 from schemas.runtime.log_limit import LogLimit
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Dispatcher:
         if lost:
             log.warning(
                 "%s that waited to be stored go with their partitions; the calls are made again",
-                counted(lost, "paid answer"),
+                number_of(lost, "paid answer"),
             )
 
     # ---- after the settle
@@ -199,7 +199,7 @@ class Dispatcher:
         if self._dropped_answers and self._log_limit.permits():
             log.warning(
                 "%s that waited to be stored were too many to keep; the calls are made again",
-                counted(self._dropped_answers, "paid answer"),
+                number_of(self._dropped_answers, "paid answer"),
                 extra={"code": Code.ANSWERS_DROPPED},
             )
             self._dropped_answers = 0

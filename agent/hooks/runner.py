@@ -29,7 +29,7 @@ from schemas.runtime.clock import Clock
 from schemas.task.hooks import Hooked, HookEvent, HookKind
 from schemas.task.result.answer import answer_value
 from schemas.task.result.output_pointer import OutputAlteredError
-from schemas.text.wording import counted, one_line
+from schemas.text.wording import number_of, one_line
 
 CHECK_EVERY_S = 1.0
 FREE_EVERY_S = 5.0
@@ -268,7 +268,7 @@ class HookRunner:
                     log.warning(
                         "%s given up after %d tries each; see: python -m producer status --group "
                         "%s",
-                        counted(given_up, "hook"),
+                        number_of(given_up, "hook"),
                         hook_runs.MAX_TRIES,
                         self._group,
                         extra={"code": Code.HOOKS_GIVEN_UP},
@@ -279,7 +279,7 @@ class HookRunner:
         if not self._hooks.kinds:
             return
         if freed := await self._transactions.write(hook_runs.end_lost_leases, self._group):
-            log.warning("%s of agents that are gone can run again", counted(freed, "hook"))
+            log.warning("%s of agents that are gone can run again", number_of(freed, "hook"))
 
     async def store_kinds(self) -> None:
         """Store which hooks the settings of this agent name."""

@@ -25,7 +25,7 @@ from schemas.codes import Code
 from schemas.errors import ConfigError, DocllmError, InputError, UnsafeStateError
 from schemas.runtime.clock import Clock
 from schemas.runtime.starting import INTERRUPTED
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -233,14 +233,14 @@ class Supervisor:
                 "signal %d of %d is forwarded to %s",
                 self._signals,
                 _FORCING,
-                counted(len(self._running()), "agent"),
+                number_of(len(self._running()), "agent"),
             )
         self._stop(signal.SIGTERM if self._signals < _FORCING else signal.SIGKILL)
 
     def _forward_reread(self, number: int) -> None:
         """Let every child read its settings again."""
         running = self._running()
-        log.info("the settings are read again by %s", counted(len(running), "agent"))
+        log.info("the settings are read again by %s", number_of(len(running), "agent"))
         for process in running:
             os.kill(process.pid, number)
 

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from producer.ledger.status.progress import Totals
 from producer.text.pace import PaceMeter, duration, left_text, rate_text
 from schemas.text.money import units
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 MODELS_NAMED = 3
 _ENDS = ("succeeded", "dead", "cancelled")
@@ -70,7 +70,7 @@ class GroupRun:
     def line(self) -> str:
         """Return the progress on one line."""
         done, total = self.shares
-        return f"{done:,} of {counted(total, 'task')} done" + "".join(
+        return f"{done:,} of {number_of(total, 'task')} done" + "".join(
             f", {fact}" for fact in self._facts()
         )
 
@@ -117,13 +117,13 @@ class GroupRun:
             if number or name == "succeeded"
         ]
         if retried := self._since("retried"):
-            counts.append(f"{counted(retried, 'failed attempt')} tried again")
+            counts.append(f"{number_of(retried, 'failed attempt')} tried again")
         took = duration(now_s - self.began_s)
         if self.open:
-            unfinished = f"{self.open:,} of {counted(total, 'task')} not done"
+            unfinished = f"{self.open:,} of {number_of(total, 'task')} not done"
             head = f"ended with {unfinished}, which any agent goes on with; done in {took}"
         else:
-            head = f"done: {counted(done, 'task')} in {took}"
+            head = f"done: {number_of(done, 'task')} in {took}"
         cost = self.cost()
         return f"{head}: {', '.join(counts)}" + (f"; {cost}" if cost else "")
 

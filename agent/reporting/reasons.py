@@ -9,7 +9,7 @@ from producer.ledger.status.progress import Waiting
 from producer.ledger.store import half_loaded_message
 from producer.text.agent_report import call_text, sentences
 from schemas.agent_report import AgentReport
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 NAMED_AGENTS = 3
 
@@ -31,7 +31,7 @@ def why_still(
     if not reasons:
         lag = sum(report.lag.values()) if report else 0
         reasons = (
-            [f"{counted(lag, 'record')} to be read"]
+            [f"{number_of(lag, 'record')} to be read"]
             if lag
             else ["tasks wait until their records arrive"]
         )

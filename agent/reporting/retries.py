@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from agent.ports.outcome import Failure
 from schemas.task.failures import ErrorClass
-from schemas.text.wording import counted, one_line
+from schemas.text.wording import number_of, one_line
 
 LINE_EVERY_S = 60.0  # between two lines about one class
 
@@ -44,7 +44,7 @@ class Retries:
             if kind.is_due(now_s):
                 kind.told, kind.told_at_s = kind.count, now_s
                 lines.append(
-                    f"{counted(kind.count, 'attempt')} failed and will be made again, with "
+                    f"{number_of(kind.count, 'attempt')} failed and will be made again, with "
                     f"{name}, such as: {one_line(kind.example)}; to test the LLM: "
                     f"python -m producer check --group {group}"
                 )

@@ -21,7 +21,7 @@ from agent.ports.outcome import (
 from agent.reporting.handler_errors import HandlerErrors
 from agent.reporting.retries import Retries
 from producer.text.printable import JsonFormatter, ShownFormatter, log_only_json, log_to_stderr
-from schemas.text.wording import counted, one_line
+from schemas.text.wording import number_of, one_line
 
 _NAMES = {
     Succeeded: "succeeded",
@@ -85,7 +85,7 @@ def death_lines(dead: Mapping[str, int], examples: Mapping[str, str], group: str
     lines = []
     for name, number in dead.items():
         example = f", for example {one_line(examples[name])}" if name in examples else ""
-        lines.append(f"{counted(number, 'task')} dead with {name}{example}")
+        lines.append(f"{number_of(number, 'task')} dead with {name}{example}")
     if lines:
         lines[-1] += f"; more: {list_dead_command(group)}"
     return lines
@@ -106,7 +106,7 @@ def dead_lines(group: str, dead_by_batch: Mapping[str, int], *, dead_lately: int
         return []
     batches = ", ".join(f"{count:,} in {batch}" for batch, count in dead[:BATCHES_SHOWN])
     ellipsis = ", ..." if len(dead) > BATCHES_SHOWN else ""
-    total = counted(sum(count for _, count in dead), "task")
+    total = number_of(sum(count for _, count in dead), "task")
     advice = "" if dead_lately else f"; to see why: {list_dead_command(group)}"
     also = " in all" if dead_lately else ""
     return [f"dead in group {group}{also}: {total} ({batches}{ellipsis}){advice}"]
@@ -168,9 +168,9 @@ class Counts:
             if getattr(self, name) or name == "succeeded"
         ]
         if self.quarantined:
-            counts.append(f"{counted(self.quarantined, 'record')} quarantined")
+            counts.append(f"{number_of(self.quarantined, 'record')} quarantined")
         if self.attempts:
-            counts.append(f"{counted(self.attempts, 'attempt')} in all")
+            counts.append(f"{number_of(self.attempts, 'attempt')} in all")
         return ", ".join(counts)
 
     def topic(self, name: str, *, known: bool) -> None:

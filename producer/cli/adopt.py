@@ -21,7 +21,7 @@ from schemas.objects.store import ObjectStores
 from schemas.outputs.stores import OutputStores
 from schemas.runtime.executors import ThreadExecutor
 from schemas.settings.config import Config
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 OUTAGES = frozenset({ObjectFault.OUTAGE, ObjectFault.DENIED, ObjectFault.NO_BUCKET})
 
@@ -57,8 +57,8 @@ async def adopt(config: Config, to: str, options: argparse.Namespace) -> int:
     with answering(options) as answer:
         answer.put(batch=name)
         answer.say(
-            f"batch {shown(name)} is archived at {at}: {counted(tasks, 'task')}; "
-            f"{counted(ended, 'open task')} ended here",
+            f"batch {shown(name)} is archived at {at}: {number_of(tasks, 'task')}; "
+            f"{number_of(ended, 'open task')} ended here",
             uri=at,
             format=manifest.format,
             tasks=tasks,

@@ -27,7 +27,7 @@ from schemas.outputs.stores import OutputStores
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import Executor, ThreadExecutor
 from schemas.settings.config import Config
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 
 async def archive(config: Config, options: argparse.Namespace) -> int:
@@ -78,7 +78,7 @@ async def _was_archived(
         answer.warn(f"batch {target.name}: of its archive, {fault}")
         return False
     answer.say(
-        f"batch {shown(target.name)} is archived already: {counted(newest.tasks, 'task')} "
+        f"batch {shown(target.name)} is archived already: {number_of(newest.tasks, 'task')} "
         f"at {newest.uri}",
         uri=newest.uri,
         format=newest.format,
@@ -121,7 +121,7 @@ async def _archive(
     contents = manifest.contents()
     answer.say(
         f"batch {shown(target.name)} is archived at {archive.uri}: "
-        f"{counted(contents.tasks, 'task')} in {counted(contents.files, 'file')}, "
+        f"{number_of(contents.tasks, 'task')} in {number_of(contents.files, 'file')}, "
         f"{contents.bytes:,} bytes, read back and compared",
         uri=archive.uri,
         format=archive.format,

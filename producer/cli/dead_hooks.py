@@ -15,7 +15,7 @@ from producer.text.printable import shown
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 from schemas.task.hooks import HookEvent
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 
 async def given_up(config: Config, options: argparse.Namespace) -> int:
@@ -29,7 +29,7 @@ async def given_up(config: Config, options: argparse.Namespace) -> int:
             )
             answer.put(hooks=[kind.as_json() for kind in kinds], retried=0)
             for kind in kinds:
-                answer.say(f"{counted(kind.count, 'hook')} {kind.name}: {shown(kind.failure)}")
+                answer.say(f"{number_of(kind.count, 'hook')} {kind.name}: {shown(kind.failure)}")
             if options.retry:
                 retried = 0
                 for kind in kinds:

@@ -16,7 +16,7 @@ from producer.text.printable import shown
 from schemas.ledger.database import Connection
 from schemas.runtime import crash
 from schemas.settings.config import Config
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 
 async def trim(config: Config, options: argparse.Namespace) -> int:
@@ -37,8 +37,8 @@ async def trim(config: Config, options: argparse.Namespace) -> int:
             )
             ends = [{"partition": part, "below": end} for part, end in sorted(plan.ends.items())]
             answer.say(
-                f"{topic}: {counted(plan.letters, 'letter')} at the beginning of "
-                f"{counted(len(ends), 'partition')} are archived or replayed",
+                f"{topic}: {number_of(plan.letters, 'letter')} at the beginning of "
+                f"{number_of(len(ends), 'partition')} are archived or replayed",
                 topic=topic,
                 dry_run=options.dry_run,
                 letters=plan.letters,
@@ -55,7 +55,7 @@ async def trim(config: Config, options: argparse.Namespace) -> int:
                 answer.say("nothing is deleted")
                 return 0
             await _trim(parts, topic, plan)
-            answer.say(f"deleted {counted(plan.letters, 'letter')}", deleted=plan.letters)
+            answer.say(f"deleted {number_of(plan.letters, 'letter')}", deleted=plan.letters)
     return 0
 
 
@@ -68,7 +68,7 @@ async def _trim(parts: Parts, topic: str, plan: TrimPlan) -> None:
             action="dead trim",
             kind=AuditKind.TOPIC,
             target=topic,
-            detail=f"topic {topic}: {counted(plan.letters, 'letter')} below {plan.ends}",
+            detail=f"topic {topic}: {number_of(plan.letters, 'letter')} below {plan.ends}",
             items=plan.letters,
         )
 

@@ -19,7 +19,7 @@ from schemas.errors import ConfigError
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 OUTPUTS_SHOWN = 20
 
@@ -38,7 +38,7 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
             tasks = await read(erasures.count, subject, list(batches))
             loaded = "" if subject.tenant is None else " loaded"
             answer.say(
-                f"{counted(tasks, 'task')}{loaded} in {len(batches):,} "
+                f"{number_of(tasks, 'task')}{loaded} in {len(batches):,} "
                 f"{'batch' if len(batches) == 1 else 'batches'}",
                 dry_run=options.dry_run,
                 batches=list(batches.values()),
@@ -57,8 +57,8 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
                 return 0
             erased = await _erased(parts, group, subject, batches, tasks)
             answer.say(
-                f"erased {counted(erased.tasks, 'task')} and "
-                f"{counted(erased.records, 'quarantined record')}",
+                f"erased {number_of(erased.tasks, 'task')} and "
+                f"{number_of(erased.records, 'quarantined record')}",
                 erased=erased.tasks,
                 records=erased.records,
                 running=len(erased.running),
@@ -92,7 +92,7 @@ def _tell_limits(erased: Erased, answer: CommandAnswer, options: argparse.Namesp
 
 def _limits(erased: Erased, archives: list[str], group: str) -> Iterator[str]:
     if erased.running:
-        yield f"{counted(len(erased.running), 'task')} still running: run the same command again"
+        yield f"{number_of(len(erased.running), 'task')} still running: run the same command again"
     for number in erased.unread[:OUTPUTS_SHOWN]:
         yield (
             f"quarantine:{number} cannot be read and may belong to the subject; look at it: "

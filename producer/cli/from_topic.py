@@ -12,7 +12,7 @@ from producer.screen.live import bar
 from producer.screen.output import note
 from schemas.errors import ConfigError
 from schemas.settings.config import Config
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 REFUSED_SHOWN = 20
 
@@ -74,7 +74,7 @@ def _report_load(loaded: LoadedLetters, options: argparse.Namespace, answer: Com
     already_loaded = f", {loaded.known} loaded already" if loaded.known else ""
     done = "would be loaded: a dry run" if options.dry_run else "loaded"
     answer.say(
-        f"{counted(loaded.new, 'task')} {done}{already_loaded}",
+        f"{number_of(loaded.new, 'task')} {done}{already_loaded}",
         new=loaded.new,
         known=loaded.known,
         refused=loaded.refused,

@@ -38,7 +38,7 @@ from schemas.runtime import collector, crash
 from schemas.runtime.executors import ThreadExecutor
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 # The endings of files of task lines.
 _OF_LINES = frozenset({".jsonl", ".ndjson", ".json"})
@@ -65,7 +65,7 @@ async def load(config: Config, options: argparse.Namespace) -> int:
                 return await _load_all(config, options, source, report, answer)
             except TooManyRejectsError as error:
                 report.finish()
-                refused = counted(rejects.count, f"bad {source.noun}")
+                refused = number_of(rejects.count, f"bad {source.noun}")
                 answer.say(f"{refused} in {rejects.path}")
                 complain(str(error))
                 return error.exit_code
@@ -244,7 +244,7 @@ def _report_check(
         answer.say(f"dry run: nothing is loaded; {result}")
         _warn(sums, answer)
     if rejects.count:
-        refused = counted(rejects.count, f"bad {source.noun}")
+        refused = number_of(rejects.count, f"bad {source.noun}")
         answer.say(f"nothing is loaded: {refused} in {rejects.path}; {_repair_advice(source)}")
     return 1 if rejects.count else 0
 
@@ -316,13 +316,13 @@ def _noting_a_break(loader: Loader, batch: str) -> Iterator[None]:
         yield
     except TooManyRejectsError:
         note(
-            f"batch {batch}: {counted(loader.summary.new, 'task')} loaded of the input, "
+            f"batch {batch}: {number_of(loader.summary.new, 'task')} loaded of the input, "
             "which was not read to its end"
         )
         raise
     except asyncio.CancelledError:
         note(
-            f"batch {batch}: interrupted, with {counted(loader.summary.new, 'task')} loaded; "
+            f"batch {batch}: interrupted, with {number_of(loader.summary.new, 'task')} loaded; "
             "start the same load again for the rest"
         )
         raise
@@ -349,7 +349,7 @@ def _recorded(
 
 
 def _changed_message(batch: str, checked: InputDigest, loaded: InputDigest) -> str:
-    lines = counted(checked.lines, "line")
+    lines = number_of(checked.lines, "line")
     counts = f"{lines} checked, but the {loaded.lines:,} loaded lines differ from them"
     return (
         f"the input changed after it was checked: {counts}; "
@@ -362,12 +362,12 @@ def _report_load(source: Input, summary: Summary, sums: Sums, answer: CommandAns
     answer.say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
     if summary.new and summary.before > summary.known:
         answer.warn(
-            f"batch {source.batch} had {counted(summary.before, 'task')} already; "
+            f"batch {source.batch} had {number_of(summary.before, 'task')} already; "
             "to keep inputs apart, name another batch with --batch"
         )
     if summary.unsent:
         answer.warn(
-            f"{counted(summary.unsent, 'record')} not on the topic yet ({summary.errors[0]}); a "
+            f"{number_of(summary.unsent, 'record')} not on the topic yet ({summary.errors[0]}); a "
             "running agent will send them"
         )
     _warn(sums, answer)
@@ -396,7 +396,7 @@ def _report_rejects(
         f"{options.group}{allowed}"
     )
     advice = with_config(repair_rejects, options.config) if rejects.repairable else repair_input
-    refused = counted(rejects.count, f"bad {source.noun}")
+    refused = number_of(rejects.count, f"bad {source.noun}")
     answer.say(f"{refused} in {rejects.path}; {advice}")
     if rejects.repairable and textless:
         answer.say(
@@ -435,7 +435,7 @@ def _result(summary: Summary, done: str) -> str:
     if not (summary.new or summary.known or summary.bad):
         return "the input has no task line"
     known = f"{summary.known:,} loaded already" if summary.known else ""
-    new = f"{counted(summary.new, 'task')} {done}" if summary.new else "nothing new"
+    new = f"{number_of(summary.new, 'task')} {done}" if summary.new else "nothing new"
     return f"{new}, {known}" if known else new
 
 

@@ -6,7 +6,7 @@ from producer.screen.live import Bar
 from producer.screen.output import note
 from producer.text.pace import PaceMeter, left_text, rate_text
 from schemas.runtime.clock import Clock
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 LINE_S = 30.0
 
@@ -32,7 +32,7 @@ class LoadProgress:
         done, total = self._share(tasks)
         self._tasks.see(tasks, now_s)
         self._input.see(done, now_s)
-        facts = [counted(tasks, "task")]
+        facts = [number_of(tasks, "task")]
         if total:
             facts.append(f"{min(100.0, 100 * done / total):.0f} %")
         left_s = None if total is None else self._input.left_s(max(0.0, total - done))

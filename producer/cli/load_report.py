@@ -23,7 +23,7 @@ from producer.text.printable import shown
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import Config
 from schemas.task.line.field_checks import is_file_uri
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 SHOWN_FAULTS = 20
 _NAMED = 3
@@ -63,13 +63,13 @@ class Sums:
         yield from self.time.too_large()
         if (outside := self.outside).count:
             tasks = (
-                f"{counted(outside.count, 'task')} with a document by URI outside the folders that "
-                "agents may read"
+                f"{number_of(outside.count, 'task')} with a document by URI outside the folders "
+                "that agents may read"
             )
             yield f"{tasks}, so they would be dead; before you start agents, set: {outside}"
         if (unallowed := self.unallowed).count:
             tasks = (
-                f"{counted(unallowed.count, 'task')} with a document by URI below no prefix that "
+                f"{number_of(unallowed.count, 'task')} with a document by URI below no prefix that "
                 "agents may read"
             )
             yield f"{tasks}, so they would be dead; before you start agents, set: {unallowed}"
@@ -92,7 +92,7 @@ class _Alike:
         if self.count == 1:
             return str(self.first)
         rest = ", ..." if self.count > len(self.names) else ""
-        where = f"{counted(self.count, 'file')} ({', '.join(self.names)}{rest})"
+        where = f"{number_of(self.count, 'file')} ({', '.join(self.names)}{rest})"
         return f"{where}: {self.first.problem}; {self.first.fix}"
 
 

@@ -13,7 +13,7 @@ from schemas.objects.store import ObjectStores
 from schemas.outputs.stores import OutputStores
 from schemas.runtime.executors import ThreadExecutor
 from schemas.task.result.output_pointer import OutputPointer
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 _AT_ONCE = 16
 _SHOWN = 20
@@ -66,7 +66,7 @@ class LostOutputs:
         if len(self._lost) > _SHOWN:
             note(f"and {len(self._lost) - _SHOWN} more")
         complain(
-            f"{counted(len(self._lost), 'result')} could not be read; their lines have the error "
+            f"{number_of(len(self._lost), 'result')} could not be read; their lines have the error "
             "UNREADABLE, all others are whole. Export again when their outputs are there"
         )
         return 1

@@ -27,7 +27,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
 from schemas.settings.config import Config
 from schemas.task.states import Status
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 _GOES = {
     Keep.RESULTS: "the inputs of tasks that are not dead",
@@ -70,7 +70,7 @@ async def _purge_all(parts: LedgerParts, store: ArchiveStore, options: argparse.
         targets = await _targets(parts, store, options, answer)
         documents = [_tell(target, keep, answer) for target in targets]
         tasks = sum(target.tasks for target in targets)
-        question = f"delete {_GOES[keep]} of {counted(tasks, 'task')}?"
+        question = f"delete {_GOES[keep]} of {number_of(tasks, 'task')}?"
         if options.dry_run or not targets or not await agreed(options, question):
             answer.say("nothing is deleted")
             return
@@ -82,7 +82,7 @@ async def _purge_all(parts: LedgerParts, store: ArchiveStore, options: argparse.
                     raise
                 answer.warn(f"left: {error}")
             else:
-                purged = counted(document["purged"], "task")
+                purged = number_of(document["purged"], "task")
                 answer.say(f"batch {shown(target.name)}: purged {purged}")
 
 
@@ -138,7 +138,7 @@ def _tell(target: Purgeable, keep: Keep, answer: CommandAnswer) -> dict[str, Any
     }
     answer.add("batches", document)
     answer.say(
-        f"batch {shown(target.name)}: {counted(target.tasks, 'task')} ({in_words}), "
+        f"batch {shown(target.name)}: {number_of(target.tasks, 'task')} ({in_words}), "
         f"last changed {written(target.changed_at)}; {kept}; to delete: {_GOES[keep]}"
     )
     return document

@@ -20,7 +20,7 @@ from producer.text.output_file import whole_file
 from producer.text.private_files import FILE_MODE
 from schemas.errors import ConfigError, InputError
 from schemas.task.record.envelope import MAX_TASK_BYTES
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 MAX_REJECTS_BYTES = 1 << 30  # a packed input of some megabytes could otherwise fill the disk
 _MAX_NAME = 240  # bytes; a file system takes 255, and the draft has a slightly longer name
@@ -107,7 +107,7 @@ class Rejects:
             "or allow more with --max-rejects N (0: any number)"
         )
         noun = f"bad {self._noun}"
-        raise TooManyRejectsError(f"stopped after {counted(self.count, noun)}, {reached}; {fix}")
+        raise TooManyRejectsError(f"stopped after {number_of(self.count, noun)}, {reached}; {fix}")
 
     def __exit__(
         self,

@@ -17,7 +17,7 @@ from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from schemas.settings.routing import configured_route
 from schemas.task.line.parsing import TaskLine
 from schemas.task.task_types import MAP_REDUCE
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 _PERIOD_S = {"rpm": 60.0, "rpd": 86_400.0, "tpm": 60.0, "itpm": 60.0}
 _REMEMBERED = 1000
@@ -93,7 +93,7 @@ class TimeNeeded:
                 name, limit = self._tokens_a_minute(key)
                 verb = "is" if load.too_large == 1 else "are"
                 yield (
-                    f"{counted(load.too_large, 'task')} {verb} probably larger than a minute's "
+                    f"{number_of(load.too_large, 'task')} {verb} probably larger than a minute's "
                     f"tokens, {name} = {limit:,} of route {load.route}, such as "
                     f"{load.largest[:_NAME_CHARS]!r} (about {load.largest_tokens:,} tokens); the "
                     f"provider may refuse them again and again: correct {name} in the settings, or "

@@ -19,7 +19,7 @@ from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import insert_new, utc_after, utc_now
 from schemas.ledger.tables import batch, hook, hook_type
 from schemas.task.hooks import Hooked, HookEvent, HookState
-from schemas.text.wording import counted, one_line
+from schemas.text.wording import number_of, one_line
 
 KNOWN_S = 86_400.0
 MAX_COUNTED = 1000  # of a group with more hooks in a state, only so many are read and counted
@@ -132,7 +132,7 @@ class GivenUp:
 def given_up(connection: Connection, group: str) -> list[str]:
     """Return in words which hooks of the group were given up, with a failure of each kind."""
     return [
-        f"{counted(number, 'hook')} on_{event} of type {name} given up: {failure}; "
+        f"{number_of(number, 'hook')} on_{event} of type {name} given up: {failure}; "
         f"to run them again: python -m producer dead hooks --retry --group {group}"
         for (name, event), (number, failure) in _counts_by_kind(
             connection, group, HookState.GAVE_UP
@@ -211,14 +211,14 @@ def of_task(connection: Connection, task_id: int) -> list[str]:
 
 def _in_words(row: Any) -> str:
     state = {HookState.RUNS: "runs", HookState.GAVE_UP: "given up"}.get(row.state, "waits")
-    failed = f", failed {counted(row.tries, 'time')}" if row.tries else ""
+    failed = f", failed {number_of(row.tries, 'time')}" if row.tries else ""
     return f"on_{row.event} {state}{failed}" + (f": {row.failure}" if row.failure else "")
 
 
 def to_be_tried(connection: Connection, group: str) -> list[str]:
     """Return in words which hooks of the group wait to be run, some after a failure."""
     return [
-        f"{counted(number, 'hook')} on_{event} of type {name} not done"
+        f"{number_of(number, 'hook')} on_{event} of type {name} not done"
         + (f" ({failure})" if failure else "")
         + f"; an agent runs them: python -m agent --group {group}"
         for (name, event), (number, failure) in _counts_by_kind(

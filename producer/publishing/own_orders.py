@@ -7,7 +7,7 @@ from typing import Protocol
 
 from producer.ports import Order
 from schemas.codes import Code
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class OwnOrders:
             waiting = self._relay.waiting()
             log.warning(
                 "%s within %.0f s; an agent's relay sends these records again",
-                f"the bus did not confirm {counted(waiting, 'record')}"
+                f"the bus did not confirm {number_of(waiting, 'record')}"
                 if waiting
                 else "the database did not answer for the records that were sent",
                 timeout_s,

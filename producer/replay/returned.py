@@ -30,7 +30,7 @@ from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import batch, dead_line, replay_item, replay_run, task
 from schemas.task.record.envelope import digest
 from schemas.task.states import Status
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 ACTOR = "dead letters written back"  # who ordered the runs
 RUN_ITEMS = 10_000  # the most tasks of a run that further letters join
@@ -180,7 +180,7 @@ def _store(connection: Connection, group: str, fences: Mapping[int, int]) -> Non
         kind=AuditKind.REPLAY,
         target=str(run_id),
         detail=f"replay {run_id} of group {group}: "
-        f"{counted(len(fences), 'dead letter')} written back",
+        f"{number_of(len(fences), 'dead letter')} written back",
         items=len(fences),
     )
 

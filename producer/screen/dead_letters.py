@@ -32,7 +32,7 @@ from schemas.task.failures import UNTRIED
 from schemas.task.line.parsing import DEFAULT_TENANT
 from schemas.task.line.strict_json import LineError
 from schemas.text.money import units
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 # Characters shown of each.
 FINGERPRINT_SHOWN = 8
@@ -112,7 +112,7 @@ def _example(letters: ErrorGroup) -> str:
     if not letters.tasks:
         return line
     tokens = f"{spent.tokens_in}+{spent.tokens_out} tokens"
-    return f"{counted(spent.attempts, 'attempt')}, {tokens}; {line}"
+    return f"{number_of(spent.attempts, 'attempt')}, {tokens}; {line}"
 
 
 def story_json(story: Story) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def story_lines(story: Story) -> Iterator[str]:
     for attempt in story.history:
         yield from _attempt_lines(attempt)
     for lock in story.locks:
-        waiting = f"; {counted(lock.waiting, 'task')} waiting for it" if lock.waiting else ""
+        waiting = f"; {number_of(lock.waiting, 'task')} waiting for it" if lock.waiting else ""
         yield f"  holds the lock {shown(lock.name, 191)} since {written(lock.since)}{waiting}"
     for hook in story.hooks:
         yield f"  hook {shown(hook, ERROR_SHOWN)}"
@@ -220,7 +220,7 @@ def _children_lines(children: Sequence[Child]) -> Iterator[str]:
         return
     states = Counter(child.status for child in children)
     numbers = ", ".join(f"{number} {status}" for status, number in sorted(states.items()))
-    yield f"  ordered {counted(len(children), 'task')}: {numbers}"
+    yield f"  ordered {number_of(len(children), 'task')}: {numbers}"
     for child in children[:CHILDREN_SHOWN]:
         yield f"    {shown(child.id, 191)}: {child.status}"
     if len(children) > CHILDREN_SHOWN:
@@ -229,12 +229,12 @@ def _children_lines(children: Sequence[Child]) -> Iterator[str]:
 
 def _counts(story: Story) -> Iterator[str]:
     """Yield how often a task was tried, lost and replayed, as far as it was."""
-    yield f"{story.attempts} of {counted(story.max_attempts, 'attempt')} counted"
+    yield f"{story.attempts} of {number_of(story.max_attempts, 'attempt')} counted"
     if story.lease_losses:
         losses = "agent was" if story.lease_losses == 1 else "agents were"
         yield f"{story.lease_losses} {losses} lost while it ran"
     if story.replays:
-        yield f"replayed {counted(story.replays, 'time')}"
+        yield f"replayed {number_of(story.replays, 'time')}"
 
 
 def _letter_lines(letter: DeadLetter) -> Iterator[str]:
@@ -300,7 +300,7 @@ def record_lines(record: QuarantinedRecord) -> Iterator[str]:
     yield f"{RECORD}{record.number}: {record.disposition}{replayed}"
     yield (
         f"  its record: {shown(record.topic, 249)}/{record.partition}/{record.offset}, "
-        f"quarantined {written(record.created_at)}, seen {counted(record.seen, 'time')}"
+        f"quarantined {written(record.created_at)}, seen {number_of(record.seen, 'time')}"
     )
     yield f"  fingerprint {record.fingerprint}: {shown(record.error, ERROR_SHOWN)}"
     yield f"  key: {'none' if record.key is None else _preview(record.key)}"

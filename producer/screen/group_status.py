@@ -25,7 +25,7 @@ from producer.text.printable import shown
 from producer.text.sparkline import sparkline
 from producer.text.urgency import Urgency
 from schemas.agent_report import AgentReport
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 SLOW_S = 10.0  # age of the oldest call from which its task is named
 MIN_NAME = 9  # eight letters and the mark that some are missing
@@ -111,7 +111,7 @@ def _whose(wait: Sentence, agents: Sequence[AgentStatus]) -> str:
         return ""
     if len(reporting) == 1:
         return f" (agent {reporting[0].name})"
-    return f" ({len(reporting)} of {counted(len(alive), 'agent')})"
+    return f" ({len(reporting)} of {number_of(len(alive), 'agent')})"
 
 
 # ---- batches
@@ -212,7 +212,7 @@ def _batch_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
             if name.startswith("dead "):
                 yield f"{count:,} {name}  ({batch.name})", "red"
         for name, count in sorted(batch.failed_lately.items()):
-            attempts = f"{counted(count, 'attempt')} failed with {name} in the last 10 minutes"
+            attempts = f"{number_of(count, 'attempt')} failed with {name} in the last 10 minutes"
             yield f"{attempts}; their tasks are tried again  ({batch.name})", "yellow"
     for batch in status.batches:
         if batch.half_loaded:
@@ -223,7 +223,7 @@ def _batch_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
             yield f"archived{where}, {batch.archived.at}{purged}  ({batch.name})", ""
         if batch.follow_ups:
             ordered = "were" if batch.follow_ups > 1 else "was"
-            tasks = counted(batch.follow_ups, "task")
+            tasks = number_of(batch.follow_ups, "task")
             yield f"{tasks} of the total {ordered} ordered by other tasks  ({batch.name})", ""
 
 
@@ -259,7 +259,7 @@ def _agent_count(agents: Sequence[AgentStatus]) -> Iterator[Text]:
         minutes = f"{agent_status.SHOWN_S / 60:.0f} minutes"
         not_alive = f", {silent:,} silent" if silent else ""
         not_alive += f", {lost:,} lost in the last {minutes}" if lost else ""
-        yield Text(f"{counted(alive, 'agent')} alive{not_alive}")
+        yield Text(f"{number_of(alive, 'agent')} alive{not_alive}")
 
 
 def _agent_line(agent: AgentStatus, width: int) -> Text:
@@ -286,7 +286,7 @@ def _work(agent: AgentStatus) -> Iterator[str]:
     report: AgentReport | None = agent.report
     if report is None or agent.state in {AgentState.LOST, AgentState.STOPPED}:
         return
-    slots = f"{report.running} of {counted(report.slots, 'slot')}"
+    slots = f"{report.running} of {number_of(report.slots, 'slot')}"
     if agent.state is AgentState.SILENT:
         yield f"with {slots} then"
         return
@@ -314,7 +314,7 @@ def _group_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
         yield unfinished_line(run), "cyan"
     if status.orders:
         wait = "waits" if status.orders == 1 else "wait"
-        yield f"{counted(status.orders, 'publish order')} {wait}", ""
+        yield f"{number_of(status.orders, 'publish order')} {wait}", ""
     if status.quarantined:
         yield status.quarantined_text, "yellow"
     if not status.batches:
@@ -339,7 +339,7 @@ def _releases(releases: Sequence[ReleaseStatus]) -> Iterator[tuple[str, str]]:
 
 
 def _attempts(sums: ReleaseSums) -> str:
-    attempts = counted(sums.attempts, "attempt")
+    attempts = number_of(sums.attempts, "attempt")
     if sums.failure_rate is None:
         return attempts
     price = sums.cost_per_success

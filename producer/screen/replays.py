@@ -12,7 +12,7 @@ from producer.screen.dead_letters import groups_lines, money
 from producer.text.printable import shown
 from producer.text.times import written
 from schemas.text.money import units
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 UNREAD_SHOWN = 20
 
@@ -30,7 +30,7 @@ def plan_lines(
         late = f"{MAX_READ:,} or more" if plan.late == MAX_READ else plan.late
         yield f"  {late} of them are past their deadline and will end as expired again"
     if plan.capped:
-        at_cap = f"{plan.capped} at the cap of {counted(request.cap, 'replay')}"
+        at_cap = f"{plan.capped} at the cap of {number_of(request.cap, 'replay')}"
         yield f"left: {at_cap}; raise --cap to take them too"
     if plan.closed:
         yield (
@@ -39,7 +39,7 @@ def plan_lines(
         )
     if plan.quarantined:
         yield (
-            f"left: {counted(plan.quarantined, 'quarantined record')}; "
+            f"left: {number_of(plan.quarantined, 'quarantined record')}; "
             "--disposition undecodable or rejected takes them"
         )
     if plan.tasks:
@@ -47,7 +47,7 @@ def plan_lines(
         tokens = f"{spent.tokens_in:,}+{spent.tokens_out:,} tokens"
         yield (
             f"spent on them so far: {money(spent.cost_micro)}, "
-            f"{tokens} in {counted(spent.attempts, 'attempt')}"
+            f"{tokens} in {number_of(spent.attempts, 'attempt')}"
         )
         sample = f" (measured on the first {SAMPLE:,})" if plan.tasks > SAMPLE else ""
         yield f"one more attempt of each: {estimate}{sample}"
@@ -76,7 +76,7 @@ def result(run: ReplayRun) -> str:
         parts.append(f"{skipped} passed over: changed meanwhile, or their batch is cancelled")
     if unread:
         are_no_tasks = "is still no task" if unread == 1 else "are still no tasks"
-        parts.append(f"{counted(unread, 'record')} {are_no_tasks}")
+        parts.append(f"{number_of(unread, 'record')} {are_no_tasks}")
     if run.left:
         parts.append(f"{run.left} left")
     return ", ".join(parts)

@@ -9,7 +9,7 @@ from producer.text.urgency import Urgency, urgency_of
 from schemas.agent_report import AgentReport, BlockReport, CallReport, Reason, SuspectReport
 from schemas.codes import Code
 from schemas.task.failures import ErrorClass
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 SHOWN_S = 5.0  # a main loop that was silent for longer is called blocked
 SENTENCE_CHARS = 500
@@ -124,7 +124,7 @@ def _meanwhile(reason: Reason) -> str:
 
 def _hanging(reason: Reason) -> str:
     """Return how many calls of a route run far longer than usual."""
-    calls = "1 call has" if reason.count == 1 else f"{counted(reason.count, 'call')} have"
+    calls = "1 call has" if reason.count == 1 else f"{number_of(reason.count, 'call')} have"
     usual = "" if reason.usual_s is None else f", usually they take {reason.usual_s:.1f} s"
     return f"{_route(reason)}: {calls} been running for {reason.seconds:.0f} s{usual}"
 
@@ -142,15 +142,15 @@ def _limited(reason: Reason) -> str:
         return f"route {reason.name} waits {reason.seconds:.0f} s: the provider refused calls"
     limit = {
         "rpd": f"{reason.count:,} per day",
-        "in_flight": f"{counted(reason.count, 'call')} at once",
+        "in_flight": f"{number_of(reason.count, 'call')} at once",
     }.get(reason.text, f"{reason.count:,} per minute")
-    agents = counted(reason.agents, "agent")
+    agents = number_of(reason.agents, "agent")
     return f"route {reason.name} waits for its {reason.text}: {limit}, {agents}"
 
 
 def _left_out(reason: Reason) -> str:
     wait = "waits" if reason.count == 1 else "wait"
-    return f"{counted(reason.count, 'more route')} {wait}"
+    return f"{number_of(reason.count, 'more route')} {wait}"
 
 
 def _route(reason: Reason) -> str:

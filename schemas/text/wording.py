@@ -41,7 +41,7 @@ def _escaped_or_not(secret: str) -> str:
     return "".join(rf"(?:\\?{re.escape(char)}|\\u(?i:{ord(char):04x}))" for char in secret)
 
 
-def counted(number: int, noun: str) -> str:
+def number_of(number: int, noun: str) -> str:
     """Return a number with its noun, such as `1 attempt` or `2 attempts`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 

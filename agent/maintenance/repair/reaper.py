@@ -13,7 +13,7 @@ from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Reaper:
         if declared:
             crash.reach("reap.judged")
             log.warning(
-                "declared lost: %s", counted(declared, "agent"), extra={"code": Code.AGENT_LOST}
+                "declared lost: %s", number_of(declared, "agent"), extra={"code": Code.AGENT_LOST}
             )
         self._newly_gone, self._gone = gone - self._gone, gone
 

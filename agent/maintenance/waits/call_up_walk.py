@@ -14,7 +14,7 @@ from agent.ports import Clock
 from agent.routes import Router
 from producer.publishing.own_orders import OwnOrders
 from schemas.ledger.transactions import Transactions
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class CallUpWalk:
                 count = sum(len(order.items) for order in page.orders)
                 log.info(
                     "%s called up: the route is open, or the type is known here",
-                    counted(count, "waiting task"),
+                    number_of(count, "waiting task"),
                 )
                 self._own_orders.send(page.orders)
             if page.for_routes and self._only_few:

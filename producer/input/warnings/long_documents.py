@@ -14,7 +14,7 @@ from schemas.settings.known_models import known_tokens
 from schemas.settings.routing import configured_route
 from schemas.task.line.parsing import TaskLine
 from schemas.task.task_types import MAP_REDUCE
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 _NAMED = 3
 _NAME_CHARS = 80
@@ -59,7 +59,7 @@ class LongDocuments:
         rest = ", ..." if self.count > len(longest) else ""
         verb = "is" if self.count == 1 else "are"
         return (
-            f"{counted(self.count, 'task')} {verb} probably longer than the model takes: "
+            f"{number_of(self.count, 'task')} {verb} probably longer than the model takes: "
             f"{', '.join(longest)}{rest}; estimated with {BYTES_PER_TOKEN} bytes a token; "
             "load them as type map-reduce, which splits them, name a model that takes more, or "
             "correct `context_tokens` in the settings"

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from producer.input.lines import ValidLine
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 
 class PastDeadlines:
@@ -28,7 +28,7 @@ class PastDeadlines:
         when = f"{self._first.task.deadline:%Y-%m-%dT%H:%M:%SZ}"
         verb, fate = ("has", "it") if self.count == 1 else ("have", "they")
         return (
-            f"{counted(self.count, 'task')} {verb} a deadline that has passed, such as "
+            f"{number_of(self.count, 'task')} {verb} a deadline that has passed, such as "
             f"{self._first.key!r} (line {self._first.line}: {when}); {fate} will be dead without "
             "a call"
         )

@@ -13,7 +13,7 @@ from producer.input.lines import ValidLine
 from schemas.settings.config import BYTES_PER_TOKEN, Config
 from schemas.task.line.parsing import PLACEHOLDER
 from schemas.text.money import units
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 LARGE = 100  # tasks with one prompt
 CACHED_TOKENS = 1024  # providers cache no beginning that is shorter
@@ -61,7 +61,7 @@ class PromptOrder:
         wasting = [prompt for prompt in large if prompt.lost_bytes]
         if not wasting:
             return ""
-        tasks = counted(sum(prompt.tasks for prompt in wasting), "task")
+        tasks = number_of(sum(prompt.tasks for prompt in wasting), "task")
         tokens = sum(prompt.tasks * prompt.lost_bytes for prompt in wasting) // BYTES_PER_TOKEN
         return (
             f"{PLACEHOLDER} is not last in the prompt of {tasks}, so no prompt cache of a provider "

@@ -37,7 +37,7 @@ from schemas.task.result.codec import POINTER
 from schemas.task.result.output_pointer import OutputPointer
 from schemas.task.states import OPEN
 from schemas.text.untrusted import contained
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 ERASED = b"erased:"  # how the made-up id of an erased task begins
 REASON = "erased"  # stands for the reason of a guard
@@ -141,7 +141,7 @@ def audit(connection: Connection, group: str, actor: str, subject: Subject, task
         action="erase",
         kind=AuditKind.TASK,
         target=kind,
-        detail=f"erased {counted(tasks, 'task')} of {kind}",
+        detail=f"erased {number_of(tasks, 'task')} of {kind}",
         items=tasks,
     )
 

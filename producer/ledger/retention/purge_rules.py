@@ -25,7 +25,7 @@ from schemas.ledger.tables import (
     task,
 )
 from schemas.task.states import FINAL, Status
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 
 class Keep(StrEnum):
@@ -167,7 +167,7 @@ def _busy(connection: Connection, target: Purgeable, keep: Keep) -> Iterator[str
         yield "hooks of its tasks have not run; agents whose settings name them run them"
     if unsent := _unsent(connection, target, ids):
         yield (
-            f"{counted(unsent, 'dead letter')} of it are not on their topic yet; "
+            f"{number_of(unsent, 'dead letter')} of it are not on their topic yet; "
             "agents send them within a minute"
         )
 

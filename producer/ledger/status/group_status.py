@@ -20,7 +20,7 @@ from producer.text.agent_report import Sentence
 from producer.text.urgency import Urgency
 from schemas.ledger.migrations import ledger_id
 from schemas.task.guard import Guard
-from schemas.text.wording import counted
+from schemas.text.wording import number_of
 
 MAX_QUARANTINED = 1000  # records that a screen counts, each second
 
@@ -53,7 +53,7 @@ class GroupStatus:
         if not self.quarantined:
             return ""
         at_least = "at least " if self.quarantined == MAX_QUARANTINED else ""
-        records = counted(self.quarantined, "record")
+        records = number_of(self.quarantined, "record")
         command = f"python -m producer dead list --group {self.group}"
         return f"quarantined, because no task of docllm: {at_least}{records}; see: {command}"
 
