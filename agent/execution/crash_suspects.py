@@ -6,7 +6,7 @@ Only one runs at a time.
 import logging
 
 from agent.inflight.delivery import Delivery
-from producer.text.agent_report import suspect_text
+from producer.text.agent_sentences import suspect_text
 from schemas.agent_report import SuspectReport
 from schemas.codes import Code
 

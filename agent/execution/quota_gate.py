@@ -9,7 +9,7 @@ from agent.handlers.calls.permits import CallEnd, CallPermit
 from agent.inflight.delivery import Delivery
 from agent.judge import effect_of
 from agent.judge.classes import Effect
-from agent.judge.waiting import asked_for
+from agent.judge.snooze_delay import asked_for
 from agent.ports import CallFailed, Clock, Reply
 from agent.ports.outcome import Succeeded
 from agent.quota.configured import ConfiguredQuotas

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from agent.judge import completion, signals, waiting
+from agent.judge import completion, signals, snooze_delay
 from agent.judge.classes import CLASSES, Action
 from agent.judge.tiers import Tier, choose, retry_delay
 from agent.ports import CallFailed, Reply
@@ -138,7 +138,7 @@ def outcome_of_failure(
         return Dead(failure, spent)
     is_alone = failure.error_class == ErrorClass.AUTH and facts.refused_alone
     if action is Action.SNOOZE and not is_alone:
-        delay_s = waiting.delay(
+        delay_s = snooze_delay.delay(
             headers,
             snoozes=facts.snoozes,
             jitter=facts.jitter,
@@ -148,7 +148,7 @@ def outcome_of_failure(
         return Snooze(failure, spent, delay_s)
     if facts.counted_before + 1 >= facts.max_attempts:
         return Dead(failure, spent, Disposition.EXHAUSTED)
-    wanted_s = max(facts.min_retry_s, waiting.asked_for(headers, facts.utc_s) or 0.0)
+    wanted_s = max(facts.min_retry_s, snooze_delay.asked_for(headers, facts.utc_s) or 0.0)
     tier = choose(facts.tiers, counted_before=facts.counted_before, wanted_s=wanted_s)
     delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=facts.jitter)
     return Retry(failure, spent, tier.name, delay_s)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.judge.waiting import clamped
+from agent.judge.snooze_delay import clamped
 from agent.ports.outcome import Failure, Moved, Spent
 from schemas.task.record.topics import duration_s
 

@@ -18,7 +18,7 @@ from producer.ledger.dead_letters import error_groups
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.status import progress
 from producer.ledger.status.progress import Totals
-from producer.text.agent_report import Sentence, sentences
+from producer.text.agent_sentences import Sentence, sentences
 from producer.text.urgency import Urgency
 from schemas.codes import Code
 from schemas.ledger.database import DatabaseError

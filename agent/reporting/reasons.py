@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from producer.ledger.status.progress import Waiting
 from producer.ledger.store import half_loaded_message
-from producer.text.agent_report import call_text, sentences
+from producer.text.agent_sentences import call_text, sentences
 from schemas.agent_report import AgentReport
 from schemas.text.wording import number_of
 

@@ -6,7 +6,7 @@ Tested by tests/integration/commands/test_archive.py.
 """
 
 from producer.app import CHECK_TRIES, is_ledger_missing, opened_ledger
-from producer.ledger.retention import archives
+from producer.ledger.retention import archive_rows
 from producer.retention.archive_search import manifests, require_folder
 from producer.retention.archiver import folder_name
 from producer.text.printable import shown
@@ -59,12 +59,12 @@ async def _back(config: Config, group: str, to: str) -> list[str]:
     if is_ledger_missing(config):
         return []
     async with opened_ledger(config, tries=CHECK_TRIES) as parts:
-        archived = await parts.transactions.read(archives.names, group, archived=True)
-        alive = await parts.transactions.read(archives.names, group, archived=False)
+        archived = await parts.transactions.read(archive_rows.names, group, archived=True)
+        alive = await parts.transactions.read(archive_rows.names, group, archived=False)
         put_away = {folder_name(name, parts.ledger_id) for name in archived}
         put_away -= {folder_name(name, parts.ledger_id) for name in alive}
         stored = await manifests(to, parts.ledger_id, group, lambda folder: folder not in put_away)
         # An `archive` that was killed after its manifest is no sign of a restored backup.
-        begun = await parts.transactions.read(archives.known_uris, group)
+        begun = await parts.transactions.read(archive_rows.known_uris, group)
     back = (own.batch for uri, own in stored if own.batch not in archived and uri not in begun)
     return list(dict.fromkeys(back))

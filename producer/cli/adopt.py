@@ -8,7 +8,7 @@ import argparse
 from producer.app import opened_ledger
 from producer.cli.cancel import actor
 from producer.ledger import store
-from producer.ledger.retention import archives
+from producer.ledger.retention import archive_rows
 from producer.retention.adopter import Adopter
 from producer.retention.archive_search import manifests
 from producer.retention.archiver import folder_name
@@ -68,6 +68,6 @@ async def adopt(config: Config, to: str, options: argparse.Namespace) -> int:
     return 0
 
 
-def _covering(connection: Connection, name: str) -> archives.Archive | None:
+def _covering(connection: Connection, name: str) -> archive_rows.Archive | None:
     target = store.find_batch(connection, name)
-    return None if target is None else archives.covering(connection, target.id)
+    return None if target is None else archive_rows.covering(connection, target.id)

@@ -9,7 +9,7 @@ from producer.app import LedgerParts, opened_ledger
 from producer.cli.adopt import OUTAGES, adopt
 from producer.cli.cancel import actor
 from producer.ledger import store, tally
-from producer.ledger.retention import archives
+from producer.ledger.retention import archive_rows
 from producer.ledger.store import Batch
 from producer.retention.archive_search import require_folder
 from producer.retention.archiver import Archiver
@@ -71,7 +71,7 @@ async def _was_archived(
     answer: CommandAnswer,
 ) -> bool:
     """Return whether the batch has such an archive; it is looked for, and said to be there."""
-    newest = await parts.transactions.read(archives.covering, target.id)
+    newest = await parts.transactions.read(archive_rows.covering, target.id)
     if newest is None or not newest.uri.startswith(to) or newest.format != options.format:
         return False
     if fault := await archive_fault(files, newest.uri, newest.digest, reads=True):

@@ -7,7 +7,7 @@ import argparse
 
 from producer.app import LedgerParts
 from producer.ledger import store
-from producer.ledger.retention import archives
+from producer.ledger.retention import archive_rows
 from schemas.errors import ConfigError
 
 
@@ -15,7 +15,7 @@ async def chosen_batches(parts: LedgerParts, options: argparse.Namespace) -> dic
     """Return the names of the selected batches by id. Raises ConfigError if there are none."""
     names = await parts.transactions.read(store.batches_of, options.group, options.batch)
     if not names and options.batch is None:
-        if count := await parts.transactions.read(archives.archived, options.group):
+        if count := await parts.transactions.read(archive_rows.archived, options.group):
             raise ConfigError(
                 f"all batches of group {options.group} are archived ({count:,}); name one with "
                 f"--batch, see: python -m producer status --archived --group {options.group}"

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from producer.app import LedgerParts, opened_ledger
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
-from producer.ledger.retention import erasures
-from producer.ledger.retention.erasures import Erased, Subject
+from producer.ledger.retention import erasure_rows
+from producer.ledger.retention.erasure_rows import Erased, Subject
 from producer.retention.erasure import Erasure
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.live import bar
@@ -34,8 +34,8 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
     async with opened_ledger(config) as parts:
         with answering(options) as answer:
             read, group = parts.transactions.read, options.group
-            batches = await read(erasures.batches, group, subject)
-            tasks = await read(erasures.count, subject, list(batches))
+            batches = await read(erasure_rows.batches, group, subject)
+            tasks = await read(erasure_rows.count, subject, list(batches))
             loaded = "" if subject.tenant is None else " loaded"
             answer.say(
                 f"{number_of(tasks, 'task')}{loaded} in {len(batches):,} "
@@ -48,7 +48,7 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
                 running=0,
                 outputs=[],
                 unread=[],
-                archives=await read(erasures.archives, list(batches)),
+                archives=await read(erasure_rows.archives, list(batches)),
             )
             question = "erase their inputs, results, errors and ids? Open tasks are cancelled"
             if options.dry_run or not await agreed(options, question):
@@ -64,7 +64,7 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
                 running=len(erased.running),
                 outputs=erased.outputs,
                 unread=erased.unread,
-                archives=await read(erasures.archives, list(batches)),  # one may have begun
+                archives=await read(erasure_rows.archives, list(batches)),  # one may have begun
             )
             _tell_limits(erased, answer, options)
     return 1 if erased.running else 0

@@ -14,7 +14,7 @@ from producer.cli.outputs import LostOutputs, OutputReader
 from producer.ledger import store
 from producer.ledger.results import export as exports
 from producer.ledger.results.result_lines import ExportedTask, LineOf, docllm_line, openai_line
-from producer.ledger.retention import archives
+from producer.ledger.retention import archive_rows
 from producer.ledger.retention.archive_sentence import archive_sentence, require_rows
 from producer.screen.output import note
 from producer.text.output_file import standard_output, whole_file
@@ -53,7 +53,7 @@ async def export(config: Config, options: argparse.Namespace) -> int:
             outputs.close()
         _report_export([(names[batch_id], states) for batch_id, states in counts.items()], output)
         if options.batch is None:
-            _report_archived(await parts.transactions.read(archives.archived, options.group))
+            _report_archived(await parts.transactions.read(archive_rows.archived, options.group))
         elif words := await parts.transactions.read(archive_sentence, options.batch):
             note(shown(words))
         half_loaded = await parts.transactions.read(store.half_loaded, options.group)

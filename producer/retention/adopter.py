@@ -16,8 +16,8 @@ import orjson
 
 from producer.ledger import store
 from producer.ledger.batch_ids import id_range
-from producer.ledger.retention import adoptions, archives
-from producer.ledger.retention.adoptions import Adoptable, LedgerTask
+from producer.ledger.retention import adoption_rows, archive_rows
+from producer.ledger.retention.adoption_rows import Adoptable, LedgerTask
 from producer.ledger.store import Batch
 from producer.retention import formats
 from producer.retention.archiver import ArchiveAlteredError
@@ -57,13 +57,15 @@ class Adopter:
         changes meanwhile; and ObjectError.
         """
         target = await self._transactions.read(store.find_batch, manifest.batch)
-        if target is None or not await self._transactions.read(adoptions.is_begun, target.id, uri):
+        if target is None or not await self._transactions.read(
+            adoption_rows.is_begun, target.id, uri
+        ):
             target = await self._begin((group, manifest.batch), target, uri, manifest, actor)
         ended = 0
-        while count := await self._transactions.write(adoptions.end_page, target.id):
+        while count := await self._transactions.write(adoption_rows.end_page, target.id):
             ended += count
-        if await self._transactions.read(archives.covering, target.id) is None:
-            await self._transactions.write(adoptions.finish, target.id)
+        if await self._transactions.read(archive_rows.covering, target.id) is None:
+            await self._transactions.write(adoption_rows.finish, target.id)
         return ended
 
     async def _begin(
@@ -74,12 +76,12 @@ class Adopter:
         manifest: Manifest,
         actor: str,
     ) -> Batch:
-        compared_at = await self._transactions.read(adoptions.now)
+        compared_at = await self._transactions.read(adoption_rows.now)
         contents = replace(manifest.contents(), digest=await self._digest(uri, manifest))
         await self._compare(target, uri, manifest)
         made_by = (manifest.schema, manifest.docllm)
         taken = Adoptable(uri, manifest.format, made_by, contents)
-        return await self._transactions.write(adoptions.adopt, named, taken, compared_at, actor)
+        return await self._transactions.write(adoption_rows.adopt, named, taken, compared_at, actor)
 
     async def _digest(self, uri: str, manifest: Manifest) -> bytes:
         """Return the SHA-256 of the stored manifest, which another version may have written."""
@@ -109,13 +111,13 @@ class Adopter:
             except _DamagedError as error:
                 raise ArchiveAlteredError(f"{at} {error}; nothing is adopted") from None
             keys = sorted(tasks)
-            for start in range(0, len(keys), adoptions.PAGE):
-                page = keys[start : start + adoptions.PAGE]
-                for stored in await self._transactions.read(adoptions.of_keys, batch_id, page):
+            for start in range(0, len(keys), adoption_rows.PAGE):
+                page = keys[start : start + adoption_rows.PAGE]
+                for stored in await self._transactions.read(adoption_rows.of_keys, batch_id, page):
                     _require_same(stored, tasks[stored.key], at)
                     if ids[0] <= stored.id <= ids[1]:
                         in_archive[stored.id - ids[0]] = 1
-        missing = await self._transactions.read(adoptions.missing, batch_id, ids, in_archive)
+        missing = await self._transactions.read(adoption_rows.missing, batch_id, ids, in_archive)
         if missing is not None:
             raise ArchiveAlteredError(
                 f"the archive {uri} lacks task {shown(readable(missing))} of the batch; nothing "

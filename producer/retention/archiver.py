@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from producer.ledger.results.export import id_groups
-from producer.ledger.retention import archive_lines, archives
+from producer.ledger.retention import archive_lines, archive_rows
 from producer.ledger.retention.archive_lines import ArchiveLine
-from producer.ledger.retention.archives import Archive
+from producer.ledger.retention.archive_rows import Archive
 from producer.ledger.store import Batch
 from producer.retention import formats
 from producer.retention.formats import ArchiveFormat
@@ -80,7 +80,7 @@ class Archiver:
         formats.require_library(self._format)
         while True:
             archive = await self._transactions.write(
-                archives.begin,
+                archive_rows.begin,
                 target,
                 folder=f"{self._to}{folder_name(target.name, self._ledger_id)}-",
                 file_format=self._format.value,
@@ -90,11 +90,13 @@ class Archiver:
             manifest = await self._write(target, archive, progress)
             if manifest is not None:
                 break
-            await self._transactions.write(archives.give_up, archive.id)
+            await self._transactions.write(archive_rows.give_up, archive.id)
         await self._verify(target, archive, manifest, progress)
         crash.reach("archive.verified")
         contents = manifest.contents()
-        if not await self._transactions.write(archives.finish, target, archive, contents, actor):
+        if not await self._transactions.write(
+            archive_rows.finish, target, archive, contents, actor
+        ):
             raise UnsafeStateError(
                 f"batch {target.name!r} changed while it was archived; archive it again"
             )

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from producer.ledger.batch_ids import id_range
-from producer.ledger.retention import erased_names, erasures
-from producer.ledger.retention.erasures import Erased, Subject
+from producer.ledger.retention import erased_names, erasure_rows
+from producer.ledger.retention.erasure_rows import Erased, Subject
 from producer.retention.pages import Pages
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
@@ -47,7 +47,7 @@ class Erasure:
         and names of locks and reports of ended agents that have the tenant or id.
         """
         write = self._transactions.write
-        await write(erasures.audit, self._group, actor, self._subject, tasks)
+        await write(erasure_rows.audit, self._group, actor, self._subject, tasks)
         crash.reach("erase.noted")
         await self._tasks(batches)
         await self._records()
@@ -60,7 +60,7 @@ class Erasure:
         if ran and self._subject.tenant is not None:
             await self._tasks(batches)  # what they ordered before they ended
         self._erased.running = sorted(set(self._erased.running))
-        await write(erasures.erase_reasons, list(batches))
+        await write(erasure_rows.erase_reasons, list(batches))
         await write(erased_names.erase_locks, self._group, self._subject)
         await write(erased_names.erase_reports, self._group, self._subject)
         return self._erased
@@ -68,7 +68,7 @@ class Erasure:
     async def _tasks(self, batches: Mapping[int, str]) -> None:
         if self._subject.key is not None:
             read = self._transactions.read
-            await self._all(await read(erasures.ids_of_key, self._subject, list(batches)))
+            await self._all(await read(erasure_rows.ids_of_key, self._subject, list(batches)))
             return
         for batch_id in batches:
             before = None
@@ -91,7 +91,7 @@ class Erasure:
         async def page(first_id: int, most: int) -> tuple[int, int]:
             ids = (first_id, last_id)
             after, own = await self._transactions.read(
-                erasures.ids_of_tenant, self._subject, batch_id, ids, most
+                erasure_rows.ids_of_tenant, self._subject, batch_id, ids, most
             )
             await self._erase(own)
             return after, len(own)
@@ -104,7 +104,7 @@ class Erasure:
             return
         tenant = self._subject.tenant is not None
         erased = await self._transactions.write_once(
-            erasures.erase, self._group, ids, tenant=tenant
+            erasure_rows.erase, self._group, ids, tenant=tenant
         )
         crash.reach("erase.page_erased")
         self._erased.tasks += erased.tasks
@@ -116,7 +116,7 @@ class Erasure:
         after: int | None = 0
         while after is not None:
             after, erased = await self._transactions.write(
-                erasures.erase_records, self._group, self._subject, after
+                erasure_rows.erase_records, self._group, self._subject, after
             )
             self._erased.records += erased.records
             self._erased.unread += erased.unread

@@ -18,7 +18,7 @@ from producer.ledger.status.group_status import GroupStatus
 from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
 from producer.ledger.store import half_loaded_message
 from producer.screen.replays import unfinished_line
-from producer.text.agent_report import Sentence, call_text
+from producer.text.agent_sentences import Sentence, call_text
 from producer.text.columns import Column, fitted, folded
 from producer.text.pace import duration
 from producer.text.printable import shown

@@ -1,6 +1,6 @@
 """The order in which a person is told why work waits: first what needs a person most.
 
-Tested by tests/unit/producer/text/test_agent_report.py and tests/contract/counts/test_status.py.
+Tested by tests/unit/producer/text/test_agent_sentences.py and tests/contract/counts/test_status.py.
 """
 
 from enum import IntEnum

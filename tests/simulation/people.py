@@ -10,7 +10,7 @@ from producer.app import Parts, make_relay
 from producer.ledger import cancel, guards, replay_progress, store
 from producer.ledger.dead_letters.selection import DISPOSITIONS, Selection
 from producer.ledger.replay_progress import ReplayRequest
-from producer.ledger.retention import archives, purge_rules
+from producer.ledger.retention import archive_rows, purge_rules
 from producer.ledger.retention.purge_rules import Keep
 from producer.replay import runs
 from producer.replay.applier import make_applier
@@ -94,7 +94,7 @@ async def archive_batch(machine: Machine) -> None:
     read = parts.transactions.read
     batch = await read(store.require_batch, GROUP, BATCH)
     await parts.transactions.write(store.close_batch, batch)
-    if await read(archives.covering, batch.id) is not None:
+    if await read(archive_rows.covering, batch.id) is not None:
         return
     archiver = Archiver(
         transactions=parts.transactions,

@@ -8,7 +8,7 @@ from agent.judge import CLASSES, Effect
 from agent.ports.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.routes import RoutePermit, Router
 from agent.routes.evidence import by_outcome
-from producer.text.agent_report import joined, sentences
+from producer.text.agent_sentences import joined, sentences
 from schemas.agent_report import AgentReport
 from schemas.settings.config import AgentConfig, Config, LLMConfig
 from schemas.task.failures import Disposition, ErrorClass

@@ -12,7 +12,7 @@ from functools import partial
 
 from agent.ledger.leases import duty_turns
 from producer.ledger.audit import AGENT
-from producer.ledger.retention import archives, purge_rules
+from producer.ledger.retention import archive_rows, purge_rules
 from producer.ledger.retention.purge_rules import Keep
 from producer.ledger.store import Batch
 from producer.retention.archiver import Archiver
@@ -61,7 +61,7 @@ class Retainer:
         for mark, age_s, keep in self._steps():
             if not await self._take_turn():
                 break
-            quiet = partial(archives.quiet, age_s=age_s, mark=mark)
+            quiet = partial(archive_rows.quiet, age_s=age_s, mark=mark)
             for target in await self._transactions.read(quiet, self._group):
                 if not await self._take_turn():
                     break

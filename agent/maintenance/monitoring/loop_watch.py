@@ -18,7 +18,7 @@ from typing import Any
 
 from agent.process.frames import frames_of_stack, frames_text, place_of
 from agent.process.thread_use import ThreadUse, thread_use
-from producer.text.agent_report import blocking_text
+from producer.text.agent_sentences import blocking_text
 from producer.text.printable import FRAMES
 from schemas.agent_report import BlockReport
 from schemas.codes import Code

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 from sqlalchemy import Connection, select
 
-from producer.ledger.retention.archives import Archive, newest
+from producer.ledger.retention.archive_rows import Archive, newest
 from producer.text.times import written
 from schemas.errors import UnsafeStateError
 from schemas.ledger.tables import batch

@@ -6,7 +6,7 @@ Tested by tests/contract/batches/test_erase.py.
 import orjson
 from sqlalchemy import ColumnElement, Connection, Table, delete, exists, or_, update
 
-from producer.ledger.retention.erasures import Subject
+from producer.ledger.retention.erasure_rows import Subject
 from schemas.ledger.tables import agent, lock_wait, resource_lock, task
 from schemas.task.states import Status
 

@@ -15,8 +15,13 @@ from sqlalchemy import ColumnElement, Connection, func, select
 from producer.ledger import audit, outbox, tally
 from producer.ledger.batch_ids import id_range
 from producer.ledger.replay_progress import ItemState
-from producer.ledger.retention import archives
-from producer.ledger.retention.archives import last_change, open_task, raised_guard, waiting_hook
+from producer.ledger.retention import archive_rows
+from producer.ledger.retention.archive_rows import (
+    last_change,
+    open_task,
+    raised_guard,
+    waiting_hook,
+)
 from producer.ledger.store import Origin, direct_batch
 from schemas.ledger.tables import (
     batch,
@@ -120,7 +125,7 @@ def _read(
     begun = audit.targets(connection, group, audit.PURGE, since=since)
     for row in rows:
         last = last_change(connection, row.id)
-        newest = archives.newest(connection, [row.id]).get(row.id)
+        newest = archive_rows.newest(connection, [row.id]).get(row.id)
         yield Purgeable(
             id=row.id,
             name=row.name,
@@ -131,7 +136,7 @@ def _read(
             archived_to="" if newest is None else newest.uri,
             archive_digest=None if newest is None else newest.digest,
             is_archived=newest is not None and newest.created_at >= last,
-            is_emptied=archives.is_emptied(row, begun),
+            is_emptied=archive_rows.is_emptied(row, begun),
             purged_at=row.purged_at,
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, or_, select
 
 from producer.ledger.claiming_agent import agent_in
-from producer.text.agent_report import Sentence, blocked, foreign_notice, joined, sentences
+from producer.text.agent_sentences import Sentence, blocked, foreign_notice, joined, sentences
 from producer.text.urgency import Urgency
 from schemas.agent_report import AgentReport, from_json
 from schemas.ledger import agent_rows

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, Select, func, select
 
 from producer.ledger import store
 from producer.ledger import tally as counts
-from producer.ledger.retention import archives
+from producer.ledger.retention import archive_rows
 from producer.text.times import written
 from schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from schemas.ledger.tables import batch, tally, task
@@ -89,7 +89,7 @@ def read_batches(
     running = _running(connection, sums)
     half_loaded = set(store.half_loaded(connection, group))
     failed = _failed_lately(connection, sums)
-    newest_archives = archives.newest(
+    newest_archives = archive_rows.newest(
         connection, [row.id for row in rows if row.archived_at is not None]
     )
     return [
@@ -106,7 +106,7 @@ def read_batches(
     ]
 
 
-def _archived(row: Row[Any], newest_archive: archives.Archive | None) -> ArchivedBatch | None:
+def _archived(row: Row[Any], newest_archive: archive_rows.Archive | None) -> ArchivedBatch | None:
     if row.archived_at is None:
         return None
     purged_at = None if row.purged_at is None else written(row.purged_at)

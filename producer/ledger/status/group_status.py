@@ -11,12 +11,12 @@ from sqlalchemy import Connection
 
 from producer.ledger import guards, hook_orders, outbox, quarantine, replay_progress
 from producer.ledger.replay_progress import ReplayRun
-from producer.ledger.retention import archives
+from producer.ledger.retention import archive_rows
 from producer.ledger.status import agent_status, batch_status, releases
 from producer.ledger.status.agent_status import AgentStatus
 from producer.ledger.status.batch_status import BatchStatus
 from producer.ledger.status.releases import ReleaseStatus
-from producer.text.agent_report import Sentence
+from producer.text.agent_sentences import Sentence
 from producer.text.urgency import Urgency
 from schemas.ledger.migrations import ledger_id
 from schemas.task.guard import Guard
@@ -125,7 +125,7 @@ def read_group(
         raised,
         replays,
         of_releases,
-        0 if batches else archives.archived(connection, group),
+        0 if batches else archive_rows.archived(connection, group),
         quarantine.count_left(connection, group, max_quarantined),
         waiting.oldest_id,
     )

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert
 
 from producer.ledger import store
-from producer.ledger.retention import adoptions, archives, purge_rules
+from producer.ledger.retention import adoption_rows, archive_rows, purge_rules
 from producer.ledger.retention.purge_rules import Keep
 from producer.retention.adopter import Adopter
 from producer.retention.archiver import ArchiveAlteredError
@@ -95,7 +95,7 @@ def test_open_tasks_end_whatever_they_do(restored: Restored) -> None:
     assert db.status(other) is Status.PENDING
     db.settle(row, 7, SUCCEEDED)
     assert db.status(ids[0]) is Status.CANCELLED
-    found = db.call(archives.covering, db.batch().id)
+    found = db.call(archive_rows.covering, db.batch().id)
     assert found is not None
     assert (found.uri, found.tasks) == (restored.uri, 5)
     assert found.digest == restored.manifest.contents().digest
@@ -142,25 +142,25 @@ def test_an_interrupted_adoption_goes_on(
     """Until its tasks have ended, no purge may delete them."""
     db = restored.ledger_db
     restored.back()
-    monkeypatch.setattr(adoptions, "PAGE", 1)
-    end_page, pages = adoptions.end_page, iter([True])
+    monkeypatch.setattr(adoption_rows, "PAGE", 1)
+    end_page, pages = adoption_rows.end_page, iter([True])
 
     def dying(*given: Any) -> int:
         if next(pages, False):
             return end_page(*given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(adoptions, "end_page", dying)
+    monkeypatch.setattr(adoption_rows, "end_page", dying)
     with pytest.raises(KeyboardInterrupt):
         restored.adopt()
     target = db.call(purge_rules.find, GROUP, BATCH)
     assert target is not None
     assert db.call(purge_rules.refusals, target, Keep.NOTHING, unarchived=False)
-    monkeypatch.setattr(adoptions, "end_page", end_page)
+    monkeypatch.setattr(adoption_rows, "end_page", end_page)
 
     assert restored.adopt() == 2
 
-    assert db.call(archives.covering, db.batch().id) is not None
+    assert db.call(archive_rows.covering, db.batch().id) is not None
     assert len(db.rows(tables.archive)) == 1
 
 
@@ -250,7 +250,7 @@ def test_a_batch_that_changes_meanwhile_is_not_adopted(
         return await get(uri, limit=limit)
 
     monkeypatch.setattr(restored.memory, "get", loading)
-    monkeypatch.setattr(adoptions, "missing", lambda *_given: None)
+    monkeypatch.setattr(adoption_rows, "missing", lambda *_given: None)
 
     with pytest.raises(UnsafeStateError, match="changed while its archive was read"):
         restored.adopt()

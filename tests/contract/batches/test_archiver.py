@@ -15,7 +15,7 @@ import pytest
 
 from agent.ports.outcome import Outcome
 from producer.ledger import cancel, store
-from producer.ledger.retention import archives
+from producer.ledger.retention import archive_rows
 from producer.replay import tasks as replay_tasks
 from producer.retention import formats
 from producer.retention.archiver import ArchiveLimits, Archiver, folder_name
@@ -331,13 +331,13 @@ def test_only_what_an_archive_covers_may_be_purged(
     ended(ledger_db)
     run(archiver(ledger_db, memory), ledger_db)
     batch_id = ledger_db.batch().id
-    covering = ledger_db.call(archives.covering, batch_id)
+    covering = ledger_db.call(archive_rows.covering, batch_id)
     assert covering is not None
     assert covering.tasks == 5
 
     ledger_db.ago(tables.archive.c.created_at, 60)
 
-    assert ledger_db.call(archives.covering, batch_id) is None
+    assert ledger_db.call(archive_rows.covering, batch_id) is None
 
 
 def test_the_folder_for_files_is_a_path_or_a_uri(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from sqlalchemy import insert, update
 from agent.ports import ClaimAnswer
 from producer.ledger import outbox
 from producer.ledger.outbox import TASK
-from producer.ledger.retention import erasures
-from producer.ledger.retention.erasures import Erased, Subject
+from producer.ledger.retention import erasure_rows
+from producer.ledger.retention.erasure_rows import Erased, Subject
 from producer.ledger.status import group_sums
 from producer.ports import Item
 from producer.publishing import record_builder
@@ -39,7 +39,7 @@ TENANT = Subject(tenant=MARK)
 
 
 async def erased(ledger_db: LedgerDatabase, subject: Subject, clock: HandClock) -> Erased:
-    batches = ledger_db.call(erasures.batches, GROUP, subject)
+    batches = ledger_db.call(erasure_rows.batches, GROUP, subject)
     erasure = Erasure(
         transactions=ledger_db.transactions, clock=clock, group=GROUP, subject=subject
     )
@@ -102,7 +102,7 @@ async def test_nothing_of_a_tenant_stays_but_counts(ledger_db: LedgerDatabase) -
     )
     assert [ledger_db.status(task_id) for task_id in (retried, waits)] == [Status.CANCELLED] * 2
     assert ledger_db.status(other) is Status.PENDING
-    assert [row.reason for row in ledger_db.rows(tables.guard)] == [erasures.REASON]
+    assert [row.reason for row in ledger_db.rows(tables.guard)] == [erasure_rows.REASON]
     (row,) = [row for row in ledger_db.rows(tables.audit) if row.action == "erase"]
     assert MARK not in repr(row)
     assert (await erased(ledger_db, TENANT, HandClock())).tasks == 0
@@ -118,7 +118,7 @@ async def test_a_late_record_of_an_erased_task_is_done(ledger_db: LedgerDatabase
     record = ledger_db.record(task_id, stamp=digest)
     owner = ledger_db.agent().next_owner()
     assert ledger_db.answers([record], owner)[task_id][0] is ClaimAnswer.DONE
-    assert ledger_db.task(task_id).task_key.startswith(erasures.ERASED)
+    assert ledger_db.task(task_id).task_key.startswith(erasure_rows.ERASED)
 
 
 async def test_a_letter_of_an_erased_task_is_not_sent(ledger_db: LedgerDatabase) -> None:
@@ -153,7 +153,7 @@ async def test_what_a_task_ordered_goes_with_it(ledger_db: LedgerDatabase) -> No
 
     assert done.tasks == 2
     keys = {bytes(row.task_key) for row in ledger_db.rows(tables.task)}
-    assert {key for key in keys if not key.startswith(erasures.ERASED)} == {
+    assert {key for key in keys if not key.startswith(erasure_rows.ERASED)} == {
         b"other",
         MARK.encode(),
     }
@@ -224,7 +224,7 @@ async def test_what_a_running_task_orders_goes_with_it(
 
     assert (done.tasks, done.running) == (2, [])
     assert ledger_db.count(tables.task_input) == 0
-    assert {bytes(row.task_key)[:7] for row in ledger_db.rows(tables.task)} == {erasures.ERASED}
+    assert {bytes(row.task_key)[:7] for row in ledger_db.rows(tables.task)} == {erasure_rows.ERASED}
 
 
 async def test_a_task_leads_to_those_that_still_run(ledger_db: LedgerDatabase) -> None:

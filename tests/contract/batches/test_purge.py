@@ -20,8 +20,7 @@ from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.replay_progress import ItemState
 from producer.ledger.results.export import export
 from producer.ledger.results.result_lines import docllm_line, openai_line
-from producer.ledger.retention import archives as ledger_archives
-from producer.ledger.retention import purge_rows, purge_rules
+from producer.ledger.retention import archive_rows, purge_rows, purge_rules
 from producer.ledger.retention.purge_rules import Keep, Purgeable
 from producer.ledger.status import group_sums
 from producer.ports import Item
@@ -330,7 +329,7 @@ async def test_a_purge_of_inputs_that_was_cut_off_tells_that_some_are_gone(
     with pytest.raises(UnsafeStateError, match="; put the archive back, or purge it with --una"):
         await purged(ledger_db, Keep.RESULTS, memory=memory)
     with pytest.raises(UnsafeStateError, match=f"would lack them; keep the archive {FOLDER}"):
-        ledger_db.call(ledger_archives._require_final, ledger_db.batch())
+        ledger_db.call(archive_rows._require_final, ledger_db.batch())
     monkeypatch.undo()
     assert await purged(ledger_db, Keep.RESULTS) == 3
     assert all(row.inputs_purged_at for row in ledger_db.rows(tables.batch))

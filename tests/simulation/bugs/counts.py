@@ -10,7 +10,7 @@ from agent.ledger.claims import claiming
 from agent.ledger.counts import compaction, release_counts
 from agent.ports.outcome import Dead, Retry, Snooze, Succeeded
 from producer.ledger import tally
-from producer.ledger.retention import adoptions
+from producer.ledger.retention import adoption_rows
 from schemas.ledger import tables
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import PURGED, REPLAYS
@@ -73,6 +73,6 @@ BUGS = {
         "P4", replaced(claiming, "archived", lambda _connection, _names: set()), PURGED
     ),
     "an adopted batch is replayed": Bug(
-        "P4", replaced(adoptions, "_end", lambda _connection, _batch_id: None), PURGED
+        "P4", replaced(adoption_rows, "_end", lambda _connection, _batch_id: None), PURGED
     ),
 }

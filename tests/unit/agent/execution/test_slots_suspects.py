@@ -7,7 +7,7 @@ import pytest
 from agent.execution.slots import Slots
 from agent.inflight.delivery import Delivery
 from agent.ports.outcome import Released
-from producer.text.agent_report import suspect_text
+from producer.text.agent_sentences import suspect_text
 from tests.support.routes import GOOD, routes
 from tests.support.slots import SlotsHarness, claimed, ending
 

@@ -20,7 +20,7 @@ from producer.metrics.families import Reading, families
 from producer.metrics.route_labels import RouteLabels
 from producer.metrics.scale import Scale, ScaleBound
 from producer.ports import Backlog
-from producer.text.agent_report import Sentence
+from producer.text.agent_sentences import Sentence
 from producer.text.urgency import Urgency
 from schemas.agent_report import AgentReport, RouteFacts
 from schemas.ledger.tables import metadata

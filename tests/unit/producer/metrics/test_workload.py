@@ -13,7 +13,7 @@ from producer.metrics.families import Reading
 from producer.metrics.scale import ProviderAccount, ScaleBound, ScaleLimits, Workload, scale
 from producer.metrics.workload import ProviderAccounts, is_closed, learned_calls, workload
 from producer.ports import Backlog
-from producer.text.agent_report import Sentence
+from producer.text.agent_sentences import Sentence
 from producer.text.urgency import Urgency
 from schemas.agent_report import AgentReport, CallReport, RouteFacts
 from schemas.settings.config import Config, LLMConfig, RouteConfig

@@ -15,7 +15,7 @@ from producer.ledger.status.group_status import MAX_QUARANTINED, GroupStatus
 from producer.ledger.status.release_comparison import Comparison
 from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
 from producer.screen.group_status import status_text
-from producer.text.agent_report import Sentence
+from producer.text.agent_sentences import Sentence
 from producer.text.urgency import Urgency
 from schemas.agent_report import AgentReport, CallReport
 

@@ -13,7 +13,7 @@ from producer.ledger import guards
 from producer.ledger.status.agent_status import AgentState, AgentStatus
 from producer.ledger.status.batch_status import BatchStatus, _failures
 from producer.ledger.status.group_status import GroupStatus
-from producer.text.agent_report import Sentence
+from producer.text.agent_sentences import Sentence
 from producer.text.urgency import Urgency
 from schemas.agent_report import AgentReport, CallReport, Reason, RouteFacts, SuspectReport
 from schemas.codes import Code

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from producer.ledger import audit, guards, store, tally
 from producer.ledger.audit import AuditKind
 from producer.ledger.batch_ids import id_range
-from producer.ledger.retention import archives
-from producer.ledger.retention.archives import Contents
-from producer.ledger.retention.erasures import ERASED
+from producer.ledger.retention import archive_rows
+from producer.ledger.retention.archive_rows import Contents
+from producer.ledger.retention.erasure_rows import ERASED
 from producer.ledger.store import Batch
 from schemas.errors import UnsafeStateError
 from schemas.ledger.query_plans import along_open
@@ -51,7 +51,7 @@ class LedgerTask:
 
 def now(connection: Connection) -> datetime:
     """Return the database's time, in UTC without a zone."""
-    time: datetime = archives.as_time(connection.execute(select(utc_now())).scalar_one())
+    time: datetime = archive_rows.as_time(connection.execute(select(utc_now())).scalar_one())
     return time
 
 
@@ -105,7 +105,7 @@ def adopt(
         store.open_batch(connection, name, group)
     target = store.require_batch(connection, group, name)
     connection.execute(select(batch.c.id).where(batch.c.id == target.id).with_for_update())
-    if archives.last_change(connection, target.id) >= compared_at:
+    if archive_rows.last_change(connection, target.id) >= compared_at:
         raise UnsafeStateError(
             f"batch {name!r} changed while its archive was read; stop the agents and loads, and "
             "run the command again"
@@ -149,7 +149,7 @@ def _end(connection: Connection, batch_id: int) -> None:
 
 def is_begun(connection: Connection, batch_id: int, uri: str) -> bool:
     """Return whether an adoption has marked the batch as archived there."""
-    newest = archives.newest(connection, [batch_id]).get(batch_id)
+    newest = archive_rows.newest(connection, [batch_id]).get(batch_id)
     purging_at = select(batch.c.purging_at).where(batch.c.id == batch_id)
     is_marked = connection.execute(purging_at).scalar() is not None
     return newest is not None and newest.uri == uri and is_marked
@@ -157,7 +157,7 @@ def is_begun(connection: Connection, batch_id: int, uri: str) -> bool:
 
 def finish(connection: Connection, batch_id: int) -> None:
     """Mark the adoption as complete, once the batch's open tasks have ended."""
-    newest = archives.newest(connection, [batch_id])[batch_id]
+    newest = archive_rows.newest(connection, [batch_id])[batch_id]
     of_archive = update(archive).where(archive.c.id == newest.id)
     connection.execute(of_archive.values(created_at=utc_now()))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.text.agent_report import blocked, foreign_notice, joined, sentences
+from producer.text.agent_sentences import blocked, foreign_notice, joined, sentences
 from schemas.agent_report import AgentReport, BlockReport, Reason, SuspectReport
 from schemas.codes import Code
 

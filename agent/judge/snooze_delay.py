@@ -1,4 +1,4 @@
-"""Decides how long a snoozed task waits: as the provider asks, or else for a back-off.
+"""Decides how long a snoozed task waits, and reads what wait a provider asks for.
 
 All times are in seconds. The jitter, from 0 to 1, is passed in.
 """
