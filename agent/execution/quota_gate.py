@@ -88,7 +88,7 @@ class QuotaGate:
                 count=wait.limit or 0,
                 agents=wait.agents,
             )
-            for wait in self.quotas.waits(now_s)
+            for wait in self.quotas.quota_waits(now_s)
         ]
 
     # ---- for the waiting calls

@@ -131,23 +131,23 @@ class Quotas:
         if permit.tenant is not None:
             permit.tenant.note_ended(_NO_CHARGE, _NO_CHARGE)
 
-    def waits(self, now_s: float) -> list[QuotaWait]:
+    def quota_waits(self, now_s: float) -> list[QuotaWait]:
         """Return which routes have tasks that wait for a limit."""
-        waits = {}
+        by_route = {}
         for (route, _), (key, _) in self._ready.items():
             account = None if key is None else self._by_key.get(key)
             if account is None:
                 continue
             paused_s = account.paused_s(now_s)
             if account.binding or paused_s:
-                waits[route] = QuotaWait(
+                by_route[route] = QuotaWait(
                     route=route,
                     name=account.binding,
                     limit=account.limits.given.get(account.binding),
                     agents=account.agents,
                     paused_s=paused_s,
                 )
-        return list(waits.values())
+        return list(by_route.values())
 
     def note_used(self, route: str, today: DayCount) -> None:
         """Note how many calls the group's own records show for the account's day."""

@@ -1,4 +1,4 @@
-"""The tests of `producer check`: servers, schema, topics, rights, the LLM.
+"""What `producer check` looks at: servers, schema, topics, rights, the LLM.
 
 They change nothing and show no secret.
 """

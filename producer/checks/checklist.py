@@ -1,7 +1,7 @@
-"""The tests of `check`: servers, schema, topics, the LLM, its routes, object stores.
+"""What `check` looks at: servers, schema, topics, the LLM, its routes, object stores.
 
-They change nothing and show no secret. They do not create missing embedded parts: the first load or
-agent does.
+A check changes nothing and shows no secret. It does not create missing embedded parts: the first
+load or agent does.
 """
 
 import asyncio
@@ -54,9 +54,9 @@ TO_COME = "not there yet; the first load or agent creates"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A test; `run` returns a text about its success, or raises DocllmError with advice.
+    """One check; `run` returns a text about its success, or raises DocllmError with advice.
 
-    If `needed` is false, docllm works without this part. The test is skipped if a test in `after`
+    If `needed` is false, docllm works without this part. The check is skipped if one in `after`
     failed, because it would report the same fault again.
     """
 
@@ -67,34 +67,34 @@ class Check:
 
 
 class Checks:
-    """The tests of one configuration, in the order in which they build on each other."""
+    """The checks of one configuration, in the order in which they build on each other."""
 
     def __init__(self, config: Config, group: str) -> None:
         self._config = config
         self._group = group
-        self._redis_works = False  # as the test of Redis found
+        self._redis_works = False  # as the check of Redis found
 
     def all(self) -> list[Check]:
-        """Return every test there is for this configuration."""
-        tests = [
+        """Return every check there is for this configuration."""
+        checks = [
             Check("database", self._database),
             Check("schema", self._schema, after=("database",)),
         ]
         if self._config.database_url is not None:
-            tests.append(Check("rights", self._rights, after=("database", "schema")))
-        tests.append(Check("bus", self._bus))
-        tests.append(Check("topics", self._topics, after=("database", "schema", "bus")))
+            checks.append(Check("rights", self._rights, after=("database", "schema")))
+        checks.append(Check("bus", self._bus))
+        checks.append(Check("topics", self._topics, after=("database", "schema", "bus")))
         if self._config.redis_url is not None:
-            tests.append(Check("redis", self._redis, needed=False))
-        tests += [Check("llm", self._llm), *self._routes()]
-        tests += [
+            checks.append(Check("redis", self._redis, needed=False))
+        checks += [Check("llm", self._llm), *self._routes()]
+        checks += [
             Check(f"documents {prefix}", partial(object_stores.listed, prefix), needed=False)
             for prefix in self._config.document_allow
             if is_object_uri(prefix)
         ]
         if limits.has_limits(self._config):
-            tests.append(Check("limits", self._limits, needed=False))
-        return tests
+            checks.append(Check("limits", self._limits, needed=False))
+        return checks
 
     async def _database(self) -> str:
         if is_ledger_missing(self._config):
@@ -139,11 +139,11 @@ class Checks:
     def _open_database(self) -> Database:
         return open_database(self._config, connections=1, tries=CHECK_TRIES)
 
-    async def _with_database(self, test: Callable[[Database], T]) -> T:
+    async def _with_database(self, work: Callable[[Database], T]) -> T:
         def run() -> T:
             database = self._open_database()
             try:
-                return test(database)
+                return work(database)
             finally:
                 database.close()
 
@@ -241,7 +241,7 @@ class Checks:
             return []
         try:
             return await self._with_database(read)
-        except (DocllmError, DatabaseError):  # the test of the database says why
+        except (DocllmError, DatabaseError):  # the check of the database says why
             return []
 
     async def _llm(self) -> str:
@@ -252,35 +252,35 @@ class Checks:
         )
 
     def _routes(self) -> list[Check]:
-        """Return a test for each route whose account or model differs from earlier ones.
+        """Return a check for each route whose account or model differs from earlier ones.
 
-        The test `llm` covers the default route.
+        The check `llm` covers the default route.
         """
-        accounts, tests = {_identity(account(self._config, DEFAULT_ROUTE))}, []
+        accounts, checks = {_identity(account(self._config, DEFAULT_ROUTE))}, []
         for name in sorted(self._config.routes.keys() - {DEFAULT_ROUTE}):
             llm = account(self._config, name)
             if llm.base_url is not None and _identity(llm) not in accounts:
                 accounts.add(_identity(llm))
-                tests.append(Check(f"route {name}", partial(check_llm.ask, llm, name)))
-        return tests
+                checks.append(Check(f"route {name}", partial(check_llm.ask, llm, name)))
+        return checks
 
 
 def _identity(llm: LLMConfig) -> tuple[object, ...]:
     return llm.identity, llm.model, llm.structured
 
 
-async def outcome(test: Check, failed: Container[str] = ()) -> tuple[int, str, str]:
-    """Run one test, unless a test it depends on has `failed`.
+async def outcome(check: Check, failed: Container[str] = ()) -> tuple[int, str, str]:
+    """Run one check, unless one that it depends on has `failed`.
 
     Returns the exit code (0 if docllm can work), one word, and the message.
     """
-    before = [name for name in test.after if name in failed]
+    before = [name for name in check.after if name in failed]
     if before:
         return 0, "-", f"not tried, because it needs what failed: {', '.join(before)}"
     try:
-        return 0, "ok", await test.run()
+        return 0, "ok", await check.run()
     except UnreachableError as error:
-        if not test.needed:
+        if not check.needed:
             return 0, "WARNING", str(error)
         return error.exit_code, "FAILED", str(error)
     except DocllmError as error:

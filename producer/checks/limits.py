@@ -1,4 +1,4 @@
-"""The test of `producer check` that says which limits are set, and who keeps them. Pure."""
+"""The check that says which limits are set, and who keeps them. Pure."""
 
 from collections.abc import Sequence
 

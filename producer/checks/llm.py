@@ -1,4 +1,4 @@
-"""The LLM test of `producer check`: the cheapest call, made the way agents call.
+"""The check of the LLM: the cheapest call, made the way agents call.
 
 The call goes to the address that agents use. If the server refuses it, further calls find out which
 setting would work. Neither the key nor the address's query is ever shown. The server's text is made

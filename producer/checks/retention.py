@@ -1,4 +1,4 @@
-"""The test of `check` that reports the retention and finds archived batches that reappeared.
+"""The check that reports the retention and finds archived batches that reappeared.
 
 After a backup was restored, the ledger may have batches that an archive has already.
 

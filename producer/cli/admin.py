@@ -99,27 +99,27 @@ async def _compare(
 
 
 async def check(config: Config, options: argparse.Namespace) -> int:
-    """Test servers, schema, topics, the LLM and its routes; print one line for each.
+    """Check servers, schema, topics, the LLM and its routes; print one line for each.
 
     Returns the worst exit code.
     """
     # This loads the Redis client, which no other command needs.
     from producer.checks.checklist import Check, Checks, outcome  # noqa: PLC0415
 
-    tests = Checks(config, options.group).all()
+    checks = Checks(config, options.group).all()
     if config.retention.archive is not None:
         run = partial(retention_check.description, config, options.group)
-        tests.append(Check("retention", run, needed=False, after=("database", "schema")))
+        checks.append(Check("retention", run, needed=False, after=("database", "schema")))
     worst, failed = 0, set[str]()
     with answering(options) as answer:
-        for test in tests:
-            code, word, message = await outcome(test, failed)
+        for entry in checks:
+            code, word, message = await outcome(entry, failed)
             if word != "ok":
-                failed.add(test.name)
+                failed.add(entry.name)
             worst = max(worst, code)
             message = with_config(message, options.config)
-            answer.say(f"{word:7} {test.name}: {message}")
+            answer.say(f"{word:7} {entry.name}: {message}")
             result = _RESULTS.get(word, word.lower())
-            answer.add("checks", {"name": test.name, "result": result, "message": message})
+            answer.add("checks", {"name": entry.name, "result": result, "message": message})
         answer.put(ok=worst == 0)
     return worst

@@ -60,7 +60,7 @@ class Workload:
     """The work of a group, and the agents that do it.
 
     - `waiting` counts tasks that are due or run, and records of the inbox. `unfinished` are all
-      open tasks. `waits` tells that some wait for a guard, hours or a lock.
+      open tasks. `waits_on_purpose`: some wait for a guard, hours, or a lock.
     - `agents` are alive and have `slots` each. `busy` slots end `ended_per_s` tasks. The oldest
       attempt that runs is `oldest_s` old.
     - `partitions` is None while the bus does not answer.
@@ -79,7 +79,7 @@ class Workload:
     partitions: int | None = None
     routes: int = 0
     closed_routes: int = 0
-    waits: bool = False
+    waits_on_purpose: bool = False
     accounts: Collection[ProviderAccount] = ()
     tokens_in: float = 0.0
     tokens_out: float = 0.0
@@ -161,7 +161,7 @@ def _desired(
     desired = ceilings[because]
     if need <= desired:
         desired, because = _noticeable(need, load.agents, desired), ScaleBound.NEED
-    if load.waits and load.has_room and desired > load.agents:
+    if load.waits_on_purpose and load.has_room and desired > load.agents:
         # How many agents the waiting tasks need can only be measured once the wait ends.
         return max(load.agents, 1), ScaleBound.WAITS
     return desired, because

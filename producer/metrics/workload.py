@@ -98,7 +98,7 @@ def workload(reading: Reading, *, slots: int, accounts: ProviderAccounts) -> Wor
         partitions=None if inbox is None else reading.partitions,
         routes=len(routes),
         closed_routes=len(routes - open_routes),
-        waits=any(wait.urgency in MORE_AGENTS_WOULD_WAIT for wait in status.waits),
+        waits_on_purpose=any(wait.urgency in MORE_AGENTS_WOULD_WAIT for wait in status.waits),
         accounts=accounts.with_work(facts),
         tokens_in=tokens["in"] / succeeded if succeeded else 0.0,
         tokens_out=tokens["out"] / succeeded if succeeded else 0.0,

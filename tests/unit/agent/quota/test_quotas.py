@@ -55,7 +55,7 @@ def test_routes_of_one_account_share_its_limit() -> None:
     some.set_waiting("twin", asks(30), 0.0)
     assert exchange(some, clock, server) == 1
     assert (some.room("fast", 0.0), some.room("twin", 0.0)) == (0, 0)
-    assert some.waits(0.0) == [
+    assert some.quota_waits(0.0) == [
         QuotaWait(route=route, name="rpm", limit=600, agents=1, paused_s=0.0)
         for route in ("fast", "twin")
     ]
@@ -97,7 +97,7 @@ def test_tasks_that_are_ready_no_more_are_forgotten() -> None:
     exchange(some, clock, server)
 
     assert exchange(some, clock, server) == 0
-    assert some.waits(0.0) == []
+    assert some.quota_waits(0.0) == []
 
 
 def test_the_days_calls_are_told() -> None:

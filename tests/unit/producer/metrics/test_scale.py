@@ -89,9 +89,9 @@ def shown(found: Scale) -> tuple[int, str]:
         (load(1_000_000, 7, routes=2, closed_routes=1), 50, "max"),
         (load(1_000_000, 7, routes=2, closed_routes=1, busy=20), 7, "closed"),
         # Tasks that wait for their hours need no agents now; other tasks do.
-        (load(1_000_000, 7, waits=True, busy=0), 7, "waits"),
-        (load(1_000_000, 7, waits=True), 50, "max"),
-        (load(1200, 7, waits=True, busy=0), 1, "need"),
+        (load(1_000_000, 7, waits_on_purpose=True, busy=0), 7, "waits"),
+        (load(1_000_000, 7, waits_on_purpose=True), 50, "max"),
+        (load(1200, 7, waits_on_purpose=True, busy=0), 1, "need"),
         # A bus that does not answer: more agents would read nothing, and the inbox is unknown.
         (load(1_000_000, 7, partitions=None), 7, "bus"),
         (load(0, 1, partitions=None), 1, "bus"),

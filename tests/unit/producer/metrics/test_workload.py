@@ -172,4 +172,4 @@ def test_long_tasks_are_not_taken_for_short_ones() -> None:
 )
 def test_waits_on_purpose_are_known(urgency: Urgency, waits: bool) -> None:  # noqa: FBT001 - a case
     """Tasks that wait for their hours, a guard or a lock wait beside free slots."""
-    assert read(waits=(urgency,)).waits is waits
+    assert read(waits=(urgency,)).waits_on_purpose is waits
