@@ -28,9 +28,9 @@ VERSION = 1
 # `Publisher.publish` may take.
 LOCKED_S = 14.0
 _BUSY_S = 5.0
-# A partition's id is never reused, so a topic that is made again has no records and commits of the
-# former one. A record's place is its partition's id << 40 | its offset. This is one integer key, and
-# a partition's records lie side by side.
+# A partition's id is never reused, so a topic that is made again has no records of the former one,
+# and no commits. A record's place is its partition's id << 40 | its offset. This is one integer,
+# and a partition's records lie side by side.
 _SCHEMA = """
 CREATE TABLE cluster (id TEXT NOT NULL);
 INSERT INTO cluster VALUES (lower(hex(randomblob(16))));
