@@ -11,8 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import orjson
-
 from agent.handlers.attempt import Attempt, Tools
 from agent.handlers.attempt_context import AttemptContext, Handler
 from agent.handlers.builtin.chat import chat
@@ -28,6 +26,7 @@ from agent.handlers.documents import DocumentError
 from agent.handlers.faults import deciding_leaf, fault_of
 from agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError
 from agent.handlers.processes.suspects import RunSuspect, SuspectDiedError
+from agent.handlers.returned import as_json
 from agent.handlers.threads import NoThreadError
 from agent.judge import Action, action_of, one_line
 from agent.ports.outcome import (
@@ -157,7 +156,7 @@ def _end(result: Any, context: AttemptContext) -> Outcome:
         raise TypeError(
             f"a handler does not return {type(result).__name__}; raise TryAgainError or GiveUpError"
         )
-    return Succeeded(*pack_result(VALUE, orjson.dumps(result)), context.spent)
+    return Succeeded(*pack_result(VALUE, as_json(result)), context.spent)
 
 
 def _decided(error: BaseException, context: AttemptContext) -> Outcome | None:

@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from agent.handlers.blocking import BlockingContext, ContextCall, ViewedContext
 from agent.handlers.calls.results import Answer, CallRefusedError
 from agent.handlers.context import Context, ContextValues
@@ -29,6 +27,7 @@ from agent.handlers.held_lock import HeldLock
 from agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer
 from agent.handlers.processes.messages import Message
 from agent.handlers.registry import function_of, is_async
+from agent.handlers.returned import as_json
 from agent.handlers.task_log import TaskLog
 from agent.ports.outcome import Dead, Outcome
 from agent.process import child_process
@@ -184,7 +183,7 @@ def _tell_result(result: Any, link: AgentLink) -> None:
             f"a handler does not return {type(result).__name__}; raise TryAgainError or GiveUpError"
         )
     else:
-        link.end("returned", orjson.dumps(result))
+        link.end("returned", as_json(result))
 
 
 def _check(path: str) -> int:

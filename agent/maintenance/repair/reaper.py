@@ -122,9 +122,9 @@ class Reaper:
                 if waiting or died:
                     crash.reach("reap.reset")
                     log.warning(
-                        "%d tasks of lost agents or past their deadline run again, "
+                        "%s of lost agents or past their deadline may run again, "
                         "%d died of their losses",
-                        waiting,
+                        number_of(waiting, "task"),
                         died,
                     )
                 dead += died

@@ -268,12 +268,16 @@ def test_a_handler_may_name_a_documents_failure_with_plain_text() -> None:
 
 
 def test_a_value_that_is_no_json_is_the_handlers_error() -> None:
-    """A result that cannot be stored is the handler's error, not the settle's."""
+    """A result that cannot be stored is the handler's error, which says what may be returned."""
 
     async def odd(context: Context) -> object:
-        return object()
+        return {"the answer": await context.complete({"messages": []})}
 
-    assert failure_of(handlers_harness(document=odd).run()).error_class == "HANDLER"
+    failure = failure_of(handlers_harness(document=odd).run())
+
+    assert failure.error_class == "HANDLER"
+    assert "what JSON cannot hold" in failure.text
+    assert failure.text.endswith("an answer is answer.text")
 
 
 def test_the_cost_before_an_error_is_kept() -> None:

@@ -218,7 +218,11 @@ def test_an_answer_is_stored_as_the_provider_sent_it(folder: Path) -> None:
         ("again", ErrorClass.HANDLER, "later"),
         ("rule", ErrorClass.HANDLER_GAVE_UP, "BusyError: busy"),
         ("own_end", ErrorClass.HANDLER, "TypeError: a handler does not return Released"),
-        ("odd", ErrorClass.HANDLER, "TypeError: Type is not JSON serializable: set"),
+        (
+            "odd",
+            ErrorClass.HANDLER,
+            "TypeError: the handler returned what JSON cannot hold (Type is not JSON",
+        ),
         ("bad_follow", ErrorClass.HANDLER, "FollowUpError: the follow-up 'a/2' is no task: its"),
     ],
 )

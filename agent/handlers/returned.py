@@ -1,0 +1,20 @@
+"""What a handler returns becomes JSON.
+
+Tested by tests/unit/agent/handlers/test_runner.py and
+tests/unit/agent/handlers/processes/test_process.py.
+"""
+
+from typing import Any
+
+import orjson
+
+
+def as_json(result: Any) -> bytes:
+    """Return a handler's result as JSON. Raises TypeError that says what it may return."""
+    try:
+        return orjson.dumps(result)
+    except TypeError as error:
+        raise TypeError(
+            f"the handler returned what JSON cannot hold ({error}); return an answer by itself, or "
+            "dicts with text keys, lists, texts and numbers; in them, an answer is answer.text"
+        ) from None
