@@ -22,7 +22,7 @@ from producer.app import (
     open_database,
 )
 from producer.bus.topic_family import TopicFamily, with_old_tiers
-from producer.checks import limits, object_stores, redis_rights
+from producer.checks import limits, object_stores, redis_rights, retention
 from producer.checks import llm as check_llm
 from producer.ledger import rights
 from producer.ledger.status import agent_status
@@ -94,6 +94,9 @@ class Checks:
         ]
         if limits.has_limits(self._config):
             checks.append(Check("limits", self._limits, needed=False))
+        if self._config.retention.archive is not None:
+            run = partial(retention.description, self._config, self._group)
+            checks.append(Check("retention", run, needed=False, after=("database", "schema")))
         return checks
 
     async def _database(self) -> str:

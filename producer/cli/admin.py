@@ -2,11 +2,9 @@
 
 import argparse
 import asyncio
-from functools import partial
 
 from producer.app import open_database, opened
 from producer.bus.topic_family import EMBEDDED_PARTITIONS, PARTITIONS, TopicFamily
-from producer.checks import retention as retention_check
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.output import note
 from schemas.errors import ConfigError, UnsafeStateError
@@ -104,12 +102,9 @@ async def check(config: Config, options: argparse.Namespace) -> int:
     Returns the worst exit code.
     """
     # This loads the Redis client, which no other command needs.
-    from producer.checks.checklist import Check, Checks, outcome  # noqa: PLC0415
+    from producer.checks.checklist import Checks, outcome  # noqa: PLC0415
 
     checks = Checks(config, options.group).all()
-    if config.retention.archive is not None:
-        run = partial(retention_check.description, config, options.group)
-        checks.append(Check("retention", run, needed=False, after=("database", "schema")))
     worst, failed = 0, set[str]()
     with answering(options) as answer:
         for entry in checks:
