@@ -2,15 +2,12 @@
 
 import argparse
 import asyncio
-import shlex
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 
-from producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
-from producer.bus.topic_family import LANES_FROM
+from producer.app import Parts, opened
+from producer.cli.load_answer import changed_message, report_check, report_load, report_rejects
+from producer.cli.load_facts import OlderAgents, ledger_facts, older_agents
 from producer.cli.load_input import Input
 from producer.cli.load_progress import LoadProgress
 from producer.cli.load_report import BadLineReport, Sums
@@ -18,30 +15,24 @@ from producer.input.excluded_files import own_files
 from producer.input.lines import InvalidLine, ValidLine
 from producer.input.refusals.blank_documents import BlankDocuments
 from producer.input.refusals.known_routes import KnownRoutes
-from producer.input.refusals.known_sources import SOURCES_FROM, KnownSources
+from producer.input.refusals.known_sources import KnownSources
 from producer.input.refusals.known_types import KnownTypes
 from producer.input.refusals.line_checks import checked
 from producer.input.refusals.missing_prompts import MissingPrompts
 from producer.input.rejects import Rejects, TooManyRejectsError
 from producer.ledger import batch_options, store, tally
-from producer.ledger.new_tasks import NewTask
 from producer.ledger.status import reported_types
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.loader import Loader, Summary
-from producer.loading.preflight import Ask, InputDigest, Preflight
+from producer.loading.preflight import InputDigest, Preflight
 from producer.screen.answer import CommandAnswer, answering
 from producer.screen.live import bar
 from producer.screen.output import complain, note
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.ledger import migrations
+from schemas.errors import UnsafeStateError
 from schemas.runtime import collector, crash
 from schemas.runtime.executors import ThreadExecutor
-from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 from schemas.text.wording import number_of
-
-# The endings of files of task lines.
-_OF_LINES = frozenset({".jsonl", ".ndjson", ".json"})
 
 
 async def load(config: Config, options: argparse.Namespace) -> int:
@@ -91,24 +82,22 @@ async def _load_all(
         )
         report.finish()
         if options.dry_run or rejects.count:
-            return _report_check(source, options, expected, sums, rejects, answer)
+            return report_check(source, options, expected, sums, rejects, answer)
     async with opened(config, options.group) as parts:
         collector.calm()
         await parts.transactions.read(
             store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
         reported = await parts.transactions.read(reported_types.read_types, options.group)
-        older = await _older(parts, options.group)
+        older = await older_agents(parts, options.group)
         lines = _checked_lines(config, options, reported, source, older)
         recorded = _recorded(lines, sums, loaded)
         summary = await _load(parts, options, source, recorded, report, sums.add_new)
     report.finish()
-    _report_load(source, summary, sums, answer)
-    _report_rejects(source, rejects, options, answer)
-    if rejects.count and not (summary.new or summary.known) and _may_be_document(options.file):
-        answer.warn(with_config(_document_advice(options.file), options.config))
+    report_load(source, summary, sums, answer)
+    report_rejects(source, summary, rejects, options, answer)
     if options.strict and checked != loaded:
-        complain(_changed_message(source.batch, checked, loaded))
+        complain(changed_message(source.batch, checked, loaded))
         return UnsafeStateError.exit_code
     return 1 if rejects.count else 0
 
@@ -125,7 +114,7 @@ async def _check(
     reading = ThreadExecutor("reading")
     try:
         await reading(source.spool)
-        async with _ledger(config, options, source.batch) as facts:
+        async with ledger_facts(config, options, source.batch) as facts:
             lines = _checked_lines(config, options, facts.types, source, facts.older)
             is_new = sums.add_new if sums is not None else _nothing
             preflight = Preflight(
@@ -141,7 +130,7 @@ def _checked_lines(
     options: argparse.Namespace,
     reported: frozenset[str],
     source: Input,
-    older: "OlderAgents",
+    older: OlderAgents,
 ) -> Iterator[ValidLine | InvalidLine]:
     """Return the input's lines; tasks that would certainly fail become bad lines."""
     types = KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
@@ -153,100 +142,8 @@ def _checked_lines(
     return checked(source.lines(), checks)
 
 
-@dataclass(frozen=True, slots=True)
-class OlderAgents:
-    """Running agents of older versions.
-
-    Some give up lines with routes; some read only files as documents.
-    """
-
-    without_routes: Sequence[str] = ()
-    with_files_only: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerFacts:
-    """What the ledger knows of a load: how its ids clash (`ask`), and its agents.
-
-    `ask` is None if nothing can clash, as before the first load.
-    """
-
-    ask: Ask | None = None
-    types: frozenset[str] = frozenset()
-    older: OlderAgents = OlderAgents()
-
-
-@asynccontextmanager
-async def _ledger(
-    config: Config, options: argparse.Namespace, batch: str
-) -> AsyncIterator[LedgerFacts]:
-    """Yield what the ledger knows; create nothing.
-
-    A dry run goes on without a ledger that does not answer: it only estimates, and no result
-    depends on it.
-    """
-    if is_ledger_missing(config):
-        yield LedgerFacts()
-        return
-    async with AsyncExitStack() as stack:
-        try:
-            ledger = await stack.enter_async_context(opened_ledger(config))
-        except (UnreachableError, UnsafeStateError) as error:
-            if not options.dry_run:
-                raise
-            note(
-                "ids are not compared with those of the ledger, and the types that only agents "
-                f"know are missing: {error}"
-            )
-            yield LedgerFacts()
-            return
-        yield LedgerFacts(
-            await _clash_finder(ledger, batch, options.group),
-            await ledger.transactions.read(reported_types.read_types, options.group),
-            await _older(ledger, options.group),
-        )
-
-
-async def _older(ledger: LedgerParts | Parts, group: str) -> OlderAgents:
-    read = ledger.transactions.read
-    return OlderAgents(
-        await read(migrations.agents_before, LANES_FROM, group),
-        await read(migrations.agents_before, SOURCES_FROM, group),
-    )
-
-
-async def _clash_finder(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
-    into = await ledger.transactions.read(store.own_batch, batch, group, store.Origin.LOAD)
-    if into is None:
-        return None
-
-    async def ask(tasks: Sequence[NewTask]) -> store.Accepted:
-        return await ledger.transactions.read(store.matching, into, tasks)
-
-    return ask
-
-
 def _nothing(_line: ValidLine) -> None:
     pass
-
-
-def _report_check(
-    source: Input,
-    options: argparse.Namespace,
-    expected: Summary,
-    sums: Sums,
-    rejects: Rejects,
-    answer: CommandAnswer,
-) -> int:
-    answer.put(loaded=0, unsent=0, **_facts(expected, sums))
-    if options.dry_run:
-        result = f"{_result(expected, 'to load')}{_cost(expected, sums)}"
-        answer.say(f"dry run: nothing is loaded; {result}")
-        _warn(sums, answer)
-    if rejects.count:
-        refused = number_of(rejects.count, f"bad {source.noun}")
-        answer.say(f"nothing is loaded: {refused} in {rejects.path}; {_repair_advice(source)}")
-    return 1 if rejects.count else 0
 
 
 async def _open_batch(
@@ -346,99 +243,3 @@ def _recorded(
         if sums is not None and isinstance(line, ValidLine):
             sums.add(line)
         yield line
-
-
-def _changed_message(batch: str, checked: InputDigest, loaded: InputDigest) -> str:
-    lines = number_of(checked.lines, "line")
-    counts = f"{lines} checked, but the {loaded.lines:,} loaded lines differ from them"
-    return (
-        f"the input changed after it was checked: {counts}; "
-        f"cancel batch {batch!r}, or load the input again when nobody writes to it"
-    )
-
-
-def _report_load(source: Input, summary: Summary, sums: Sums, answer: CommandAnswer) -> None:
-    answer.put(loaded=summary.new, unsent=summary.unsent, **_facts(summary, sums))
-    answer.say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
-    if summary.new and summary.before > summary.known:
-        answer.warn(
-            f"batch {source.batch} had {number_of(summary.before, 'task')} already; "
-            "to keep inputs apart, name another batch with --batch"
-        )
-    if summary.unsent:
-        answer.warn(
-            f"{number_of(summary.unsent, 'record')} not on the topic yet ({summary.errors[0]}); a "
-            "running agent will send them"
-        )
-    _warn(sums, answer)
-
-
-def _warn(sums: Sums, answer: CommandAnswer) -> None:
-    for warning in sums.warnings():
-        answer.warn(warning)
-
-
-def _report_rejects(
-    source: Input, rejects: Rejects, options: argparse.Namespace, answer: CommandAnswer
-) -> None:
-    """Print how to get each bad line into the same batch.
-
-    The way is the rejects file, or the input itself for lines without text in that file.
-    """
-    if not rejects.count:
-        return
-    path, batch = shlex.quote(str(rejects.path)), shlex.quote(source.batch)
-    repair_input = f"{_repair_advice(source)} with --batch {batch}"
-    allowed = "".join(f" --allow-type {shlex.quote(name)}" for name in options.allow_type)
-    textless = rejects.count - rejects.repairable
-    repair_rejects = (
-        f"repair `text` there, then: python -m producer load {path} --batch {batch} --group "
-        f"{options.group}{allowed}"
-    )
-    advice = with_config(repair_rejects, options.config) if rejects.repairable else repair_input
-    refused = number_of(rejects.count, f"bad {source.noun}")
-    answer.say(f"{refused} in {rejects.path}; {advice}")
-    if rejects.repairable and textless:
-        answer.say(
-            f"{textless:,} of them have no `text` there; once the others are loaded, {repair_input}"
-        )
-
-
-def _may_be_document(file: str | None) -> bool:
-    return file not in {None, "-"} and not _OF_LINES.intersection(Path(str(file)).suffixes)
-
-
-def _document_advice(file: str) -> str:
-    load = f"python -m producer load --documents {shlex.quote(file)}"
-    return (
-        f"no line of {file} is a task line; if it is a document, load it as one: "
-        f"{load} --prompt 'Summarize: {{document}}'"
-    )
-
-
-def _repair_advice(source: Input) -> str:
-    """Return the advice for lines that cannot be repaired in the rejects file."""
-    return (
-        "repair or convert the documents, and load them again"
-        if source.documents
-        else "repair the input, and load it again"
-    )
-
-
-def _facts(summary: Summary, sums: Sums) -> dict[str, Any]:
-    """Return what a load did, or would do, for `--json`."""
-    estimate = {**sums.estimate.as_json(), **sums.time.as_json()}
-    return {"new": summary.new, "known": summary.known, "estimate": estimate}
-
-
-def _result(summary: Summary, done: str) -> str:
-    if not (summary.new or summary.known or summary.bad):
-        return "the input has no task line"
-    known = f"{summary.known:,} loaded already" if summary.known else ""
-    new = f"{number_of(summary.new, 'task')} {done}" if summary.new else "nothing new"
-    return f"{new}, {known}" if known else new
-
-
-def _cost(summary: Summary, sums: Sums) -> str:
-    """Return the cost of the new tasks, empty if there are none."""
-    return "".join(f"; {part}" for part in (sums.estimate, sums.time) if summary.new and str(part))

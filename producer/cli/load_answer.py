@@ -1,0 +1,146 @@
+"""What a load answers: how much is loaded, its warnings, and how to repair bad lines.
+
+Tested by tests/unit/producer/cli/test_load.py.
+"""
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from producer.cli.load_input import Input
+from producer.cli.load_report import Sums
+from producer.input.rejects import Rejects
+from producer.loading.loader import Summary
+from producer.loading.preflight import InputDigest
+from producer.screen.answer import CommandAnswer
+from schemas.runtime.next_command import with_config
+from schemas.text.wording import number_of
+
+# The endings of files of task lines.
+_OF_LINES = frozenset({".jsonl", ".ndjson", ".json"})
+
+
+def report_check(
+    source: Input,
+    options: argparse.Namespace,
+    expected: Summary,
+    sums: Sums,
+    rejects: Rejects,
+    answer: CommandAnswer,
+) -> int:
+    """Answer what a load would do; return 1 if it would refuse a line."""
+    answer.put(loaded=0, unsent=0, **_facts(expected, sums))
+    if options.dry_run:
+        result = f"{_result(expected, 'to load')}{_cost(expected, sums)}"
+        answer.say(f"dry run: nothing is loaded; {result}")
+        _warn(sums, answer)
+    if rejects.count:
+        refused = number_of(rejects.count, f"bad {source.noun}")
+        answer.say(f"nothing is loaded: {refused} in {rejects.path}; {_repair_advice(source)}")
+    return 1 if rejects.count else 0
+
+
+def report_load(source: Input, summary: Summary, sums: Sums, answer: CommandAnswer) -> None:
+    """Answer what was loaded, with warnings."""
+    answer.put(loaded=summary.new, unsent=summary.unsent, **_facts(summary, sums))
+    answer.say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
+    if summary.new and summary.before > summary.known:
+        answer.warn(
+            f"batch {source.batch} had {number_of(summary.before, 'task')} already; "
+            "to keep inputs apart, name another batch with --batch"
+        )
+    if summary.unsent:
+        answer.warn(
+            f"{number_of(summary.unsent, 'record')} not on the topic yet ({summary.errors[0]}); a "
+            "running agent will send them"
+        )
+    _warn(sums, answer)
+
+
+def _warn(sums: Sums, answer: CommandAnswer) -> None:
+    for warning in sums.warnings():
+        answer.warn(warning)
+
+
+def report_rejects(
+    source: Input,
+    summary: Summary,
+    rejects: Rejects,
+    options: argparse.Namespace,
+    answer: CommandAnswer,
+) -> None:
+    """Answer how to get each bad line into the same batch.
+
+    The way is the rejects file, or the input itself for lines without text in that file. If no line
+    was a task line, the input may be a document.
+    """
+    if not rejects.count:
+        return
+    path, batch = shlex.quote(str(rejects.path)), shlex.quote(source.batch)
+    repair_input = f"{_repair_advice(source)} with --batch {batch}"
+    allowed = "".join(f" --allow-type {shlex.quote(name)}" for name in options.allow_type)
+    textless = rejects.count - rejects.repairable
+    repair_rejects = (
+        f"repair `text` there, then: python -m producer load {path} --batch {batch} --group "
+        f"{options.group}{allowed}"
+    )
+    advice = with_config(repair_rejects, options.config) if rejects.repairable else repair_input
+    refused = number_of(rejects.count, f"bad {source.noun}")
+    answer.say(f"{refused} in {rejects.path}; {advice}")
+    if rejects.repairable and textless:
+        answer.say(
+            f"{textless:,} of them have no `text` there; once the others are loaded, {repair_input}"
+        )
+    if not (summary.new or summary.known) and _may_be_document(options.file):
+        answer.warn(with_config(_document_advice(options.file), options.config))
+
+
+def _may_be_document(file: str | None) -> bool:
+    return file not in {None, "-"} and not _OF_LINES.intersection(Path(str(file)).suffixes)
+
+
+def _document_advice(file: str) -> str:
+    load = f"python -m producer load --documents {shlex.quote(file)}"
+    return (
+        f"no line of {file} is a task line; if it is a document, load it as one: "
+        f"{load} --prompt 'Summarize: {{document}}'"
+    )
+
+
+def _repair_advice(source: Input) -> str:
+    """Return the advice for lines that cannot be repaired in the rejects file."""
+    return (
+        "repair or convert the documents, and load them again"
+        if source.documents
+        else "repair the input, and load it again"
+    )
+
+
+def _facts(summary: Summary, sums: Sums) -> dict[str, Any]:
+    """Return what a load did, or would do, for `--json`."""
+    estimate = {**sums.estimate.as_json(), **sums.time.as_json()}
+    return {"new": summary.new, "known": summary.known, "estimate": estimate}
+
+
+def _result(summary: Summary, done: str) -> str:
+    if not (summary.new or summary.known or summary.bad):
+        return "the input has no task line"
+    known = f"{summary.known:,} loaded already" if summary.known else ""
+    new = f"{number_of(summary.new, 'task')} {done}" if summary.new else "nothing new"
+    return f"{new}, {known}" if known else new
+
+
+def _cost(summary: Summary, sums: Sums) -> str:
+    """Return the cost of the new tasks, empty if there are none."""
+    return "".join(f"; {part}" for part in (sums.estimate, sums.time) if summary.new and str(part))
+
+
+def changed_message(batch: str, checked: InputDigest, loaded: InputDigest) -> str:
+    """Return what to do about an input that is not what was checked."""
+    lines = number_of(checked.lines, "line")
+    counts = f"{lines} checked, but the {loaded.lines:,} loaded lines differ from them"
+    return (
+        f"the input changed after it was checked: {counts}; "
+        f"cancel batch {batch!r}, or load the input again when nobody writes to it"
+    )

@@ -1,0 +1,95 @@
+"""What the ledger knows of a load before it begins: clashing ids, types, older agents.
+
+Tested by tests/unit/producer/cli/test_load.py.
+"""
+
+import argparse
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from producer.app import LedgerParts, Parts, is_ledger_missing, opened_ledger
+from producer.bus.topic_family import LANES_FROM
+from producer.input.refusals.known_sources import SOURCES_FROM
+from producer.ledger import store
+from producer.ledger.new_tasks import NewTask
+from producer.ledger.status import reported_types
+from producer.loading.preflight import Ask
+from producer.screen.output import note
+from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.ledger import migrations
+from schemas.settings.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class OlderAgents:
+    """Running agents of older versions.
+
+    Some give up lines with routes; some read only files as documents.
+    """
+
+    without_routes: Sequence[str] = ()
+    with_files_only: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFacts:
+    """What the ledger knows of a load: how its ids clash (`ask`), and its agents.
+
+    `ask` is None if nothing can clash, as before the first load.
+    """
+
+    ask: Ask | None = None
+    types: frozenset[str] = frozenset()
+    older: OlderAgents = OlderAgents()
+
+
+@asynccontextmanager
+async def ledger_facts(
+    config: Config, options: argparse.Namespace, batch: str
+) -> AsyncIterator[LedgerFacts]:
+    """Yield what the ledger knows; create nothing.
+
+    A dry run goes on without a ledger that does not answer: it only estimates, and no result
+    depends on it.
+    """
+    if is_ledger_missing(config):
+        yield LedgerFacts()
+        return
+    async with AsyncExitStack() as stack:
+        try:
+            ledger = await stack.enter_async_context(opened_ledger(config))
+        except (UnreachableError, UnsafeStateError) as error:
+            if not options.dry_run:
+                raise
+            note(
+                "ids are not compared with those of the ledger, and the types that only agents "
+                f"know are missing: {error}"
+            )
+            yield LedgerFacts()
+            return
+        yield LedgerFacts(
+            await _clash_finder(ledger, batch, options.group),
+            await ledger.transactions.read(reported_types.read_types, options.group),
+            await older_agents(ledger, options.group),
+        )
+
+
+async def older_agents(ledger: LedgerParts | Parts, group: str) -> OlderAgents:
+    """Return the running agents that give up some lines of this version."""
+    read = ledger.transactions.read
+    return OlderAgents(
+        await read(migrations.agents_before, LANES_FROM, group),
+        await read(migrations.agents_before, SOURCES_FROM, group),
+    )
+
+
+async def _clash_finder(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
+    into = await ledger.transactions.read(store.own_batch, batch, group, store.Origin.LOAD)
+    if into is None:
+        return None
+
+    async def ask(tasks: Sequence[NewTask]) -> store.Accepted:
+        return await ledger.transactions.read(store.matching, into, tasks)
+
+    return ask
