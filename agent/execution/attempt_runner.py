@@ -5,7 +5,7 @@ from agent.execution.lock_requests import ResourceLocks
 from agent.execution.observability.attempt_traces import AttemptTraces
 from agent.execution.output_writer import Claimed, Outputs
 from agent.execution.start_decisions import AttemptPermit
-from agent.handlers import Attempt, Handlers
+from agent.handlers import HandlerRun, Handlers
 from agent.handlers.calls.traces import NO_TRACE
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.handlers.follow_ups import Inherited
@@ -61,7 +61,7 @@ class AttemptRunner:
         if left_s <= 0:
             return Released()
         locks = self._locks.of(row.task_id, delivery.owner)
-        attempt = Attempt(
+        run = HandlerRun(
             task_id=row.task_id,
             batch=row.batch,
             value=delivery.value,
@@ -89,6 +89,6 @@ class AttemptRunner:
             else self._traces.of(row.task_id, delivery.owner),
         )
         try:
-            return await self._handlers.run(attempt)
+            return await self._handlers.run(run)
         finally:
             locks.close()

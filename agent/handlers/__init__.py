@@ -4,7 +4,6 @@ A handler is a function that gets a context and returns an answer or a JSON valu
 gets a Context, a plain one a BlockingContext.
 """
 
-from agent.handlers.attempt import Attempt, Tools
 from agent.handlers.attempt_context import Handler
 from agent.handlers.blocking import AttemptEndedError, BlockingContext
 from agent.handlers.builtin.map_reduce import map_reduce
@@ -14,13 +13,13 @@ from agent.handlers.context import Context
 from agent.handlers.decisions import GiveUpError, SoftLimitError, TryAgainError
 from agent.handlers.documents import DocumentError, DocumentReader
 from agent.handlers.follow_ups import FollowUpError
+from agent.handlers.handler_run import HandlerRun, Tools
 from agent.handlers.held_lock import HeldLock, LockError
 from agent.handlers.runner import Handlers
 from agent.process.child_executor import ChildExecutor
 
 __all__ = [
     "Answer",
-    "Attempt",
     "AttemptEndedError",
     "BlockingContext",
     "CallRefusedError",
@@ -31,6 +30,7 @@ __all__ = [
     "FollowUpError",
     "GiveUpError",
     "Handler",
+    "HandlerRun",
     "Handlers",
     "HeldLock",
     "LeaseLostError",

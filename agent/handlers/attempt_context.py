@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from agent.handlers.attempt import Attempt, Tools
 from agent.handlers.attempt_time import AttemptTime
 from agent.handlers.calls.attempt_calls import AttemptCalls
 from agent.handlers.calls.results import Answer, CallRefusedError
@@ -13,6 +12,7 @@ from agent.handlers.context import Context
 from agent.handlers.context_locks import ContextLocks
 from agent.handlers.documents import require_content
 from agent.handlers.follow_ups import FollowUpRules, FollowUps
+from agent.handlers.handler_run import HandlerRun, Tools
 from agent.handlers.held_lock import HeldLock
 from agent.handlers.task_log import TaskLog
 from agent.judge import one_line
@@ -30,18 +30,18 @@ class AttemptContext(Context):
     handlers in threads and processes.
     """
 
-    def __init__(self, *, task: TaskLine, attempt: Attempt, tools: Tools) -> None:
-        self._task = _for_tenant(task, attempt.inherited.tenant)
+    def __init__(self, *, task: TaskLine, run: HandlerRun, tools: Tools) -> None:
+        self._task = _for_tenant(task, run.inherited.tenant)
         self.rules = tools.types.get(task.type, NO_SETTINGS)
-        self._attempt = attempt
+        self._run = run
         self._tools = tools
-        self._time = AttemptTime(clock=tools.clock, claim_s=attempt.left_s, rules=self.rules)
+        self._time = AttemptTime(clock=tools.clock, claim_s=run.left_s, rules=self.rules)
         self._calls = AttemptCalls(
-            task=self.task, rules=self.rules, attempt=attempt, tools=tools, time=self._time
+            task=self.task, rules=self.rules, run=run, tools=tools, time=self._time
         )
-        self._locks = ContextLocks(locks=attempt.locks, time=self._time, may_call=attempt.may_call)
+        self._locks = ContextLocks(locks=run.locks, time=self._time, may_call=run.may_call)
         rules = FollowUpRules(tools.types, tools.max_attempts_of, tools.apart)
-        self._follow_ups = FollowUps(parent=task, inherited=attempt.inherited, rules=rules)
+        self._follow_ups = FollowUps(parent=task, inherited=run.inherited, rules=rules)
 
     @property
     def task(self) -> TaskLine:
@@ -51,13 +51,13 @@ class AttemptContext(Context):
     @property
     def name(self) -> str:
         """The task's number, batch and id, for a line in the log."""
-        place = f"{one_line(self._attempt.batch)}/{one_line(self.task.key)}"
-        return f"task {self._attempt.task_id} ({place})"
+        place = f"{one_line(self._run.batch)}/{one_line(self.task.key)}"
+        return f"task {self._run.task_id} ({place})"
 
     @property
     def attempt(self) -> int:
         """The number of the attempt: 1 for the first."""
-        return self._attempt.counted_before + 1
+        return self._run.counted_before + 1
 
     @property
     def model(self) -> str | None:
@@ -88,12 +88,12 @@ class AttemptContext(Context):
     def log(self) -> TaskLog:
         """A log whose lines begin with the task's name."""
         facts: dict[str, object] = {
-            "batch": self._attempt.batch,
+            "batch": self._run.batch,
             "task": self.task.key,
             "attempt": self.attempt,
             "route": self._calls.route,
         }
-        if trace_id := self._attempt.trace.trace_id:
+        if trace_id := self._run.trace.trace_id:
             facts["trace_id"] = trace_id
         return TaskLog(self.name, facts)
 
@@ -143,7 +143,7 @@ class AttemptContext(Context):
     @property
     def agents_lost(self) -> int:
         """How many agents were lost over the task."""
-        return self._attempt.agents_lost
+        return self._run.agents_lost
 
     @property
     def suspect(self) -> bool:
@@ -188,7 +188,7 @@ class AttemptContext(Context):
     @property
     def line(self) -> bytes:
         """The task's line as it was loaded."""
-        return self._attempt.value
+        return self._run.value
 
     def begin_again(self) -> None:
         """Reset the context before the handler runs again within the attempt; costs stay."""

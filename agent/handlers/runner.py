@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agent.handlers.attempt import Attempt, Tools
 from agent.handlers.attempt_context import AttemptContext, Handler
 from agent.handlers.builtin.chat import chat
 from agent.handlers.builtin.map_reduce import map_reduce
@@ -24,6 +23,7 @@ from agent.handlers.calls.results import (
 from agent.handlers.deadline import HANDLER_GRACE_S
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import deciding_leaf, fault_of
+from agent.handlers.handler_run import HandlerRun, Tools
 from agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError
 from agent.handlers.processes.suspects import RunSuspect, SuspectDiedError
 from agent.handlers.returned import as_json
@@ -69,22 +69,22 @@ class Handlers:
         self._tools = tools
         self._by_type = dict(by_type)
 
-    async def run(self, attempt: Attempt) -> Outcome:
+    async def run(self, run: HandlerRun) -> Outcome:
         """Run the handler of the task's type; return how the attempt ended."""
         try:
             with contained():
-                task = parse_again(attempt.value)
+                task = parse_again(run.value)
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - an unreadable task must not harm other tasks
             text = one_line(f"the record is not a task line: {described(error)}")
             failure = Failure(ErrorClass.UNDECODABLE, text)
             return Dead(failure, Spent(), Disposition.UNDECODABLE)
-        output_uri = task.output_uri or attempt.output_uri
-        if output_uri and (refusal := attempt.output_refusal(output_uri)) is not None:
+        output_uri = task.output_uri or run.output_uri
+        if output_uri and (refusal := run.output_refusal(output_uri)) is not None:
             return refusal
-        context = AttemptContext(task=task, attempt=attempt, tools=self._tools)
-        outcome = await self._handle(context, attempt.left_s)
+        context = AttemptContext(task=task, run=run, tools=self._tools)
+        outcome = await self._handle(context, run.left_s)
         if not output_uri or not isinstance(outcome, Succeeded):
             return outcome
         codec = outcome.codec if task.schema is None else with_json(outcome.codec)

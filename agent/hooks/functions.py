@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agent.handlers.attempt import Attempt, Tools
 from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
 from agent.handlers.faults import deciding_leaf
+from agent.handlers.handler_run import HandlerRun, Tools
 from agent.handlers.registry import RunBlocking, is_async, is_generator, module_of, takes
 from agent.handlers.threads import NoThreadError
 from agent.judge import one_line
@@ -127,30 +127,30 @@ class Hooks:
         """The types and events that have a hook."""
         return frozenset(self._by_kind)
 
-    async def run(self, kind: HookKind, attempt: Attempt, outcome: HookOutcome) -> HookReturn:
+    async def run(self, kind: HookKind, run: HandlerRun, outcome: HookOutcome) -> HookReturn:
         """Run the hook of this kind.
 
-        `attempt` bounds its time and its calls, as it does for a handler. Raises CancelledError if
-        the program ends it.
+        `run` bounds its time and its calls, as it does for a handler. Raises CancelledError if the
+        program ends it.
         """
         hook = self._by_kind.get(kind)
         if hook is None:  # the settings have changed since
             return HookReturn(Spent(), released=True)
         try:
             with contained():
-                task = parse_again(attempt.value)
+                task = parse_again(run.value)
         except Exception as error:  # noqa: BLE001 - an unreadable task must not harm other hooks
             text = f"the record is not a task line: {describe_error(error)}"
             return HookReturn(Spent(), one_line(text))
-        context = AttemptContext(task=task, attempt=attempt, tools=self._tools)
-        run, limit = current_task(), asyncio.timeout(attempt.left_s)
-        enter_handler(run)
+        context = AttemptContext(task=task, run=run, tools=self._tools)
+        own_task, limit = current_task(), asyncio.timeout(run.left_s)
+        enter_handler(own_task)
         try:
             async with limit:
                 await hook(context, outcome)
                 _require_no_follow_ups(context)
         except BaseException as error:
-            if is_to_end(error, run):
+            if is_to_end(error, own_task):
                 raise
             self._tools.failed(error)
             returned = _returned(error, context, timed_out=limit.expired())

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from agent.handlers.attempt import Attempt
 from agent.handlers.calls.permits import CallPermits
+from agent.handlers.handler_run import HandlerRun
 from agent.hooks.bounds import NoLocks
 from agent.hooks.functions import HookOutcome, HookReturn, Hooks
 from agent.lease import Lease, Leases
@@ -230,7 +230,7 @@ class HookRunner:
         note_spent: Callable[[Spent], None],
     ) -> HookReturn:
         route = self._route_of(hook_input.value)
-        attempt = Attempt(
+        handler_run = HandlerRun(
             task_id=run.task_id,
             batch=run.batch,
             value=hook_input.value,
@@ -246,7 +246,7 @@ class HookRunner:
             call_permits=self._permits_of(hook_input.value, route, run),
             locks=NoLocks(),
         )
-        return await self._hooks.run((run.type, run.event), attempt, _outcome(run, hook_input))
+        return await self._hooks.run((run.type, run.event), handler_run, _outcome(run, hook_input))
 
     def _end(self, lease: Lease, end: HookEnd) -> None:
         self._ended.append((lease.agent_id, end))

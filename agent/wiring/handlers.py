@@ -9,8 +9,8 @@ from functools import partial
 
 from agent.execution.observability.measured_ports import measured_clients
 from agent.handlers import Handler, Handlers, registry
-from agent.handlers.attempt import Tools
 from agent.handlers.deadline import usual_limit_s
+from agent.handlers.handler_run import Tools
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessLimits
 from agent.handlers.processes.suspects import Suspects

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from agent.handlers import Attempt, Context, Handler, Handlers, Tools
+from agent.handlers import Context, Handler, HandlerRun, Handlers, Tools
 from agent.handlers.processes.suspects import RunSuspect
 from agent.judge import tiers_of
 from agent.ports import Call, CallFailed, Reply, RouteClient
@@ -83,7 +83,7 @@ class HandlersHarness:
         value = task if isinstance(task, bytes) else orjson.dumps(task)
         return asyncio.run(self.handlers.run(self.attempt(value=value, **attempt)))
 
-    def attempt(self, **attempt: Any) -> Attempt:
+    def attempt(self, **attempt: Any) -> HandlerRun:
         given: dict[str, Any] = {
             "task_id": 7,
             "batch": "b",
@@ -96,7 +96,7 @@ class HandlersHarness:
             "limit_s": None,
             "refused_alone": False,
         }
-        return Attempt(may_call=lambda: self.leased, **given | attempt)
+        return HandlerRun(may_call=lambda: self.leased, **given | attempt)
 
 
 async def _never(_handler: Handler, context: Context) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.handlers.attempt import Attempt, Tools
 from agent.handlers.attempt_time import AttemptTime
 from agent.handlers.calls.judging import Judged, judged
 from agent.handlers.calls.other_route import OtherRoute, body_for
@@ -21,6 +20,7 @@ from agent.handlers.calls.results import (
     LeaseLostError,
     WaitedTooLongError,
 )
+from agent.handlers.handler_run import HandlerRun, Tools
 from agent.judge import JudgeFacts, outcome_of_failure, tiers_of
 from agent.ports import Call, CallFailed, Reply, RouteClient
 from agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
@@ -59,22 +59,22 @@ class AttemptCalls:
         *,
         task: TaskLine,
         rules: TypeConfig,
-        attempt: Attempt,
+        run: HandlerRun,
         tools: Tools,
         time: AttemptTime,
     ) -> None:
         self.spent = Spent()
         self._task = task
         self._rules = rules
-        self._attempt = attempt
+        self._run = run
         self._tools = tools
         self._time = time
         self._target = _CallTarget(
-            attempt.route,
-            tools.route_client(attempt.route),
-            attempt.limit_s,
-            attempt.refused_alone,
-            attempt.call_permits,
+            run.route,
+            tools.route_client(run.route),
+            run.limit_s,
+            run.refused_alone,
+            run.call_permits,
         )
         self._first = self._target.client
         self._tiers = tiers_of(rules.tiers) if rules.tiers else tools.tiers
@@ -130,7 +130,7 @@ class AttemptCalls:
             if self._target is not target:
                 return  # another call of the handler has asked meanwhile
             self._require_lease()
-            following, wait_s = self._attempt.retry_on_route(refused.outcome), _RETRY_EVERY_S
+            following, wait_s = self._run.retry_on_route(refused.outcome), _RETRY_EVERY_S
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following) from refused
         self._target = replace(
@@ -162,7 +162,7 @@ class AttemptCalls:
 
         Raises CallRefusedError if no route is left.
         """
-        following = self._attempt.route_after_failure(outcome)
+        following = self._run.route_after_failure(outcome)
         if not isinstance(following, OtherRoute):
             raise CallRefusedError(following, was_answered=was_answered)
         self._left[target.route] = outcome.failure.error_class
@@ -188,7 +188,7 @@ class AttemptCalls:
 
     def _require_lease(self) -> None:
         """Raise LeaseLostError if another agent may have the task."""
-        if not self._attempt.may_call():
+        if not self._run.may_call():
             raise LeaseLostError
 
     async def _call(
@@ -204,7 +204,7 @@ class AttemptCalls:
         """Make one call on a route; return the reply and what it means."""
         self._require_lease()
         permit, end = await self._permit(target, len(sent), most_out), CallEnd()
-        traced = self._attempt.trace.call(target.route, model)
+        traced = self._run.trace.call(target.route, model)
         try:
             call = self._next_call(target, sent, traced.traceparent)
             least_price_micro = self._least_price_micro(call, model)
@@ -231,7 +231,7 @@ class AttemptCalls:
         permit = await target.call_permits.acquire(length, most_out, self._time.of_claim_s)
         if permit is None:
             raise WaitedTooLongError
-        if not self._attempt.may_call():
+        if not self._run.may_call():
             permit.release(None)
             raise LeaseLostError
         return permit
@@ -251,10 +251,9 @@ class AttemptCalls:
 
     def _next_call(self, target: _CallTarget, sent: bytes, traceparent: str) -> Call:
         self._begun += 1
-        attempt = self._attempt
-        number = attempt.counted_before + 1
+        number = self._run.counted_before + 1
         label = str(number) if self._begun == 1 else f"{number}.{self._begun}"
-        name = request_id(batch=attempt.batch, key=self._task.key, attempt=label)
+        name = request_id(batch=self._run.batch, key=self._task.key, attempt=label)
         timeout_s = target.client.timeout_s
         limits_s = (timeout_s, target.limit_s or timeout_s, self._time.of_claim_s)
         return Call(sent, name, min(limits_s), traceparent)
@@ -274,9 +273,9 @@ class AttemptCalls:
             model=model,
             request_id=request_id,
             duration_ms=self._time.elapsed_ms,
-            counted_before=self._attempt.counted_before,
-            max_attempts=self._attempt.max_attempts,
-            snoozes=self._attempt.snoozes,
+            counted_before=self._run.counted_before,
+            max_attempts=self._run.max_attempts,
+            snoozes=self._run.snoozes,
             refused_alone=target.refused_alone,
             tiers=self._tiers,
             jitter=tools.jitter(),
@@ -329,4 +328,4 @@ class AttemptCalls:
     def _note(self, spent: Spent) -> None:
         """Note the cost of the attempt so far: a cancelled attempt has no outcome to carry it."""
         self.spent = spent
-        self._attempt.note_spent(spent)
+        self._run.note_spent(spent)

@@ -12,7 +12,7 @@ from agent.execution.attempt_runner import AttemptRunner
 from agent.execution.lock_requests import ResourceLocks
 from agent.execution.output_writer import Claimed, Outputs
 from agent.execution.start_decisions import AttemptPermit
-from agent.handlers import Attempt, Handlers, LockError
+from agent.handlers import HandlerRun, Handlers, LockError
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.inflight.delivery import Delivery
 from agent.ports import Partition
@@ -31,9 +31,9 @@ DEADLINE_S = 660.0
 
 @dataclass
 class FakeHandlers:
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[HandlerRun] = field(default_factory=list)
 
-    async def run(self, attempt: Attempt) -> Outcome:
+    async def run(self, attempt: HandlerRun) -> Outcome:
         self.attempts.append(attempt)
         return GOOD
 
@@ -69,7 +69,7 @@ def claimed(**changes: Any) -> Delivery:
     return Delivery(**(given | changes))
 
 
-def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt]]:
+def worked(delivery: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[HandlerRun]]:
     handlers = FakeHandlers()
     runner = AttemptRunner(
         handlers=cast("Handlers", handlers),

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import Attempt, Context
+from agent.handlers import Context, HandlerRun
 from agent.handlers.threads import HandlerThreads
 from agent.hooks.functions import HookOutcome, HookReturn, Hooks, load_hooks
 from agent.ports import Reply
@@ -86,7 +86,7 @@ def run(hook: Any, *replies: Reply, value: bytes = orjson.dumps(TASK), **more: A
     tools = handlers_harness(*replies).tools
     hooks = Hooks(tools=tools, by_kind={KIND: hook})
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(hooks.run(KIND, Attempt(**given | more), OUTCOME))
+        return runner.run(hooks.run(KIND, HandlerRun(**given | more), OUTCOME))
 
 
 def test_each_event_has_the_function_that_the_settings_name(module: str) -> None:

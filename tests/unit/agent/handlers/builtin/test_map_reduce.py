@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from agent.handlers import map_reduce
-from agent.handlers.attempt import Attempt
 from agent.handlers.calls.other_route import OtherRoute
 from agent.handlers.calls.permits import CallEnd, CallPermit
+from agent.handlers.handler_run import HandlerRun
 from agent.ports import Call, CallFailed, Reply
 from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
 from schemas.settings.config import TypeConfig
@@ -502,7 +502,7 @@ def test_a_part_that_was_split_again_is_answered_once() -> None:
 def test_a_lost_lease_ends_the_attempt() -> None:
     """No other call is made, and nothing is settled."""
     tried, provider = harness()
-    attempt: Attempt = tried.attempt(value=orjson.dumps(task(document(60))))
+    attempt: HandlerRun = tried.attempt(value=orjson.dumps(task(document(60))))
 
     def answer_without_lease(_prompt: str) -> str:
         tried.leased = False

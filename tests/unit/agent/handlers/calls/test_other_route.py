@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import Attempt, Context, OtherRoute
+from agent.handlers import Context, HandlerRun, OtherRoute
 from agent.handlers.calls.other_route import body_for
 from agent.ports import Call, CallFailed, Reply, RouteClient
 from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
@@ -60,7 +60,7 @@ class TwoRoutes:
 
     def run(self, task: dict[str, Any] = TASK, limit_s: float | None = None) -> Outcome:
         """Run one attempt at a task."""
-        attempt = Attempt(
+        attempt = HandlerRun(
             task_id=7,
             batch="b",
             value=orjson.dumps(task),

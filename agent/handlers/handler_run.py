@@ -1,4 +1,4 @@
-"""An attempt as the attempt runner hands it over, and the means that all attempts share.
+"""What one run of a handler or hook is given, and the means that all runs share.
 
 Tested by tests/unit/agent/handlers/test_runner.py.
 """
@@ -23,8 +23,8 @@ from schemas.settings.config import Price, TypeConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """A claimed task, as the attempt runner hands it over; a run of a hook has the same form.
+class HandlerRun:
+    """What is given for one attempt at a claimed task, or for one run of a hook.
 
     - `value`: the record's bytes.
     - `counted_before`: how many attempts were counted before this one, of `max_attempts`.
