@@ -54,7 +54,7 @@ def add_load(commands: Subparsers) -> None:
     )
     add("--dry-run", action="store_true", help="check and estimate, load nothing")
     add_json(parser)
-    parser.set_defaults(run=Imported("producer.cli.load:load"))
+    parser.set_defaults(run=Imported("producer.cli.load.command:load"))
 
 
 def _add_documents(parser: Parser) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection
 
 from producer.app import opened
-from producer.cli import load
+from producer.cli.load import command
 from producer.cli.parser import parser
 from producer.ledger import quarantine, store
 from producer.ledger.status import group_status
@@ -49,7 +49,7 @@ def run(database: Database, work: Callable[[Connection], object]) -> object:
 def loading(folder: Path, *arguments: str) -> int:
     (folder / "tasks.jsonl").write_bytes(LINE)
     options = parser().parse_args(["load", str(folder / "tasks.jsonl"), *arguments])
-    return asyncio.run(load.load(load_config(flags={}, environ={}, cwd=folder), options))
+    return asyncio.run(command.load(load_config(flags={}, environ={}, cwd=folder), options))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from schemas.objects.store import ObjectStores, require_library
 
 _LOADED = """
 import sys
-import agent.cli, agent.wiring.documents, producer.cli.load, schemas.objects.store
+import agent.cli, agent.wiring.documents, producer.cli.load.command, schemas.objects.store
 print("obstore" in sys.modules)
 """
 

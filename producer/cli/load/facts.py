@@ -1,6 +1,6 @@
 """What the ledger knows of a load before it begins: clashing ids, types, older agents.
 
-Tested by tests/unit/producer/cli/test_load.py.
+Tested by tests/unit/producer/cli/load/test_command.py.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Reports on the input of `load`: bad lines, estimated cost, and later problems.
 
-Tested by tests/unit/producer/cli/test_load.py and
+Tested by tests/unit/producer/cli/load/test_command.py and
 tests/integration/documents/test_load_documents.py.
 """
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from producer.app import Parts, opened
-from producer.cli.load_answer import changed_message, report_check, report_load, report_rejects
-from producer.cli.load_facts import OlderAgents, ledger_facts, older_agents
-from producer.cli.load_input import Input
-from producer.cli.load_progress import LoadProgress
-from producer.cli.load_report import BadLineReport, Sums
+from producer.cli.load.answer import changed_message, report_check, report_load, report_rejects
+from producer.cli.load.facts import OlderAgents, ledger_facts, older_agents
+from producer.cli.load.input import Input
+from producer.cli.load.progress import LoadProgress
+from producer.cli.load.report import BadLineReport, Sums
 from producer.input.excluded_files import own_files
 from producer.input.lines import InvalidLine, ValidLine
 from producer.input.refusals.blank_documents import BlankDocuments

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from producer.cli import load
+from producer.cli.load import command
 from producer.cli.parser import parser
 from schemas.errors import UnsafeStateError
 from schemas.runtime import collector
@@ -20,7 +20,7 @@ FIRST, SECOND = b'{"id":"a","prompt":"x"}\n', b'{"id":"b","prompt":"x"}\n'
 
 def run(folder: Path, *arguments: str) -> int:
     config = load_config(flags={}, environ={}, cwd=folder)
-    return asyncio.run(load.load(config, parser().parse_args(["load", *arguments])))
+    return asyncio.run(command.load(config, parser().parse_args(["load", *arguments])))
 
 
 @pytest.fixture(autouse=True)
@@ -34,14 +34,14 @@ def test_an_input_that_changes_after_the_check_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: bytes, code: int
 ) -> None:
     """With --strict, the end reports an input that changed after the check."""
-    path, check = tmp_path / "growing.jsonl", load._check
+    path, check = tmp_path / "growing.jsonl", command._check
     path.write_bytes(FIRST)
 
     async def write_meanwhile(*given: Any) -> None:
         await check(*given)
         path.write_bytes(then)
 
-    monkeypatch.setattr(load, "_check", write_meanwhile)
+    monkeypatch.setattr(command, "_check", write_meanwhile)
 
     assert run(tmp_path, str(path), "--strict") == code
 
@@ -103,7 +103,7 @@ def test_documents_that_agents_may_not_read_are_reported(
     config = load_config(flags={}, environ={"DOCLLM_DOCUMENT_ROOTS": str(tmp_path)}, cwd=here)
     assert (
         asyncio.run(
-            load.load(
+            command.load(
                 config, parser().parse_args(["load", "--documents", str(other_folder), *question])
             )
         )

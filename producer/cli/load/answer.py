@@ -1,6 +1,6 @@
 """What a load answers: how much is loaded, its warnings, and how to repair bad lines.
 
-Tested by tests/unit/producer/cli/test_load.py.
+Tested by tests/unit/producer/cli/load/test_command.py.
 """
 
 import argparse
@@ -8,8 +8,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from producer.cli.load_input import Input
-from producer.cli.load_report import Sums
+from producer.cli.load.input import Input
+from producer.cli.load.report import Sums
 from producer.input.rejects import Rejects
 from producer.loading.loader import Summary
 from producer.loading.preflight import InputDigest

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.cli.load_input import Input
+from producer.cli.load.input import Input
 from producer.cli.parser import parser
 from producer.input.lines import ValidLine
 from schemas.errors import ConfigError

@@ -3,7 +3,7 @@
 import pytest
 from rich.progress import TaskID
 
-from producer.cli.load_progress import LINE_S, LoadProgress
+from producer.cli.load.progress import LINE_S, LoadProgress
 from producer.screen.live import Bar
 from tests.support.clock import HandClock
 
