@@ -121,12 +121,12 @@ class Route:
         elif (allowed := self._limit.allowed(now_s)) is None:
             free = slots
         else:
-            free = int(min(allowed - self._counted(now_s), self._limit.at_once(now_s))) - (
+            free = int(min(allowed - self._places_taken(now_s), self._limit.at_once(now_s))) - (
                 running - len(self._running)
             )
         return max(0, min(free, slots - running))
 
-    def _counted(self, now_s: float) -> int:
+    def _places_taken(self, now_s: float) -> int:
         """Return how many running calls count for the limit.
 
         Calls that began before its last pause do not count, nor do calls that seem to hang. A
@@ -146,7 +146,7 @@ class Route:
         if self.stopped:
             return self._probe(task_id, now_s) if self.probes.task_due(now_s) else None
         allowed = self._limit.allowed(now_s)
-        if allowed is not None and self._counted(now_s) >= allowed:
+        if allowed is not None and self._places_taken(now_s) >= allowed:
             return None
         self._limit.note_began(now_s, len(self._running))
         return self._start(RoutePermit(self.name, self.generation, now_s, None, task_id))
@@ -350,7 +350,7 @@ class Route:
         if self.stopped or not self._limit.closed(now_s):
             return False
         allowed = self._limit.allowed(now_s)
-        return allowed is None or self._counted(now_s) < allowed
+        return allowed is None or self._places_taken(now_s) < allowed
 
     def trigger(self, now_s: float) -> Trigger | None:
         """Return the trigger by which tasks may leave this route now, if any.

@@ -115,7 +115,7 @@ def _dead(connection: Connection, group: str, request: ReplayRequest) -> _DeadSe
     if failure_groups.answers(connection, group, request.selection):
         capped = _read_capped(connection, group, request)
     if capped is None:
-        return _counted(connection, group, request)
+        return _selection_by_letter(connection, group, request)
     failures = failure_groups.read_groups(connection, group, request.selection)
     expires_at = dead_letter.c.expires_at
     uncapped = failure_groups.without(failures, capped)
@@ -134,7 +134,9 @@ def _dead(connection: Connection, group: str, request: ReplayRequest) -> _DeadSe
     return _DeadSelection(groups, _late(connection, tasks, expires_at), len(capped), closed)
 
 
-def _counted(connection: Connection, group: str, request: ReplayRequest) -> _DeadSelection:
+def _selection_by_letter(
+    connection: Connection, group: str, request: ReplayRequest
+) -> _DeadSelection:
     """Return what a request does with dead letters, which are counted one by one."""
     selected = selection_query.tasks(connection, request.selection, group)
     at_cap = unindexed(dead_letter.c.replays) >= request.cap

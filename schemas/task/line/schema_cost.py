@@ -92,10 +92,10 @@ def _cost(schema: dict[str, Any]) -> Cost | None:
         packed = orjson.dumps(schema)
     except orjson.JSONEncodeError:  # a handler made it
         return None
-    return _KNOWN.get(packed, lambda: (_counted(schema), _COST_BYTES))
+    return _KNOWN.get(packed, lambda: (_computed(schema), _COST_BYTES))
 
 
-def _counted(schema: dict[str, Any]) -> Cost:
+def _computed(schema: dict[str, Any]) -> Cost:
     patterns = patterns_in(schema)
     values, patterns_kb = values_in(schema, LIGHT_VALUES), sum(map(compiled_kb, patterns))
     return Cost(
