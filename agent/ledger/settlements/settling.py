@@ -7,95 +7,39 @@ that had committed, or it is superseded. Zero rows changed is a normal, named ou
 Tested by tests/contract/claims/test_settle.py and tests/contract/claims/test_split.py.
 """
 
-import logging
-from collections.abc import Iterable, Sequence
-from itertools import starmap
-from operator import itemgetter
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Update, bindparam, delete, null, select, update
+from sqlalchemy import Connection, bindparam, delete, null, select
 
 from agent.judge import Tier
 from agent.ledger.counts import release_counts
 from agent.ledger.guards import loss_deaths
 from agent.ledger.guards.decisions import hold_back
-from agent.ledger.settlements import dead_letters, follow_ups, uncounted_ends, written_rows
+from agent.ledger.settlements import (
+    dead_letters,
+    follow_ups,
+    state_changes,
+    uncounted_ends,
+    written_rows,
+)
+from agent.ledger.settlements.state_changes import carrier, of_kind
 from agent.ports import Settlement, Verdict
-from agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
+from agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze
 from producer.ledger import hook_orders, outbox, tally
 from producer.ports import Item, Order
 from schemas.ledger.bulk import insert_rows
-from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
-from schemas.ledger.tables import batch, task, task_attempt, task_loss, task_result
+from schemas.ledger.tables import batch, task, task_attempt, task_result
 from schemas.task.failures import UNTRIED, AttemptOutcome
 from schemas.task.hooks import Hooked
-from schemas.task.states import SETTLES, Status
+from schemas.task.states import SETTLES
 
-log = logging.getLogger(__name__)
-
-# These statements are built once. A statement that is built for each page is also compiled, or
-# looked up, for each page.
-_OF_IDS = task.c.id.in_(bindparam("ids", expanding=True))
+# Built once, as in `state_changes`.
 _LOCK = (
     select(task.c.id, task.c.status, task.c.owner, task.c.fence)
-    .where(_OF_IDS)
+    .where(task.c.id.in_(bindparam("ids", expanding=True)))
     .order_by(task.c.id)
     .with_for_update()
-)
-_SUCCEED = (
-    update(task)
-    .where(_OF_IDS)
-    .values(status=int(Status.SUCCEEDED), owner=0, lease_losses=0, due_at=NEVER_TIME)
-)
-_DIE = (
-    update(task)
-    .where(_OF_IDS)
-    .values(
-        status=int(Status.DEAD),
-        owner=0,
-        lease_losses=task.c.lease_losses * bindparam("losses_kept"),
-        attempt=task.c.attempt + 1,
-        due_at=NEVER_TIME,
-        route=bindparam("by_route"),
-    )
-)
-_CANCEL = (
-    update(task)
-    .where(_OF_IDS)
-    .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME, route=bindparam("by_route"))
-)
-_RELEASE = update(task).where(_OF_IDS).values(status=int(Status.PENDING), owner=0, due_at=utc_now())
-_RETRY = (
-    update(task)
-    .where(task.c.id == bindparam("of_task"))
-    .values(
-        status=int(Status.RETRYING),
-        owner=0,
-        lease_losses=task.c.lease_losses * bindparam("losses_kept"),
-        fence=task.c.fence + 1,
-        attempt=task.c.attempt + 1,
-        due_at=utc_after(bindparam("delay_s")),
-        route=bindparam("by_route"),
-        carrier=bindparam("to_carrier"),
-    )
-)
-_MOVE = (
-    update(task)
-    .where(task.c.id == bindparam("of_task"))
-    .values(
-        status=int(Status.RETRYING),
-        owner=0,
-        fence=task.c.fence + 1,
-        due_at=utc_after(bindparam("delay_s")),
-        route=bindparam("by_route"),
-        carrier=bindparam("to_carrier"),
-    )
-)
-_SNOOZE = (
-    update(task)
-    .where(task.c.id == bindparam("of_task"))
-    .values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
 )
 _FORMER_MOVES = (
     select(task_attempt.c.id)
@@ -107,7 +51,6 @@ _FORMER_MOVES = (
 _NO_ROW = (None, None, None)
 NO_HOOKS: Hooked = MappingProxyType({})
 
-T = TypeVar("T", bound=Outcome)
 Unsuccessful = Retry | Snooze | Moved | Dead
 UncountedEnd = Released | Cancelled
 _BY_BATCH = Retry | Snooze | Moved | Released | Cancelled
@@ -134,14 +77,11 @@ def settle(
         connection, group, _accepted(connection, settlements), cancelled, first_id
     )
     chosen = _final_outcomes(connection, group, accepted, longest_tier)
-    _write_states(connection, chosen, release)
+    state_changes.write(connection, chosen, release)
     _write_attempts(connection, chosen, now_utc_s, release)
     letters = dead_letters.write(
         connection,
-        [
-            written_rows.letter(settlement, outcome)
-            for settlement, outcome in _of_kind(chosen, Dead)
-        ],
+        [written_rows.letter(settlement, outcome) for settlement, outcome in of_kind(chosen, Dead)],
     )
     orders = _write_orders(connection, group, chosen)
     orders += follow_ups.complete(connection, group, family)
@@ -170,11 +110,6 @@ def _final_outcomes(
         (settlement, _fit_to_batch(outcome, cancelled=settlement.row.batch_id in doomed))
         for settlement, outcome in decided
     ]
-
-
-def _keeps_losses(outcome: Outcome) -> bool:
-    """Return whether the task may still be the one that kills its agents."""
-    return isinstance(outcome, Retry | Dead) and outcome.failure.keeps_losses
 
 
 def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
@@ -222,106 +157,6 @@ def _fit_to_batch(outcome: Outcome, *, cancelled: bool) -> Outcome:
     return outcome
 
 
-def _write_states(
-    connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], release: str
-) -> None:
-    succeeded = _of_kind(chosen, Succeeded)
-    if succeeded:
-        insert_rows(
-            connection,
-            task_result,
-            [
-                written_rows.result(settlement, outcome, release)
-                for settlement, outcome in succeeded
-            ],
-        )
-        _update_all(connection, _SUCCEED, succeeded)
-    _die(connection, _of_kind(chosen, Dead))
-    _forget_losses(
-        connection,
-        [
-            settlement
-            for settlement, outcome in chosen
-            if isinstance(outcome, Succeeded | Dead | Retry) and not _keeps_losses(outcome)
-        ],
-    )
-    _end_on_routes(connection, _CANCEL, _of_kind(chosen, Cancelled))
-    _update_all(connection, _RELEASE, _of_kind(chosen, Released))
-    _run_by_task(connection, _RETRY, starmap(_retry_values, _of_kind(chosen, Retry)))
-    _run_by_task(connection, _MOVE, starmap(_tier_values, _of_kind(chosen, Moved)))
-    _run_by_task(connection, _SNOOZE, starmap(_delay_values, _of_kind(chosen, Snooze)))
-
-
-def _die(connection: Connection, dead: Sequence[tuple[Settlement, Dead]]) -> None:
-    for kept in (0, 1):
-        of_kind = [
-            (settlement, outcome)
-            for settlement, outcome in dead
-            if _keeps_losses(outcome) == bool(kept)
-        ]
-        _end_on_routes(connection, _DIE, of_kind, losses_kept=kept)
-
-
-def _end_on_routes(
-    connection: Connection,
-    statement: Update,
-    ended: Sequence[tuple[Settlement, Outcome]],
-    **values: Any,
-) -> None:
-    """Run the statement for the tasks of each route: most pages have one."""
-    ids: dict[str, list[int]] = {}
-    for settlement, _ in ended:
-        ids.setdefault(settlement.route, []).append(settlement.row.task_id)
-    for route, of_route in sorted(ids.items()):
-        connection.execute(statement, {"ids": sorted(of_route), "by_route": route, **values})
-
-
-def _delay_values(settlement: Settlement, outcome: Retry | Moved | Snooze) -> dict[str, Any]:
-    return {"of_task": settlement.row.task_id, "delay_s": outcome.delay_s}
-
-
-def _retry_values(settlement: Settlement, outcome: Retry) -> dict[str, Any]:
-    return _tier_values(settlement, outcome) | {"losses_kept": int(_keeps_losses(outcome))}
-
-
-def _tier_values(settlement: Settlement, outcome: Retry | Moved) -> dict[str, Any]:
-    destination = {"by_route": settlement.route, "to_carrier": _carrier(outcome)}
-    return _delay_values(settlement, outcome) | destination
-
-
-def _carrier(outcome: Retry | Moved) -> str:
-    return f"retry.{outcome.tier}"
-
-
-def _run_by_task(
-    connection: Connection, statement: Update, values: Iterable[dict[str, Any]]
-) -> None:
-    """Run the statement for each task with values of its own."""
-    if rows := sorted(values, key=itemgetter("of_task")):
-        connection.execute(statement, rows)
-
-
-def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> None:
-    """Delete the losses of tasks whose attempt ended, because such a task kills no agent."""
-    ids = sorted(settlement.row.task_id for settlement in counted if settlement.row.lease_losses)
-    if ids:
-        connection.execute(delete(task_loss).where(task_loss.c.task_id.in_(ids)))
-
-
-def _of_kind(
-    chosen: Sequence[tuple[Settlement, Outcome]], kind: type[T]
-) -> list[tuple[Settlement, T]]:
-    return [(settlement, outcome) for settlement, outcome in chosen if isinstance(outcome, kind)]
-
-
-def _update_all(
-    connection: Connection, statement: Update, chosen: Iterable[tuple[Settlement, Outcome]]
-) -> None:
-    ids = sorted(settlement.row.task_id for settlement, _ in chosen)
-    if ids:
-        connection.execute(statement, {"ids": ids})
-
-
 def _write_attempts(
     connection: Connection,
     chosen: Sequence[tuple[Settlement, Outcome]],
@@ -330,7 +165,7 @@ def _write_attempts(
 ) -> None:
     untried = [
         settlement.row.task_id
-        for settlement, outcome in _of_kind(chosen, Moved)
+        for settlement, outcome in of_kind(chosen, Moved)
         if outcome.failure.error_class in UNTRIED
     ]
     _forget_moves(connection, sorted(untried))
@@ -363,7 +198,7 @@ def _write_orders(
                 Item(outbox.TASK, settlement.row.task_id, settlement.row.fence)
             )
         elif isinstance(outcome, Retry | Moved):
-            items.setdefault(_carrier(outcome), []).append(
+            items.setdefault(carrier(outcome), []).append(
                 Item(outbox.TASK, settlement.row.task_id, settlement.row.fence + 1)
             )
     return [

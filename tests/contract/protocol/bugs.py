@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, update
 from agent.inflight.watermark import OffsetTracker
 from agent.ledger.claims import claiming
 from agent.ledger.recovery import reaping
-from agent.ledger.settlements import settling
+from agent.ledger.settlements import settling, state_changes
 from agent.ports import Settlement
 from producer.ledger import outbox
 from producer.ports import Item
@@ -147,7 +147,9 @@ def retry_keeps_the_fence(patch: pytest.MonkeyPatch) -> None:
         "route": bindparam("by_route"),
         "carrier": bindparam("to_carrier"),
     }
-    patch.setattr(settling, "_RETRY", kept.values(**values, due_at=utc_after(bindparam("delay_s"))))
+    patch.setattr(
+        state_changes, "_RETRY", kept.values(**values, due_at=utc_after(bindparam("delay_s")))
+    )
     patch.setattr(outbox, "place", _with_old_fences(outbox.place))
 
 

@@ -15,7 +15,7 @@ from agent.judge.classes import CLASSES, Action
 from agent.ledger.claims import claiming
 from agent.ledger.guards import decisions
 from agent.ledger.returned_letters import ReturnedLetters
-from agent.ledger.settlements import settling, uncounted_ends
+from agent.ledger.settlements import state_changes, uncounted_ends
 from agent.routes import route, window
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.tables import task
@@ -107,7 +107,7 @@ BUGS = {
         replaced(guard_rule.KeyHistory, "let_die_of_bad_request", _raised_for_nothing),
         ALL_REFUSED,
     ),
-    "a death does not count": Bug("P5", replaced(settling, "_DIE", _DIE)),
+    "a death does not count": Bug("P5", replaced(state_changes, "_DIE", _DIE)),
     "a letter that comes back gets a second letter": Bug(
         "P8", replaced(ReturnedLetters, "without_letters", _all_foreign), REDRIVES
     ),

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import bindparam, update
 
 from agent.ledger.claims import claiming
-from agent.ledger.settlements import follow_ups, settling
+from agent.ledger.settlements import follow_ups, settling, state_changes
 from agent.maintenance.repair.replayer import Replayer
 from agent.ports.outcome import Dead, Moved, Retry
 from producer.ledger import outbox, quarantine, store
@@ -97,7 +97,7 @@ def _retry_keeps_fence() -> AbstractContextManager[Any]:
         return placed
 
     stack = ExitStack()
-    stack.enter_context(patched(settling, "_RETRY", _retry(fence=task.c.fence)))
+    stack.enter_context(patched(state_changes, "_RETRY", _retry(fence=task.c.fence)))
     stack.enter_context(patched(settling, "_write_orders", orders))
     return stack
 
@@ -172,7 +172,7 @@ BUGS = {
     "snooze keeps its owner": Bug(
         "P2",
         replaced(
-            settling, "_SNOOZE", _ONE.values(status=0, due_at=utc_after(bindparam("delay_s")))
+            state_changes, "_SNOOZE", _ONE.values(status=0, due_at=utc_after(bindparam("delay_s")))
         ),
     ),
     "claim takes the final": Bug(
@@ -182,9 +182,11 @@ BUGS = {
         "P6", replaced(claiming, "_CLAIM", _claiming(task.c.status.in_((0, 2)), _FENCE))
     ),
     "a retry keeps losses": Bug(
-        "P2", replaced(settling, "_RETRY", _retry(lease_losses=task.c.lease_losses)), ZOMBIES
+        "P2", replaced(state_changes, "_RETRY", _retry(lease_losses=task.c.lease_losses)), ZOMBIES
     ),
-    "a retry is due at once": Bug("P6", replaced(settling, "_RETRY", _retry(due_at=utc_now()))),
+    "a retry is due at once": Bug(
+        "P6", replaced(state_changes, "_RETRY", _retry(due_at=utc_now()))
+    ),
     "retry keeps the fence": Bug("P3", _retry_keeps_fence),
     "replay keeps the fence": Bug("P8", _replay_keeps_fence),
     "replay goes by id alone": Bug(

@@ -1,0 +1,189 @@
+"""Changes the rows of settled tasks, as SQL: state, owner, fence, counts, due time.
+
+Which outcomes are accepted, and under which locks, is decided in `settling`.
+
+Tested by tests/contract/claims/test_settle.py.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import starmap
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Update, bindparam, delete, update
+
+from agent.ledger.settlements import written_rows
+from agent.ports import Settlement
+from agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
+from schemas.ledger.bulk import insert_rows
+from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
+from schemas.ledger.tables import task, task_loss, task_result
+from schemas.task.states import Status
+
+# These statements are built once. A statement that is built for each page is also compiled, or
+# looked up, for each page.
+_OF_IDS = task.c.id.in_(bindparam("ids", expanding=True))
+_SUCCEED = (
+    update(task)
+    .where(_OF_IDS)
+    .values(status=int(Status.SUCCEEDED), owner=0, lease_losses=0, due_at=NEVER_TIME)
+)
+_DIE = (
+    update(task)
+    .where(_OF_IDS)
+    .values(
+        status=int(Status.DEAD),
+        owner=0,
+        lease_losses=task.c.lease_losses * bindparam("losses_kept"),
+        attempt=task.c.attempt + 1,
+        due_at=NEVER_TIME,
+        route=bindparam("by_route"),
+    )
+)
+_CANCEL = (
+    update(task)
+    .where(_OF_IDS)
+    .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME, route=bindparam("by_route"))
+)
+_RELEASE = update(task).where(_OF_IDS).values(status=int(Status.PENDING), owner=0, due_at=utc_now())
+_RETRY = (
+    update(task)
+    .where(task.c.id == bindparam("of_task"))
+    .values(
+        status=int(Status.RETRYING),
+        owner=0,
+        lease_losses=task.c.lease_losses * bindparam("losses_kept"),
+        fence=task.c.fence + 1,
+        attempt=task.c.attempt + 1,
+        due_at=utc_after(bindparam("delay_s")),
+        route=bindparam("by_route"),
+        carrier=bindparam("to_carrier"),
+    )
+)
+_MOVE = (
+    update(task)
+    .where(task.c.id == bindparam("of_task"))
+    .values(
+        status=int(Status.RETRYING),
+        owner=0,
+        fence=task.c.fence + 1,
+        due_at=utc_after(bindparam("delay_s")),
+        route=bindparam("by_route"),
+        carrier=bindparam("to_carrier"),
+    )
+)
+_SNOOZE = (
+    update(task)
+    .where(task.c.id == bindparam("of_task"))
+    .values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
+)
+
+T = TypeVar("T", bound=Outcome)
+
+
+def write(
+    connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], release: str
+) -> None:
+    """Give each task the row that its outcome means, and each success its result."""
+    succeeded = of_kind(chosen, Succeeded)
+    if succeeded:
+        insert_rows(
+            connection,
+            task_result,
+            [
+                written_rows.result(settlement, outcome, release)
+                for settlement, outcome in succeeded
+            ],
+        )
+        _update_all(connection, _SUCCEED, succeeded)
+    _die(connection, of_kind(chosen, Dead))
+    _forget_losses(
+        connection,
+        [
+            settlement
+            for settlement, outcome in chosen
+            if isinstance(outcome, Succeeded | Dead | Retry) and not _keeps_losses(outcome)
+        ],
+    )
+    _end_on_routes(connection, _CANCEL, of_kind(chosen, Cancelled))
+    _update_all(connection, _RELEASE, of_kind(chosen, Released))
+    _run_by_task(connection, _RETRY, starmap(_retry_values, of_kind(chosen, Retry)))
+    _run_by_task(connection, _MOVE, starmap(_tier_values, of_kind(chosen, Moved)))
+    _run_by_task(connection, _SNOOZE, starmap(_delay_values, of_kind(chosen, Snooze)))
+
+
+def of_kind(
+    chosen: Sequence[tuple[Settlement, Outcome]], kind: type[T]
+) -> list[tuple[Settlement, T]]:
+    """Return the outcomes of one kind with their settlements."""
+    return [(settlement, outcome) for settlement, outcome in chosen if isinstance(outcome, kind)]
+
+
+def carrier(outcome: Retry | Moved) -> str:
+    """Return the destination whose record carries the task next."""
+    return f"retry.{outcome.tier}"
+
+
+def _keeps_losses(outcome: Outcome) -> bool:
+    """Return whether the task may still be the one that kills its agents."""
+    return isinstance(outcome, Retry | Dead) and outcome.failure.keeps_losses
+
+
+def _die(connection: Connection, dead: Sequence[tuple[Settlement, Dead]]) -> None:
+    for kept in (0, 1):
+        alike = [
+            (settlement, outcome)
+            for settlement, outcome in dead
+            if _keeps_losses(outcome) == bool(kept)
+        ]
+        _end_on_routes(connection, _DIE, alike, losses_kept=kept)
+
+
+def _end_on_routes(
+    connection: Connection,
+    statement: Update,
+    ended: Sequence[tuple[Settlement, Outcome]],
+    **values: Any,
+) -> None:
+    """Run the statement for the tasks of each route: most pages have one."""
+    ids: dict[str, list[int]] = {}
+    for settlement, _ in ended:
+        ids.setdefault(settlement.route, []).append(settlement.row.task_id)
+    for route, of_route in sorted(ids.items()):
+        connection.execute(statement, {"ids": sorted(of_route), "by_route": route, **values})
+
+
+def _delay_values(settlement: Settlement, outcome: Retry | Moved | Snooze) -> dict[str, Any]:
+    return {"of_task": settlement.row.task_id, "delay_s": outcome.delay_s}
+
+
+def _retry_values(settlement: Settlement, outcome: Retry) -> dict[str, Any]:
+    return _tier_values(settlement, outcome) | {"losses_kept": int(_keeps_losses(outcome))}
+
+
+def _tier_values(settlement: Settlement, outcome: Retry | Moved) -> dict[str, Any]:
+    destination = {"by_route": settlement.route, "to_carrier": carrier(outcome)}
+    return _delay_values(settlement, outcome) | destination
+
+
+def _run_by_task(
+    connection: Connection, statement: Update, values: Iterable[dict[str, Any]]
+) -> None:
+    """Run the statement for each task with values of its own."""
+    if rows := sorted(values, key=itemgetter("of_task")):
+        connection.execute(statement, rows)
+
+
+def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> None:
+    """Delete the losses of tasks whose attempt ended, because such a task kills no agent."""
+    ids = sorted(settlement.row.task_id for settlement in counted if settlement.row.lease_losses)
+    if ids:
+        connection.execute(delete(task_loss).where(task_loss.c.task_id.in_(ids)))
+
+
+def _update_all(
+    connection: Connection, statement: Update, chosen: Iterable[tuple[Settlement, Outcome]]
+) -> None:
+    ids = sorted(settlement.row.task_id for settlement, _ in chosen)
+    if ids:
+        connection.execute(statement, {"ids": ids})
