@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,22 @@ from agent.judge import one_line
 from schemas.errors import ConfigError
 from schemas.settings.config import RunIn, TypeConfig
 
+RunAsync = Callable[[Callable[[Any], Coroutine[Any, Any, Any]], AttemptContext], Awaitable[Any]]
 RunBlocking = Callable[[BlockingHandler, AttemptContext], Awaitable[Any]]
 InProcess = Callable[[str, TypeConfig], Handler]
 
 
 def load(
-    types: Mapping[str, TypeConfig], *, run_blocking: RunBlocking, in_process: InProcess
+    types: Mapping[str, TypeConfig],
+    *,
+    run_async: RunAsync,
+    run_blocking: RunBlocking,
+    in_process: InProcess,
 ) -> dict[str, Handler]:
     """Return the handler of each type that names one.
 
-    `run_blocking` runs plain functions. `in_process` makes the handler of a type that runs in
-    processes: its module is not imported here.
+    `run_async` runs coroutine functions, `run_blocking` plain ones. `in_process` makes the handler
+    of a type that runs in processes: its module is not imported here.
 
     Modules of the current folder are found, as with `python -m`. Raises ConfigError with a line for
     each handler that cannot be used.
@@ -39,7 +44,8 @@ def load(
                 handlers[name] = in_process(name, task_type)
                 continue
             function = function_of(task_type.handler)
-            handlers[name] = function if is_async(function) else partial(run_blocking, function)
+            run = run_async if is_async(function) else run_blocking
+            handlers[name] = partial(run, function)
         except ConfigError as error:
             faults.append(f"types.{name}.handler: {error}")
     if faults:

@@ -24,10 +24,10 @@ from agent.handlers.deadline import HANDLER_GRACE_S
 from agent.handlers.documents import DocumentError
 from agent.handlers.faults import deciding_leaf, fault_of
 from agent.handlers.handler_run import HandlerRun, Tools
+from agent.handlers.left_functions import NoRoomError
 from agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError
 from agent.handlers.processes.suspects import RunSuspect, SuspectDiedError
 from agent.handlers.returned import as_json
-from agent.handlers.threads import NoThreadError
 from agent.judge import Action, action_of, one_line
 from agent.ports.outcome import (
     VALUE,
@@ -164,7 +164,7 @@ def _decided(error: BaseException, context: AttemptContext) -> Outcome | None:
     if isinstance(error, CallRefusedError):
         # A handler may have made other calls at the same time.
         return replace(error.outcome, spent=context.spent)
-    if isinstance(error, LeaseLostError | WaitedTooLongError | NoThreadError):
+    if isinstance(error, LeaseLostError | WaitedTooLongError | NoRoomError):
         return Released(context.spent)
     if isinstance(error, DocumentError):
         return context.failed(error.failure)

@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 import inspect
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -20,38 +19,27 @@ from agent.handlers.blocking import (
     BlockingHandler,
     ContextCall,
 )
+from agent.handlers.left_functions import LeftFunctions
 from agent.handlers.served_calls import ServedCalls
-from schemas.codes import Code
-
-log = logging.getLogger(__name__)
-
-
-class NoThreadError(Exception):
-    """An attempt did not begin, because too many threads are held by functions that never end."""
 
 
 class HandlerThreads:
     """Runs plain functions in threads, one thread for each running attempt; threads are reused.
 
     Python cannot stop a thread: after its attempt has ended, a thread is left over until its
-    function returns. While there are `most_left` left-over threads, no attempt begins and `failed`
-    is called with the reason. The threads are daemons, so the process can exit.
+    function returns. The threads are daemons, so the process can exit.
     """
 
-    def __init__(self, *, most_left: int, failed: Callable[[str], None]) -> None:
-        self._most_left = most_left
-        self._failed = failed
+    def __init__(self, *, left: LeftFunctions) -> None:
+        self._left = left
         self._idle: list[_Thread] = []
-        self._left: set[_Thread] = set()
 
     async def run(self, function: BlockingHandler, context: AttemptContext) -> Any:
         """Return the result of a function, or raise its error.
 
-        Raises NoThreadError.
+        Raises NoRoomError.
         """
-        if len(self._left) >= self._most_left:
-            self._fail()
-            raise NoThreadError
+        self._left.require_room()
         loop = asyncio.get_running_loop()
         thread = self._idle.pop() if self._idle else _Thread()
         served = ServedCalls(context)
@@ -67,12 +55,7 @@ class HandlerThreads:
         try:
             result = await ended
         except asyncio.CancelledError:
-            self._left.add(thread)
-            log.warning(
-                "%s: its attempt has ended, but its function goes on",
-                context.name,
-                extra={"code": Code.HANDLER_GOES_ON},
-            )
+            self._left.add(thread, context)
             raise
         finally:
             await served.end()
@@ -88,13 +71,6 @@ class HandlerThreads:
         self._idle.append(thread)
         if not ended.done():
             ended.set_result(result)
-
-    def _fail(self) -> None:
-        self._failed(
-            f"{len(self._left)} functions of handlers go on though their attempts have ended, "
-            "so no other one may begin; give what they call a time limit, or let the type run in "
-            'processes, which can be ended: run = "process"'
-        )
 
 
 @dataclass(frozen=True, slots=True)

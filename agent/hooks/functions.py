@@ -14,8 +14,8 @@ from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
 from agent.handlers.faults import deciding_leaf
 from agent.handlers.handler_run import HandlerRun, Tools
+from agent.handlers.left_functions import NoRoomError
 from agent.handlers.registry import RunBlocking, is_async, is_generator, module_of, takes
-from agent.handlers.threads import NoThreadError
 from agent.judge import one_line
 from agent.ports.outcome import Failure, Spent
 from agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
@@ -182,7 +182,7 @@ def _returned(raised: BaseException, context: AttemptContext, *, timed_out: bool
     if timed_out:
         return HookReturn(context.spent, "it did not end in time")
     if any(
-        isinstance(cause, LeaseLostError | WaitedTooLongError | NoThreadError)
+        isinstance(cause, LeaseLostError | WaitedTooLongError | NoRoomError)
         for cause in leaf_errors(raised)
     ):
         return HookReturn(context.spent, released=True)

@@ -25,6 +25,7 @@ _ROOT = Path(__file__).parents[2]
 _ENTRIES = frozenset(
     str(_ROOT / name)
     for name in (
+        "agent/handlers/coroutines.py",
         "agent/handlers/processes/program.py",
         "agent/handlers/registry.py",
         "agent/handlers/runner.py",

@@ -9,8 +9,10 @@ from functools import partial
 
 from agent.execution.observability.measured_ports import measured_clients
 from agent.handlers import Handler, Handlers, registry
+from agent.handlers.coroutines import HandlerCoroutines
 from agent.handlers.deadline import usual_limit_s
 from agent.handlers.handler_run import Tools
+from agent.handlers.left_functions import LeftFunctions
 from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from agent.handlers.processes.process import ProcessLimits
 from agent.handlers.processes.suspects import Suspects
@@ -38,12 +40,14 @@ class Handling:
 def make_handling(choices: AgentChoices, shared: SharedParts) -> Handling:
     """Load the handlers and hooks of the configured types. Raises ConfigError."""
     types = choices.parts.config.types
-    threads = HandlerThreads(
-        most_left=choices.parts.config.agent.slots, failed=shared.failures.report
-    )
+    left = LeftFunctions(most=choices.parts.config.agent.slots, failed=shared.failures.report)
+    threads = HandlerThreads(left=left)
     processes = choices.workers.processes
     load_handlers = partial(
-        registry.load, run_blocking=threads.run, in_process=partial(_in_process, processes)
+        registry.load,
+        run_async=HandlerCoroutines(left=left).run,
+        run_blocking=threads.run,
+        in_process=partial(_in_process, processes),
     )
     load_hooks_of = partial(load_hooks, run_blocking=threads.run)
     make_tools = partial(_make_tools, choices, shared)

@@ -18,13 +18,16 @@ from schemas.settings.config import RunIn, TypeConfig
 def load(types: dict[str, TypeConfig]) -> dict[str, Any]:
     """Load handlers; show a plain function with how it runs."""
 
+    async def awaited(function: Any, context: Any) -> Any:
+        return await function(context)
+
     async def blocking(function: Any, context: Any) -> Any:
         return "in a thread", function(context)
 
     def in_process(name: str, settings: TypeConfig) -> Any:
         return name, settings.handler
 
-    return dict(load_with(types, run_blocking=blocking, in_process=in_process))
+    return dict(load_with(types, run_async=awaited, run_blocking=blocking, in_process=in_process))
 
 
 MODULE = """
@@ -103,7 +106,7 @@ def test_handlers_are_found_in_the_current_folder(folder: Path) -> None:
 
     handlers = load(types)
 
-    assert [handlers[name].__name__ for name in ("invoice", "letter", "method")] == [
+    assert [handlers[name].args[0].__name__ for name in ("invoice", "letter", "method")] == [
         "good",
         "write",
         "run",

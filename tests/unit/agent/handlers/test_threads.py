@@ -18,6 +18,7 @@ from agent.handlers import (
     LockError,
 )
 from agent.handlers.held_lock import FreeLocks
+from agent.handlers.left_functions import LeftFunctions
 from agent.handlers.threads import HandlerThreads
 from agent.ports.outcome import Dead, Released, Retry, Succeeded
 from agent.process.containment import new_event_loop
@@ -32,7 +33,7 @@ def harness(
 ) -> tuple[HandlersHarness, list[str]]:
     """Return handlers whose documents a plain function runs, and why their agent had to end."""
     failed: list[str] = []
-    threads = HandlerThreads(most_left=most_left, failed=failed.append)
+    threads = HandlerThreads(left=LeftFunctions(most=most_left, failed=failed.append))
     return handlers_harness(*replies, document=partial(threads.run, function)), failed
 
 

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from agent.handlers import Context, HandlerRun
+from agent.handlers.left_functions import LeftFunctions
 from agent.handlers.threads import HandlerThreads
 from agent.hooks.functions import HookOutcome, HookReturn, Hooks, load_hooks
 from agent.ports import Reply
@@ -65,7 +66,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def load(**types: TypeConfig) -> Any:
-    threads = HandlerThreads(most_left=1, failed=lambda _reason: None)
+    threads = HandlerThreads(left=LeftFunctions(most=1, failed=lambda _reason: None))
     return load_hooks(types, run_blocking=threads.run)
 
 
