@@ -3,6 +3,7 @@
 It forwards signals and restarts agents that died. It knows commands and exit codes, but not what an
 agent does: a `Watch` shows what the agents report. It holds no connection and starts no thread, so
 that a child can be started at any time.
+
 As process 1 of a container it also collects processes that ended agents left behind.
 """
 

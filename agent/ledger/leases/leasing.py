@@ -91,6 +91,7 @@ def register(
 
     `revision` is the schema revision that its program works with, `release` the label under which
     its attempts are counted.
+
     The id is drawn at random, so that a restored database never repeats one.
     """
     agent_id = _draw()
