@@ -195,7 +195,7 @@ class Dispatcher:
         self._table.queue_for_question(delivery)
 
     def _keep(self, delivery: Delivery, answer: Succeeded) -> None:
-        self._dropped_answers += self._table.keep_answer(delivery, answer)
+        self._dropped_answers += self._table.kept_answers.keep(delivery, answer)
         if self._dropped_answers and self._log_limit.permits():
             log.warning(
                 "%s that waited to be stored were too many to keep; the calls are made again",

@@ -67,7 +67,7 @@ class HeadOfLine:
     def _finish_relieved(self, delivery: Delivery, order: Order, fence: int) -> None:
         """Finish a record and all its copies; the replacement record replaces all of them."""
         crash.reach("relief.ordered")
-        for copy in self._table.take_copies(delivery, fence):
+        for copy in self._table.behind.take_copies(delivery, fence):
             self._partitions.finish_record(copy.partition, copy.offset)
             self._table.remove(copy)
         self._partitions.finish_record(delivery.partition, delivery.offset)

@@ -73,7 +73,7 @@ class QuarantineQueue:
 
         They only name its task.
         """
-        for foreign in self._table.take_foreign(delivery):
+        for foreign in self._table.behind.take_foreign(delivery):
             self._distrust(foreign, _CONFLICT)
 
     def quarantine_unknown(self, delivery: Delivery, answer: ClaimAnswer, now_s: float) -> None:
@@ -95,7 +95,7 @@ class QuarantineQueue:
             )
             self._table.delay(delivery, now_s + LOST_S)
         elif answer is ClaimAnswer.CONFLICT:
-            for foreign in (delivery, *self._table.take_alike(delivery)):
+            for foreign in (delivery, *self._table.behind.take_alike(delivery)):
                 self._distrust(foreign, _CONFLICT)
         else:
             self._distrust(delivery, "the ledger has no such task")

@@ -46,7 +46,7 @@ class RecordFinisher:
 
         `fence` comes from the ledger's row, never from a header.
         """
-        for finished in (*self._table.take_copies(delivery, fence), delivery):
+        for finished in (*self._table.behind.take_copies(delivery, fence), delivery):
             self._partitions.finish_record(finished.partition, finished.offset)
             self._table.remove(finished)
 

@@ -9,10 +9,11 @@ from types import MappingProxyType
 
 from agent.inflight.delay_queue import DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.kept_answers import KeptAnswers
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.ready_queue import ReadyQueue
+from agent.inflight.records_behind import RecordsBehind, is_alike
 from agent.inflight.turns import TYPE_SEPARATOR, MayTake, always
-from agent.ports.outcome import Succeeded
 from schemas.task.record.lanes import Lane
 
 
@@ -31,18 +32,16 @@ class InFlightTable:
         weight_of: Callable[[str], float] = lambda _tenant: 1.0,
         has_own_queue: Callable[[str], bool] = lambda _type: False,
     ) -> None:
-        self._limits = limits
+        self.behind = RecordsBehind()
+        self.kept_answers = KeptAnswers(limits)
         self._lanes = lanes
         self._has_own_queue = has_own_queue
         self._by_task: dict[int, Delivery] = {}
-        self._behind: dict[int, deque[Delivery]] = {}  # by task: its records that came later
         self._to_ask: deque[tuple[Lane, Delivery]] = deque()
         self._asked_in = Counter[Lane]()  # the deliveries in `_to_ask`, by the lane noted there
         self._ready = ReadyQueue(weight_of=weight_of)
         self._delayed = DelayQueue()
         self._suspects: list[Delivery] = []
-        # Bytes of the kept answers, in the order of their last settle.
-        self._kept_answers: dict[Delivery, int] = {}
         self._bytes = dict.fromkeys(Lane, 0)
 
     @property
@@ -102,8 +101,7 @@ class InFlightTable:
         self._bytes[delivery.lane] += len(delivery.value or b"")
         first = self._by_task.setdefault(delivery.task_id, delivery)
         if first is not delivery:
-            delivery.state = DeliveryState.BEHIND
-            self._behind.setdefault(delivery.task_id, deque()).append(delivery)
+            self.behind.put(delivery)
             self._compare(first, delivery)
             if first.state is DeliveryState.DELAYED and first.wake_at_s > now_s:
                 self._delayed.put(first, now_s)
@@ -118,7 +116,7 @@ class InFlightTable:
         A copy's body is dropped if the first delivery's body was. If the two records differ, the
         ledger is asked which record belongs to the task before the first delivery is claimed.
         """
-        if first.value is None and _alike(first, delivery):
+        if first.value is None and is_alike(first, delivery):
             self._drop(delivery)
         elif (
             first.digest != delivery.digest
@@ -284,12 +282,8 @@ class InFlightTable:
     def drop_bodies(self, delivery: Delivery) -> None:
         """Drop the bodies of the delivery and of its copies, which wait as long as it does."""
         self._drop(delivery)
-        self._drop_copies(delivery)
-
-    def _drop_copies(self, delivery: Delivery) -> None:
-        for behind in self._behind.get(delivery.task_id, ()):
-            if _alike(delivery, behind):
-                self._drop(behind)
+        for copy in self.behind.alike(delivery):
+            self._drop(copy)
 
     def _drop(self, delivery: Delivery) -> None:
         self._bytes[delivery.lane] -= len(delivery.value or b"")
@@ -298,32 +292,16 @@ class InFlightTable:
     def remove(self, delivery: Delivery) -> None:
         """Remove an ended delivery; the next record of its task takes its place."""
         delivery.state = DeliveryState.ENDED
-        delivery.kept_answer = None
-        self._kept_answers.pop(delivery, None)
+        self.kept_answers.forget(delivery)
         self._drop(delivery)
         if self._by_task.get(delivery.task_id) is not delivery:
             return
-        following = self._next_behind(delivery.task_id)
+        following = self.behind.pop_next(delivery.task_id)
         if following is None:
             del self._by_task[delivery.task_id]
-            self._behind.pop(delivery.task_id, None)
             return
-        self._behind[delivery.task_id].popleft()
         self._by_task[delivery.task_id] = following
         self.queue_for_question(following)
-
-    def take_copies(self, delivery: Delivery, fence: int) -> list[Delivery]:
-        """Take the queued copies of a delivery's task, up to this fence.
-
-        A record without a value is a copy of any record. A record with another value only names the
-        same task, and the ledger must be asked about it.
-        """
-        return self._take_behind(
-            delivery,
-            lambda behind: (
-                behind.digest in {None, delivery.digest} and behind.publication.fence <= fence
-            ),
-        )
 
     def is_own(self, delivery: Delivery) -> bool | None:
         """Return whether key and value are those of the task that the record names.
@@ -342,73 +320,6 @@ class InFlightTable:
         """Return when the ledger is asked again about a delayed task, or 0."""
         first = self._by_task.get(delivery.task_id, delivery)
         return first.wake_at_s if first.state is DeliveryState.DELAYED else 0.0
-
-    def take_foreign(self, delivery: Delivery) -> list[Delivery]:
-        """Take the records behind a known delivery that have another value.
-
-        The ledger knows the delivery, so these foreign records only name its task.
-        """
-        return self._take_behind(
-            delivery,
-            lambda behind: (
-                delivery.digest is not None and behind.digest not in {None, delivery.digest}
-            ),
-        )
-
-    def take_alike(self, delivery: Delivery) -> list[Delivery]:
-        """Take queued copies of a foreign record: same key and value, same or higher fence."""
-        return self._take_behind(
-            delivery,
-            lambda behind: (
-                _alike(delivery, behind) and behind.publication.fence >= delivery.publication.fence
-            ),
-        )
-
-    def _take_behind(
-        self, delivery: Delivery, matches: Callable[[Delivery], bool]
-    ) -> list[Delivery]:
-        behind = self._behind.get(delivery.task_id)
-        if not behind:
-            return []
-        records = [
-            record
-            for record in behind
-            if record.state is DeliveryState.BEHIND and record is not delivery and matches(record)
-        ]
-        if records:
-            without = set(records)
-            self._behind[delivery.task_id] = deque(
-                record for record in behind if record not in without
-            )
-        return records
-
-    def _next_behind(self, task_id: int) -> Delivery | None:
-        behind = self._behind.get(task_id, deque())
-        while behind and behind[0].state is DeliveryState.ENDED:
-            behind.popleft()
-        return behind[0] if behind else None
-
-    def keep_answer(self, delivery: Delivery, answer: Succeeded) -> int:
-        """Keep an answer in memory for its task's next claim; return how many others are dropped.
-
-        Number and bytes of the kept answers are bounded; the oldest ones are dropped.
-        """
-        kept, limits = self._kept_answers, self._limits
-        kept.pop(delivery, None)
-        kept[delivery] = len(answer.body)
-        delivery.kept_answer = answer
-        dropped = 0
-        while len(kept) > limits.kept_answers or sum(kept.values()) > limits.kept_answers_bytes:
-            oldest = next(iter(kept))
-            del kept[oldest]
-            oldest.kept_answer = None
-            dropped += 1
-        return dropped
-
-
-def _alike(delivery: Delivery, other: Delivery) -> bool:
-    """Return whether two records have the same key and value; False for one without a value."""
-    return delivery.digest is not None and delivery.digest == other.digest
 
 
 def _losses(delivery: Delivery) -> int:

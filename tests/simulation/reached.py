@@ -9,6 +9,7 @@ from typing import Any
 from agent.dispatch.backpressure import Backpressure
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.execution.settler import Settler
+from agent.inflight.kept_answers import KeptAnswers
 from agent.inflight.partitions import Partitions
 from agent.inflight.ready_queue import ReadyQueue
 from agent.inflight.table import InFlightTable
@@ -70,7 +71,7 @@ def counting(reached: Counter[str]) -> Iterator[None]:
         for name, owner, method, is_reached in _AFTER:
             wrapped = _watched(getattr(owner, method), name, is_reached, reached)
             stack.enter_context(patched(owner, method, wrapped))
-        stack.enter_context(patched(InFlightTable, "keep_answer", _keeping_answer(reached)))
+        stack.enter_context(patched(KeptAnswers, "keep", _keeping_answer(reached)))
         yield
 
 
@@ -87,9 +88,9 @@ def _watched(
 
 
 def _keeping_answer(reached: Counter[str]) -> Callable[..., int]:
-    keep = InFlightTable.keep_answer
+    keep = KeptAnswers.keep
 
-    def keeping(self: InFlightTable, delivery: Any, answer: Any) -> int:
+    def keeping(self: KeptAnswers, delivery: Any, answer: Any) -> int:
         dropped = keep(self, delivery, answer)
         reached[FORGOTTEN] += dropped > 0
         return dropped

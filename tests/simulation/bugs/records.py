@@ -13,6 +13,7 @@ from agent.execution.settler import Settled, Settler
 from agent.inflight import table, watermark
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
+from agent.inflight.records_behind import RecordsBehind
 from agent.intake.acceptance import Intake
 from agent.ledger import sql_ledger
 from agent.ledger.claims import claiming
@@ -106,7 +107,7 @@ def _followers_forgotten() -> AbstractContextManager[Any]:
     remove = table.InFlightTable.remove
 
     def forget(self: table.InFlightTable, delivery: Any) -> None:
-        self._behind.pop(delivery.task_id, None)
+        self.behind._by_task.pop(delivery.task_id, None)
         remove(self, delivery)
 
     return patched(table.InFlightTable, "remove", forget)
@@ -114,9 +115,9 @@ def _followers_forgotten() -> AbstractContextManager[Any]:
 
 def _copies_of_any_fence() -> AbstractContextManager[Any]:
     """The record of a settled task's next attempt may be there already."""
-    take = table.InFlightTable.take_copies
+    take = RecordsBehind.take_copies
     return patched(
-        table.InFlightTable,
+        RecordsBehind,
         "take_copies",
         lambda self, delivery, _fence: take(self, delivery, 1 << 30),
     )

@@ -1,7 +1,5 @@
 """An agent has one active delivery for each task, and none of its records vanishes."""
 
-from dataclasses import replace
-
 import pytest
 
 from agent.inflight.delivery import Delivery, DeliveryState
@@ -117,8 +115,8 @@ def test_copies_are_taken_from_behind_an_entry(other: Delivery) -> None:
     table.take_to_ask(0.0, 10)
     table.remove(gone)
 
-    assert table.take_copies(first, 3) == [copy, older, last]
-    assert table.take_copies(first, 3) == []
+    assert table.behind.take_copies(first, 3) == [copy, older, last]
+    assert table.behind.take_copies(first, 3) == []
     table.remove(first)
     assert table.take_to_ask(0.0, 10) == [other]
 
@@ -149,7 +147,7 @@ def test_of_an_entry_without_its_body_only_others_without_one_are_copies() -> No
     table.take_ready(1, room)
     table.delay(first, 1.0)
 
-    assert table.take_copies(first, 1000) == [pointer]
+    assert table.behind.take_copies(first, 1000) == [pointer]
     table.remove(first)
     assert table.take_to_ask(0.0, 10) == [second]
 
@@ -205,7 +203,7 @@ def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
     """A paid answer is dropped with its delivery, because nothing would settle it then."""
     table, delivery = InFlightTable(limits=LIMITS), new_delivery(1)
     table.add(delivery, 0.0, redelivered=False)
-    table.keep_answer(delivery, ANSWER)
+    table.kept_answers.keep(delivery, ANSWER)
 
     table.remove(delivery)
 
@@ -320,41 +318,3 @@ def test_all_waiting_records_are_asked_about_once_nothing_is_open() -> None:
     assert table.ask_about_all() == 2
     assert table.take_to_ask(0.0, 10) == [delayed, ready]
     assert table.ask_about_all() == 0
-
-
-def test_answers_that_were_paid_and_superseded_are_bounded() -> None:
-    """At most a thousand paid answers of superseded settlements are stored; the oldest go first."""
-    table = InFlightTable(limits=LIMITS)
-    kept = [new_delivery(number) for number in range(LIMITS.kept_answers + 2)]
-    dropped = [table.keep_answer(delivery, ANSWER) for delivery in kept]
-
-    assert dropped == [*[0] * LIMITS.kept_answers, 1, 1]
-    assert [delivery.kept_answer is None for delivery in kept] == [
-        True,
-        True,
-        *[False] * LIMITS.kept_answers,
-    ]
-
-
-def test_kept_answers_are_bounded_in_bytes_too() -> None:
-    """A thousand answers of the longest kind would need more memory than an agent has."""
-    limits = replace(LIMITS, kept_answers_bytes=2 * len(ANSWER.body))
-    table, kept = InFlightTable(limits=limits), [new_delivery(number) for number in range(4)]
-
-    dropped = [table.keep_answer(delivery, ANSWER) for delivery in kept[:3]]
-    table.remove(kept[1])
-    dropped.append(table.keep_answer(kept[3], ANSWER))
-
-    assert dropped == [0, 0, 1, 0]
-    assert [delivery.kept_answer for delivery in kept] == [None, None, ANSWER, ANSWER]
-
-
-def test_the_newest_paid_answer_of_a_task_is_kept_by_its_own_age() -> None:
-    """A task with two superseded answers has one place among the kept ones, by its newest one."""
-    table = InFlightTable(limits=LIMITS)
-    twice, *others = [new_delivery(number) for number in range(LIMITS.kept_answers + 1)]
-    for delivery in (twice, *others[:-1], twice, others[-1]):
-        table.keep_answer(delivery, ANSWER)
-
-    assert twice.kept_answer is not None
-    assert others[0].kept_answer is None

@@ -68,7 +68,7 @@ class Agent(RuleBasedStateMachine):
         if superseded:
             self.table.queue_for_question(delivery)
         else:
-            for copy in self.table.take_copies(delivery, 0):
+            for copy in self.table.behind.take_copies(delivery, 0):
                 self.finish(copy)
             self.finish(delivery)
 
