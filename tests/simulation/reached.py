@@ -33,7 +33,7 @@ _AFTER: tuple[tuple[str, type, str, Callable[..., bool]], ...] = (
     ("asks in pages", InFlightTable, "take_to_ask", lambda table, _: bool(table._to_ask)),
     (
         "claims in pages", InFlightTable, "take_ready",
-        lambda table, taken: len(taken) == table._limits.page,
+        lambda table, taken: len(taken) == table.kept_answers._limits.page,
     ),
     ("quarantine in pages", QuarantineQueue, "_page", lambda queue, _: bool(queue._rejected)),
     ("settles in pages", Settler, "_take_page", lambda settler, _: bool(settler._waiting)),
