@@ -1,7 +1,7 @@
 """Ends a process whose drain does not end, and writes where it hangs.
 
 No task is lost by this: leases expire and the tasks run again. An agent that is done does not wait
-for threads that handlers left running.
+for threads and coroutines that handlers left running.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ def _leave(code: Callable[[], int]) -> None:
             if thread is not threading.main_thread() and not thread.daemon
         ]
         log.warning(
-            "threads that handlers left behind are still running; the agent does not wait for "
-            "them: %s",
+            "functions of handlers still run, and the agent does not wait for them; threads that "
+            "are left: %s",
             one_line(", ".join(names)) or "none",
             extra={"code": Code.HANDLER_GOES_ON},
         )

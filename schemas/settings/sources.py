@@ -18,6 +18,7 @@ from schemas.runtime.next_command import as_called
 from schemas.settings import kinds
 from schemas.settings.catalog import CLIENT, NAMED_SETTINGS, SETTINGS
 from schemas.settings.config import (
+    DEFAULT_ROUTE,
     AgentConfig,
     Config,
     GuardConfig,
@@ -331,6 +332,8 @@ def _check_of(name: str) -> kinds.CheckValue | None:
 def _names_like(name: str) -> list[str]:
     """Return the names that a wrong name may have meant."""
     section, _, path = name.partition(".")
+    if section == "llm" and path in NAMED_SETTINGS["routes"]:  # only a route has it
+        return [f"routes.{DEFAULT_ROUTE}.{path}"]
     section_name = path.rpartition(".")[0] or "NAME"
     return [
         *SETTINGS,
@@ -352,6 +355,8 @@ def _absolute(value: Any, base: Path) -> Any:
 def _nearest(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches
     matches = near(name, known, 1) or near(name.lower(), known, 1)
+    if len(known) == 1:
+        matches = known
     return f"; did you mean {matches[0]}?" if matches else f"; known are: {', '.join(known)}"
 
 

@@ -184,6 +184,8 @@ def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
             "docllm.toml line 2: kafka.bootstap is unknown; did you mean kafka.bootstrap?",
         ),
         ("[llm]\nRPM = 60", "line 2: llm.RPM is unknown; did you mean llm.rpm?"),
+        ("[llm]\nfallback = ['a']", "is unknown; did you mean routes.default.fallback?"),
+        ("[llm]\nfallback_on = ['MONEY']", "did you mean routes.default.fallback_on?"),
         (
             "[agent]\nslots = 'many'",
             "docllm.toml line 2: agent.slots is wrong; write a whole number from 1 to 100000",
