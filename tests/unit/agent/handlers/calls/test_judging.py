@@ -125,7 +125,7 @@ def test_the_two_bombs_are_ended_in_the_child() -> None:
     ]
 
     async def run() -> list[Outcome]:
-        executor = ChildExecutor(limit_s=0.5)
+        executor = ChildExecutor(limit_s=3)
         outcomes: list[Outcome] = [
             await judged(answered(answer), replace(FACTS, schema=schema), executor)
             for schema, answer in bombs
