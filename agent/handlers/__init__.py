@@ -5,12 +5,12 @@ gets a Context, a plain one a BlockingContext.
 """
 
 from agent.handlers.attempt_context import Handler
-from agent.handlers.blocking import AttemptEndedError, BlockingContext
+from agent.handlers.blocking import BlockingContext
 from agent.handlers.builtin.map_reduce import map_reduce
 from agent.handlers.calls.other_route import OtherRoute
 from agent.handlers.calls.results import Answer, CallRefusedError, LeaseLostError
 from agent.handlers.context import Context
-from agent.handlers.decisions import GiveUpError, SoftLimitError, TryAgainError
+from agent.handlers.decisions import AttemptEndedError, GiveUpError, SoftLimitError, TryAgainError
 from agent.handlers.documents import DocumentError, DocumentReader
 from agent.handlers.follow_ups import FollowUpError
 from agent.handlers.handler_run import HandlerRun, Tools

@@ -10,6 +10,7 @@ from agent.handlers.calls.attempt_calls import AttemptCalls
 from agent.handlers.calls.results import Answer, CallRefusedError
 from agent.handlers.context import Context
 from agent.handlers.context_locks import ContextLocks
+from agent.handlers.decisions import AttemptEndedError
 from agent.handlers.documents import require_content
 from agent.handlers.follow_ups import FollowUpRules, FollowUps
 from agent.handlers.handler_run import HandlerRun, Tools
@@ -34,6 +35,7 @@ class AttemptContext(Context):
         self._task = _for_tenant(task, run.inherited.tenant)
         self.rules = tools.types.get(task.type, NO_SETTINGS)
         self._run = run
+        self._has_ended = False
         self._tools = tools
         self._time = AttemptTime(clock=tools.clock, claim_s=run.left_s, rules=self.rules)
         self._calls = AttemptCalls(
@@ -115,12 +117,14 @@ class AttemptContext(Context):
         verbatim: bool = False,
     ) -> Answer:
         """Make a chat completion and return its answer; see `Context.complete`."""
+        self._require_attempt()
         self._time.require()
         return await self._calls.complete(body, schema=schema, verbatim=verbatim)
 
     async def follow(self, line: Mapping[str, Any]) -> None:
         """Order another task; see `Context.follow`."""
         await self._follow_ups.add(line)
+        self._require_attempt()  # otherwise nobody takes what was ordered
 
     @asynccontextmanager
     async def lock(self, name: str) -> AsyncIterator[HeldLock]:
@@ -128,7 +132,16 @@ class AttemptContext(Context):
         async with self._locks.hold(name) as held:
             yield held
 
+    def _require_attempt(self) -> None:
+        """Raise AttemptEndedError in what the handler started and left behind."""
+        if self._has_ended:
+            raise AttemptEndedError(f"{self.name}: the attempt has ended, so this has no effect")
+
     # ---- for the runner
+
+    def end(self) -> None:
+        """Refuse further calls and follow-ups: the handler has ended."""
+        self._has_ended = True
 
     @property
     def spent(self) -> Spent:

@@ -13,19 +13,13 @@ from typing import Any, Protocol
 from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.calls.results import Answer
 from agent.handlers.context import ContextValues
+from agent.handlers.decisions import AttemptEndedError
 from agent.handlers.held_lock import HeldLock
 from agent.handlers.task_log import TaskLog
 from schemas.settings.config import Structured
 from schemas.task.line.parsing import TaskLine
 
 BlockingHandler = Callable[["BlockingContext"], Any]
-
-
-class AttemptEndedError(Exception):
-    """A call was not made, because its attempt had ended although the handler was still running.
-
-    The error ends the handler. A handler must not catch it.
-    """
 
 
 class ContextCall(StrEnum):

@@ -1,4 +1,4 @@
-"""The exceptions by which a handler itself decides about its task.
+"""The exceptions by which a handler decides about its task, and hears that its time is over.
 
 Any other error is judged by the rules of the task's type.
 """
@@ -27,3 +27,11 @@ class TryAgainError(Exception):
             raise ValueError(f"after_s is {after_s}; write seconds from 0 on")
         super().__init__(reason)
         self.after_s = after_s
+
+
+class AttemptEndedError(Exception):
+    """A call was not made, or a task not ordered, because the attempt had ended before.
+
+    The handler is still running, or it has left a thread or a task of asyncio behind. The error
+    ends that. A handler must not catch it.
+    """

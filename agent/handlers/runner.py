@@ -106,6 +106,8 @@ class Handlers:
                 raise
             self._tools.failed(error)
             return self._raised(error, context, timed_out=limit.expired())
+        finally:
+            context.end()
 
     def _raised(
         self, raised: BaseException, context: AttemptContext, *, timed_out: bool

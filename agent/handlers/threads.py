@@ -14,11 +14,11 @@ from typing import Any
 
 from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.blocking import (
-    AttemptEndedError,
     BlockingContext,
     BlockingHandler,
     ContextCall,
 )
+from agent.handlers.decisions import AttemptEndedError
 from agent.handlers.left_functions import LeftFunctions
 from agent.handlers.served_calls import ServedCalls
 

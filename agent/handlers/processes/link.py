@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from agent.handlers.blocking import AttemptEndedError, ContextCall
+from agent.handlers.blocking import ContextCall
 from agent.handlers.calls.results import (
     Answer,
     CallRefusedError,
     LeaseLostError,
     WaitedTooLongError,
 )
-from agent.handlers.decisions import SoftLimitError
+from agent.handlers.decisions import AttemptEndedError, SoftLimitError
 from agent.handlers.documents import DocumentError
 from agent.handlers.follow_ups import FollowUpError
 from agent.handlers.held_lock import LockError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.handlers import Context
+from agent.handlers import AttemptEndedError, Context
 from agent.handlers.coroutines import HandlerCoroutines
 from agent.handlers.left_functions import LeftFunctions
 from agent.ports.outcome import Outcome, Released, Retry, Succeeded
@@ -83,6 +83,34 @@ def test_coroutines_that_ignore_their_cancellation_are_left_over(
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert lines[0] == "task 7 (b/a/1): its attempt has ended, but its function goes on"
     assert not any("never retrieved" in line for line in lines)
+
+
+@pytest.mark.parametrize("wanted", ["complete", "follow"])
+def test_what_a_coroutine_leaves_behind_is_told_that_its_attempt_has_ended(wanted: str) -> None:
+    """Otherwise it would believe that it has ordered a task, which nobody makes."""
+    arguments = {"complete": {"messages": []}, "follow": {"id": "a/2", "prompt": "Translate."}}
+    left: list[asyncio.Task[Any]] = []
+
+    async def leave(context: Context) -> str:
+        async def later() -> None:
+            await has_ended.wait()
+            await getattr(context, wanted)(arguments[wanted])
+
+        left.append(asyncio.create_task(later()))
+        return "done"
+
+    handlers, _ = harness(leave, completion("Yes."))
+    has_ended = asyncio.Event()
+
+    async def main() -> Outcome:
+        outcome = await handlers.handlers.run(handlers.attempt())
+        has_ended.set()
+        with pytest.raises(AttemptEndedError, match="the attempt has ended"):
+            await left[0]
+        return outcome
+
+    assert isinstance(run(main()), Succeeded)
+    assert handlers.llm.calls == []
 
 
 def test_a_coroutine_may_clean_up() -> None:
