@@ -82,8 +82,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> "asyncio.Task[Any]":
+    return asyncio.Task(contained_part(coro), loop=loop, **options)
+
+
+def contained_part(coro: Any) -> Any:
+    """Return the coroutine of a new task; one that a handler starts cannot end the event loop."""
     attempt = _in_handler.get()
-    return asyncio.Task(coro if attempt is None else _Part(coro, attempt), loop=loop, **options)
+    return coro if attempt is None else _Part(coro, attempt)
 
 
 class _Part(Coroutine[Any, Any, Any]):
