@@ -168,7 +168,7 @@ class Agent:
             self._claimer.ask_forever(),
             self._claimer.claim_forever(),
             self._ticker.run(),
-            self._settler.run(self._dispatcher.finish),
+            self._settler.run(self._dispatcher.take_verdicts),
             self._intake.run(),
             *(duty() for duty in self._duties),
         ]

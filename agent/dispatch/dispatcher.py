@@ -134,7 +134,7 @@ class Dispatcher:
 
     # ---- after the settle
 
-    def finish(self, page: Iterable[Settled]) -> None:
+    def take_verdicts(self, page: Iterable[Settled]) -> None:
         """Take the ledger's verdicts about a page of outcomes; only now may offsets move."""
         for delivery, outcome, verdict in page:
             if delivery.lease is not None:

@@ -86,10 +86,10 @@ class Settler:
         """Return once every outcome has its verdict."""
         await self._idle.wait()
 
-    async def run(self, finish: Callable[[Sequence[Settled]], None]) -> None:
-        """Write pages until cancelled, and hand each to `finish` with its verdicts.
+    async def run(self, take_verdicts: Callable[[Sequence[Settled]], None]) -> None:
+        """Write pages until cancelled, and hand each to `take_verdicts` with its verdicts.
 
-        `finish` returns before the settler is idle, so a drain waits for it too.
+        `take_verdicts` returns before the settler is idle, so a drain waits for it too.
         """
         while True:
             await self._wake.wait()
@@ -97,7 +97,7 @@ class Settler:
             while self._waiting:
                 if len(self._waiting) < GATHER:
                     await self._clock.sleep(GATHER_S)
-                await self._write(self._take_page(), finish)
+                await self._write(self._take_page(), take_verdicts)
             self._idle.set()
 
     def _take_page(self) -> list[tuple[Delivery, Settlement]]:
@@ -111,7 +111,7 @@ class Settler:
     async def _write(
         self,
         page: Sequence[tuple[Delivery, Settlement]],
-        finish: Callable[[Sequence[Settled]], None],
+        take_verdicts: Callable[[Sequence[Settled]], None],
     ) -> None:
         self._writing = len(page)
         verdicts, orders = await self._ledger.settle([settlement for _, settlement in page])
@@ -120,7 +120,7 @@ class Settler:
         outcomes = [settlement.outcome for _, settlement in page]
         if any(isinstance(outcome, Succeeded) and outcome.is_pointer for outcome in outcomes):
             crash.reach("output.settled")
-        finish(
+        take_verdicts(
             [
                 Settled(delivery, settlement.outcome, verdict)
                 for (delivery, settlement), verdict in zip(page, verdicts, strict=True)

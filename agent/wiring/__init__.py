@@ -8,9 +8,9 @@ A claimed record passes through five calls. Each call is made by the part in the
     slots.start(delivery)                         agent/execution/slots.py
     attempt_runner.run(delivery, permit, routes)  agent/execution/attempt_runner.py
     settler.settle(delivery, outcome)             agent/execution/settler.py
-    dispatcher.finish(page)                       agent/dispatch/dispatcher.py
+    dispatcher.take_verdicts(page)                agent/dispatch/dispatcher.py
 
 Before them, `dispatcher.deliver` takes the record from its source; after them, its partition's
 watermark may move. The first two ask `admission`. The settler calls back: it is given
-`dispatcher.finish` when it is started.
+`dispatcher.take_verdicts` when it is started.
 """

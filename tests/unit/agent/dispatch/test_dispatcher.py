@@ -53,7 +53,7 @@ def test_a_task_that_waits_again_keeps_its_record(
     delivery, counts = claimed(OFFSET, 0.0), Counts()
     dispatch = dispatch_that_reads(delivery, counts)
 
-    dispatch.dispatcher.finish([Settled(delivery, outcome, verdict)])
+    dispatch.dispatcher.take_verdicts([Settled(delivery, outcome, verdict)])
 
     assert dispatch.partitions.marked() == watermark
     assert (delivery.state is DeliveryState.ASKING) is (counted == "released")
@@ -90,7 +90,7 @@ def test_verdict_and_outcome_decide_what_happens_to_the_record(
     delivery = claimed(OFFSET, 0.0)
     dispatch = dispatch_that_reads(delivery, Counts())
 
-    dispatch.dispatcher.finish([Settled(delivery, outcome, verdict)])
+    dispatch.dispatcher.take_verdicts([Settled(delivery, outcome, verdict)])
 
     watermark = OFFSET + 1 if state is DeliveryState.ENDED else OFFSET
     assert (delivery.state, dispatch.partitions.marked()) == (state, {("g.tasks", 0): watermark})
@@ -102,7 +102,7 @@ def test_a_superseded_answer_is_kept_for_the_next_claim_of_its_task() -> None:
     dispatch = dispatch_that_reads(delivery, counts)
     answer = Succeeded(b"{}", 0, Spent())
 
-    dispatch.dispatcher.finish([Settled(delivery, answer, Verdict.SUPERSEDED)])
+    dispatch.dispatcher.take_verdicts([Settled(delivery, answer, Verdict.SUPERSEDED)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
     assert (delivery.state, delivery.kept_answer) == (DeliveryState.ASKING, answer)
@@ -116,7 +116,7 @@ def test_an_answer_that_could_not_be_written_is_kept(verdict: Verdict) -> None:
     answer = Succeeded(b"{}", 0, Spent(call_id="c"), output_uri="s3://b/")
     outcome = Snooze(FAILURE, booked, 5.0, answer=answer)
 
-    dispatch.dispatcher.finish([Settled(delivery, outcome, verdict)])
+    dispatch.dispatcher.take_verdicts([Settled(delivery, outcome, verdict)])
 
     left = Spent(call_id="c") if verdict is Verdict.SETTLED else booked
     assert delivery.kept_answer == replace(answer, spent=left)
@@ -130,7 +130,7 @@ def test_paid_answers_that_are_lost_with_their_partition_are_counted(
     delivery = claimed(OFFSET, 0.0)
     dispatch = dispatch_that_reads(delivery, Counts())
     answer = Succeeded(b"{}", 0, Spent(), output_uri="s3://b/")
-    dispatch.dispatcher.finish(
+    dispatch.dispatcher.take_verdicts(
         [Settled(delivery, Snooze(FAILURE, Spent(), 5.0, answer=answer), Verdict.SETTLED)]
     )
 
@@ -160,7 +160,9 @@ def test_a_row_that_cannot_be_written_is_asked_about_later() -> None:
     delivery = claimed(OFFSET, 0.0)
     dispatch = dispatch_that_reads(delivery, Counts())
 
-    dispatch.dispatcher.finish([Settled(delivery, Succeeded(b"{}", 0, Spent()), Verdict.GIVEN_UP)])
+    dispatch.dispatcher.take_verdicts(
+        [Settled(delivery, Succeeded(b"{}", 0, Spent()), Verdict.GIVEN_UP)]
+    )
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
     assert (delivery.state, delivery.kept_answer) == (DeliveryState.DELAYED, None)
@@ -175,7 +177,7 @@ def test_a_released_suspect_is_not_claimed_again_at_once() -> None:
     delivery = claimed(OFFSET, 0.0, lease_losses=2)
     dispatch = dispatch_that_reads(delivery, Counts())
 
-    dispatch.dispatcher.finish([Settled(delivery, Released(), Verdict.SETTLED)])
+    dispatch.dispatcher.take_verdicts([Settled(delivery, Released(), Verdict.SETTLED)])
 
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
     assert delivery.state is DeliveryState.DELAYED

@@ -92,7 +92,7 @@ def test_an_accepted_settle_ends_the_copies_of_its_claim(
     harness, first = harness_after([500, 2, 1, 3])
     first.row = replace(ROW, status=Status.PROCESSING)
 
-    harness.parts.dispatcher.finish([Settled(first, outcome, verdict)])
+    harness.parts.dispatcher.take_verdicts([Settled(first, outcome, verdict)])
 
     assert harness.unfinished == unfinished
 
