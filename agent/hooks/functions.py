@@ -15,7 +15,7 @@ from agent.handlers.calls.results import CallRefusedError, LeaseLostError, Waite
 from agent.handlers.faults import deciding_leaf
 from agent.handlers.handler_run import HandlerRun, Tools
 from agent.handlers.left_functions import NoRoomError
-from agent.handlers.registry import RunBlocking, is_async, is_generator, module_of, takes
+from agent.handlers.registry import RunAsync, RunBlocking, is_async, is_generator, module_of, takes
 from agent.judge import one_line
 from agent.ports.outcome import Failure, Spent
 from agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
@@ -65,18 +65,21 @@ Hook = Callable[[AttemptContext, HookOutcome], Awaitable[Any]]
 
 
 def load_hooks(
-    types: Mapping[str, TypeConfig], *, run_blocking: RunBlocking
+    types: Mapping[str, TypeConfig], *, run_async: RunAsync, run_blocking: RunBlocking
 ) -> dict[HookKind, Hook]:
-    """Return the hooks that types name; `run_blocking` runs plain functions.
+    """Return the hooks that types name.
 
-    Raises ConfigError with a line for each hook that cannot be used.
+    `run_async` runs coroutine functions, `run_blocking` plain ones. Raises ConfigError with a line
+    for each hook that cannot be used.
     """
     loaded: dict[HookKind, Hook] = {}
     faults: list[str] = []
     for name, task_type in types.items():
         for event, path in task_type.hooks.items():
             try:
-                loaded[name, event] = _hook(path, run_blocking)
+                function = _function_of(path)
+                run = run_async if is_async(function) else run_blocking
+                loaded[name, event] = _hook(function, run)
             except ConfigError as error:
                 faults.append(f"types.{name}.on_{event}: {error}")
     if faults:
@@ -84,11 +87,11 @@ def load_hooks(
     return loaded
 
 
-def _hook(path: str, run_blocking: RunBlocking) -> Hook:
+def _function_of(path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
-    function: Any = getattr(module_of(module), name, None)
+    function: Callable[..., Any] | None = getattr(module_of(module), name, None)
     form = f"def {name}(context, outcome), or async def {name}(context, outcome)"
-    if not callable(function) or inspect.isclass(function):
+    if function is None or not callable(function) or inspect.isclass(function):
         raise ConfigError(f"module {module} has no function {name}; define it there as: {form}")
     if is_generator(function):
         raise ConfigError(
@@ -97,14 +100,14 @@ def _hook(path: str, run_blocking: RunBlocking) -> Hook:
         )
     if not takes(function, 2):
         raise ConfigError(f"{path} must take the context and the outcome; define it as: {form}")
-    return function if is_async(function) else _plain(function, run_blocking)
+    return function
 
 
-def _plain(function: Callable[..., Any], run_blocking: RunBlocking) -> Hook:
-    async def run(context: AttemptContext, outcome: HookOutcome) -> Any:
-        return await run_blocking(partial(_with_outcome, function, outcome), context)
+def _hook(function: Callable[..., Any], run: RunAsync | RunBlocking) -> Hook:
+    async def hook(context: AttemptContext, outcome: HookOutcome) -> Any:
+        return await run(partial(_with_outcome, function, outcome), context)
 
-    return run
+    return hook
 
 
 def _with_outcome(function: Callable[..., Any], outcome: HookOutcome, context: Any) -> Any:
@@ -157,6 +160,8 @@ class Hooks:
             if not returned.released:
                 self._note(kind, error, context, returned.failure)
             return returned
+        finally:
+            context.end()
         return HookReturn(context.spent)
 
     def _note(

@@ -41,15 +41,15 @@ def make_handling(choices: AgentChoices, shared: SharedParts) -> Handling:
     """Load the handlers and hooks of the configured types. Raises ConfigError."""
     types = choices.parts.config.types
     left = LeftFunctions(most=choices.parts.config.agent.slots, failed=shared.failures.report)
-    threads = HandlerThreads(left=left)
+    threads, run_async = HandlerThreads(left=left), HandlerCoroutines(left=left).run
     processes = choices.workers.processes
     load_handlers = partial(
         registry.load,
-        run_async=HandlerCoroutines(left=left).run,
+        run_async=run_async,
         run_blocking=threads.run,
         in_process=partial(_in_process, processes),
     )
-    load_hooks_of = partial(load_hooks, run_blocking=threads.run)
+    load_hooks_of = partial(load_hooks, run_async=run_async, run_blocking=threads.run)
     make_tools = partial(_make_tools, choices, shared)
     tools = make_tools()
     return Handling(

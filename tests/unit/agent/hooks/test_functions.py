@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from agent.handlers import Context, HandlerRun
+from agent.handlers.coroutines import HandlerCoroutines
 from agent.handlers.left_functions import LeftFunctions
 from agent.handlers.threads import HandlerThreads
 from agent.hooks.functions import HookOutcome, HookReturn, Hooks, load_hooks
@@ -31,6 +32,14 @@ OUTCOME = HookOutcome(
     attempts=1,
 )
 MODULE = """
+import asyncio
+
+async def stubborn(context, outcome):
+    try:
+        await asyncio.get_running_loop().create_future()
+    except asyncio.CancelledError:
+        await asyncio.get_running_loop().create_future()
+
 async def good(context, outcome):
     return outcome.result
 
@@ -66,8 +75,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def load(**types: TypeConfig) -> Any:
-    threads = HandlerThreads(left=LeftFunctions(most=1, failed=lambda _reason: None))
-    return load_hooks(types, run_blocking=threads.run)
+    left = LeftFunctions(most=1, failed=lambda _reason: None)
+    run_async = HandlerCoroutines(left=left, clean_up_s=0.0).run
+    return load_hooks(types, run_async=run_async, run_blocking=HandlerThreads(left=left).run)
 
 
 def run(hook: Any, *replies: Reply, value: bytes = orjson.dumps(TASK), **more: Any) -> HookReturn:
@@ -126,6 +136,15 @@ def test_a_plain_function_runs_in_a_thread(module: str) -> None:
     returned = run(loaded[KIND])
 
     assert (returned.failure, returned.spent.tokens_in) == ("", 10)
+
+
+def test_a_hook_that_ignores_its_cancellation_fails(module: str) -> None:
+    """No other hook waits until it returns."""
+    loaded = load(invoice=TypeConfig(on_success=f"{module}:stubborn"))
+
+    returned = run(loaded["invoice", HookEvent.SUCCESS], left_s=0.01)
+
+    assert returned.failure == "it did not end in time"
 
 
 def test_a_refused_call_is_the_reason_of_a_failure() -> None:
