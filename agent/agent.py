@@ -162,6 +162,7 @@ class Agent:
         finally:
             await end([*tasks, *endings])
             await self._leave_group()
+            self._dispatcher.log_dropped_answers()
 
     def _all_duties(self) -> list[Coroutine[Any, Any, None]]:
         return [

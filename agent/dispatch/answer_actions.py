@@ -3,6 +3,7 @@
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.record_finisher import RecordFinisher
 from agent.inflight.delivery import Delivery
+from agent.inflight.dropped_answers import DroppedAnswers
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import ClaimAnswer, Clock, Row
@@ -21,12 +22,14 @@ class AnswerActions:
         table: InFlightTable,
         quarantine: QuarantineQueue,
         finisher: RecordFinisher,
+        dropped_answers: DroppedAnswers,
         clock: Clock,
     ) -> None:
         self._partitions = partitions
         self._table = table
         self._quarantine = quarantine
         self._finisher = finisher
+        self._dropped_answers = dropped_answers
         self._clock = clock
 
     def apply(self, delivery: Delivery, answer: ClaimAnswer, row: Row | None) -> None:
@@ -36,6 +39,8 @@ class AnswerActions:
         if row is not None and answer is not ClaimAnswer.CONFLICT:
             self._quarantine.quarantine_foreign_behind(delivery)
         if delivery.partition not in self._partitions:
+            is_wanted = answer is not ClaimAnswer.DONE
+            self._dropped_answers.add(is_wanted and delivery.kept_answer is not None)
             self._table.remove(delivery)
         elif answer in {ClaimAnswer.DONE, ClaimAnswer.STALE}:
             # The row of a DONE record is final, so copies up to its fence are done too. The row of

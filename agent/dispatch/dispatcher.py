@@ -15,6 +15,7 @@ from agent.dispatch.record_finisher import RecordFinisher, Wakeups
 from agent.execution.settler import Settled
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.dropped_answers import DroppedAnswers
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import (
@@ -32,8 +33,6 @@ from agent.ports.outcome import Outcome, Released, Snooze, Succeeded
 from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from schemas.codes import Code
-from schemas.runtime.log_limit import LogLimit
-from schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +52,7 @@ class Dispatcher:
         quarantine: QuarantineQueue,
         backpressure: Backpressure,
         finisher: RecordFinisher,
+        dropped_answers: DroppedAnswers,
         wakeups: Wakeups,
         clock: Clock,
         counts: Counts,
@@ -65,13 +65,12 @@ class Dispatcher:
         self._quarantine = quarantine
         self._backpressure = backpressure
         self._finisher = finisher
+        self._dropped_answers = dropped_answers
         self._wakeups = wakeups
         self._clock = clock
         self._counts = counts
         self._lost_records = lost_records
         self._failures = failures
-        self._dropped_answers = 0  # since the last line of the log about them
-        self._log_limit = LogLimit(clock)
 
     # ---- events of the sources
 
@@ -121,16 +120,11 @@ class Dispatcher:
 
         Claimed deliveries keep running under their leases; only their offsets are ignored.
         """
-        lost = 0
-        for delivery in [delivery for delivery in deliveries if delivery.state not in _CLAIMED]:
-            lost += delivery.kept_answer is not None
+        dropped = [delivery for delivery in deliveries if delivery.state not in _CLAIMED]
+        self._dropped_answers.add(sum(delivery.kept_answer is not None for delivery in dropped))
+        for delivery in dropped:
             self._table.remove(delivery)
         self._table.drop_unready()
-        if lost:
-            log.warning(
-                "%s that waited to be stored go with their partitions; the calls are made again",
-                number_of(lost, "paid answer"),
-            )
 
     # ---- after the settle
 
@@ -147,7 +141,8 @@ class Dispatcher:
     def _follow_verdict(self, delivery: Delivery, outcome: Outcome, verdict: Verdict) -> None:
         """Finish the record, delay it, or ask the ledger about it again.
 
-        A record whose partition was revoked is forgotten. Else the first line that fits decides:
+        A record whose partition was revoked is forgotten, with its paid answer. Else the first
+        line that fits decides:
 
             verdict     outcome                what happens to the record
             SUPERSEDED  Succeeded              asked about again; the paid answer is kept
@@ -165,6 +160,7 @@ class Dispatcher:
         """
         accepted_as = outcome if verdict is Verdict.SETTLED else None
         if delivery.partition not in self._partitions:
+            self._dropped_answers.add(_unstored_answer(outcome, verdict) is not None)
             self._table.remove(delivery)
         elif verdict is Verdict.SUPERSEDED:
             self._superseded(delivery, outcome)
@@ -175,8 +171,7 @@ class Dispatcher:
             self._table.delay(delivery, self._clock.now_s() + 1 + delivery.task_id % DELAY_SPREAD_S)
         elif isinstance(accepted_as, Snooze):
             delivery.snoozes += 1
-            if accepted_as.answer is not None:
-                self._keep(delivery, accepted_as.answer)
+            self._keep(delivery, _unstored_answer(outcome, verdict))
             self._table.delay(delivery, self._clock.now_s() + accepted_as.delay_s)
         elif isinstance(accepted_as, Released) or verdict is Verdict.REOPENED:
             self._table.queue_for_question(delivery)
@@ -187,19 +182,23 @@ class Dispatcher:
 
     def _superseded(self, delivery: Delivery, outcome: Outcome) -> None:
         """Ask about the record again, because another claim has its task; keep a paid answer."""
-        if isinstance(outcome, Succeeded):
-            self._keep(delivery, outcome)
-        elif isinstance(outcome, Snooze) and outcome.answer is not None:
-            # Its costs were not booked with this end.
-            self._keep(delivery, replace(outcome.answer, spent=outcome.spent))
+        self._keep(delivery, _unstored_answer(outcome, Verdict.SUPERSEDED))
         self._table.queue_for_question(delivery)
 
-    def _keep(self, delivery: Delivery, answer: Succeeded) -> None:
-        self._dropped_answers += self._table.kept_answers.keep(delivery, answer)
-        if self._dropped_answers and self._log_limit.permits():
-            log.warning(
-                "%s that waited to be stored were too many to keep; the calls are made again",
-                number_of(self._dropped_answers, "paid answer"),
-                extra={"code": Code.ANSWERS_DROPPED},
-            )
-            self._dropped_answers = 0
+    def _keep(self, delivery: Delivery, answer: Succeeded | None) -> None:
+        if answer is not None:
+            self._dropped_answers.add(self._table.kept_answers.keep(delivery, answer))
+
+    def log_dropped_answers(self) -> None:
+        """Log the dropped answers that no line has counted; called when the agent ends."""
+        self._dropped_answers.log_rest()
+
+
+def _unstored_answer(outcome: Outcome, verdict: Verdict) -> Succeeded | None:
+    """Return the paid answer that an outcome has and its settle did not store, if there is one."""
+    answer = outcome.answer if isinstance(outcome, Snooze) else outcome
+    if not isinstance(answer, Succeeded):
+        return None
+    if verdict is Verdict.SUPERSEDED:
+        return replace(answer, spent=outcome.spent)  # its costs were not booked with this end
+    return answer if verdict is Verdict.SETTLED and answer is not outcome else None

@@ -31,6 +31,7 @@ from agent.execution.type_limits import TypeLimits
 from agent.execution.unknown_types import UnknownTypes
 from agent.handlers import Handlers
 from agent.inflight.decoder import RecordDecoder
+from agent.inflight.dropped_answers import DroppedAnswers
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
@@ -175,6 +176,7 @@ def make_dispatch(
         table=table,
         quarantine=inflight.quarantine,
         finisher=inflight.finisher,
+        dropped_answers=inflight.dropped_answers,
         clock=shared.clock,
     )
     claimer = _make_claimer(shared, inflight, answers, decoder, admission, slots)
@@ -198,6 +200,7 @@ class _InFlight:
     quarantine: QuarantineQueue
     backpressure: Backpressure
     finisher: RecordFinisher
+    dropped_answers: DroppedAnswers
 
 
 def _make_inflight(
@@ -233,6 +236,7 @@ def _make_inflight(
         finisher=RecordFinisher(
             partitions=partitions, table=table, backpressure=backpressure, wakeups=shared.wakeups
         ),
+        dropped_answers=DroppedAnswers(shared.clock),
     )
 
 
@@ -295,6 +299,7 @@ def _make_dispatcher(
         quarantine=inflight.quarantine,
         backpressure=inflight.backpressure,
         finisher=inflight.finisher,
+        dropped_answers=inflight.dropped_answers,
         wakeups=shared.wakeups,
         clock=shared.clock,
         counts=shared.counts,

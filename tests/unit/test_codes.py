@@ -23,7 +23,6 @@ NO_CODE = {
     "%d waiting tasks had no record on their topic; they are published again": MENDS,
     "%s not committed: %s": MENDS,
     "%s of agents that are gone can run again": MENDS,
-    "%s that waited to be stored go with their partitions; the calls are made again": TELLS,
     "%s; docllm continues by itself": MENDS,
     "%s[%d]: no watermark: %s": MENDS,
     "a client that is not used any more did not close: %r": MENDS,

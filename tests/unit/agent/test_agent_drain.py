@@ -57,6 +57,17 @@ def test_the_steps_come_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_dropped_answers_are_logged_after_the_last_of_them() -> None:
+    """Partitions that are given up at the end, and outcomes that are settled then, drop answers."""
+    harness = AgentHarness()
+    log = harness.dispatcher.log_dropped_answers
+    log.side_effect = lambda: harness.steps.append("log_dropped_answers")
+
+    drain(harness)
+
+    assert harness.steps[-2:] == ["source.leave", "log_dropped_answers"]
+
+
 def test_calls_and_hooks_share_the_drains_time() -> None:
     """Hooks get what the calls have left of `drain_timeout_s`; sending has a limit of its own."""
     harness = AgentHarness()

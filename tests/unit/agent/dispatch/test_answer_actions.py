@@ -10,10 +10,12 @@ from agent.dispatch.answer_actions import AGAIN_AT_ONCE, MAX_AGAIN_S, AnswerActi
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.record_finisher import RecordFinisher
 from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.dropped_answers import DroppedAnswers
 from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import ClaimAnswer
+from agent.ports.outcome import Spent, Succeeded
 from schemas.task.owner import owner_of
 from tests.support.clock import HandClock
 from tests.support.slots import PARTITION, claimed
@@ -39,6 +41,7 @@ class AnswerHarness:
             table=self.table,
             quarantine=self.quarantine,
             finisher=self.finisher,
+            dropped_answers=DroppedAnswers(HandClock()),
             clock=HandClock(),
         )
 
@@ -112,3 +115,16 @@ def test_a_delivery_of_a_partition_that_was_lost_ends() -> None:
 
     harness.finisher.finish_with_copies.assert_not_called()
     assert harness.delivery.state is DeliveryState.ENDED
+
+
+@pytest.mark.parametrize(("answer", "lines"), [(ClaimAnswer.HELD, 1), (ClaimAnswer.DONE, 0)])
+def test_a_paid_answer_of_a_partition_that_was_lost_is_logged(
+    caplog: pytest.LogCaptureFixture, answer: ClaimAnswer, lines: int
+) -> None:
+    """Its call is made again, unless the task is done."""
+    harness = AnswerHarness(ours=False)
+    harness.table.kept_answers.keep(harness.delivery, Succeeded(b"{}", 0, Spent()))
+
+    harness.handle(answer)
+
+    assert len(caplog.messages) == lines

@@ -25,14 +25,14 @@ from agent.ports.outcome import (
 )
 from agent.reporting.telemetry import Counts
 from agent.wiring.record_path import Dispatch
-from schemas.codes import Code
 from schemas.task.failures import ErrorClass
-from tests.support.clock import HandClock
 from tests.support.dispatch import DispatchHarness
 from tests.support.slots import PARTITION, claimed
 
 OFFSET = 7
 FAILURE = Failure(ErrorClass.ROUTE, "closed")
+ANSWER = Succeeded(b"{}", 0, Spent(), output_uri="s3://b/")
+UNWRITTEN = Snooze(FAILURE, Spent(), 5.0, answer=ANSWER)
 
 
 @pytest.mark.parametrize(
@@ -123,35 +123,59 @@ def test_an_answer_that_could_not_be_written_is_kept(verdict: Verdict) -> None:
     assert dispatch.partitions.marked() == {("g.tasks", 0): OFFSET}
 
 
-def test_paid_answers_that_are_lost_with_their_partition_are_counted(
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "dropped"),
+    [
+        (UNWRITTEN, Verdict.SETTLED, 1),
+        (UNWRITTEN, Verdict.SUPERSEDED, 1),
+        (ANSWER, Verdict.SUPERSEDED, 1),
+        (ANSWER, Verdict.SETTLED, 0),
+        (Snooze(FAILURE, Spent(), 5.0), Verdict.SUPERSEDED, 0),
+        (UNWRITTEN, Verdict.CANCELLED, 0),
+    ],
+)
+@pytest.mark.parametrize("revoked_first", [False, True])
+def test_a_paid_answer_that_goes_with_its_partition_is_logged(
     caplog: pytest.LogCaptureFixture,
+    outcome: Outcome,
+    verdict: Verdict,
+    dropped: int,
+    *,
+    revoked_first: bool,
 ) -> None:
-    """Their calls are made again, so the log says it; a drain loses all partitions."""
+    """The call is made again, whether the partition is revoked before the settle or after it.
+
+    A drain gives up all partitions before the running calls end.
+    """
     delivery = claimed(OFFSET, 0.0)
     dispatch = dispatch_that_reads(delivery, Counts())
-    answer = Succeeded(b"{}", 0, Spent(), output_uri="s3://b/")
-    dispatch.dispatcher.take_verdicts(
-        [Settled(delivery, Snooze(FAILURE, Spent(), 5.0, answer=answer), Verdict.SETTLED)]
-    )
+    revoked, settled = Revoked((PARTITION,), lost=False), [Settled(delivery, outcome, verdict)]
 
-    dispatch.dispatcher.deliver(Revoked((PARTITION,), lost=False))
+    if revoked_first:
+        delivery.state = DeliveryState.SETTLING
+        dispatch.dispatcher.deliver(revoked)
+        assert not caplog.messages
+    dispatch.dispatcher.take_verdicts(settled)
+    if not revoked_first:
+        dispatch.dispatcher.deliver(revoked)
 
-    assert [text[:33] for text in caplog.messages] == ["1 paid answer that waited to be s"]
+    assert [text.partition(",")[0] for text in caplog.messages] == [
+        "dropped 1 paid answer"
+    ] * dropped
+    assert delivery.state is DeliveryState.ENDED
 
 
-def test_answers_that_are_too_many_to_keep_are_told_of_once_a_minute(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Their calls are paid again; the line has a code, and counts those since the line before."""
-    delivery, clock = claimed(OFFSET, 0.0), HandClock()
-    limits = InFlightLimits(kept_answers=0)
-    dispatch = dispatch_that_reads(delivery, Counts(), clock=clock, limits=limits)
-    for now_s in (100.0, 101.0, 159.0, 160.0):
-        clock.at_s = now_s
-        dispatch.dispatcher._keep(delivery, Succeeded(b"{}", 0, Spent()))
+def test_answers_that_are_too_many_to_keep_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that no line has counted are logged when the agent ends."""
+    delivery = claimed(OFFSET, 0.0)
+    dispatch = dispatch_that_reads(delivery, Counts(), limits=InFlightLimits(kept_answers=0))
 
-    assert [text[:14] for text in caplog.messages] == ["1 paid answer ", "3 paid answers"]
-    assert {record.code for record in caplog.records} == {Code.ANSWERS_DROPPED}  # type: ignore[attr-defined]
+    for _ in range(3):
+        dispatch.dispatcher.take_verdicts([Settled(delivery, ANSWER, Verdict.SUPERSEDED)])
+    dispatch.dispatcher.log_dropped_answers()
+
+    texts = [text.partition(",")[0] for text in caplog.messages]
+    assert texts == ["dropped 1 paid answer", "dropped 2 paid answers"]
     assert delivery.kept_answer is None
 
 
