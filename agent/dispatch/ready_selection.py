@@ -57,7 +57,7 @@ class ReadySelection:
         selected: list[Delivery] = []
         for route in self._table.routes:
             following = self._admission.fallbacks(route)
-            if not following and not self._admission.closed_route(route):
+            if not following and not self._admission.tasks_wait_for(route):
                 self._logged_routes.discard(route)
             most = min(
                 limit - len(selected),

@@ -36,7 +36,7 @@ class RouteShelving:
         self._since_s = {
             route: self._since_s.get(route, now_s)
             for route in waited_for
-            if self._admission.closed_route(route)
+            if self._admission.tasks_wait_for(route)
         }
         for route in waited_for:
             if route not in self._since_s:
@@ -60,6 +60,6 @@ class RouteShelving:
             route for route in closed_for_long if self._table.ready_for(route) > self._limits.crowd
         ]
         in_use = {*self._table.routes, *self._admission.busy_routes()} if crowded else ()
-        if all(self._admission.closed_route(route) for route in in_use):
+        if all(self._admission.tasks_wait_for(route) for route in in_use):
             crowded = []
         return [route for route in closed_for_long if route in crowded or route in stuck]

@@ -134,7 +134,7 @@ class Admission:
         """Give back the reserved calls of deliveries whose attempts have not begun."""
         self._reserved_calls.release(deliveries, self._running)
 
-    def closed_route(self, route: str) -> bool:
+    def tasks_wait_for(self, route: str) -> bool:
         """Return whether the tasks of a route wait, because the route takes only probes.
 
         Tasks that may leave the route do not wait if a fallback takes calls.
@@ -298,7 +298,7 @@ class Admission:
             and self._guards.keeps_off(row, delivery.route)
         )
 
-    def ended(self, permit: AttemptPermit, outcome: Outcome) -> Outcome:
+    def take_back(self, permit: AttemptPermit, outcome: Outcome) -> Outcome:
         """Take a permit back; return the outcome to settle.
 
         An attempt that failed by an outage is not counted if its route has stopped.

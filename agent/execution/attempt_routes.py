@@ -65,4 +65,4 @@ class AttemptRoutes:
         if self._permit is None:
             return outcome
         permit, self._permit = self._permit, None
-        return self._admission.ended(permit, outcome)
+        return self._admission.take_back(permit, outcome)

@@ -63,7 +63,7 @@ class RecordDecoder:
             return rejected_record(
                 record, f"has {len(record.value)} bytes, a task has at most {MAX_TASK_BYTES}"
             )
-        stamp = None if record.value is None else digest(record.key or b"", record.value)
+        record_digest = None if record.value is None else digest(record.key or b"", record.value)
         preview = self.preview(record.value)
         return Delivery(
             record.partition,
@@ -71,7 +71,7 @@ class RecordDecoder:
             record.timestamp_ms,
             publication,
             record.value,
-            stamp,
+            record_digest,
             preview.route,
             key=record.key,
             plan=preview.plan,

@@ -67,50 +67,50 @@ def _row(statuses: str, error_class: ErrorClass, codes: str = "", words: str = "
     )
 
 
-_NO_MONEY = (
+_MONEY_CODES = (
     "insufficient_quota credit_balance_exhausted organization_spend_limit_exceeded "
     "project_spend_limit_exceeded insufficient_balance organization_usage_limit_exceeded "
     "enforced_spend_limit_reached billing_hard_limit_reached billing_not_active billing_error "
     "budget_exceeded exceeded_current_quota_error arrearage"
 )
-_NO_MONEY_WORDS = (
+_MONEY_WORDS = (
     "spend limit|spending limit|spending cap|credit balance is too low|insufficient balance"
     "|credits are depleted|budget has been exceeded|exceededbudget|exceeded budget"
     "|reached your specified api usage limits|reached your specified workspace api usage limits"
 )
-_NO_ROOM = (
+_CAPACITY_CODES = (
     "resource_unavailable capacity_exceeded service_tier_capacity_exceeded nocapacity "
     "engine_overloaded engine_overloaded_error overloaded_error"
 )
-_NO_ROOM_WORDS = (
+_CAPACITY_WORDS = (
     "overloaded|high demand|resource unavailable|no deployments available|server busy"
     "|no capacity|queue is full|loading model|currently loading"
 )
-_CONTEXT = (
+_TOO_LONG_CODES = (
     "context_length_exceeded exceed_context_size_error request_too_large context_window_exceeded "
     "string_above_max_length"
 )
-_CONTEXT_WORDS = (
+_TOO_LONG_WORDS = (
     "maximum context length|model's context length|context length exceeded|context window"
     "|contextwindowexceeded|exceed context size|exceed context limit"
     "|exceeds the available context|prompt is too long|input is too long|input token count"
     "|reduce the length|must have less than|`max_new_tokens` must be"
 )
-_FILTERS = (
+_FILTERED_CODES = (
     "content_filter responsibleaipolicyviolation content_policy_violation "
     "data_inspection_failed content_filtered moderation_blocked"
 )
-_FILTER_WORDS = (
+_FILTERED_WORDS = (
     "content management policy|content filtering policy|contentpolicyviolation|"
     "input was flagged|flagged as potentially violating"
 )
-_TOO_FAST = "rate_limit_error rate_limit_exceeded resource_exhausted"
-_NO_ENTRY = (
+_RATE_CODES = "rate_limit_error rate_limit_exceeded resource_exhausted"
+_AUTH_CODES = (
     "invalid_api_key authentication_error permission_error model_not_found invalid_model "
     "model_not_available model_decommissioned model_terms_required "
     "dedicated_endpoint_not_running organization_restricted"
 )
-_NO_ENTRY_WORDS = (
+_AUTH_WORDS = (
     "api key not valid|api key expired|incorrect api key|invalid authorization header"
     "|multiple authentication credentials|organization has been disabled"
     "|location is not supported|free tier is not available in your country"
@@ -119,43 +119,42 @@ _NO_ENTRY_WORDS = (
     "|http request to an https server|required ssl certificate|the ssl certificate error"
 )
 # The provider has checked the model's answer against the request; another try may do better.
-_NO_ANSWER = "json_validate_failed tool_use_failed"
-_NO_ANSWER_WORDS = "failed to generate json|failed to validate json|failed to call a function"
+_BAD_OUTPUT_CODES = "json_validate_failed tool_use_failed"
+_BAD_OUTPUT_WORDS = "failed to generate json|failed to validate json|failed to call a function"
 # llama.cpp cannot parse the answer of the model.
 _UNREADABLE_WORDS = "model produced output that does not match"
 
 # The provider's own check of the request, which some servers report as a server error.
-_INVALID_WORDS = "1 validation error:|validation errors:"
+_BAD_REQUEST_WORDS = "1 validation error:|validation errors:"
 
 _UNLOADED_WORDS = "model has crashed|model unloaded|model is unloaded"
 
-# The first matching row decides. Codes match under any error status, because gateways change
-# statuses. Words match only under the statuses of their row. For every error status there is a row
-# without codes and words. fmt: off
+# The first matching row decides. A row's codes fit any error status, because gateways change
+# statuses. For every error status there is a row without codes and words.
+# fmt: off
 TABLE = (
-    # `words` of the text decide only as a last resort.
     #    statuses           class                   codes       words of its text
     _row("402", ErrorClass.CAPACITY, "in_flight_budget_exhausted"),
-    _row("400 403 412 429", ErrorClass.MONEY, _NO_MONEY, _NO_MONEY_WORDS),
+    _row("400 403 412 429", ErrorClass.MONEY, _MONEY_CODES, _MONEY_WORDS),
     _row("429 503", ErrorClass.RAMP, "slow_down"),
-    _row("429 503", ErrorClass.CAPACITY, _NO_ROOM, _NO_ROOM_WORDS),
+    _row("429 503", ErrorClass.CAPACITY, _CAPACITY_CODES, _CAPACITY_WORDS),
     # The request needs more tokens than any minute has.
-    _row("429", ErrorClass.TOO_LONG, _CONTEXT, "request too large"),
+    _row("429", ErrorClass.TOO_LONG, _TOO_LONG_CODES, "request too large"),
     # Before the rates: Groq names a rate for a request that no minute has room for.
     _row("413", ErrorClass.TOO_LONG),
-    _row("429", ErrorClass.RATE, _TOO_FAST),
-    _row("400 403 422", ErrorClass.FILTERED, _FILTERS),
-    _row("400 422", ErrorClass.AUTH, _NO_ENTRY),
-    _row("400", ErrorClass.BAD_OUTPUT, _NO_ANSWER),
+    _row("429", ErrorClass.RATE, _RATE_CODES),
+    _row("400 403 422", ErrorClass.FILTERED, _FILTERED_CODES),
+    _row("400 422", ErrorClass.AUTH, _AUTH_CODES),
+    _row("400", ErrorClass.BAD_OUTPUT, _BAD_OUTPUT_CODES),
     _row("402", ErrorClass.MONEY),
     _row("429", ErrorClass.RATE),
     _row("498 529", ErrorClass.CAPACITY),
-    _row("400 422 500", ErrorClass.TOO_LONG, words=_CONTEXT_WORDS),
-    _row("400 403 422", ErrorClass.FILTERED, words=_FILTER_WORDS),
-    _row("400 422", ErrorClass.AUTH, words=_NO_ENTRY_WORDS),
-    _row("400", ErrorClass.BAD_OUTPUT, words=_NO_ANSWER_WORDS),
+    _row("400 422 500", ErrorClass.TOO_LONG, words=_TOO_LONG_WORDS),
+    _row("400 403 422", ErrorClass.FILTERED, words=_FILTERED_WORDS),
+    _row("400 422", ErrorClass.AUTH, words=_AUTH_WORDS),
+    _row("400", ErrorClass.BAD_OUTPUT, words=_BAD_OUTPUT_WORDS),
     _row("500", ErrorClass.BAD_OUTPUT, words=_UNREADABLE_WORDS),
-    _row("500", ErrorClass.BAD_REQUEST, words=_INVALID_WORDS),
+    _row("500", ErrorClass.BAD_REQUEST, words=_BAD_REQUEST_WORDS),
     _row("400", ErrorClass.SERVER, words=_UNLOADED_WORDS),
     _row("401 403 404 405", ErrorClass.AUTH),
     # A proxy wants a password, or the address is not the API's: redirects are not followed.

@@ -145,12 +145,12 @@ class SqlLedger:
 
         While the server is away or busy, it waits and tries again.
         """
-        now_s = self._clock.utc_s()
+        now_utc_s = self._clock.utc_s()
         tries = _TRIES if len(settlements) > 1 else _TRIES_ALONE
         failures = waits = 0
         while True:
             try:
-                return self._settle_once(settlements, now_s)
+                return self._settle_once(settlements, now_utc_s)
             except (Stopped, DeniedError):
                 raise
             except Exception as error:  # noqa: BLE001 - one row's error must not end the others
@@ -166,7 +166,7 @@ class SqlLedger:
                     self._database.pause(failures)
 
     def _settle_once(
-        self, settlements: Sequence[Settlement], now_s: float
+        self, settlements: Sequence[Settlement], now_utc_s: float
     ) -> tuple[list[Verdict], list[Order]]:
         self._refuse_older_programs(settlements)
         first_id = self._follow_up_ids(settlements)
@@ -175,7 +175,7 @@ class SqlLedger:
                 c,
                 self._group,
                 settlements,
-                now_s,
+                now_utc_s,
                 self._longest_tier,
                 first_id,
                 self._hooked(),

@@ -197,13 +197,13 @@ class AttemptCalls:
         sent: bytes,
         model: str,
         schema: dict[str, Any] | None,
-        most_out: int | None,
+        output_limit: int | None,
         *,
         verbatim: bool,
     ) -> tuple[Reply | CallFailed, Judged]:
         """Make one call on a route; return the reply and what it means."""
         self._require_lease()
-        permit, end = await self._permit(target, len(sent), most_out), CallEnd()
+        permit, end = await self._permit(target, len(sent), output_limit), CallEnd()
         traced = self._run.trace.call(target.route, model)
         try:
             call = self._next_call(target, sent, traced.traceparent)
@@ -226,9 +226,11 @@ class AttemptCalls:
             permit.release(end)
         return reply, self._with_all_spent(target, outcome)
 
-    async def _permit(self, target: _CallTarget, length: int, most_out: int | None) -> CallPermit:
+    async def _permit(
+        self, target: _CallTarget, length: int, output_limit: int | None
+    ) -> CallPermit:
         """Wait for a permit. Raises WaitedTooLongError, and LeaseLostError if the lease is lost."""
-        permit = await target.call_permits.acquire(length, most_out, self._time.of_claim_s)
+        permit = await target.call_permits.acquire(length, output_limit, self._time.of_claim_s)
         if permit is None:
             raise WaitedTooLongError
         if not self._run.may_call():

@@ -73,7 +73,7 @@ def settle(
     hooks that these ends order. `release` is the label of this agent's release.
     """
     cancelled = follow_ups.lock_batches(connection, settlements)
-    accepted, family = follow_ups.insert(
+    accepted, new_follow_ups = follow_ups.insert(
         connection, group, _accepted(connection, settlements), cancelled, first_id
     )
     chosen = _final_outcomes(connection, group, accepted, longest_tier)
@@ -84,7 +84,7 @@ def settle(
         [written_rows.letter(settlement, outcome) for settlement, outcome in of_kind(chosen, Dead)],
     )
     orders = _write_orders(connection, group, chosen)
-    orders += follow_ups.complete(connection, group, family)
+    orders += follow_ups.complete(connection, group, new_follow_ups)
     hook_orders.place(connection, written_rows.orders_of_hooks(group, chosen, hooked))
     tally.write(connection, written_rows.changes(chosen, letters))
     release_counts.write(connection, group, chosen, release)

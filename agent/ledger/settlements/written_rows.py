@@ -245,8 +245,8 @@ def _changes_of_failure(
     if isinstance(outcome, Cancelled):
         return _changes_of_cancelled(settlement, outcome)
     failure = uncounted_ends.failure_of(outcome)
-    stamp = fingerprint(failure.error_class, failure.text)
-    return [_change(settlement, outcome, failure.error_class, stamp)]
+    error_fingerprint = fingerprint(failure.error_class, failure.text)
+    return [_change(settlement, outcome, failure.error_class, error_fingerprint)]
 
 
 def _changes_of_cancelled(settlement: Settlement, outcome: Cancelled) -> list[TallyChange]:
@@ -260,7 +260,10 @@ def _changes_of_cancelled(settlement: Settlement, outcome: Cancelled) -> list[Ta
 
 
 def _change(
-    settlement: Settlement, outcome: Outcome, name: str, stamp: bytes = tally.NO_FINGERPRINT
+    settlement: Settlement,
+    outcome: Outcome,
+    name: str,
+    error_fingerprint: bytes = tally.NO_FINGERPRINT,
 ) -> TallyChange:
     key = TallyKey(
         settlement.row.batch_id,
@@ -268,7 +271,7 @@ def _change(
         settlement.route,
         _STATES[type(outcome)],
         name,
-        stamp,
+        error_fingerprint,
         model=_model(outcome.spent),
         tenant=settlement.row.tenant,
     )

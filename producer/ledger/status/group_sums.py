@@ -21,7 +21,7 @@ OTHER = "_other"  # what is outside a closed set of names
 _CLASSES = frozenset(map(str, ErrorClass))
 _DISPOSITIONS = frozenset(map(str, Disposition))
 _NO_ATTEMPT = frozenset({*TallyOutcome, *UNTRIED})
-_WORDS = {
+_OUTCOME_BY_STATE = {
     Status.SUCCEEDED: "succeeded",
     Status.DEAD: "dead",
     Status.RETRYING: "retried",
@@ -97,9 +97,9 @@ def read_sums(connection: Connection, group: str, route_name: Callable[[str], st
         elif outcome == TallyOutcome.REPLAYED:
             replayed += entered
         elif outcome == TallyOutcome.SUCCEEDED:
-            group_sums.attempts[route, _WORDS[status], ""] += entered
+            group_sums.attempts[route, _OUTCOME_BY_STATE[status], ""] += entered
         elif outcome not in _NO_ATTEMPT:
-            group_sums.attempts[route, _WORDS[status], error_class] += entered
+            group_sums.attempts[route, _OUTCOME_BY_STATE[status], error_class] += entered
         if status in FINAL:
             group_sums.ended[status] += entered
             group_sums.final[status] += int(row.delta)
@@ -111,5 +111,5 @@ def read_sums(connection: Connection, group: str, route_name: Callable[[str], st
         group_sums.tokens[route, "in"] += int(row.tokens_in)
         group_sums.tokens[route, "cached"] += int(row.tokens_cached)
         group_sums.tokens[route, "out"] += int(row.tokens_out)
-        group_sums.cost_micro[route, _WORDS[status]] += int(row.cost_micro)
+        group_sums.cost_micro[route, _OUTCOME_BY_STATE[status]] += int(row.cost_micro)
     return replace(group_sums, loaded=loaded, replayed=replayed, dead_letters=dead_letters)

@@ -165,7 +165,7 @@ def test_tasks_wait_if_every_fallback_is_closed() -> None:
 
     assert waiting.taken() == []
     assert waiting.table.ready_for("a") == 5
-    assert waiting.admission.closed_route("a")
+    assert waiting.admission.tasks_wait_for("a")
 
 
 def test_a_fallback_that_paused_is_tried_by_the_tasks_that_wait_for_it() -> None:
@@ -179,13 +179,13 @@ def test_a_fallback_that_paused_is_tried_by_the_tasks_that_wait_for_it() -> None
 
     waiting.clock.at_s += 1.0
     assert waiting.taken() == ["b"]
-    assert waiting.admission.closed_route("a")
+    assert waiting.admission.tasks_wait_for("a")
     trial = permitted(waiting.router, waiting.clock.now_s(), name="b")
     assert waiting.taken() == []
     waiting.router.ended(trial, GOOD, waiting.clock.now_s())
 
     assert set(waiting.taken()) == {"b"}
-    assert not waiting.admission.closed_route("a")
+    assert not waiting.admission.tasks_wait_for("a")
 
 
 def test_a_rate_limit_is_waited_for_and_a_lack_of_capacity_is_not() -> None:
@@ -203,7 +203,7 @@ def test_no_task_leaves_its_bounds() -> None:
     waiting.arrive("a", 10, "a")
     waiting.close("a")
     assert waiting.taken() == []
-    assert waiting.admission.closed_route("a")
+    assert waiting.admission.tasks_wait_for("a")
     waiting.arrive("a", 2)
     waiting.arrive("a", 2, "a", "c")
 
@@ -220,7 +220,7 @@ def test_a_route_whose_tasks_go_on_does_not_count_as_closed() -> None:
     waiting.close("a")
     waiting.taken()
 
-    assert not waiting.admission.closed_route("a")
+    assert not waiting.admission.tasks_wait_for("a")
     assert not waiting.router.waits("a", waiting.clock.now_s())
     (reason,) = waiting.router.reasons(waiting.clock.now_s())
     assert (reason.name, reason.fallback) == ("a", "b")
@@ -245,7 +245,7 @@ def test_no_task_is_diverted_to_a_route_where_a_guard_holds_its_batch_back() -> 
     assert waiting.admission.decide(unknown) is NotPermitted.ROUTE
     waiting.table.queue_for_claim(unknown)
     assert waiting.taken() == []
-    assert waiting.admission.closed_route("a")
+    assert waiting.admission.tasks_wait_for("a")
 
     waiting.harness.guards.replace([guarded], [unknown.task_id])
     assert waiting.selection.take(SLOTS) == [unknown]

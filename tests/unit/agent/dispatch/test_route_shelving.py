@@ -36,7 +36,7 @@ class Yard:
             admission=cast(
                 "Admission",
                 SimpleNamespace(
-                    closed_route=self.closed.__contains__, busy_routes=lambda: self.running
+                    tasks_wait_for=self.closed.__contains__, busy_routes=lambda: self.running
                 ),
             ),
             limits=LIMITS,

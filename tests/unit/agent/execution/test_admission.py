@@ -33,7 +33,7 @@ def test_a_permit_takes_the_routes_permit_and_gives_it_back() -> None:
     assert isinstance(permit, AttemptPermit)
     assert (permit.of_route.route, permit.limit_s, permit.refused_alone) == (ROUTE, None, False)
     assert not next(iter(harness.router)).idle
-    assert admission.ended(permit, GOOD) is GOOD
+    assert admission.take_back(permit, GOOD) is GOOD
     assert next(iter(harness.router)).idle
 
 
