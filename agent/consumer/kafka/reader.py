@@ -21,7 +21,7 @@ from agent.consumer.kafka.positions import PartitionKey
 from agent.consumer.kafka.rebalance import Rebalance
 from agent.consumer.kafka.thread_bridge import ThreadBridge
 from agent.consumer.kafka.topic_watch import TopicWatch
-from agent.ports import SourceFailed
+from agent.ports import Record, SourceFailed
 from producer.bus.kafka.errors import ALL_DOWN, UNREACHABLE
 from schemas.clients.kafka import Settings, refused_setting
 from schemas.codes import Code
@@ -78,7 +78,8 @@ class KafkaReader:
         self._leaving = threading.Event()
         self._broken = False
         self._subscribed: list[str] = []
-        self._troubles: set[int] = set()
+        # Errors that were reported: their codes, with the partition if one has its own report.
+        self._reported: set[tuple[PartitionKey | None, int]] = set()
 
     def start(self, gone: Callable[[], None]) -> None:
         """Open the first handle and begin. Raises ConfigError.
@@ -200,8 +201,17 @@ class KafkaReader:
                 records.append(record)
         if records:
             self._liveness.heard()
-            self._troubles.clear()
+            if self._reported:
+                self._forget_reports(records)
             self._bridge.give(records)
+
+    def _forget_reports(self, records: list[Record]) -> None:
+        """Report errors again once records arrive; those of a partition once its own arrive."""
+        read: set[PartitionKey | None] = {
+            (record.partition.topic, record.partition.number) for record in records
+        }
+        read.add(None)
+        self._reported = {report for report in self._reported if report[0] not in read}
 
     def _on_message_error(self, message: Message, error: KafkaError) -> None:
         topic, number = message.topic(), message.partition()
@@ -217,6 +227,7 @@ class KafkaReader:
                 error,
                 f"{topic}[{number}] is read no further until its group is moved past that, "
                 "or the client can take it",
+                key if is_placed else None,
             )
         else:
             self._on_error(error)
@@ -248,7 +259,8 @@ class KafkaReader:
             error, "a new consumer is opened" if fatal else "docllm continues by itself"
         )
 
-    def _report_once(self, error: KafkaError, hope: str) -> None:
-        if error.code() not in self._troubles:
-            self._troubles.add(error.code())
+    def _report_once(self, error: KafkaError, hope: str, key: PartitionKey | None = None) -> None:
+        report = (key, error.code())
+        if report not in self._reported:
+            self._reported.add(report)
             self._bridge.give(SourceFailed(f"Kafka: {error.str()}; {hope}"))

@@ -13,6 +13,7 @@ from agent.consumer.kafka.reader import LAST_POLLS, MAX_LAST_POLLS, KafkaReader
 from agent.consumer.kafka.rebalance import Rebalance
 from agent.consumer.kafka.thread_bridge import ThreadBridge
 from agent.consumer.kafka.topic_watch import TopicWatch
+from agent.ports import Partition, Record, SourceFailed
 from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
 
@@ -165,3 +166,63 @@ def test_an_unreadable_batch_is_reported_with_its_partition(code: int) -> None:
         )
     ]
     assert not reader._broken
+
+
+def test_an_unreadable_batch_is_reported_again_only_once_its_partition_was_read() -> None:
+    """Each partition has a report of its own, and records of other partitions do not repeat it.
+
+    The client returns the error again every few hundred milliseconds, among the records of other
+    partitions.
+    """
+    reader = made()
+    records = {"a record of 1": record_of(1), "a record of 3": record_of(3)}
+    reader._assignment.record.side_effect = lambda message: records[message.value()]  # type: ignore[attr-defined]
+    steps: tuple[tuple[list[Message], list[str]], ...] = (
+        ([unreadable(3), read("a record of 1")], ["g.tasks[3]"]),
+        ([unreadable(3), unreadable(5), read("a record of 1")], ["g.tasks[5]"]),
+        ([read("a record of 1"), unreadable(3), unreadable(5)], []),
+        ([read("a record of 3")], []),
+        ([unreadable(3), unreadable(5)], ["g.tasks[3]"]),
+    )
+
+    for messages, places in steps:
+        reader._bridge.give.reset_mock()  # type: ignore[attr-defined]
+        reader._hand_over(messages)
+
+        given = [call.args[0] for call in reader._bridge.give.call_args_list]  # type: ignore[attr-defined]
+        reasons = [event.reason for event in given if isinstance(event, SourceFailed)]
+        assert [reason.split("; ")[1].split(" ")[0] for reason in reasons] == places
+
+
+def test_another_error_is_reported_again_once_any_records_were_read() -> None:
+    """Records are the sign that the client works again."""
+    reader, error = made(), KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    reader._assignment.record.return_value = record_of(1)  # type: ignore[attr-defined]
+
+    for _ in range(2):
+        reader._on_error(error)
+        reader._on_error(error)
+        reader._hand_over([read("a record")])
+
+    given = [call.args[0] for call in reader._bridge.give.call_args_list]  # type: ignore[attr-defined]
+    assert sum(isinstance(event, SourceFailed) for event in given) == 2
+
+
+def unreadable(number: int) -> Message:
+    """Return what the client gives for a batch of a partition that it cannot unpack."""
+    message = MagicMock(spec=Message)
+    message.topic.return_value, message.partition.return_value = "g.tasks", number
+    message.error.return_value = KafkaError(KafkaError._BAD_COMPRESSION, "failed")
+    return message
+
+
+def read(value: str) -> Message:
+    """Return a message without an error."""
+    message = MagicMock(spec=Message)
+    message.error.return_value, message.value.return_value = None, value
+    return message
+
+
+def record_of(number: int) -> Record:
+    """Return a record of a partition."""
+    return Record(Partition("g.tasks", "id", number, 1), 7, 0, None, b"", [])
