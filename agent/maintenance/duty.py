@@ -35,7 +35,7 @@ class Duty:
         self._due_at_s = clock.now_s() + every_s
 
     async def try_once(self, *args: object) -> None:
-        """Do the work if it is due; log a failure, so that the next round tries again.
+        """Do the work if it is due; log a failure. The work is tried again when it is due again.
 
         Raises DeniedError, which ends the agent: the missing right would also be missing at the
         next round.

@@ -1,87 +1,137 @@
 """The rounds of repairs: which duties they hold, and when they begin anew."""
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any, cast
+import logging
+from collections.abc import Sequence
+from unittest.mock import Mock, create_autospec
 
 import pytest
 
-from agent.ledger.counts import compaction
-from agent.ledger.leases import leasing
-from agent.ledger.recovery import losses
+from agent.inflight.partitions import Partitions
 from agent.maintenance import rounds
 from agent.maintenance.duty import DutyLoop
+from agent.membership.heartbeat import Heartbeat
+from producer.app import Parts
+from producer.bus.topic_family import TopicFamily
+from producer.ports import Publisher, TopicAdmin
+from producer.publishing.relay import Relay
+from producer.replay.applier import Applier
 from schemas.errors import DeniedError
+from schemas.ledger.transactions import Transactions
+from schemas.runtime.outage import Outage
 from schemas.settings.config import Config
 from schemas.task.record.topics import Topics
+from tests.support.clock import HandClock
+
+TOPICS = Topics("g")
+STEPS = [
+    [
+        "declaring agents lost",
+        "resetting lost tasks",
+        "reporting agents that are gone",
+    ],
+    [
+        "relaying orders",
+        "dropping orders of final tasks",
+    ],
+    [
+        "the sweep",
+        "continuing cancels",
+        "rolling up counts",
+        "forgetting old agents",
+        "taking back losses",
+        "forgetting old losses",
+        "forgetting old locks",
+        *(f"trimming {TOPICS.name(destination)}" for destination in TOPICS.destinations),
+    ],
+    ["applying replays"],
+]
 
 
 class Rested(Exception):  # noqa: N818 - not an error: the round is over
     """A round waits for the next one."""
 
 
-class OneRound:
-    """A clock that ends at the first sleep, a ledger that records its calls, no Kafka."""
+class OneRoundClock(HandClock):
+    """A clock that ends at the first sleep."""
 
-    def __init__(self, denied: str = "") -> None:
-        self.asked: list[Any] = []
-        self._denied = denied
-
-    async def write(self, work: Any, *_: Any) -> frozenset[Any]:
-        self.asked.append(work)
-        if self._denied:
-            raise DeniedError(self._denied)
-        return frozenset()
-
-    def now_s(self) -> float:
-        return 0.0
-
-    async def sleep(self, _delay_s: float) -> None:
+    async def sleep(self, delay_s: float) -> None:
         raise Rested
 
-    async def backlog(self, *_: Any) -> None:
-        raise OSError("away")
+
+class LosingClock(HandClock):
+    """A clock that notices lost records after a time."""
+
+    def __init__(self, lost_records: asyncio.Event, lost_after_s: float | None) -> None:
+        super().__init__()
+        self.slept_s = 0.0
+        self._lost_records = lost_records
+        self._lost_after_s = lost_after_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept_s += delay_s
+        if self.slept_s == self._lost_after_s:
+            self._lost_records.set()
 
 
-def tidying(ledger: Any, lost_records: asyncio.Event | None = None) -> DutyLoop:
-    """Return the slow round."""
-    parts = SimpleNamespace(
-        transactions=ledger,
-        clock=ledger,
-        topics=Topics("g"),
-        admin=ledger,
+def failing_rounds(clock: HandClock, error: Exception) -> Sequence[DutyLoop]:
+    """Return the rounds of an agent whose ledger and bus answer everything with an error."""
+    transactions = create_autospec(Transactions, instance=True)
+    transactions.write.side_effect = transactions.read.side_effect = error
+    admin = create_autospec(TopicAdmin, instance=True)
+    admin.backlog.side_effect = error
+    relay = create_autospec(Relay, instance=True)
+    relay.relay_once.side_effect = relay.drop_final.side_effect = error
+    partitions = create_autospec(Partitions, instance=True)
+    partitions.marked.return_value = {(TOPICS.name(name), 0): 5 for name in TOPICS.destinations}
+    parts = Parts(
         config=Config(),
-        kafka=SimpleNamespace(logged=False),
-        spans=None,
+        topics=TOPICS,
+        clock=clock,
+        transactions=transactions,
+        admin=admin,
+        publisher=create_autospec(Publisher, instance=True),
+        family=create_autospec(TopicFamily, instance=True),
+        ledger_id="ledger",
+        kafka=Outage(name="Kafka", clock=clock),
     )
     return rounds.repair_loops(
-        cast("Any", parts),
-        relay=cast("Any", SimpleNamespace(relay_once=None, drop_final=None)),
-        applier=cast("Any", None),
-        heartbeat=cast("Any", None),
+        parts,
+        relay=relay,
+        applier=create_autospec(Applier, instance=True),
+        heartbeat=create_autospec(Heartbeat, instance=True),
         locks=None,
-        lost_records=lost_records or asyncio.Event(),
-        ask_about_tasks_of=lambda _gone: None,
+        lost_records=asyncio.Event(),
+        ask_about_tasks_of=Mock(spec=[], side_effect=error),
         ask_about_batches=lambda _batches: None,
-        partitions=(),
-    )[2]
+        partitions=[partitions],
+    )
 
 
-def test_each_round_rolls_up_counts_and_forgets_agents_though_kafka_is_away() -> None:
-    """A failing duty does not hold up the others."""
-    parts = OneRound()
-    with pytest.raises(Rested):
-        asyncio.run(tidying(parts)())
+def failed_steps(loop: DutyLoop, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Run a loop until its pause; return the names under which its steps failed."""
+    caplog.clear()
+    with caplog.at_level(logging.WARNING), pytest.raises(Rested):
+        asyncio.run(loop())
+    return [record.getMessage().partition(" fails (")[0] for record in caplog.records]
 
-    assert {compaction.compact, leasing.forget, losses.forget} <= set(parts.asked)
+
+def test_each_round_tries_all_its_steps_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    """A step that fails does not hold up those behind it, and is logged under its name."""
+    clock = OneRoundClock()
+    loops = failing_rounds(clock, OSError("away"))
+    clock.at_s += rounds.DROP_S
+
+    assert [failed_steps(loop, caplog) for loop in loops] == STEPS
 
 
 def test_a_missing_right_ends_the_reaper() -> None:
     """The lack of a right does not pass: the agent ends, and its exit code tells an operator."""
-    parts = OneRound("DELETE command denied to user 'app'@'10.0.0.5' for table 'tally'")
+    denied = DeniedError("DELETE command denied to user 'app'@'10.0.0.5' for table 'tally'")
+    reaping, *_ = failing_rounds(OneRoundClock(), denied)
 
     with pytest.raises(DeniedError, match="tally"):
-        asyncio.run(tidying(parts)())
+        asyncio.run(reaping())
 
 
 @pytest.mark.parametrize(("lost_after_s", "pause_s"), [(None, 65.0), (0.0, 5.0), (3.0, 8.0)])
@@ -89,16 +139,11 @@ def test_the_slow_round_begins_soon_after_records_were_lost(
     lost_after_s: float | None, pause_s: float
 ) -> None:
     """The round also begins soon if the loss was noticed during the round before (after 0 s)."""
-    lost_records, slept_s = asyncio.Event(), 0.0
-
-    async def sleep(delay_s: float) -> None:
-        nonlocal slept_s
-        slept_s += delay_s
-        if slept_s == lost_after_s:
-            lost_records.set()
-
+    lost_records = asyncio.Event()
+    clock = LosingClock(lost_records, lost_after_s)
     if lost_after_s == 0.0:
         lost_records.set()
-    asyncio.run(rounds._pause(cast("Any", SimpleNamespace(sleep=sleep)), lost_records))
 
-    assert (slept_s, lost_records.is_set()) == (pause_s, False)
+    asyncio.run(rounds._pause(clock, lost_records))
+
+    assert (clock.slept_s, lost_records.is_set()) == (pause_s, False)
