@@ -165,7 +165,7 @@ def make_admin(config: Config, clock: Clock, outage: Outage | None = None) -> To
         from producer.bus.embedded.admin import EmbeddedTopicAdmin  # noqa: PLC0415
 
         return EmbeddedTopicAdmin(bus_path(config))
-    from producer.bus.kafka.admin import KafkaTopicAdmin  # noqa: PLC0415 - the same
+    from producer.bus.kafka.admin import KafkaTopicAdmin  # noqa: PLC0415 - if used
 
     return KafkaTopicAdmin(config=config.kafka, clock=clock, outage=outage)
 
@@ -173,10 +173,10 @@ def make_admin(config: Config, clock: Clock, outage: Outage | None = None) -> To
 def make_publisher(config: Config, clock: Clock, outage: Outage | None = None) -> Publisher:
     """Return the publisher of the configured bus."""
     if config.embedded:
-        from producer.bus.embedded.publisher import EmbeddedPublisher  # noqa: PLC0415 - the same
+        from producer.bus.embedded.publisher import EmbeddedPublisher  # noqa: PLC0415 - if used
 
         return EmbeddedPublisher(bus_path(config))
-    from producer.bus.kafka.publisher import KafkaPublisher  # noqa: PLC0415 - the same
+    from producer.bus.kafka.publisher import KafkaPublisher  # noqa: PLC0415 - if used
 
     return KafkaPublisher(config=config.kafka, clock=clock, outage=outage)
 
@@ -184,10 +184,10 @@ def make_publisher(config: Config, clock: Clock, outage: Outage | None = None) -
 def make_reader(config: Config, clock: Clock) -> TopicReader:
     """Return the whole-topic reader of the configured bus."""
     if config.embedded:
-        from producer.bus.embedded.reader import EmbeddedTopicReader  # noqa: PLC0415 - the same
+        from producer.bus.embedded.reader import EmbeddedTopicReader  # noqa: PLC0415 - if used
 
         return EmbeddedTopicReader(bus_path(config))
-    from producer.bus.kafka.reader import KafkaTopicReader  # noqa: PLC0415 - the same
+    from producer.bus.kafka.reader import KafkaTopicReader  # noqa: PLC0415 - if used
 
     return KafkaTopicReader(config=config.kafka, clock=clock)
 

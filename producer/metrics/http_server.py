@@ -164,7 +164,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._send(self._answer())
 
-    do_HEAD = do_GET  # noqa: N815 - the same
+    do_HEAD = do_GET  # noqa: N815 - `http.server` looks for this name
 
     def _answer(self) -> HttpAnswer:
         page = self.server.pages.get(self.path.partition("?")[0])

@@ -109,7 +109,7 @@ def _arrow() -> tuple[Any, Any]:
 
 
 class _ParquetWriter:
-    """A column for what people ask for, and `line` with the whole line."""
+    """A column for each field that people filter by, and `line` with the whole line."""
 
     def __init__(self) -> None:
         self._arrow, parquet = _arrow()

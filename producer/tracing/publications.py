@@ -1,4 +1,4 @@
-"""Names the span of each publication in its record, and tells of the publications.
+"""Names the span of each publication in its record, and emits that span.
 
 The record's value stays as it is.
 """
@@ -67,7 +67,7 @@ class PublicationTraces:
 
     @never_raising()
     def sent(self, records: Iterable[Outgoing], start_s: float, end_s: float) -> None:
-        """Tell of records that have arrived; times are UTC."""
+        """Emit the spans of records that have arrived; times are UTC."""
         for record in records:
             trace = trace_headers(record.headers)
             if trace.publication is not None and trace.publication.sampled:
@@ -118,7 +118,7 @@ def send_span(
 
 
 class TracedPublisher:
-    """A publisher that tells of the records that have arrived."""
+    """A publisher that emits the spans of the records that have arrived."""
 
     def __init__(self, publisher: Publisher, traces: PublicationTraces, clock: Clock) -> None:
         self._publisher = publisher
@@ -128,7 +128,7 @@ class TracedPublisher:
         self.close = publisher.close
 
     async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
-        """Publish, and tell of what has arrived."""
+        """Publish, and emit the spans of the records that have arrived."""
         start_s = self._clock.utc_s()
         refusals = await self._publisher.publish(records)
         arrived = (

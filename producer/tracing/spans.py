@@ -32,7 +32,7 @@ class SpanKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that has ended.
+    """One ended step of a trace.
 
     Times are UTC, in seconds. `error` is the class of an error, empty for none. `parent` is a span
     of the same trace.

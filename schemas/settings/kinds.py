@@ -270,7 +270,7 @@ def client_setting(name: str) -> CheckValue:
         if isinstance(value, bool):
             return str(value).lower()
         if not isinstance(value, str | int | float):
-            raise ValueError("write a text, a number, or true or false")  # noqa: TRY004 - the same
+            raise ValueError("write a text, a number, or true or false")  # noqa: TRY004 - as others
         return str(value)
 
     return check

@@ -1,7 +1,7 @@
-"""The promises of the front page, P1 to P9: each function returns a run's violations as lines.
+"""The promises P1 to P9: each function returns the violations of a run as lines.
 
-An empty list means that the promise held. A function judges by what the run recorded, and says
-nothing about what it did not record.
+docs/explanation/promises.md states them. An empty list means that the promise held. A function
+judges by what the run recorded, and says nothing about what it did not record.
 """
 
 from collections.abc import Callable, Sequence

@@ -79,7 +79,7 @@ class AttemptTraces:
             )
 
     def of(self, task_id: int, owner: int) -> AttemptTrace:
-        """Return the trace of an attempt, which tells of its calls."""
+        """Return the trace of an attempt, which emits the spans of its calls."""
         attempt = self._open.get((task_id, owner))
         return NO_TRACE if attempt is None else attempt
 

@@ -1,8 +1,8 @@
 """The real ledger makes no mistake on the shortest schedules that could show one.
 
 Each planted mistake is caught: one of the agents (`QUIRKS`), or one in the ledger's own functions
-(`BUGS`, from `bugs.py`). An error begins with the promise of the front page that was broken, P1
-to P9, or says what must never happen.
+(`BUGS`, from `bugs.py`). An error begins with the promise that was broken,
+P1 to P9, or says what must never happen.
 """
 
 import logging

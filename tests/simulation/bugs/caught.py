@@ -26,7 +26,7 @@ def line(name: str, seeds: int) -> str:
 
 def write(seeds: dict[str, int]) -> None:
     """Write the table anew."""
-    from tests.simulation.bugs import BUGS  # noqa: PLC0415 - the same
+    from tests.simulation.bugs import BUGS  # noqa: PLC0415 - as in `line`
 
     text = PAGE.read_text()
     begin = text.index(HEAD) + len(HEAD)
