@@ -28,12 +28,12 @@ class Run:
 
         async def run() -> tuple[bool, int]:
             slots = self.started()
-            deliveries = (
+            claimable = (
                 self.harness.slots_admission.route_suspect(self.new_delivery(99, losses)),
                 self.harness.slots_admission.room(),
             )
             await slots.drain(5.0)
-            return deliveries
+            return claimable
 
         return asyncio.run(run())
 
