@@ -65,11 +65,11 @@ class JudgeFacts:
     least_price_micro: int = 0
 
 
-def judge(answer: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
+def judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
     """Return the outcome of a call. A reply on which a library fails is BAD_OUTPUT."""
     try:
         with contained():
-            return _judge(answer, facts)
+            return _judge(reply, facts)
     except Exception as error:  # noqa: BLE001 - any error is this reply's alone
         return outcome_of_failure(completion.judging_failed(error), _unsure(facts), facts)
 
@@ -84,44 +84,44 @@ def unjudged(
     return outcome_of_failure(failure, _unsure(facts) if judged is None else judged.spent, facts)
 
 
-def _judge(answer: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
+def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
     if facts.refused_alone and not (
-        isinstance(answer, Reply) and answer.status in _MAY_BE_OF_ONE_TASK
+        isinstance(reply, Reply) and reply.status in _MAY_BE_OF_ONE_TASK
     ):
         facts = replace(facts, refused_alone=False)
-    if isinstance(answer, CallFailed):
-        failure = Failure(answer.error_class, one_line(answer.text))
+    if isinstance(reply, CallFailed):
+        failure = Failure(reply.error_class, one_line(reply.text))
         is_maybe_billed = failure.error_class in _MAYBE_BILLED
         spent = _unsure(facts) if is_maybe_billed else _spent(facts, _NO_HEADERS)
         return outcome_of_failure(failure, spent, facts)
-    if answer.status not in _SUCCESS:
+    if reply.status not in _SUCCESS:
         return outcome_of_failure(
-            classified(answer), _spent(facts, answer.headers), facts, answer.headers
+            classified(reply), _spent(facts, reply.headers), facts, reply.headers
         )
     completion_read = completion.read_completion(
-        answer.body, schema=facts.schema, verbatim=facts.verbatim
+        reply.body, schema=facts.schema, verbatim=facts.verbatim
     )
-    spent = _spent(facts, answer.headers, completion_read)
+    spent = _spent(facts, reply.headers, completion_read)
     if completion_read.is_of_unknown_cost:
         spent = replace(
             spent, cost_micro=facts.least_price_micro, unsure_micro=facts.least_price_micro
         )
     if completion_read.failure is not None:
-        return outcome_of_failure(completion_read.failure, spent, facts, answer.headers)
-    return Succeeded(*pack_result(COMPLETION, answer.body), spent)
+        return outcome_of_failure(completion_read.failure, spent, facts, reply.headers)
+    return Succeeded(*pack_result(COMPLETION, reply.body), spent)
 
 
-def classified(answer: Reply) -> Failure:
+def classified(reply: Reply) -> Failure:
     """Return the failure of an unsuccessful reply.
 
     If its body cannot be parsed, the status alone decides.
     """
     try:
         with contained():
-            failure = signals.classify(answer.status, answer.body, cut=answer.cut)
+            failure = signals.classify(reply.status, reply.body, cut=reply.cut)
     except Exception:  # noqa: BLE001 - the status alone says what the route must know
-        failure = signals.classify(answer.status, b"")
-    if answer.status == _NOT_FOUND and answer.unversioned:
+        failure = signals.classify(reply.status, b"")
+    if reply.status == _NOT_FOUND and reply.unversioned:
         return replace(failure, text=one_line(f"{failure.text} (does base_url lack /v1?)"))
     return failure
 

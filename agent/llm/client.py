@@ -100,12 +100,12 @@ class ChatClient:
 
     async def _read(self, response: Response) -> bytes | None:
         """Return the decompressed body of a success; None when it is too large."""
-        room = self._max_reply_bytes
+        left_bytes = self._max_reply_bytes
         pieces: list[bytes] = []
         while (piece := await response.body_reader.read(_CHUNK_BYTES)) is not None:
             pieces.append(bytes(piece))
-            room -= len(piece)
-            if room < 0:
+            left_bytes -= len(piece)
+            if left_bytes < 0:
                 return None
         return b"".join(pieces)
 

@@ -67,7 +67,7 @@ def attempt_of(task: "asyncio.Task[Any]") -> "asyncio.Task[Any]":
     Any thread may call it.
     """
     coro = task.get_coro()
-    return coro.attempt if isinstance(coro, _Part) else task
+    return coro.attempt if isinstance(coro, _ContainedTask) else task
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -88,10 +88,10 @@ def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> "a
 def contained_part(coro: Any) -> Any:
     """Return the coroutine of a new task; one that a handler starts cannot end the event loop."""
     attempt = _in_handler.get()
-    return coro if attempt is None else _Part(coro, attempt)
+    return coro if attempt is None else _ContainedTask(coro, attempt)
 
 
-class _Part(Coroutine[Any, Any, Any]):
+class _ContainedTask(Coroutine[Any, Any, Any]):
     """A coroutine that a handler runs as a task.
 
     Errors that would end the event loop become an Exception.

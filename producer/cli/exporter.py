@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from producer.app import opened
-from producer.metrics.exporter import EVERY_S, Exporter, GroupSource
+from producer.metrics.exporter import EVERY_S, Exporter, GroupReaders
 from producer.metrics.http_server import HttpServer
 from producer.metrics.scale import ScaleLimits
 from producer.screen.output import note
@@ -80,7 +80,7 @@ async def _read(metrics: Exporter, config: Config, group: str) -> NoReturn:
                 away.answered()
                 not_migrated.answered()
                 await metrics.read_forever(
-                    GroupSource(parts.transactions, parts.admin, parts.topics)
+                    GroupReaders(parts.transactions, parts.admin, parts.topics)
                 )
         except (UnreachableError, UnsafeStateError) as error:
             if not error.may_pass:

@@ -130,7 +130,7 @@ class Loader:
         return self.summary
 
     async def _load(self, lines: Iterable[ValidLine | InvalidLine]) -> None:
-        room = asyncio.Semaphore(IN_FLIGHT)
+        free_chunks = asyncio.Semaphore(IN_FLIGHT)
         in_chunks = chunks(lines, SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK)
         refusals = _OrderedRefusals(self._refuse)
         async with asyncio.TaskGroup() as group:
@@ -143,14 +143,14 @@ class Loader:
                 if not good_lines:
                     refusals.put(number, bad_lines)
                 else:
-                    await room.acquire()
+                    await free_chunks.acquire()
                     await self._backlog.wait()
                     # Take ids in the order of the lines, because an export follows the ids.
                     first_id = await self._transactions.write(store.take_ids, len(good_lines))
                     crash.reach("load.ids_taken")
                     refuse = partial(self._refuse_of_chunk, refusals, number, bad_lines)
                     loading = self._load_chunk(good_lines, first_id, refuse)
-                    group.create_task(loading).add_done_callback(lambda _: room.release())
+                    group.create_task(loading).add_done_callback(lambda _: free_chunks.release())
 
     def _refuse_of_chunk(
         self,

@@ -41,7 +41,7 @@ FRESH_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSource:
+class GroupReaders:
     """Where a group is read: its ledger, its bus, and the topics that it has there."""
 
     transactions: Transactions
@@ -84,24 +84,24 @@ class Exporter(Collector):
             "/readyz": HttpPage(self._ready, is_public=True),
         }
 
-    async def read_forever(self, source: GroupSource) -> None:
+    async def read_forever(self, readers: GroupReaders) -> None:
         """Read the group every few seconds, until cancelled."""
         while True:
-            await self.read(source)
+            await self.read(readers)
             await self._clock.sleep(EVERY_S)
 
-    async def read(self, source: GroupSource) -> None:
+    async def read(self, readers: GroupReaders) -> None:
         """Read the group once; keep the last reading if the ledger does not answer."""
         began_s = self._clock.now_s()
         try:
-            group_snapshot = await source.transactions.read(
+            group_snapshot = await readers.transactions.read(
                 snapshot.read_snapshot, self._group, self._routes.label
             )
         except (UnreachableError, DatabaseError) as error:
             self._tell(Code.EXPORTER_STALE, "the ledger cannot be read, the metrics are old", error)
             return
         self._told.discard(Code.EXPORTER_STALE)
-        backlogs, partitions = await self._of_bus(source)
+        backlogs, partitions = await self._of_bus(readers)
         self._read_at_s = self._clock.now_s()
         took_s = self._read_at_s - began_s
         oldest_order = group_snapshot.status.oldest_order
@@ -116,14 +116,14 @@ class Exporter(Collector):
             order_seen_s=self._read_at_s - self._order_since_s,
         )
 
-    async def _of_bus(self, source: GroupSource) -> tuple[dict[str, Backlog], int | None]:
+    async def _of_bus(self, readers: GroupReaders) -> tuple[dict[str, Backlog], int | None]:
         """Return what waits by destination, and how many partitions the topic of tasks has.
 
         A bus that does not answer has neither.
         """
         backlogs: dict[str, Backlog] = {}
         partitions = None
-        topics, admin = source.topics, source.admin
+        topics, admin = readers.topics, readers.admin
         try:
             present = await admin.describe(topics.names)
             if (tasks := present.get(topics.name(MAIN))) is not None:

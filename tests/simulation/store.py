@@ -50,14 +50,14 @@ CREATE TRIGGER sim_task AFTER UPDATE ON task BEGIN
     OLD.owner, NEW.owner, OLD.fence, NEW.fence, OLD.due_at,
     NEW.lease_losses - OLD.lease_losses, NEW.attempt - OLD.attempt, NEW.replays - OLD.replays);
 END;
-CREATE TABLE sim_verdict (turn INT, clock_s REAL, agent_id INT, lost_at TEXT, seen_at TEXT);
+CREATE TABLE sim_lost (turn INT, clock_s REAL, agent_id INT, lost_at TEXT, seen_at TEXT);
 CREATE TRIGGER sim_lost AFTER UPDATE OF lost_at ON agent
 WHEN OLD.lost_at IS NULL AND NEW.lost_at IS NOT NULL BEGIN
-  INSERT INTO sim_verdict VALUES (sim_turn(), sim_clock(), NEW.id, NEW.lost_at, OLD.seen_at);
+  INSERT INTO sim_lost VALUES (sim_turn(), sim_clock(), NEW.id, NEW.lost_at, OLD.seen_at);
 END;
 CREATE TRIGGER sim_stopped AFTER UPDATE OF stopped_at ON agent
 WHEN OLD.stopped_at IS NULL AND NEW.stopped_at IS NOT NULL BEGIN
-  INSERT INTO sim_verdict VALUES (sim_turn(), sim_clock(), NEW.id, NULL, OLD.seen_at);
+  INSERT INTO sim_lost VALUES (sim_turn(), sim_clock(), NEW.id, NULL, OLD.seen_at);
 END;
 CREATE TABLE sim_order (turn INT, id INT, destination TEXT, items BLOB);
 CREATE TRIGGER sim_placed AFTER INSERT ON outbox BEGIN

@@ -72,7 +72,7 @@ _SEEN = {
     "redriven": "SELECT count(*) FROM replay_run WHERE actor='dead letters written back'",
     "quarantined": "SELECT count(*) FROM quarantine",
     "quarantine replayed": "SELECT count(*) FROM quarantine WHERE replayed_at IS NOT NULL",
-    "lost agent": "SELECT count(*) FROM sim_verdict WHERE lost_at IS NOT NULL",
+    "lost agent": "SELECT count(*) FROM sim_lost WHERE lost_at IS NOT NULL",
     "guard raised": "SELECT count(*) FROM sim_guard WHERE raised",
     "guard for refusals": "SELECT count(*) FROM sim_guard WHERE raised AND cause='bad_request'",
     "tried in a look": "SELECT count(*) FROM sim_look",

@@ -386,7 +386,7 @@ class _Witness:
 
     def _declared_lost(self) -> Iterator[DeclaredLost]:
         for turn, clock_s, agent_id, lost_at, seen_at in self._rows(
-            "SELECT * FROM sim_verdict WHERE lost_at IS NOT NULL"
+            "SELECT * FROM sim_lost WHERE lost_at IS NOT NULL"
         ):
             yield DeclaredLost(turn, clock_s, agent_id, seconds(lost_at) - seconds(seen_at))
 
@@ -524,7 +524,7 @@ class _Witness:
     def _agents(self) -> Iterator[tuple[int, Incarnation]]:
         world, struck = self._world, self._world.weather.struck
         ends: dict[int, list[tuple[int, bool]]] = defaultdict(list)
-        for turn, _, agent_id, lost_at, _ in self._rows("SELECT * FROM sim_verdict ORDER BY turn"):
+        for turn, _, agent_id, lost_at, _ in self._rows("SELECT * FROM sim_lost ORDER BY turn"):
             ends[agent_id].append((turn, lost_at is not None))
         served = not struck["database_away"] and not struck["database_clock"]
         at_once = (

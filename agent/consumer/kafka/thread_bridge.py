@@ -12,7 +12,7 @@ from agent.ports import Event
 
 log = logging.getLogger(__name__)
 
-ROOM = 4  # events that the loop has not taken yet; with more, the thread reads no further
+MAX_UNTAKEN = 4  # events that the loop has not taken yet; with more, the thread reads no further
 
 
 class ThreadBridge:
@@ -30,7 +30,7 @@ class ThreadBridge:
     @property
     def full(self) -> bool:
         """Whether the loop is behind."""
-        return self._given > ROOM
+        return self._given > MAX_UNTAKEN
 
     def wait_for_room(self, timeout_s: float) -> None:
         """Wait until the loop has caught up, at most `timeout_s`."""

@@ -62,7 +62,7 @@ def body_bytes(body: Mapping[str, Any]) -> bytes:
     """Return a body as JSON, copied into a smaller buffer.
 
     orjson returns a bytes object that is over-allocated up to eight times; a copy has no spare
-    room.
+    bytes.
     """
     return bytes(memoryview(orjson.dumps(body)))
 
@@ -73,8 +73,8 @@ def request_id(*, batch: str, key: str, attempt: str) -> str:
     Above 512 characters the name is cut and ends in a hash of the whole name.
     """
     name, suffix = f"{quote(batch, safe='')}/{quote(key, safe='')}", f"#{attempt}"
-    room = _ID_CHARS - len(suffix)
-    if len(name) > room:
+    max_chars = _ID_CHARS - len(suffix)
+    if len(name) > max_chars:
         digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-        name = f"{name[: room - len(digest) - 1]}~{digest}"
+        name = f"{name[: max_chars - len(digest) - 1]}~{digest}"
     return name + suffix

@@ -48,7 +48,7 @@ TaskKey = tuple[int, bytes]  # batch, key
 
 
 @dataclass(slots=True)
-class Family:
+class NewFollowUps:
     """The tasks that a settle makes, by batch and id."""
 
     tasks: dict[int, dict[int, NewTask]] = field(default_factory=dict)
@@ -78,38 +78,38 @@ def insert(
     accepted: Sequence[Settlement],
     cancelled: set[int],
     first_id: int,
-) -> tuple[Sequence[Settlement], Family]:
+) -> tuple[Sequence[Settlement], NewFollowUps]:
     """Write the rows of the follow-ups; return the settlements as they may be settled.
 
     A parent whose follow-ups may not be made is cancelled or dies.
     """
     if not any(map(ordered, accepted)):
-        return accepted, Family()
+        return accepted, NewFollowUps()
     open_ones = [_in_open_batch(settlement, cancelled) for settlement in accepted]
     while True:
         stored_digests = _stored_digests(connection, open_ones)
-        decided, family = _decide(open_ones, stored_digests, first_id)
-        for batch_id, tasks in family.tasks.items():
+        decided, new_follow_ups = _decide(open_ones, stored_digests, first_id)
+        for batch_id, tasks in new_follow_ups.tasks.items():
             placed = new_tasks.in_lanes(connection, group, list(tasks.values()))
-            family.tasks[batch_id] = dict(zip(tasks, placed, strict=True))
-            new_tasks.insert(connection, batch_id, family.tasks[batch_id])
-        if _all_present(connection, family.ids):
-            return decided, family
+            new_follow_ups.tasks[batch_id] = dict(zip(tasks, placed, strict=True))
+            new_tasks.insert(connection, batch_id, new_follow_ups.tasks[batch_id])
+        if _all_present(connection, new_follow_ups.ids):
+            return decided, new_follow_ups
         # A load or another agent took a key since the digests were read.
-        _remove(connection, family.ids)
+        _remove(connection, new_follow_ups.ids)
 
 
-def complete(connection: Connection, group: str, family: Family) -> list[Order]:
+def complete(connection: Connection, group: str, new_follow_ups: NewFollowUps) -> list[Order]:
     """Write what belongs to the inserted rows; return the orders for their first records."""
     links = [
         {"parent_id": new.parent_id, "task_id": task_id}
-        for tasks in family.tasks.values()
+        for tasks in new_follow_ups.tasks.values()
         for task_id, new in tasks.items()
     ]
     insert_rows(connection, child_row, links)
     return [
         order
-        for batch_id, tasks in sorted(family.tasks.items())
+        for batch_id, tasks in sorted(new_follow_ups.tasks.items())
         for order in new_tasks.complete(connection, group, batch_id, tasks)
     ]
 
@@ -144,12 +144,12 @@ def _pages(keys: Mapping[int, set[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
 
 def _decide(
     settlements: Sequence[Settlement], stored_digests: Mapping[TaskKey, bytes], first_id: int
-) -> tuple[list[Settlement], Family]:
+) -> tuple[list[Settlement], NewFollowUps]:
     """Return the settlements as they are settled, and the tasks to make.
 
     A task that two parents order alike is made once, for the first of them.
     """
-    digests, family, ids = dict(stored_digests), Family(), count(first_id)
+    digests, new_follow_ups, ids = dict(stored_digests), NewFollowUps(), count(first_id)
     decided = []
     for settlement in settlements:
         tasks = [_task(settlement, follow_up) for follow_up in ordered(settlement)]
@@ -165,8 +165,8 @@ def _decide(
         for new in tasks:
             if (batch_id, new.key) not in digests:
                 digests[batch_id, new.key] = new.digest
-                family.tasks.setdefault(batch_id, {})[next(ids)] = new
-    return decided, family
+                new_follow_ups.tasks.setdefault(batch_id, {})[next(ids)] = new
+    return decided, new_follow_ups
 
 
 def _task(settlement: Settlement, follow_up: FollowUp) -> NewTask:

@@ -1,4 +1,4 @@
-"""Leases in the database: beats, the verdict and its amnesty.
+"""Leases in the database: beats, how agents are declared lost, and the amnesty.
 
 A lost lease is never revived.
 """
@@ -27,8 +27,8 @@ def beat(ledger_db: LedgerDatabase, lease: Lease, report: str = "") -> bool:
     return ledger_db.run(lambda c: leasing.beat(c, lease.agent_id, report))
 
 
-def judge(ledger_db: LedgerDatabase, judge_lease: Lease) -> int:
-    return ledger_db.run(lambda c: leasing.declare_silent_agents(c, judge_lease.agent_id))
+def declare_lost(ledger_db: LedgerDatabase, lease: Lease) -> int:
+    return ledger_db.run(lambda c: leasing.declare_silent_agents(c, lease.agent_id))
 
 
 def test_an_incarnation_is_a_row_of_its_own(ledger_db: LedgerDatabase) -> None:
@@ -117,23 +117,23 @@ def test_a_steady_agent_declares_a_silent_one_lost(ledger_db: LedgerDatabase) ->
     ledger_db.ago(tables.agent.c.seen_at, 13, silent.agent_id)
     ledger_db.ago(tables.agent.c.seen_at, 9, late.agent_id)
 
-    assert judge(ledger_db, me) == 1
-    assert judge(ledger_db, me) == 0
+    assert declare_lost(ledger_db, me) == 1
+    assert declare_lost(ledger_db, me) == 0
     assert row(ledger_db, silent).lost_at is not None
     assert row(ledger_db, late).lost_at is None
 
 
 def test_a_new_agent_declares_no_agent_lost(ledger_db: LedgerDatabase) -> None:
-    """Without 15 s of steady beats an agent may not judge."""
+    """Without 15 s of steady beats an agent may declare no agent lost."""
     me, silent = ledger_db.agent(), ledger_db.agent()
     ledger_db.ago(tables.agent.c.steady_since, 14, me.agent_id)
     ledger_db.ago(tables.agent.c.seen_at, 100, silent.agent_id)
 
-    assert judge(ledger_db, me) == 0
+    assert declare_lost(ledger_db, me) == 0
 
 
 def test_after_a_stall_the_first_beat_gives_amnesty(ledger_db: LedgerDatabase) -> None:
-    """When server and agents stood still together, the first to beat may judge nobody.
+    """When server and agents stood still together, the first to beat declares no agent lost.
 
     This lasts for 15 s.
     """
@@ -142,20 +142,20 @@ def test_after_a_stall_the_first_beat_gives_amnesty(ledger_db: LedgerDatabase) -
 
     assert beat(ledger_db, agents[0])
 
-    assert judge(ledger_db, agents[0]) == 0
+    assert declare_lost(ledger_db, agents[0]) == 0
     ledger_db.ago(tables.agent.c.steady_since, 16, agents[0].agent_id)
-    assert judge(ledger_db, agents[0]) == 2
+    assert declare_lost(ledger_db, agents[0]) == 2
 
 
 def test_an_agent_whose_own_beat_is_late_declares_no_agent_lost(ledger_db: LedgerDatabase) -> None:
-    """A verdict that the server runs after a stall, before any beat, condemns nobody.
+    """The statement, run by the server after a stall and before any beat, changes no row.
 
-    It finds that its own judge is silent.
+    It finds that the agent which sent it is silent.
     """
     me, other = ledger_db.steady_agent(), ledger_db.steady_agent()
     ledger_db.ago(tables.agent.c.seen_at, 20)
 
-    assert judge(ledger_db, me) == 0
+    assert declare_lost(ledger_db, me) == 0
     assert row(ledger_db, other).lost_at is None
     assert row(ledger_db, me).lost_at is None
 
@@ -166,7 +166,7 @@ def test_a_lost_agent_declares_no_agent_lost(ledger_db: LedgerDatabase) -> None:
     ledger_db.run(lambda c: leasing.declare_lost(c, me.agent_id))
     ledger_db.ago(tables.agent.c.seen_at, 100, silent.agent_id)
 
-    assert judge(ledger_db, me) == 0
+    assert declare_lost(ledger_db, me) == 0
 
 
 def test_stopped_agents_and_other_groups_are_not_judged(ledger_db: LedgerDatabase) -> None:
@@ -179,7 +179,7 @@ def test_stopped_agents_and_other_groups_are_not_judged(ledger_db: LedgerDatabas
     ledger_db.run(lambda c: leasing.stop(c, stopped.agent_id))
     ledger_db.ago(tables.agent.c.seen_at, 100, stopped.agent_id, elsewhere.agent_id)
 
-    assert judge(ledger_db, me) == 0
+    assert declare_lost(ledger_db, me) == 0
 
 
 def test_a_lost_lease_is_not_revived(ledger_db: LedgerDatabase) -> None:

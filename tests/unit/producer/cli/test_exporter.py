@@ -12,7 +12,7 @@ import pytest
 
 from producer.__main__ import main
 from producer.cli import exporter
-from producer.metrics.exporter import Exporter, GroupSource
+from producer.metrics.exporter import Exporter, GroupReaders
 from producer.metrics.scale import ScaleLimits
 from schemas.errors import DeniedError, DocllmError, UnreachableError, UnsafeStateError
 from schemas.runtime import outage
@@ -28,8 +28,8 @@ class Reads(Exception):  # noqa: N818 - the end of the test
 class Metrics(Exporter):
     """Reads nothing."""
 
-    async def read_forever(self, source: GroupSource) -> None:
-        assert source.topics == Topics("g")
+    async def read_forever(self, readers: GroupReaders) -> None:
+        assert readers.topics == Topics("g")
         raise Reads
 
 

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from producer.metrics.exporter import FRESH_S, Exporter, GroupSource
+from producer.metrics.exporter import FRESH_S, Exporter, GroupReaders
 from producer.metrics.http_server import HttpServer
 from producer.metrics.scale import ScaleLimits
 from producer.ports import TopicState
@@ -45,8 +45,8 @@ class Bus:
         return {}
 
 
-def source(ledger: Any, bus: Any) -> GroupSource:
-    return GroupSource(ledger, bus, Topics("g", ()))
+def readers(ledger: Any, bus: Any) -> GroupReaders:
+    return GroupReaders(ledger, bus, Topics("g", ()))
 
 
 def exporter(clock: HandClock | None = None) -> Exporter:
@@ -63,7 +63,7 @@ def test_fifty_watchers_at_once_cost_one_reading() -> None:
     """All watchers get the same page; a page never reads the ledger."""
     ledger = Ledger()
     metrics = exporter()
-    asyncio.run(metrics.read(source(ledger, Bus())))
+    asyncio.run(metrics.read(readers(ledger, Bus())))
     address = Address("127.0.0.1", 0)
     with (
         closing(HttpServer(address=address, pages=metrics.pages, token=None)) as server,
@@ -86,7 +86,7 @@ def test_an_old_reading_desires_no_number_of_agents() -> None:
     """An autoscaler that follows the metrics changes nothing then, as with `/scale`."""
     clock = HandClock()
     metrics = exporter(clock)
-    asyncio.run(metrics.read(source(Ledger(), Bus())))
+    asyncio.run(metrics.read(readers(Ledger(), Bus())))
     fresh = {family.name for family in metrics.collect()}
     asyncio.run(clock.sleep(FRESH_S + 1))
 
@@ -107,7 +107,7 @@ def test_the_ledger_is_up_while_its_reading_is_fresh() -> None:
         return sample.value
 
     assert up() == 0
-    asyncio.run(metrics.read(source(Ledger(), Bus())))
+    asyncio.run(metrics.read(readers(Ledger(), Bus())))
     assert up() == 1
     asyncio.run(clock.sleep(FRESH_S + 1))
     assert up() == 0
@@ -120,7 +120,7 @@ def test_a_bus_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture) -> No
 
     for is_away in (True, True, False, True, True):
         bus.is_away = is_away
-        asyncio.run(metrics.read(source(ledger, bus)))
+        asyncio.run(metrics.read(readers(ledger, bus)))
 
     assert ledger.readings == 5
     assert caplog.messages == ["the bus does not answer, its metrics are missing: away"] * 2

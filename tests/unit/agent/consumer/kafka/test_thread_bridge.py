@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from agent.consumer.kafka.thread_bridge import ROOM, ThreadBridge
+from agent.consumer.kafka.thread_bridge import MAX_UNTAKEN, ThreadBridge
 from agent.ports import Event, SourceFailed
 
 
@@ -33,7 +33,7 @@ def test_the_bridge_is_full_until_the_loop_takes_the_events() -> None:
 
     async def run() -> tuple[bool, bool]:
         bridge = ThreadBridge(loop=asyncio.get_running_loop(), deliver=lambda _: None)
-        for n in range(ROOM + 1):
+        for n in range(MAX_UNTAKEN + 1):
             bridge.give(SourceFailed(str(n)))
         before = bridge.full
         await asyncio.to_thread(bridge.wait_for_room, 5.0)
