@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import orjson
-
+from agent.handlers.json_values import json_bytes
 from agent.ports.outcome import FollowUp
 from schemas.runtime.executors import Executor
 from schemas.task.line.parsing import DEFAULT_TENANT, LineError, TaskLine, parse
@@ -111,7 +110,7 @@ class FollowUps:
             taken["routes_allowed"] = list(allowed)
         try:
             with contained():
-                return orjson.dumps({**taken, **line})
+                return json_bytes({**taken, **line}, "line")
         except Exception as error:  # noqa: BLE001 - whatever a handler puts into a line
             raise _refused(
                 name, f"cannot be written as JSON: {describe_error(error)}; use JSON values alone"

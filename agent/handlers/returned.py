@@ -6,13 +6,17 @@ tests/unit/agent/handlers/processes/test_process.py.
 
 from typing import Any
 
-import orjson
+from agent.handlers.json_values import json_bytes
 
 
 def as_json(result: Any) -> bytes:
-    """Return a handler's result as JSON. Raises TypeError that says what it may return."""
+    """Return a handler's result as JSON.
+
+    Raises TypeError that says what a handler may return, and ValueError for a number that is not
+    finite.
+    """
     try:
-        return orjson.dumps(result)
+        return json_bytes(result, "result")
     except TypeError as error:
         raise TypeError(
             f"the handler returned what JSON cannot hold ({error}); return an answer by itself, or "

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-import orjson
-
 from agent.handlers.documents import DocumentError
+from agent.handlers.json_values import json_bytes
 from schemas.clients.structured_output import response_format
 from schemas.settings.config import Structured
 from schemas.task.failures import ErrorClass
@@ -59,12 +58,12 @@ def _message(task: TaskLine, document: str | None) -> dict[str, str]:
 
 
 def body_bytes(body: Mapping[str, Any]) -> bytes:
-    """Return a body as JSON, copied into a smaller buffer.
+    """Return a body as JSON, copied into a smaller buffer. Raises as `json_bytes` does.
 
     orjson returns a bytes object that is over-allocated up to eight times; a copy has no spare
     bytes.
     """
-    return bytes(memoryview(orjson.dumps(body)))
+    return bytes(memoryview(json_bytes(body, "body")))
 
 
 def request_id(*, batch: str, key: str, attempt: str) -> str:

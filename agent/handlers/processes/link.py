@@ -25,6 +25,7 @@ from agent.handlers.decisions import AttemptEndedError, SoftLimitError
 from agent.handlers.documents import DocumentError
 from agent.handlers.follow_ups import FollowUpError
 from agent.handlers.held_lock import LockError
+from agent.handlers.json_values import require_finite
 from agent.handlers.processes.messages import MESSAGE_HEAD, Message, decoded, encoded, sizes
 from agent.ports.outcome import VALUE, Dead, Failure, Spent, Succeeded
 from schemas.task.failures import ErrorClass
@@ -89,6 +90,8 @@ class AgentLink:
 
     def call(self, run: int, wanted: ContextCall, arguments: Mapping[str, Any]) -> "Future[Any]":
         """Ask the agent for something in a run; the future gets the answer."""
+        for name, value in arguments.items():
+            require_finite(value, name)
         future: Future[Any] = Future()
         with self._lock:
             if self._run != run:

@@ -155,3 +155,10 @@ def test_number_size_and_depth_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert "longer than 200 bytes" in refusal(LINE, LINE | {"id": "b", "prompt": "x" * 180})
     assert "would have 11 ancestors" in refusal(LINE, inherited=Inherited(depth=10))
     assert len(ordered(LINE, inherited=Inherited(depth=9))) == 1
+
+
+def test_a_line_with_a_number_that_json_cannot_hold_is_refused() -> None:
+    """Its task would be made with null in the number's place."""
+    reason = refusal(LINE | {"params": {"temperature": float("nan")}})
+
+    assert "line['params']['temperature'] is nan" in reason

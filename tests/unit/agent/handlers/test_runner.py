@@ -1,6 +1,7 @@
 """Handlers: the outcome of the default handler and of a person's own handlers."""
 
 import asyncio
+import math
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
@@ -278,6 +279,32 @@ def test_a_value_that_is_no_json_is_the_handlers_error() -> None:
     assert failure.error_class == "HANDLER"
     assert "what JSON cannot hold" in failure.text
     assert failure.text.endswith("an answer is answer.text")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_number_that_json_cannot_hold_is_the_handlers_error(number: float) -> None:
+    """It would be stored as null, as if the handler had found nothing."""
+
+    async def odd(context: Context) -> object:
+        return {"pages": [{"score": number}]}
+
+    failure = failure_of(handlers_harness(document=odd).run())
+
+    assert failure.error_class == "HANDLER"
+    assert f"result['pages'][0]['score'] is {number}" in failure.text
+
+
+def test_a_call_with_a_number_that_json_cannot_hold_is_not_made() -> None:
+    """The provider would get null, and the call would be paid."""
+
+    async def odd(context: Context) -> object:
+        return await context.complete({"messages": [], "temperature": math.nan})
+
+    harness = handlers_harness(document=odd)
+    failure = failure_of(harness.run())
+
+    assert "body['temperature'] is nan" in failure.text
+    assert not harness.llm.calls
 
 
 def test_the_cost_before_an_error_is_kept() -> None:

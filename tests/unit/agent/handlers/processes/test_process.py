@@ -84,6 +84,14 @@ def caught(context):
         return str(error)
 
 
+def not_finite(context):
+    return {"score": float("nan")}
+
+
+def bad_number(context):
+    context.follow({"id": "a/2", "prompt": "P", "params": {"top_p": float("nan")}})
+
+
 def odd(context):
     return {1, 2}
 
@@ -223,6 +231,8 @@ def test_an_answer_is_stored_as_the_provider_sent_it(folder: Path) -> None:
             ErrorClass.HANDLER,
             "TypeError: the handler returned what JSON cannot hold (Type is not JSON",
         ),
+        ("not_finite", ErrorClass.HANDLER, "ValueError: result['score'] is nan, which JSON"),
+        ("bad_number", ErrorClass.HANDLER, "ValueError: line['params']['top_p'] is nan, which"),
         ("bad_follow", ErrorClass.HANDLER, "FollowUpError: the follow-up 'a/2' is no task: its"),
     ],
 )
@@ -236,7 +246,10 @@ def test_what_a_handler_raises_is_judged_as_elsewhere(
 
     assert failure_of(outcome).error_class is error_class
     assert failure_of(outcome).text.startswith(text)
-    assert function in {"odd", "own_end"} or f"in {function}" in failure_of(outcome).traceback
+    assert (
+        function in {"odd", "own_end", "not_finite"}
+        or f"in {function}" in failure_of(outcome).traceback
+    )
     if function == "again":
         assert isinstance(outcome, Retry)
         assert outcome.delay_s >= 400
