@@ -213,7 +213,8 @@ def _batch_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
                 yield f"{count:,} {name}  ({batch.name})", "red"
         for name, count in sorted(batch.failed_lately.items()):
             attempts = f"{number_of(count, 'attempt')} failed with {name} in the last 10 minutes"
-            yield f"{attempts}; their tasks are tried again  ({batch.name})", "yellow"
+            then = "; their tasks are tried again" if batch.open else ""
+            yield f"{attempts}{then}  ({batch.name})", "yellow"
     for batch in status.batches:
         if batch.half_loaded:
             yield half_loaded_message(batch.name), "yellow"

@@ -316,6 +316,23 @@ def test_colours_have_a_meaning() -> None:
         assert colour in styled(of_agent, str(state)), state
 
 
+@pytest.mark.parametrize(
+    ("counts", "line"),
+    [
+        (
+            {"retrying": 1},
+            "2 attempts failed with RATE in the last 10 minutes; their tasks are tried again  (a)",
+        ),
+        ({"dead": 2}, "2 attempts failed with RATE in the last 10 minutes  (a)"),
+    ],
+)
+def test_only_open_tasks_are_tried_again(counts: dict[str, int], line: str) -> None:
+    """The attempts of tasks that have ended still stand there for ten minutes."""
+    failed = replace(large("a", **counts), failed_lately={"RATE": 2})
+
+    assert line in table(group_of(batches=(failed,))).splitlines()
+
+
 def test_a_lost_agent_whose_tasks_are_back_is_no_alarm() -> None:
     """The loss is said in words and dim; the agent's last report says nothing about now."""
     report = AgentReport(
