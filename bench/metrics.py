@@ -173,7 +173,7 @@ def _own_ms(count: int) -> float:
     clock = SystemClock()
     client = RouteClient(llm=port, model=None, timeout_s=1.0)
     timed = measured_clients(lambda _route: client, metrics, clock)("")
-    ledger: Any = MeasuredLedger(port, metrics, clock)
+    ledger: Any = MeasuredLedger(port, metrics=metrics, clock=clock)
     bare = asyncio.run(_cpu_s(port, port, count))
     measured = asyncio.run(_cpu_s(timed.llm, ledger, count))
     return 1000 * (measured - bare) / count

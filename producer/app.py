@@ -224,7 +224,7 @@ async def opened_ledger(
     database = await asyncio.to_thread(
         open_database, config, connections=connections, reads_s=reads_s, tries=tries
     )
-    executor = ThreadExecutor("database", connections)
+    executor = ThreadExecutor("database", threads=connections)
     transactions = Transactions(database=database, executor=executor)
     try:
         async with _setup_lock(config):
@@ -257,7 +257,7 @@ async def opened(
         traces = None if spans is None else _traces(config, spans, ledger.ledger_id)
         admin, publisher = make_admin(config, clock, kafka), make_publisher(config, clock, kafka)
         if traces is not None:
-            publisher = TracedPublisher(publisher, traces, clock)
+            publisher = TracedPublisher(publisher, traces=traces, clock=clock)
         family = TopicFamily(
             admin=admin, transactions=ledger.transactions, topics=topics, clock=clock
         )

@@ -260,7 +260,7 @@ async def registered_repair_agent(parts: Parts) -> AsyncIterator[RepairAgent]:
     locks, beat_db, child = life_locks(parts), beat_database(parts), ChildExecutor()
     heartbeat = make_heartbeat(parts, beat_db, str, locks, REAPER)
     await heartbeat.register()
-    beating = HeartbeatThread(heartbeat, parts.transactions.executor)
+    beating = HeartbeatThread(heartbeat, executor=parts.transactions.executor)
     relay, retaining = make_relay(parts), ThreadExecutor("retention")
     repairing = repair_loops(
         parts,

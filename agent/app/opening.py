@@ -115,7 +115,7 @@ def data_folder(parts: Parts) -> DataFolder:
     embedded = parts.config.embedded
     return DataFolder(
         (parts.config.data_dir / LEDGER_FILE, bus_path(parts.config)) if embedded else (),
-        parts.clock,
+        clock=parts.clock,
     )
 
 
@@ -200,13 +200,13 @@ def open_resources(
         board=board,
         providers=providers,
         heartbeat=heartbeat,
-        beating=HeartbeatThread(heartbeat, parts.transactions.executor),
+        beating=HeartbeatThread(heartbeat, executor=parts.transactions.executor),
         locks=locks,
     )
 
 
 def _thread(closing: AsyncExitStack, name: str, most: int = 1) -> ThreadExecutor:
-    executor = ThreadExecutor(name, most)
+    executor = ThreadExecutor(name, threads=most)
     closing.callback(executor.close)
     return executor
 

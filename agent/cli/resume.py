@@ -26,7 +26,7 @@ MAX_SHOWN = 20
 
 def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
     """Resume a route; return the exit code."""
-    log_to_stderr(ShownFormatter("%(message)s", options.config), "WARNING")
+    log_to_stderr(ShownFormatter("%(message)s", config_file=options.config), "WARNING")
     try:
         config = load_config(
             flags={"config": options.config}, environ=os.environ, cwd=current_folder()

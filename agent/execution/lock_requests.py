@@ -51,7 +51,7 @@ class ResourceLocks:
 
         The caller closes them when the attempt ends.
         """
-        return LocksOfAttempt(self, Claimant(task_id, owner))
+        return LocksOfAttempt(self, attempt=Claimant(task_id, owner))
 
     def ask(self, request: LockRequest) -> None:
         """Ask for a lock.
@@ -175,7 +175,7 @@ def _take_of(requests: dict[LockRequest, None], names: Container[str]) -> list[L
 class LocksOfAttempt:
     """The locks that one attempt holds or waits for."""
 
-    def __init__(self, locks: ResourceLocks, attempt: Claimant) -> None:
+    def __init__(self, locks: ResourceLocks, *, attempt: Claimant) -> None:
         self._locks = locks
         self._attempt = attempt
         self._names: set[str] = set()

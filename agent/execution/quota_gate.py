@@ -199,12 +199,12 @@ class AttemptCallPermits:
         """Wait until a call may be made; None if it may not within `wait_s`."""
         first, self._first = self._first, None
         if first is not None:
-            return _GatePermit(self._gate, self._route, self._size, first)
+            return _GatePermit(self._gate, route=self._route, size=self._size, permit=first)
         size = CallSize(task_type=self._size.task_type, input_bytes=length, most_out=most_out)
         permit = await self._gate.wait_for_permit(self._route, self._tenant, size, wait_s)
         if permit is None:
             return None
-        return _GatePermit(self._gate, self._route, size, permit)
+        return _GatePermit(self._gate, route=self._route, size=size, permit=permit)
 
     def close(self) -> None:
         """Give back the first permit if no call was made."""
@@ -216,7 +216,7 @@ class AttemptCallPermits:
 class _GatePermit:
     """The permission to make one call, which holds the permit of the quotas until its end."""
 
-    def __init__(self, gate: QuotaGate, route: str, size: CallSize, permit: QuotaPermit) -> None:
+    def __init__(self, gate: QuotaGate, *, route: str, size: CallSize, permit: QuotaPermit) -> None:
         self._gate = gate
         self._route = route
         self._size = size

@@ -97,7 +97,7 @@ class AttemptContext(Context):
         }
         if trace_id := self._run.trace.trace_id:
             facts["trace_id"] = trace_id
-        return TaskLog(self.name, facts)
+        return TaskLog(self.name, facts=facts)
 
     async def document(self) -> str | None:
         """Return the text of the task's input; see `Context.document`."""

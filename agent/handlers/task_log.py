@@ -12,7 +12,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
     `facts` are what a log of JSON objects says of the task: batch, task, attempt and route.
     """
 
-    def __init__(self, name: str, facts: Mapping[str, object] = MappingProxyType({})) -> None:
+    def __init__(self, name: str, *, facts: Mapping[str, object] = MappingProxyType({})) -> None:
         super().__init__(logging.getLogger("handler"))
         self._name = name
         self.facts = facts

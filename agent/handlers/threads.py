@@ -44,7 +44,7 @@ class HandlerThreads:
         thread = self._idle.pop() if self._idle else _Thread()
         served = ServedCalls(context)
         ended: asyncio.Future[_ThreadResult] = loop.create_future()
-        blocking = BlockingContext(view=context, ask=ThreadCalls(served, loop).ask)
+        blocking = BlockingContext(view=context, ask=ThreadCalls(served, loop=loop).ask)
         # The context variables are the attempt's, as those of an async handler are.
         call = partial(contextvars.copy_context().run, _checked, function, blocking)
 
@@ -127,7 +127,7 @@ def _checked(function: BlockingHandler, context: BlockingContext) -> Any:
 class ThreadCalls:
     """The calls of a handler in a thread."""
 
-    def __init__(self, served: ServedCalls, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, served: ServedCalls, *, loop: asyncio.AbstractEventLoop) -> None:
         self._served = served
         self._loop = loop
 

@@ -191,7 +191,7 @@ class HeartbeatThread:
     A busy main loop cannot stop it.
     """
 
-    def __init__(self, heartbeat: Heartbeat, executor: Executor) -> None:
+    def __init__(self, heartbeat: Heartbeat, *, executor: Executor) -> None:
         self._heartbeat = heartbeat
         self._executor = executor
         self._loop = asyncio.new_event_loop()

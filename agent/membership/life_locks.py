@@ -18,7 +18,7 @@ class LifeLocks:
 
     def hold(self, agent_id: int) -> None:
         """Hold the lock of an incarnation of this process until the process ends."""
-        self._held.append(LifeLock(self._folder, str(agent_id)))
+        self._held.append(LifeLock(self._folder, member=str(agent_id)))
 
     def has_process_ended(self, agent_id: int) -> bool:
         """Return whether the process of an incarnation is gone.

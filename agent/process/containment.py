@@ -88,7 +88,7 @@ def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> "a
 def contained_part(coro: Any) -> Any:
     """Return the coroutine of a new task; one that a handler starts cannot end the event loop."""
     attempt = _in_handler.get()
-    return coro if attempt is None else _ContainedTask(coro, attempt)
+    return coro if attempt is None else _ContainedTask(coro, attempt=attempt)
 
 
 class _ContainedTask(Coroutine[Any, Any, Any]):
@@ -97,7 +97,7 @@ class _ContainedTask(Coroutine[Any, Any, Any]):
     Errors that would end the event loop become an Exception.
     """
 
-    def __init__(self, coro: Coroutine[Any, Any, Any], attempt: "asyncio.Task[Any]") -> None:
+    def __init__(self, coro: Coroutine[Any, Any, Any], *, attempt: "asyncio.Task[Any]") -> None:
         self._coro = coro
         self.attempt = attempt
 

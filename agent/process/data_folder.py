@@ -15,7 +15,7 @@ CHECK_EVERY_S = 3.0
 class DataFolder:
     """The files as they are when an agent starts; a file that is missing then is not watched."""
 
-    def __init__(self, files: Sequence[Path], clock: Clock) -> None:
+    def __init__(self, files: Sequence[Path], *, clock: Clock) -> None:
         self._clock = clock
         self._opened = {
             path: identity for path in files if (identity := _identity(path)) is not None

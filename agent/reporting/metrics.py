@@ -117,7 +117,7 @@ class AgentMetrics(Collector):
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text form."""
-        return generate_latest(_OfGroup(self._registry, self._group))
+        return generate_latest(_OfGroup(self._registry, group=self._group))
 
     def describe(self) -> list[Metric]:
         """Return nothing, so that the registry does not collect while the agent is built."""
@@ -139,7 +139,7 @@ class AgentMetrics(Collector):
 class _OfGroup(Collector):
     """All metrics of a registry, with the label `group`."""
 
-    def __init__(self, registry: CollectorRegistry, group: str) -> None:
+    def __init__(self, registry: CollectorRegistry, *, group: str) -> None:
         self._registry = registry
         self._group = {"group": group}
 

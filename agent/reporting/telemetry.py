@@ -189,7 +189,7 @@ def log_as_json(group: str, number: int | None = None, config_file: str | None =
     common: dict[str, object] = {"group": group, "agent": f"{socket.gethostname()}:{os.getpid()}"}
     if number is not None:
         common["process"] = number
-    log_only_json(JsonFormatter(common, config_file))
+    log_only_json(JsonFormatter(common, config_file=config_file))
 
 
 def configure_logging(
@@ -198,5 +198,5 @@ def configure_logging(
     """Log to stderr: time, level, the agent's number under its parent, module, message."""
     who = f"[{number}] " if number else ""
     form = f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s"
-    log_to_stderr(ShownFormatter(form, config_file), level)
+    log_to_stderr(ShownFormatter(form, config_file=config_file), level)
     logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -160,8 +160,8 @@ def _make_ledger(choices: AgentChoices, longest_tier: Tier, traces: AttemptTrace
         release=parts.config.agent.release,
     )
     if metrics is not None:
-        ledger = MeasuredLedger(ledger, metrics, parts.clock)
-    return ledger if traces is None else TracedLedger(ledger, traces, parts.clock)
+        ledger = MeasuredLedger(ledger, metrics=metrics, clock=parts.clock)
+    return ledger if traces is None else TracedLedger(ledger, traces=traces, clock=parts.clock)
 
 
 def _make_gates(choices: AgentChoices, shared: SharedParts) -> Gates:

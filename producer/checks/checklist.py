@@ -69,7 +69,7 @@ class Check:
 class Checks:
     """The checks of one configuration, in the order in which they build on each other."""
 
-    def __init__(self, config: Config, group: str) -> None:
+    def __init__(self, config: Config, *, group: str) -> None:
         self._config = config
         self._group = group
         self._redis_works = False  # as the check of Redis found

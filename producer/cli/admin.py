@@ -104,7 +104,7 @@ async def check(config: Config, options: argparse.Namespace) -> int:
     # This loads the Redis client, which no other command needs.
     from producer.checks.checklist import Checks, outcome  # noqa: PLC0415
 
-    checks = Checks(config, options.group).all()
+    checks = Checks(config, group=options.group).all()
     worst, failed = 0, set[str]()
     with answering(options) as answer:
         for entry in checks:

@@ -24,7 +24,7 @@ class OutputReader:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._executor = ThreadExecutor("outputs", 4)
+        self._executor = ThreadExecutor("outputs", threads=4)
         self._stores = OutputStores(executor=self._executor, objects=ObjectStores())
         self._free = asyncio.Semaphore(_AT_ONCE)
 

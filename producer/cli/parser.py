@@ -65,7 +65,7 @@ def add_commands(parsers: "argparse._SubParsersAction[Parser]") -> None:
         "--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)"
     )
     shared.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
-    commands = Subparsers(parsers, shared)
+    commands = Subparsers(parsers, shared=shared)
     add_load(commands)
     _add_status(commands)
     _add_export(commands)

@@ -35,9 +35,9 @@ log = logging.getLogger("producer")
 
 def run(options: argparse.Namespace) -> int:
     """Run the command that the options name; return its exit code."""
-    log_to_stderr(ShownFormatter("%(message)s", options.config), "WARNING")
+    log_to_stderr(ShownFormatter("%(message)s", config_file=options.config), "WARNING")
     logging.getLogger(outage.__name__).setLevel(logging.INFO)  # also that a server answers again
-    as_json = JsonFormatter({"group": getattr(options, "group", None)}, options.config)
+    as_json = JsonFormatter({"group": getattr(options, "group", None)}, config_file=options.config)
     if early_log_format(os.environ) is LogFormat.JSON:
         log_only_json(as_json)
     try:

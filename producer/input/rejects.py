@@ -53,7 +53,7 @@ class Rejects:
     the file holds as text, so that they can be repaired there.
     """
 
-    def __init__(self, path: Path, max_lines: int = MAX_REJECTS, *, noun: str = "line") -> None:
+    def __init__(self, path: Path, *, max_lines: int = MAX_REJECTS, noun: str = "line") -> None:
         self.path = path
         self._noun = noun
         self.count = 0

@@ -73,7 +73,7 @@ class HttpServer:
                 "readers send as 'Authorization: Bearer TOKEN', or listen on 127.0.0.1"
             )
         try:
-            self._server = _Server(address, pages, token)
+            self._server = _Server(address, pages=pages, token=token)
         except OSError as error:
             raise ConfigError(
                 f"{address} cannot be listened on: {error.strerror}; name another address"
@@ -102,7 +102,7 @@ class _Server(ThreadingMixIn, TCPServer):
     request_queue_size = 32
 
     def __init__(
-        self, address: Address, pages: Mapping[str, HttpPage], token: Secret | None
+        self, address: Address, *, pages: Mapping[str, HttpPage], token: Secret | None
     ) -> None:
         if ":" in address.host:
             self.address_family = AF_INET6

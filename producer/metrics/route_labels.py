@@ -12,7 +12,7 @@ class RouteLabels:
     The first `most` names are labels of their own, in the order of the settings.
     """
 
-    def __init__(self, configured: Iterable[str], most: int = 12) -> None:
+    def __init__(self, configured: Iterable[str], *, most: int = 12) -> None:
         names = dict.fromkeys((DEFAULT_ROUTE, *configured))
         self._names = frozenset(list(names)[:most])
 

@@ -16,7 +16,7 @@ from producer.text.printable import shown
 class Bar:
     """A progress bar on a terminal; nothing elsewhere."""
 
-    def __init__(self, progress: Progress | None, task: TaskID, *, ticks: bool = True) -> None:
+    def __init__(self, progress: Progress | None, *, task: TaskID, ticks: bool = True) -> None:
         self._progress = progress
         self._task = task
         self._ticks = ticks
@@ -47,7 +47,7 @@ def bar(title: str, *, ticks: bool = True, visible: bool = True) -> Iterator[Bar
     # A long log line must not be broken, or nobody can search for it or copy it.
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
     if not (visible and sys.stderr.isatty()) or console.is_dumb_terminal:
-        yield Bar(None, TaskID(0))
+        yield Bar(None, task=TaskID(0))
         return
     progress = Progress(
         TextColumn("{task.description}", markup=False),
@@ -62,4 +62,4 @@ def bar(title: str, *, ticks: bool = True, visible: bool = True) -> Iterator[Bar
     )
     with progress:
         task = progress.add_task(shown(title), total=None, facts="")
-        yield Bar(progress, task, ticks=ticks)
+        yield Bar(progress, task=task, ticks=ticks)

@@ -68,7 +68,7 @@ class ShownFormatter(logging.Formatter):
     started with. A line that asks for an act ends with its code in brackets.
     """
 
-    def __init__(self, form: str, config_file: str | None = None) -> None:
+    def __init__(self, form: str, *, config_file: str | None = None) -> None:
         super().__init__(form)
         self._config_file = config_file
 
@@ -99,7 +99,7 @@ class JsonFormatter(logging.Formatter):
     terminal on which somebody reads the lines.
     """
 
-    def __init__(self, common: Mapping[str, object], config_file: str | None = None) -> None:
+    def __init__(self, common: Mapping[str, object], *, config_file: str | None = None) -> None:
         super().__init__()
         self._common = common
         self._config_file = config_file

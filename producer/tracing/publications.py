@@ -120,7 +120,7 @@ def send_span(
 class TracedPublisher:
     """A publisher that emits the spans of the records that have arrived."""
 
-    def __init__(self, publisher: Publisher, traces: PublicationTraces, clock: Clock) -> None:
+    def __init__(self, publisher: Publisher, *, traces: PublicationTraces, clock: Clock) -> None:
         self._publisher = publisher
         self._traces = traces
         self._clock = clock

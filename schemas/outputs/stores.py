@@ -33,8 +33,8 @@ class OutputStores:
         self, *, executor: Executor, objects: ObjectStores, allow: Sequence[str] = ()
     ) -> None:
         self._executor = executor
-        self._folders = _Folders(executor, allow)
-        self._buckets = _Buckets(executor, objects)
+        self._folders = _Folders(executor, allow=allow)
+        self._buckets = _Buckets(executor, objects=objects)
 
     async def put_new(self, uri: str, content: bytes) -> None:
         """Write what does not exist yet. Raises ObjectError, with EXISTS if it does."""
@@ -60,7 +60,7 @@ class OutputStores:
 class _Folders:
     """Folders of this machine, by `file://`."""
 
-    def __init__(self, executor: Executor, allow: Sequence[str]) -> None:
+    def __init__(self, executor: Executor, *, allow: Sequence[str]) -> None:
         self._executor = executor
         self._allow = tuple(allow)
 
@@ -81,7 +81,7 @@ class _Folders:
 class _Buckets:
     """Buckets of object stores, by the schemes of `ObjectStores`."""
 
-    def __init__(self, executor: Executor, objects: ObjectStores) -> None:
+    def __init__(self, executor: Executor, *, objects: ObjectStores) -> None:
         self._executor = executor
         self._objects = objects
 

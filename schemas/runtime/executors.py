@@ -23,7 +23,7 @@ class Executor(Protocol):
 class ThreadExecutor:
     """An executor with threads of its own; with one thread its calls keep their order."""
 
-    def __init__(self, title: str, threads: int = 1) -> None:
+    def __init__(self, title: str, *, threads: int = 1) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=title)
 
     def __call__(self, call: Callable[[], T]) -> Awaitable[T]:

@@ -72,9 +72,9 @@ class AttemptTraces:
                     trace_of(self._ledger, publication.task_id),
                     attempt_span(publication.task_id, owner),
                 ),
-                publication.trace,
-                start_s,
-                self._clock,
+                headers=publication.trace,
+                start_s=start_s,
+                clock=self._clock,
                 to_provider=self._to_provider,
             )
 

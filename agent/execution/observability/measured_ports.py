@@ -56,7 +56,9 @@ def measured_clients(
 
     def timed(route: str) -> RouteClient:
         of_route = client_of(route)
-        return replace(of_route, llm=_TimedLLM(of_route.llm, route, metrics, clock))
+        return replace(
+            of_route, llm=_TimedLLM(of_route.llm, route=route, metrics=metrics, clock=clock)
+        )
 
     return timed
 
@@ -64,7 +66,7 @@ def measured_clients(
 class _TimedLLM:
     """An LLM client that times its calls."""
 
-    def __init__(self, llm: LLM, route: str, metrics: Measures, clock: Clock) -> None:
+    def __init__(self, llm: LLM, *, route: str, metrics: Measures, clock: Clock) -> None:
         self._llm = llm
         self._route = route
         self._metrics = metrics
@@ -91,7 +93,7 @@ class MeasuredLedger(LedgerWrapper):
     `SAMPLE_S`: a read by keys, whatever the number of tasks.
     """
 
-    def __init__(self, ledger: Ledger, metrics: Measures, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, *, metrics: Measures, clock: Clock) -> None:
         super().__init__(ledger)
         self._metrics = metrics
         self._clock = clock

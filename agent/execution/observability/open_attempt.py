@@ -20,10 +20,10 @@ class OpenAttempt:
     def __init__(
         self,
         span: SpanId,
+        *,
         headers: TraceHeaders,
         start_s: float,
         clock: Clock,
-        *,
         to_provider: bool,
     ) -> None:
         self.span = span
@@ -44,7 +44,14 @@ class OpenAttempt:
         """Begin a call."""
         self._begun += 1
         span = SpanId(self.span.trace, call_span(self.span.span, self._begun))
-        return OpenCall(self, span, route, model, self._clock, traceparent=self._to_provider)
+        return OpenCall(
+            self,
+            span=span,
+            route=route,
+            model=model,
+            clock=self._clock,
+            traceparent=self._to_provider,
+        )
 
     def keep(self, call: Span) -> None:
         """Keep a call that has ended, if there is room."""
@@ -70,11 +77,11 @@ class OpenCall:
     def __init__(
         self,
         attempt: OpenAttempt,
+        *,
         span: SpanId,
         route: str,
         model: str,
         clock: Clock,
-        *,
         traceparent: bool,
     ) -> None:
         self.traceparent = span.traceparent if traceparent else ""

@@ -14,7 +14,7 @@ from producer.ports import Order
 class TracedLedger(LedgerWrapper):
     """A ledger that tells when attempts begin and end."""
 
-    def __init__(self, ledger: Ledger, traces: AttemptTraces, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, *, traces: AttemptTraces, clock: Clock) -> None:
         super().__init__(ledger)
         self._traces = traces
         self._clock = clock

@@ -83,13 +83,15 @@ async def map_reduce(context: AttemptContext) -> Answer | Dead:
     if task.body is not None or prompt is None or not has_input or PLACEHOLDER not in prompt:
         return await chat(context)
     document = await context.document() or ""
-    return await _LongDocument(context, replace(task, prompt=prompt, schema=None)).answer(document)
+    return await _LongDocument(context, task=replace(task, prompt=prompt, schema=None)).answer(
+        document
+    )
 
 
 class _LongDocument:
     """One document of one attempt. `task` has the prompt and no schema."""
 
-    def __init__(self, context: AttemptContext, task: TaskLine) -> None:
+    def __init__(self, context: AttemptContext, *, task: TaskLine) -> None:
         self._context = context
         self._task = task
         self._schema = context.schema

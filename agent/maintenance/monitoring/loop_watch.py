@@ -111,7 +111,7 @@ class LoopWatch:
 
     async def run(self, work_of: WorkOf) -> None:
         """Watch until cancelled. `work_of` returns which task of a batch an asyncio task runs."""
-        loop = self._loop = _Loop(asyncio.get_running_loop(), self._clock)
+        loop = self._loop = _Loop(asyncio.get_running_loop(), clock=self._clock)
         thread = threading.Thread(
             target=self._watch, args=(loop, work_of), name="loop-watch", daemon=True
         )
@@ -165,7 +165,7 @@ class LoopWatch:
 class _Loop:
     """The event loop of the thread that creates this object, as another thread sees it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
         self._asked_at_s, self._lag_s = clock.now_s(), 0.0

@@ -20,7 +20,7 @@ class EmbeddedTopicAdmin:
     """
 
     def __init__(self, path: Path, *, executor: Executor | None = None) -> None:
-        self._bus = BusExecutor(path, executor)
+        self._bus = BusExecutor(path, executor=executor)
 
     async def cluster_id(self) -> str:
         """Return the id of the file."""

@@ -19,7 +19,9 @@ class BusExecutor:
     A simulation passes an executor that runs the calls on the event loop.
     """
 
-    def __init__(self, path: Path, executor: Executor | None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, path: Path, *, executor: Executor | None, clock: Clock | None = None
+    ) -> None:
         self._path = path
         self._threads = ThreadExecutor("embedded bus")
         self._executor = executor or self._threads

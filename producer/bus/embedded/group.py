@@ -73,7 +73,7 @@ class Member:
 
     def _take_new_identity(self) -> None:
         self.id = uuid.uuid4().hex
-        self._lock = LifeLock(self._locks, self.id)
+        self._lock = LifeLock(self._locks, member=self.id)
         self._joined = False
         self._beat_at_s = self._awake_since_s = self._clock.now_s()
 

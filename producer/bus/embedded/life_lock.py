@@ -22,7 +22,7 @@ class LifeLock:
     The lock file gets its name only once it is locked, so a free lock always means a dead member.
     """
 
-    def __init__(self, folder: Path, member: str) -> None:
+    def __init__(self, folder: Path, *, member: str) -> None:
         make_folder(folder)
         path = _path(folder, member)
         unborn = path.with_suffix(".unborn")

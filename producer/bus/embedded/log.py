@@ -68,13 +68,13 @@ def append(file: BusFile, records: Sequence[Outgoing], rng: random.Random) -> li
     None means that the record is durable.
     """
     with file.write() as db:
-        return _Appender(db, rng).append(records)
+        return _Appender(db, rng=rng).append(records)
 
 
 class _Appender:
     """One transaction of appends; it looks up each topic's partitions once."""
 
-    def __init__(self, db: sqlite3.Connection, rng: random.Random) -> None:
+    def __init__(self, db: sqlite3.Connection, *, rng: random.Random) -> None:
         self._db = db
         self._rng = rng
         self._topics: dict[str, list[_TopicPartition]] = {}

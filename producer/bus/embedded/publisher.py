@@ -24,7 +24,7 @@ class EmbeddedPublisher:
     def __init__(
         self, path: Path, *, clock: Clock | None = None, executor: Executor | None = None
     ) -> None:
-        self._bus = BusExecutor(path, executor)
+        self._bus = BusExecutor(path, executor=executor)
         self._clock = clock or SystemClock()
         self._rng = random.Random()  # noqa: S311 - spreads records without a key, protects nothing
         self._waiting = 0

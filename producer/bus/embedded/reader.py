@@ -25,7 +25,7 @@ class EmbeddedTopicReader:
 
     async def read(self, topic: str) -> AsyncGenerator[Sequence[Incoming], None]:
         """Yield the records in pages; the records of one partition keep their order."""
-        executor = BusExecutor(self._path, None)
+        executor = BusExecutor(self._path, executor=None)
         try:
             bounds = await executor.run(partial(_bounds, topic=topic))
             for number, partition_id, low, high in bounds:

@@ -41,9 +41,9 @@ async def load(config: Config, options: argparse.Namespace) -> int:
     Returns 1 if a line was bad, and 4 if the input changed after it was checked.
     """
     with ExitStack() as stack:
-        source = Input(config, options, stack)
+        source = Input(config, options=options, stack=stack)
         rejects = stack.enter_context(
-            Rejects(source.rejects, options.max_rejects, noun=source.noun)
+            Rejects(source.rejects, max_lines=options.max_rejects, noun=source.noun)
         )
         report = BadLineReport(rejects)
         stack.callback(report.finish)
@@ -136,7 +136,7 @@ def _checked_lines(
     types = KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
     routes = KnownRoutes(config=config, allowed=options.routes_allowed, older=older.without_routes)
     prompts = MissingPrompts(config=config, allowed=options.allow_type)
-    blank = BlankDocuments(config.roots(), own_files(config))
+    blank = BlankDocuments(config.roots(), own=own_files(config))
     sources = KnownSources(older.with_files_only)
     checks = (types.check, prompts.check, routes.check, sources.check, blank.check)
     return checked(source.lines(), checks)

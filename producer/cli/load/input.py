@@ -38,7 +38,7 @@ class Input:
     Once it is spooled, it can be read more than once.
     """
 
-    def __init__(self, config: Config, options: argparse.Namespace, stack: ExitStack) -> None:
+    def __init__(self, config: Config, *, options: argparse.Namespace, stack: ExitStack) -> None:
         if options.documents is not None and options.file is not None:
             raise ConfigError(
                 f"--documents takes one folder or pattern, and {options.file} is one more input; "

@@ -37,7 +37,7 @@ class Sums:
     def __init__(self, config: Config) -> None:
         self.estimate = Estimate(config)
         self.time = TimeNeeded(config)
-        self.outside = UnreachableDocuments(config.roots(), own_files(config))
+        self.outside = UnreachableDocuments(config.roots(), own=own_files(config))
         self.unallowed = UnallowedDocuments(config.document_allow)
         self.past = PastDeadlines(SystemClock().utc_s())
         self.long = LongDocuments(config)

@@ -147,7 +147,7 @@ def nearest(word: str, names: Sequence[str]) -> str:
 class Subparsers:
     """The commands of a parser, or the actions of a command; each takes the `shared` options."""
 
-    def __init__(self, parsers: "argparse._SubParsersAction[Parser]", shared: Parser) -> None:
+    def __init__(self, parsers: "argparse._SubParsersAction[Parser]", *, shared: Parser) -> None:
         self._parsers = parsers
         self._shared = shared
 
@@ -165,4 +165,4 @@ class Subparsers:
         """Return the actions of a new command that does nothing by itself."""
         group = self._parsers.add_parser(name, help=text, description=description)
         actions = group.add_subparsers(required=True, metavar="ACTION")
-        return Subparsers(actions, self._shared)
+        return Subparsers(actions, shared=self._shared)

@@ -23,7 +23,7 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 class BlankDocuments:
     """Looks into the documents below `roots`, except docllm's `own` files."""
 
-    def __init__(self, roots: Iterable[Path], own: Collection[Path] = ()) -> None:
+    def __init__(self, roots: Iterable[Path], *, own: Collection[Path] = ()) -> None:
         self._roots, self._own = resolved(roots), resolved(own)
 
     def check(self, line: ValidLine) -> ValidLine | InvalidLine:

@@ -21,7 +21,7 @@ class UnreachableDocuments:
     hidden files and docllm's own, are not counted.
     """
 
-    def __init__(self, roots: Iterable[Path], own: Iterable[Path] = ()) -> None:
+    def __init__(self, roots: Iterable[Path], *, own: Iterable[Path] = ()) -> None:
         self._roots, self._own = resolved(roots), resolved(own)
         self._folders: dict[tuple[str, ...], str] = {}
         self._more = False

@@ -119,7 +119,7 @@ async def test_check_names_the_commands_that_redis_refuses(
     """A bug once let `check` pass with these rights, although agents could not use Redis."""
     url = user(f"~docllm:* {FEW}")
     config = load_config(flags={}, environ={"DOCLLM_REDIS_URL": url}, cwd=tmp_path)
-    (test,) = (check for check in Checks(config, "group").all() if check.name == "redis")
+    (test,) = (check for check in Checks(config, group="group").all() if check.name == "redis")
 
     code, word, message = await outcome(test)
 

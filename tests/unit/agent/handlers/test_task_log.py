@@ -26,7 +26,7 @@ def test_a_line_begins_with_its_task(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_log_of_json_says_which_task_a_line_is_of(caplog: pytest.LogCaptureFixture) -> None:
     """A program finds all lines of a task; what a handler adds is kept."""
-    log = TaskLog("task 7 (b/a)", {"batch": "b", "task": "a", "route": "fast"})
+    log = TaskLog("task 7 (b/a)", facts={"batch": "b", "task": "a", "route": "fast"})
     with caplog.at_level(logging.INFO):
         log.info("read %d pages", 3, extra={"attempt": 2})
 

@@ -26,7 +26,7 @@ def test_a_heartbeat_that_was_never_started_leaves_no_task_behind(
     recwarn: pytest.WarningsRecorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An agent whose handler cannot be used ends before; then only that error is printed."""
-    HeartbeatThread(RefusedAtTheEnd(), InlineExecutor())  # type: ignore[arg-type]
+    HeartbeatThread(RefusedAtTheEnd(), executor=InlineExecutor())  # type: ignore[arg-type]
     gc.collect()
 
     assert "destroyed but it is pending" not in caplog.text
@@ -35,7 +35,7 @@ def test_a_heartbeat_that_was_never_started_leaves_no_task_behind(
 
 def test_a_missing_right_at_the_end_is_raised_in_the_agent() -> None:
     """An error that stays in the thread is a traceback, and the agent ends with 0."""
-    beating = HeartbeatThread(RefusedAtTheEnd(), InlineExecutor())  # type: ignore[arg-type]
+    beating = HeartbeatThread(RefusedAtTheEnd(), executor=InlineExecutor())  # type: ignore[arg-type]
     beating.start()
 
     with pytest.raises(DeniedError, match="UPDATE"):

@@ -59,7 +59,7 @@ def test_a_file_that_is_gone_or_another_ends_the_agent(
     path: Path, harm: Callable[[Path], object]
 ) -> None:
     """The agent ends: its connections still use the old file, which nobody else sees."""
-    folder = DataFolder([path], Steps(lambda: append(path), lambda: harm(path)))
+    folder = DataFolder([path], clock=Steps(lambda: append(path), lambda: harm(path)))
 
     with pytest.raises(UnsafeStateError, match=r"ledger\.sqlite was removed or replaced"):
         asyncio.run(folder.run())
@@ -72,7 +72,7 @@ def test_growing_and_absent_files_are_no_alarm(path: Path) -> None:
     """
     later = path.with_name("bus.sqlite")
     folder = DataFolder(
-        [path, later], Steps(lambda: append(path), later.touch, lambda: append(path))
+        [path, later], clock=Steps(lambda: append(path), later.touch, lambda: append(path))
     )
 
     with pytest.raises(Rested):

@@ -118,7 +118,7 @@ def test_a_line_that_asks_for_an_act_has_its_code(code: str) -> None:
 def test_commands_in_json_name_the_configuration_file() -> None:
     """A person copies the command, wherever the line is read."""
     asks = record("run: python -m producer migrate")
-    assert "migrate --config my.toml" in JsonFormatter({}, "my.toml").format(asks)
+    assert "migrate --config my.toml" in JsonFormatter({}, config_file="my.toml").format(asks)
 
 
 def test_a_traceback_without_its_error_is_kept_in_json() -> None:
@@ -133,7 +133,7 @@ def test_a_traceback_without_its_error_is_kept_in_json() -> None:
     "configure",
     [
         lambda: configure_logging("INFO", 2, "my.toml"),
-        lambda: log_to_stderr(ShownFormatter("%(message)s", "my.toml"), "WARNING"),
+        lambda: log_to_stderr(ShownFormatter("%(message)s", config_file="my.toml"), "WARNING"),
     ],
 )
 def test_both_programs_log_through_the_formatter(

@@ -33,7 +33,7 @@ async def use(config: Config) -> None:
         locks.hold(1)
         with ExitStack() as stack:
             stack.callback(locks.close)
-            stack.callback(LifeLock(config.data_dir / MEMBERS, "m").release)
+            stack.callback(LifeLock(config.data_dir / MEMBERS, member="m").release)
             stack.callback(BusFile(bus_path(config)).close)
             await parts.transactions.read(lambda _: None)
             check_modes(config.data_dir)

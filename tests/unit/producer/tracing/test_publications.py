@@ -67,7 +67,7 @@ def test_only_what_has_arrived_is_told_of() -> None:
     """What was refused is sent again, and told of then."""
     spans = KeptSpans()
     told = traces(spans, ratio=1.0)
-    publisher = TracedPublisher(HalfPublisher(), told, HandClock())
+    publisher = TracedPublisher(HalfPublisher(), traces=told, clock=HandClock())
     records = [record(told.headers(number, "tasks", 0, 1), number) for number in range(4)]
 
     answers = asyncio.run(publisher.publish(records))
@@ -110,7 +110,7 @@ def test_an_error_of_tracing_ends_nothing(caplog: pytest.LogCaptureFixture) -> N
             raise PlantedError
 
     told = traces(FailingSpans(), ratio=1.0)
-    publisher = TracedPublisher(HalfPublisher(), told, HandClock())
+    publisher = TracedPublisher(HalfPublisher(), traces=told, clock=HandClock())
     for _ in range(3):
         answers = asyncio.run(publisher.publish([record(told.headers(7, "tasks", 0, 1))]))
         assert answers == [None]

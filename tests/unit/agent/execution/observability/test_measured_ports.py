@@ -61,7 +61,7 @@ def test_waits_are_those_of_tasks_that_were_claimable_and_claimed() -> None:
         Ledger(),
         HandClock(),
     )
-    measured: Any = MeasuredLedger(ledger, metrics, clock)  # type: ignore[arg-type]
+    measured: Any = MeasuredLedger(ledger, metrics=metrics, clock=clock)  # type: ignore[arg-type]
 
     for _ in range(3):
         asyncio.run(measured.claim([record(1), record(2)], 7, 60.0))

@@ -162,7 +162,7 @@ def test_the_lag_of_the_loop_is_that_of_its_last_answer_or_of_the_one_awaited() 
     clock = HandClock()
 
     async def run() -> None:
-        loop = _Loop(asyncio.get_running_loop(), clock)
+        loop = _Loop(asyncio.get_running_loop(), clock=clock)
         loop.ask()
         clock.at_s += 3
         assert loop.lag_s(clock.at_s) == 3

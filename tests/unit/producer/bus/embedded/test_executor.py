@@ -64,7 +64,7 @@ def test_a_call_waits_longer_than_one_try(tmp_path: Path, monkeypatch: pytest.Mo
     tries = []
 
     async def test() -> str:
-        executor = BusExecutor(path, InlineExecutor())
+        executor = BusExecutor(path, executor=InlineExecutor())
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
 
@@ -87,7 +87,7 @@ def test_a_statement_that_breaks_a_rule_of_the_file_stays_a_bug_of_ours(tmp_path
     """A broken rule of the file is a bug of ours, so nobody has to check a server."""
 
     async def test() -> None:
-        executor = BusExecutor(tmp_path / "bus.sqlite", None)
+        executor = BusExecutor(tmp_path / "bus.sqlite", executor=None)
         try:
             with pytest.raises(sqlite3.IntegrityError):
                 await executor.run(

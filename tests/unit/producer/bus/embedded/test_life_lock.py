@@ -14,7 +14,8 @@ def test_sigkill_frees_the_lock_of_a_process(tmp_path: Path) -> None:
     """A process killed with SIGKILL counts as dead at once, and not before."""
     code = "import sys; from pathlib import Path; "
     code += "from producer.bus.embedded.life_lock import LifeLock; "
-    code += "lock = LifeLock(Path(sys.argv[1]), 'm'); print('held', flush=True); sys.stdin.read()"
+    code += "lock = LifeLock(Path(sys.argv[1]), member='m'); "
+    code += "print('held', flush=True); sys.stdin.read()"
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -41,7 +42,7 @@ def test_a_lock_is_held_from_the_moment_its_file_exists(
         take(fd, how)
 
     monkeypatch.setattr(fcntl, "flock", seen)
-    lock = LifeLock(tmp_path, "m")
+    lock = LifeLock(tmp_path, member="m")
     monkeypatch.undo()
     held = not is_dead(tmp_path, "m")
     lock.release()
@@ -53,7 +54,7 @@ def test_a_lock_is_held_from_the_moment_its_file_exists(
 
 def test_probes_do_not_mistake_each_other_for_the_owner(tmp_path: Path) -> None:
     """Probing does not take the lock from its owner; a missing file proves death as well."""
-    lock = LifeLock(tmp_path, "m")
+    lock = LifeLock(tmp_path, member="m")
 
     held = [is_dead(tmp_path, "m") for _ in range(3)]
     lock.release()
@@ -70,7 +71,7 @@ def test_a_lock_that_may_not_be_opened_proves_nothing(
 
     It belongs to another user with a strict umask.
     """
-    LifeLock(tmp_path, "m").release()
+    LifeLock(tmp_path, member="m").release()
 
     def refusing(path: Path, _flags: int) -> int:
         raise PermissionError(13, "Permission denied", str(path))

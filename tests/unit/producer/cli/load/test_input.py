@@ -22,8 +22,8 @@ LINE = b'{"id":"%d","prompt":"x"}\n'
 def given(folder: Path, stack: ExitStack, *arguments: str) -> Input:
     return Input(
         load_config(flags={}, environ={}, cwd=folder),
-        parser().parse_args(["load", *arguments]),
-        stack,
+        options=parser().parse_args(["load", *arguments]),
+        stack=stack,
     )
 
 

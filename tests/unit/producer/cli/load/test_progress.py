@@ -12,7 +12,7 @@ class Shown(Bar):
     """A bar that keeps what it was told."""
 
     def __init__(self) -> None:
-        super().__init__(None, TaskID(0))
+        super().__init__(None, task=TaskID(0))
         self.told: list[tuple[float, float | None, str | None]] = []
 
     @property
@@ -44,7 +44,7 @@ def test_a_pipe_gets_a_line_every_half_minute(capsys: pytest.CaptureFixture[str]
     """A short load says nothing; a stream has no end that anybody knows."""
     clock = HandClock()
     progress = LoadProgress(
-        shown=Bar(None, TaskID(0)), share=lambda tasks: (tasks, None), clock=clock, batch="b"
+        shown=Bar(None, task=TaskID(0)), share=lambda tasks: (tasks, None), clock=clock, batch="b"
     )
     for tasks in range(60, 70):
         clock.at_s += LINE_S / 3

@@ -52,7 +52,7 @@ def test_files_that_no_root_could_open_are_not_counted(tmp_path: Path) -> None:
 
     A hidden folder may be a root.
     """
-    documents = UnreachableDocuments([tmp_path], [tmp_path / "data"])
+    documents = UnreachableDocuments([tmp_path], own=[tmp_path / "data"])
     for name in (".env", "docllm.toml", "a.rejects.jsonl", "data/ledger.sqlite", "a.txt"):
         documents.add((tmp_path / name).as_uri())
 
