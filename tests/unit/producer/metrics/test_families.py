@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.reporting.metrics import AgentMetrics
+from producer.ledger.status import group_sums
 from producer.ledger.status.agent_status import AgentState, AgentStatus
 from producer.ledger.status.group_status import GroupStatus
 from producer.ledger.status.group_sums import OTHER, GroupSums
@@ -76,6 +77,15 @@ def test_the_page_for_operators_has_each_metric() -> None:
     ours = [family for family in found if family.name.startswith("docllm_")]
     names = [family.name + "_total" * (family.type == "counter") for family in ours]
     assert [name for name in names if name not in page] == []
+
+
+def test_the_page_for_operators_has_each_outcome_of_attempts() -> None:
+    """Alerts and panels select attempts and costs by these values."""
+    page = Path(__file__).parents[4].joinpath("docs/how-to/watch.md").read_text()
+    row = " ".join(line for line in page.splitlines() if "{route, outcome" in line)
+
+    outcomes = {*group_sums._OUTCOME_BY_STATE.values(), str(ErrorClass.RELEASED)}
+    assert [outcome for outcome in sorted(outcomes) if f"`{outcome}`" not in row] == []
 
 
 def test_open_tasks_are_those_that_are_not_final() -> None:
