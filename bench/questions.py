@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, select, update
 
 from agent.judge import Tier
 from agent.lease import Lease
-from agent.ledger import queries
+from agent.ledger import open_work
 from agent.ledger.claims import claiming
 from agent.ledger.guards import looks
 from agent.ledger.leases import leasing
@@ -51,9 +51,9 @@ def questions(dead_id: int) -> Mapping[str, Work]:
         "claim and settle 500": _settled,
         "orphans": lambda c: reaping.orphans(c, GROUP),
         "overdue": lambda c: reaping.overdue(c, GROUP),
-        "open_tasks": lambda c: queries.any_open_task(c, GROUP),
-        "open_in, of a finished batch": lambda c: queries.open_in(c, _FINAL_BATCH),
-        "open_in, of the last batch": lambda c: queries.open_in(c, BATCHES),
+        "open_tasks": lambda c: open_work.any_open_task(c, GROUP),
+        "open_in, of a finished batch": lambda c: open_work.open_in(c, _FINAL_BATCH),
+        "open_in, of the last batch": lambda c: open_work.open_in(c, BATCHES),
         "guard: any_waiting, nothing waits": lambda c: looks.any_waiting(c, guard),
         "guard: any_waiting": lambda c: looks.any_waiting(c, last_guard),
         "guard: running, nothing runs": lambda c: looks.running(c, guard),

@@ -23,7 +23,7 @@ from agent.app.opening import (
 )
 from agent.consumer.known_topics import StoredIdsReader
 from agent.inflight.limits import InFlightLimits
-from agent.ledger import queries
+from agent.ledger.settlements.reply_limit import reply_limit_bytes
 from agent.maintenance.duty import DutyLoop
 from agent.maintenance.monitoring.loop_watch import LoopWatch
 from agent.maintenance.rounds import repair_loops
@@ -90,7 +90,7 @@ async def registered_agent(
             providers=resources.providers,
             registration=resources.registration,
             instruments=instruments,
-            reply_limit_bytes=await parts.transactions.read(queries.reply_limit_bytes),
+            reply_limit_bytes=await parts.transactions.read(reply_limit_bytes),
             jitter=random.random,
             duties=_duties(parts, resources, progress, ids),
             rereading=_rereading(load, reread, rehearsal=rehearsal),

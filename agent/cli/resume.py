@@ -12,7 +12,7 @@ from agent.ledger.route_resumes import resume, routes_in_use
 from agent.routes import RouteNames
 from producer.app import opened_ledger
 from producer.cli.cancel import actor
-from producer.screen.answer import answering, fail
+from producer.screen.command_answer import answering, fail
 from producer.screen.output import note
 from producer.text.printable import ShownFormatter, log_to_stderr, shown_traceback
 from schemas.errors import ConfigError, DocllmError

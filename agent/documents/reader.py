@@ -4,11 +4,11 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
-from agent.documents import work
 from agent.documents.errors import changed, refused, shown_uri, unreadable
 from agent.documents.host_shares import HostShares
 from agent.documents.memory_bound import BytesInFlight
 from agent.documents.ports import Conversion, DocumentSource, Expected
+from agent.documents.run_by_size import run_by_size
 from agent.handlers.documents import DocumentError, require_content
 from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.runtime.executors import Executor
@@ -87,7 +87,7 @@ class Documents:
     async def _require_digest(self, raw: bytes, name: str, sha256: str | None) -> None:
         if sha256 is None:
             return
-        digest = await work.run(
+        digest = await run_by_size(
             self._executor, lambda: hashlib.sha256(raw).hexdigest(), size=len(raw)
         )
         if digest != sha256:

@@ -5,7 +5,7 @@ Tested by tests/integration/commands/test_cli.py.
 
 from collections.abc import Sequence
 
-from agent.ledger import queries
+from agent.ledger import open_work
 from agent.reporting.messages import Note
 from agent.reporting.telemetry import dead_lines
 from producer.ledger import hook_orders, outbox, replay_progress, store
@@ -42,7 +42,7 @@ class GroupWork:
         # Replays are read first: tasks that they made pending before they ended are then seen.
         if await self._read(replay_progress.any_unfinished, self._topics.group):
             return True
-        return await self._read(queries.any_open_task, self._topics.group)
+        return await self._read(open_work.any_open_task, self._topics.group)
 
     async def drop_final_orders(self) -> None:
         """Delete the publish orders whose tasks are all final."""
@@ -55,7 +55,7 @@ class GroupWork:
     async def any_work(self) -> bool:
         """Return whether the group has or ever had tasks, a replay, or records in its inbox."""
         group = self._topics.group
-        if await self._read(queries.any_batch, group) or await self._read(
+        if await self._read(open_work.any_batch, group) or await self._read(
             replay_progress.any_unfinished, group
         ):
             return True

@@ -5,7 +5,7 @@ import asyncio
 
 from producer.app import open_database, opened
 from producer.bus.topic_family import EMBEDDED_PARTITIONS, PARTITIONS, TopicFamily
-from producer.screen.answer import CommandAnswer, answering
+from producer.screen.command_answer import CommandAnswer, answering
 from producer.screen.output import note
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.ledger import migrations

@@ -12,7 +12,7 @@ from producer.ledger.retention import archive_rows
 from producer.retention.adopter import Adopter
 from producer.retention.archive_search import manifests
 from producer.retention.archiver import folder_name
-from producer.screen.answer import answering
+from producer.screen.command_answer import answering
 from producer.text.printable import shown
 from schemas.errors import ConfigError, UnreachableError
 from schemas.ledger.database import Connection

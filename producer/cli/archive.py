@@ -15,7 +15,7 @@ from producer.retention.archive_search import require_folder
 from producer.retention.archiver import Archiver
 from producer.retention.formats import ArchiveFormat
 from producer.retention.presence import ArchiveStore, archive_fault
-from producer.screen.answer import CommandAnswer, answering
+from producer.screen.command_answer import CommandAnswer, answering
 from producer.screen.live import bar
 from producer.text.pace import PaceMeter, left_text, rate_text
 from producer.text.printable import shown

@@ -9,7 +9,7 @@ from producer.app import LedgerParts, opened_ledger
 from producer.cli.selection_options import several
 from producer.ledger import cancel as cancels
 from producer.ledger import store
-from producer.screen.answer import CommandAnswer, answering, fail
+from producer.screen.command_answer import CommandAnswer, answering, fail
 from producer.text.printable import shown
 from schemas.errors import ConfigError
 from schemas.ledger.database import Connection

@@ -14,7 +14,7 @@ from producer.ledger.dead_letters.error_groups import ErrorGroup, listed
 from producer.ledger.dead_letters.selection import Selection
 from producer.ledger.retention.archive_sentence import archive_sentence
 from producer.screen import dead_letters
-from producer.screen.answer import fail
+from producer.screen.command_answer import fail
 from producer.screen.output import note, say, say_json, say_styled, width
 from producer.text.printable import shown
 from schemas.ledger.database import Connection

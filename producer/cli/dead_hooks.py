@@ -10,7 +10,7 @@ from producer.app import SCREEN_S, opened_ledger
 from producer.cli.cancel import actor
 from producer.ledger import hook_orders
 from producer.ledger.hook_orders import GivenUp
-from producer.screen.answer import CommandAnswer, answering
+from producer.screen.command_answer import CommandAnswer, answering
 from producer.text.printable import shown
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config

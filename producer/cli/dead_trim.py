@@ -11,7 +11,7 @@ from producer.cli.confirm import agreed, require_answer
 from producer.ledger import audit
 from producer.ledger.audit import AuditKind
 from producer.retention.dead_trim import TrimPlan, plan_trim
-from producer.screen.answer import answering
+from producer.screen.command_answer import answering
 from producer.text.printable import shown
 from schemas.ledger.database import Connection
 from schemas.runtime import crash

@@ -12,7 +12,7 @@ from producer.cli.confirm import agreed, require_answer
 from producer.ledger.retention import erasure_rows
 from producer.ledger.retention.erasure_rows import Erased, Subject
 from producer.retention.erasure import Erasure
-from producer.screen.answer import CommandAnswer, answering
+from producer.screen.command_answer import CommandAnswer, answering
 from producer.screen.live import bar
 from producer.text.printable import shown
 from schemas.errors import ConfigError

@@ -7,7 +7,7 @@ from producer.app import make_reader, make_relay, opened
 from producer.cli.cancel import actor
 from producer.cli.confirm import agreed, require_answer
 from producer.replay.from_topic import FromTopic, LoadedLetters, TopicSurvey, survey_topic
-from producer.screen.answer import CommandAnswer
+from producer.screen.command_answer import CommandAnswer
 from producer.screen.live import bar
 from producer.screen.output import note
 from schemas.errors import ConfigError

@@ -9,7 +9,7 @@ from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.cli.cancel import actor
 from producer.ledger import guards
 from producer.ledger.store import require_batch
-from producer.screen.answer import answering, fail
+from producer.screen.command_answer import answering, fail
 from producer.screen.output import note, say_json, say_styled
 from producer.text.printable import shown
 from schemas.ledger.database import Connection

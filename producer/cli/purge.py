@@ -15,7 +15,7 @@ from producer.ledger.store import no_batch
 from producer.retention.presence import ArchiveStore
 from producer.retention.purge import lost_archive
 from producer.retention.purge import purge as purge_batch
-from producer.screen.answer import CommandAnswer, answering
+from producer.screen.command_answer import CommandAnswer, answering
 from producer.screen.live import bar
 from producer.text.printable import shown
 from producer.text.times import moment, written

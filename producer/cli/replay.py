@@ -23,7 +23,7 @@ from producer.replay.applier import make_applier
 from producer.replay.following import Replay
 from producer.replay.plan import ReplayPlan
 from producer.screen import replays
-from producer.screen.answer import CommandAnswer, answering
+from producer.screen.command_answer import CommandAnswer, answering
 from producer.screen.live import bar
 from producer.screen.output import complain, note, width
 from producer.text.printable import shown

@@ -12,7 +12,7 @@ import sys
 
 import uvloop
 
-from producer.screen.answer import fail
+from producer.screen.command_answer import fail
 from producer.screen.output import note
 from producer.text.printable import (
     JsonFormatter,

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from agent.documents import work
 from agent.documents.conversion.kept_texts import KeptTexts
 from agent.documents.conversion.process import ConversionDiedError
 from agent.documents.errors import refused, unreadable
+from agent.documents.run_by_size import run_by_size
 from schemas.documents.encoding import decoded_text
 from schemas.documents.kind import Kind, kind_of
 from schemas.runtime.executors import Executor
@@ -45,7 +45,9 @@ class ByContent:
     async def text(self, raw: bytes, uri: str) -> str:
         """Return the document's text. Raises DocumentError."""
         try:
-            kind, text = await work.run(self._executor, partial(_kind_and_text, raw), size=len(raw))
+            kind, text = await run_by_size(
+                self._executor, partial(_kind_and_text, raw), size=len(raw)
+            )
             return text if text is not None else await self._converted(kind, raw)
         except NoTextError as error:
             raise refused(f"{uri} {error}") from None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from agent.ledger import queries
+from agent.ledger import open_work
 from agent.ledger.leases import leasing
 from producer.ledger import cancel
 from schemas.ledger.transactions import Transactions
@@ -39,6 +39,6 @@ class Canceller:
             while more_wait:
                 _, more_wait = await self._transactions.write(cancel.cancel_page, batch_id)
                 crash.reach("cancel.page_cancelled")
-            if not await self._transactions.write(queries.open_in, batch_id):
+            if not await self._transactions.write(open_work.open_in, batch_id):
                 self._done |= {(batch_id, name, cancelled_at)}
         self._ask_about_batches(frozenset(name for _, name, _ in cancelled))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from producer.app import Parts, opened
-from producer.cli.load.answer import changed_message, report_check, report_load, report_rejects
 from producer.cli.load.facts import OlderAgents, ledger_facts, older_agents
 from producer.cli.load.input import Input
+from producer.cli.load.load_result import changed_message, report_check, report_load, report_rejects
 from producer.cli.load.progress import LoadProgress
 from producer.cli.load.report import BadLineReport, Sums
 from producer.input.excluded_files import own_files
@@ -25,7 +25,7 @@ from producer.ledger.status import reported_types
 from producer.loading.backlog_limit import BacklogLimit
 from producer.loading.loader import Loader, Summary
 from producer.loading.preflight import InputDigest, Preflight
-from producer.screen.answer import CommandAnswer, answering
+from producer.screen.command_answer import CommandAnswer, answering
 from producer.screen.live import bar
 from producer.screen.output import complain, note
 from schemas.errors import UnsafeStateError

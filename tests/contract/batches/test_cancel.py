@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.ledger import queries
+from agent.ledger import open_work
 from agent.ports import ClaimAnswer
 from producer.ledger import cancel
 from schemas.ledger import tables
@@ -147,13 +147,13 @@ def test_a_batch_is_open_until_its_last_task_is_final(ledger_db: LedgerDatabase)
     ledger_db.cancel()
 
     cancel_all(ledger_db)
-    assert (ledger_db.status(second), ledger_db.run(lambda c: queries.open_in(c, batch_id))) == (
+    assert (ledger_db.status(second), ledger_db.run(lambda c: open_work.open_in(c, batch_id))) == (
         Status.CANCELLED,
         True,
     )
     ledger_db.settle(claimed, owner, SUCCEEDED)
 
-    assert not ledger_db.run(lambda c: queries.open_in(c, batch_id))
+    assert not ledger_db.run(lambda c: open_work.open_in(c, batch_id))
 
 
 def test_a_running_task_is_not_cancelled_by_its_key(ledger_db: LedgerDatabase) -> None:

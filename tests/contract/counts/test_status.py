@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import insert
 
-from agent.ledger import queries
+from agent.ledger import open_work
 from agent.ledger.counts import compaction
 from agent.ledger.leases import leasing
 from agent.ledger.recovery import reaping
+from agent.ledger.settlements.reply_limit import reply_limit_bytes
 from agent.ports.outcome import Outcome
 from producer.ledger import cancel, outbox, replay_progress
 from producer.ledger.status import agent_status, batch_status, group_status, reported_types
@@ -571,16 +572,16 @@ def test_open_tasks_end_with_the_last_one(ledger_db: LedgerDatabase) -> None:
 
     After its first batch a group has a batch forever.
     """
-    assert not ledger_db.run(lambda c: queries.any_batch(c, GROUP))
+    assert not ledger_db.run(lambda c: open_work.any_batch(c, GROUP))
     for outcome in (SUCCEEDED, DEAD):
         (task_id,) = ledger_db.load(type(outcome).__name__)
-        assert ledger_db.run(lambda c: queries.any_open_task(c, GROUP))
+        assert ledger_db.run(lambda c: open_work.any_open_task(c, GROUP))
         settled(ledger_db, task_id, outcome)
-        assert not ledger_db.run(lambda c: queries.any_open_task(c, GROUP))
+        assert not ledger_db.run(lambda c: open_work.any_open_task(c, GROUP))
     ledger_db.load("theirs", into="elsewhere", group="other")
 
-    assert not ledger_db.run(lambda c: queries.any_open_task(c, GROUP))
-    assert ledger_db.run(lambda c: queries.any_batch(c, GROUP))
+    assert not ledger_db.run(lambda c: open_work.any_open_task(c, GROUP))
+    assert ledger_db.run(lambda c: open_work.any_batch(c, GROUP))
 
 
 @pytest.mark.parametrize("state", [Status.PENDING, Status.PROCESSING, Status.RETRYING])
@@ -589,12 +590,12 @@ def test_every_state_that_is_not_final_is_open(ledger_db: LedgerDatabase, state:
     (task_id,) = ledger_db.load("a")
     ledger_db.set(tables.task, task_id, status=int(state))
 
-    assert ledger_db.run(lambda c: queries.any_open_task(c, GROUP))
+    assert ledger_db.run(lambda c: open_work.any_open_task(c, GROUP))
 
 
 def test_the_limit_of_a_reply_fits_the_server(ledger_db: LedgerDatabase) -> None:
     """The limit is a quarter of the largest packet, and 16 MiB at most."""
-    assert ledger_db.run(queries.reply_limit_bytes) == 16 << 20
+    assert ledger_db.run(reply_limit_bytes) == 16 << 20
 
 
 def test_the_number_of_batches_adds_no_statement(ledger_db: LedgerDatabase) -> None:

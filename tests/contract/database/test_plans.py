@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, delete, event, insert, literal, select, text, update
 
-from agent.ledger import hook_runs, queries
+from agent.ledger import hook_runs, open_work
 from agent.ledger.leases import lock_rows
 from agent.ledger.recovery import reaping, sweeping
 from agent.ports.lock_table import Claimant, LockChange
@@ -147,7 +147,7 @@ on_servers = pytest.mark.parametrize("ledger", SERVERS, indirect=True)
 
 
 def open_tasks(connection: Connection) -> bool:
-    return queries.any_open_task(connection, GROUP)
+    return open_work.any_open_task(connection, GROUP)
 
 
 def replace_lost_records(connection: Connection) -> int:

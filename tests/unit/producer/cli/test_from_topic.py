@@ -7,7 +7,7 @@ import pytest
 
 from producer.cli import from_topic, replay
 from producer.cli.parser import parser
-from producer.screen.answer import CommandAnswer
+from producer.screen.command_answer import CommandAnswer
 from schemas.errors import ConfigError
 from schemas.settings.config import Config
 

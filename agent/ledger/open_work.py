@@ -1,27 +1,15 @@
-"""Small queries of an agent: how large a reply may be, and whether a group still has work.
+"""Asks whether a group, or a batch, still has work.
 
 Tested by tests/contract/database/test_plans.py.
 """
 
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select, text
+from sqlalchemy import Connection, Select, func, select
 
-from agent.ports.llm import MAX_REPLY_BYTES
 from schemas.ledger.query_plans import along_open
 from schemas.ledger.tables import batch, task
 from schemas.task.states import OPEN, Status
-
-
-def reply_limit_bytes(connection: Connection) -> int:
-    """Return the largest size of a stored reply, in bytes.
-
-    Bodies travel as hexadecimal digits, and a page of settles holds more than one of them.
-    """
-    if connection.dialect.name == "sqlite":
-        return MAX_REPLY_BYTES
-    packet = int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
-    return min(MAX_REPLY_BYTES, packet // 4)
 
 
 def any_open_task(connection: Connection, group: str) -> bool:

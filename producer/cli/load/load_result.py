@@ -13,7 +13,7 @@ from producer.cli.load.report import Sums
 from producer.input.rejects import Rejects
 from producer.loading.loader import Summary
 from producer.loading.preflight import InputDigest
-from producer.screen.answer import CommandAnswer
+from producer.screen.command_answer import CommandAnswer
 from schemas.runtime.next_command import with_config
 from schemas.text.wording import number_of
 

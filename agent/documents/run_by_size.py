@@ -13,7 +13,7 @@ T = TypeVar("T")
 _FEW_BYTES = 64 << 10  # below this, hashing or decoding costs less than a thread switch
 
 
-async def run(executor: Executor, call: Callable[[], T], *, size: int) -> T:
+async def run_by_size(executor: Executor, call: Callable[[], T], *, size: int) -> T:
     """Return the result of `call`, which works on `size` bytes; its errors are Exceptions."""
 
     def work() -> T:
