@@ -81,7 +81,7 @@ class Rejects:
         if len(line) > MAX_TASK_BYTES:
             bad = replace(bad, text=None)
             line = _line(bad)
-        self._require_room(len(line))
+        self._require_space(len(line))
         try:
             if self._file is None:
                 self._file = self._stack.enter_context(whole_file(self.path, FILE_MODE))
@@ -92,7 +92,7 @@ class Rejects:
         self.repairable += bad.text is not None
         self._bytes += len(line)
 
-    def _require_room(self, more_bytes: int) -> None:
+    def _require_space(self, more_bytes: int) -> None:
         if not self._max_lines or (
             self.count < self._max_lines and self._bytes + more_bytes <= MAX_REJECTS_BYTES
         ):

@@ -4,7 +4,7 @@ import threading
 from unittest.mock import MagicMock, create_autospec
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from agent.consumer.kafka.assignment import Assignment
 from agent.consumer.kafka.commits import Commits
@@ -18,13 +18,13 @@ from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
 
 
-class Client:
+class Client(Consumer):
     """A consumer handle that records its calls.
 
     `held` is the number of polls after which the group has taken everything back.
     """
 
-    def __init__(self, held: int) -> None:
+    def __init__(self, held: int) -> None:  # the library's own needs a broker
         self.asked: list[str] = []
         self.threads: set[str] = set()
         self._held = held
@@ -35,10 +35,10 @@ class Client:
     def unsubscribe(self) -> None:
         self.asked.append("unsubscribe")
 
-    def assignment(self) -> list[str]:
-        return ["a partition"] * (self.asked.count("poll") < self._held)
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition("g.tasks")] * (self.asked.count("poll") < self._held)
 
-    def consume(self, *_: object) -> list[object]:
+    def consume(self, num_messages: int = 1, timeout: float = 0.0) -> "list[Message[bytes, bytes]]":
         self.asked.append("poll")
         self.threads.add(threading.current_thread().name)
         return []
@@ -47,7 +47,7 @@ class Client:
         self.asked.append("close")
 
 
-def made(*, stopped: bool = False) -> KafkaReader:
+def idle_reader(*, stopped: bool = False) -> KafkaReader:
     """Return a reader whose other parts do nothing.
 
     `stopped` means that its handle no longer reaches a broker.
@@ -71,7 +71,7 @@ def test_a_command_reaches_the_handle_on_the_thread_that_polls_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another thread never calls the client: it gives the handle's own thread a command."""
-    reader, client, ran = made(), Client(held=0), threading.Event()
+    reader, client, ran = idle_reader(), Client(held=0), threading.Event()
     monkeypatch.setattr("agent.consumer.kafka.reader.Consumer", lambda *_, **__: client)
 
     def command(handle: Consumer) -> None:
@@ -89,12 +89,12 @@ def test_a_command_reaches_the_handle_on_the_thread_that_polls_it(
     assert client not in vars(reader).values()
 
 
-def left(held: int) -> list[str]:
+def calls_when_it_leaves(held: int) -> list[str]:
     """Return the calls that a reader makes on its handle when it leaves at once."""
-    reader = made()
+    reader = idle_reader()
     reader.leave()
     client = Client(held)
-    reader._serve(client)  # type: ignore[arg-type]
+    reader._serve(client)
     return client.asked
 
 
@@ -103,20 +103,30 @@ def test_the_group_is_left_before_the_handle_is_closed() -> None:
 
     While a handle closes, an answer may wait for ever.
     """
-    assert left(held=0) == ["subscribe", "unsubscribe", *["poll"] * LAST_POLLS, "close"]
-    assert left(held=5) == ["subscribe", "unsubscribe", *["poll"] * 5, "close"]
+    assert calls_when_it_leaves(held=0) == [
+        "subscribe",
+        "unsubscribe",
+        *["poll"] * LAST_POLLS,
+        "close",
+    ]
+    assert calls_when_it_leaves(held=5) == ["subscribe", "unsubscribe", *["poll"] * 5, "close"]
 
 
 def test_a_handle_is_closed_though_no_broker_takes_its_leave() -> None:
     """If the brokers are away and take nothing back, the handle is closed after some seconds."""
-    assert left(held=1000) == ["subscribe", "unsubscribe", *["poll"] * MAX_LAST_POLLS, "close"]
+    assert calls_when_it_leaves(held=1000) == [
+        "subscribe",
+        "unsubscribe",
+        *["poll"] * MAX_LAST_POLLS,
+        "close",
+    ]
 
 
 def test_a_handle_that_reaches_no_broker_any_more_is_closed() -> None:
     """A handle that no longer reaches a broker is closed, and the thread opens another."""
     client = Client(held=0)
 
-    made(stopped=True)._serve(client)  # type: ignore[arg-type]
+    idle_reader(stopped=True)._serve(client)
 
     assert client.asked == ["subscribe", "poll", "unsubscribe", *["poll"] * LAST_POLLS, "close"]
 
@@ -137,7 +147,7 @@ def test_a_fatal_error_ends_the_handle_however_the_client_gives_it(
     Read as a message it has only the number, and `fatal()` is False. A member that the group had
     ended used to count as living.
     """
-    reader = made()
+    reader = idle_reader()
 
     reader._on_error(error)
 
@@ -151,7 +161,7 @@ def test_an_unreadable_batch_is_reported_with_its_partition(code: int) -> None:
     The client asks for it again for ever. An agent used to say that docllm continues by itself,
     but not where it stands.
     """
-    reader, message = made(), MagicMock(spec=Message)
+    reader, message = idle_reader(), MagicMock(spec=Message)
     message.topic.return_value, message.partition.return_value = "docllm.inbox", 3
 
     for _ in range(2):
@@ -174,7 +184,7 @@ def test_an_unreadable_batch_is_reported_again_only_once_its_partition_was_read(
     The client returns the error again every few hundred milliseconds, among the records of other
     partitions.
     """
-    reader = made()
+    reader = idle_reader()
     records = {"a record of 1": record_of(1), "a record of 3": record_of(3)}
     reader._assignment.record.side_effect = lambda message: records[message.value()]  # type: ignore[attr-defined]
     steps: tuple[tuple[list[Message], list[str]], ...] = (
@@ -196,7 +206,7 @@ def test_an_unreadable_batch_is_reported_again_only_once_its_partition_was_read(
 
 def test_another_error_is_reported_again_once_any_records_were_read() -> None:
     """Records are the sign that the client works again."""
-    reader, error = made(), KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    reader, error = idle_reader(), KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
     reader._assignment.record.return_value = record_of(1)  # type: ignore[attr-defined]
 
     for _ in range(2):
