@@ -4,6 +4,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from tests.support.clock import HandClock
+from tests.support.doubles import double_of
+
 ROOT = Path(__file__).parents[2]
 ANSWERS_ALL = {"Mock", "MagicMock", "AsyncMock", "NonCallableMock", "PropertyMock"}
 
@@ -26,3 +31,24 @@ def test_no_double_answers_what_its_original_would_not() -> None:
         if name in ANSWERS_ALL and not {"spec", "spec_set"} & {word.arg for word in node.keywords}
     ]
     assert unspecified == []
+
+
+def test_no_namespace_passes_for_another_type() -> None:
+    """A namespace that is cast keeps a test green after a method was renamed, too."""
+    cast = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: use double_of of tests/support/doubles.py"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name, node in calls(path)
+        if name == "cast" and "SimpleNamespace(" in ast.unparse(node)
+    ]
+    assert cast == []
+
+
+def test_a_double_has_members_of_its_original_only() -> None:
+    """A member that the original lacks is refused; those that are left out are missing."""
+    clock = double_of(HandClock, now_s=lambda: 3.0)
+
+    assert clock.now_s() == 3.0
+    assert not hasattr(clock, "sleep")
+    with pytest.raises(AttributeError, match="HandClock has no wake"):
+        double_of(HandClock, wake=None)

@@ -1,8 +1,6 @@
 """An agent's duty towards guards, and batches that fail as a whole."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import cast
 
 from agent.execution.guard_gate import GuardGate
 from agent.judge import Effect
@@ -17,6 +15,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.task.guard import Guard
 from schemas.task.states import Status
 from tests.contract.guards.steps import ROUTE, claimed, ended, exhausted, raised
+from tests.support.doubles import double_of
 from tests.support.ledger_database import GROUP, LONGEST, SUCCEEDED, LedgerDatabase
 from tests.support.slots import LookLedger
 
@@ -45,9 +44,9 @@ class ObservedKeeper:
             group=GROUP,
             gate=self.guards,
             probe_s=PROBE_S,
-            probe_sender=cast("ProbeSender", SimpleNamespace(send_prompt=self._ask)),
+            probe_sender=double_of(ProbeSender, send_prompt=self._ask),
             routes_of=_routes_of,
-            own_orders=cast("OwnOrders", SimpleNamespace(send=self._ordered)),
+            own_orders=double_of(OwnOrders, send=self._ordered),
         )
         self._ledger_db = ledger_db
 

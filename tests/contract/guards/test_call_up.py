@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from schemas.settings.config import RouteConfig
 from schemas.task.failures import ErrorClass
 from schemas.task.states import Status
 from tests.contract.guards.steps import claimed, ended
+from tests.support.doubles import double_of
 from tests.support.ledger_database import BATCH, GROUP, LONGEST, SPENT, LedgerDatabase
 from tests.support.routes import GOOD, ROUTE, call, failed, routes
 
@@ -230,7 +230,7 @@ class ObservedCallUp:
             group=GROUP,
             routes=self.table,
             knows_type=self.types.__contains__,
-            own_orders=cast("OwnOrders", SimpleNamespace(send=self.orders.extend)),
+            own_orders=double_of(OwnOrders, send=self.orders.extend),
         )
 
     async def look(self, seconds: float) -> list[int]:

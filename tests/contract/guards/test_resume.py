@@ -3,15 +3,13 @@
 Every running agent learns it.
 """
 
-from types import SimpleNamespace
-from typing import cast
-
 from agent.ledger.route_resumes import resume, resumed, routes_in_use
 from agent.maintenance.waits.resume_listener import ResumeListener
 from agent.ports import Clock
 from agent.routes import Router
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
+from tests.support.doubles import double_of
 from tests.support.ledger_database import DEAD, GROUP, SNOOZE, LedgerDatabase
 
 
@@ -29,7 +27,7 @@ class Agent:
             transactions=ledger_db.transactions,
             clock=clock,
             group=GROUP,
-            routes=cast("Router", SimpleNamespace(resume=self._resume)),
+            routes=double_of(Router, resume=self._resume),
         )
 
     def _resume(self, route: str, _now_s: float) -> bool:

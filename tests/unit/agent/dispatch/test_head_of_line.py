@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -16,6 +14,7 @@ from agent.ports import Claimable, Order, Partition
 from producer.ports import Item
 from producer.publishing.own_orders import OwnOrders
 from schemas.task.record.envelope import Publication
+from tests.support.doubles import double_of
 from tests.support.ledger import new_row
 
 WHERE = Partition("group.tasks", "id", 0, 1)
@@ -80,7 +79,7 @@ def relieved(
         ledger=Ledger(),  # type: ignore[arg-type]
         partitions=Wide({}, limits=LIMITS),
         table=table,
-        own_orders=cast("OwnOrders", SimpleNamespace(send=ordered.extend)),
+        own_orders=double_of(OwnOrders, send=ordered.extend),
         limits=LIMITS,
     )
     asyncio.run(relief.relieve(0.0))

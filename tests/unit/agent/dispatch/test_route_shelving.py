@@ -1,8 +1,5 @@
 """A route that stays closed gives way to the others."""
 
-from types import SimpleNamespace
-from typing import cast
-
 import pytest
 
 from agent.dispatch.route_shelving import RouteShelving
@@ -12,6 +9,7 @@ from agent.inflight.limits import InFlightLimits
 from agent.inflight.table import InFlightTable
 from agent.ports import Partition, Row
 from schemas.task.record.envelope import Publication
+from tests.support.doubles import double_of
 from tests.support.ledger import new_row
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
@@ -33,11 +31,8 @@ class Yard:
         )
         self.shelving = RouteShelving(
             table=self.table,
-            admission=cast(
-                "Admission",
-                SimpleNamespace(
-                    tasks_wait_for=self.closed.__contains__, busy_routes=lambda: self.running
-                ),
+            admission=double_of(
+                Admission, tasks_wait_for=self.closed.__contains__, busy_routes=lambda: self.running
             ),
             limits=LIMITS,
         )

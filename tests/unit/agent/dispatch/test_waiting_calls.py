@@ -1,8 +1,6 @@
 """Which tasks are asked for."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -15,6 +13,7 @@ from agent.routes import RoutePlan
 from schemas.runtime.clock import SystemClock
 from schemas.settings.config import Config, LLMConfig
 from schemas.settings.quota import QuotaLimits, TenantConfig
+from tests.support.doubles import double_of
 from tests.support.routes import ROUTE
 from tests.support.slots import claimed, quota_gate_of
 
@@ -34,14 +33,13 @@ class Ready:
             delivery.row, delivery.size = None, CallSize(input_bytes=400 + 4 * number)
             self.table.queue_for_claim(delivery)
         self.fallbacks: dict[str, list[str]] = {}
-        admission = SimpleNamespace(
+        admission = double_of(
+            Admission,
             room=lambda: room,
             leaving=leaving,
             fallbacks=lambda route: self.fallbacks.get(route, []),
         )
-        self.waiting_calls = WaitingCalls(
-            table=self.table, admission=cast("Admission", admission), quotas=self.gate
-        )
+        self.waiting_calls = WaitingCalls(table=self.table, admission=admission, quotas=self.gate)
 
     def asked(self) -> list[int]:
         """Return the prompt tokens of the waiting calls that the store gets."""

@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import cast
 
 from agent.execution.settler import FOLLOW_UP_BYTES, GATHER_S, Settled, Settler
 from agent.ports import Clock, Ledger, Order, Settlement, Verdict
@@ -12,6 +10,7 @@ from producer.ports import Item
 from producer.publishing.own_orders import OwnOrders
 from schemas.task.failures import ErrorClass
 from schemas.task.record.lanes import Lane
+from tests.support.doubles import double_of
 from tests.support.slots import claimed
 
 ORDER = Order(1, "g", "tasks", (Item(0, 7, 0),))
@@ -27,12 +26,12 @@ class SettlerHarness:
         self.settled: list[Settled] = []
         self.sleeps: list[float] = []
         self.settler = Settler(
-            ledger=cast("Ledger", SimpleNamespace(settle=self._settle)),
+            ledger=double_of(Ledger, settle=self._settle),
             page_size=2,
             page_bytes=page_bytes,
             reply_limit_bytes=10,
-            clock=cast("Clock", SimpleNamespace(sleep=self._sleep)),
-            own_orders=cast("OwnOrders", SimpleNamespace(send=self.sent.extend)),
+            clock=double_of(Clock, sleep=self._sleep),
+            own_orders=double_of(OwnOrders, send=self.sent.extend),
         )
 
     async def _sleep(self, delay_s: float) -> None:

@@ -23,6 +23,7 @@ from schemas.codes import Code
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.transactions import Transactions
 from schemas.task.failures import ErrorClass
+from tests.support.doubles import double_of
 
 HOUR_S = 3600
 TURNS = 10  # within which everybody sleeps again
@@ -202,9 +203,8 @@ def test_the_end_of_a_stop_is_logged_at_once(caplog: pytest.LogCaptureFixture) -
     progress = progress_of(clock=clock)
     stopped = AgentReport(reasons=(Reason(Code.ROUTE_STOPPED, "r", "SERVER", "503"),))
     reports = [stopped, stopped, AgentReport()]
-    progress._latest = cast(
-        "LatestReport",
-        SimpleNamespace(get=lambda: reports.pop(0) if len(reports) > 1 else reports[0]),
+    progress._latest = double_of(
+        LatestReport, get=lambda: reports.pop(0) if len(reports) > 1 else reports[0]
     )
 
     assert logged(progress, caplog) == [
@@ -220,9 +220,8 @@ def test_a_limit_that_is_used_up_is_no_warning(caplog: pytest.LogCaptureFixture)
         reasons=(Reason(Code.ROUTE_LIMITED, "r", text="rpm", count=600, agents=2),)
     )
     reports = [limited, limited, AgentReport()]
-    progress._latest = cast(
-        "LatestReport",
-        SimpleNamespace(get=lambda: reports.pop(0) if len(reports) > 1 else reports[0]),
+    progress._latest = double_of(
+        LatestReport, get=lambda: reports.pop(0) if len(reports) > 1 else reports[0]
     )
 
     assert logged(progress, caplog) == ["route r waits for its rpm: 600 per minute, 2 agents"]

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections import Counter
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from producer.loading.backlog_limit import CHECK_EVERY_S, BacklogLimit
+from schemas.ledger.transactions import Transactions
+from schemas.runtime.clock import Clock
+from tests.support.doubles import double_of
 
 
 def waited(most: int, counts: list[int], times: int = 1) -> tuple[list[float], list[str]]:
@@ -20,8 +22,8 @@ def waited(most: int, counts: list[int], times: int = 1) -> tuple[list[float], l
         pauses.append(delay_s)
 
     backlog = BacklogLimit(
-        transactions=cast("Any", SimpleNamespace(read=read)),
-        clock=cast("Any", SimpleNamespace(sleep=sleep)),
+        transactions=double_of(Transactions, read=read),
+        clock=double_of(Clock, sleep=sleep),
         group="g",
         most=most,
         say=said.append,

@@ -3,13 +3,14 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from producer.ledger.new_tasks import NewTask
 from producer.loading.overflow import FRESH_S, Overflow
+from schemas.ledger.transactions import Transactions
 from schemas.task.record.lanes import Lane
 from tests.support.clock import HandClock
+from tests.support.doubles import double_of
 
 
 def new_task(tenant: str, lane: Lane = Lane.NORMAL) -> NewTask:
@@ -39,7 +40,7 @@ class Ledger:
 
 def overflow(ledger: Ledger, limit: int, clock: HandClock | None = None) -> Overflow:
     return Overflow(
-        transactions=cast("Any", SimpleNamespace(read=ledger.read)),
+        transactions=double_of(Transactions, read=ledger.read),
         clock=clock or HandClock(),
         group="g",
         limit=limit,

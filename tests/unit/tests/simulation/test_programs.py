@@ -9,6 +9,7 @@ from agent.membership.heartbeat import Heartbeat
 from tests.simulation.eventloop import Process, VirtualClock, VirtualLoop
 from tests.simulation.machine import Machine
 from tests.simulation.programs import AgentProgram, _Membership
+from tests.support.doubles import double_of
 
 
 def test_a_heartbeat_that_has_not_begun_stands_still_with_its_main_loop() -> None:
@@ -36,9 +37,9 @@ def test_a_stalled_main_loop_does_not_keep_an_agent_from_recording_its_stop() ->
     async def leave() -> None:
         beating = loop.spawn(beat, asyncio.sleep(60.0))
         membership = _Membership(
-            machine=cast("Machine", SimpleNamespace(loop=loop)),
+            machine=double_of(Machine, loop=loop),
             process=beat,
-            heartbeat=cast("Heartbeat", SimpleNamespace(stop=stop)),
+            heartbeat=double_of(Heartbeat, stop=stop),
             beating=beating,
         )
         loop.spawn(main, membership.leave())

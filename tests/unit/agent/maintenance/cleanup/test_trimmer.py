@@ -2,15 +2,17 @@
 
 import asyncio
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, cast
 
+from agent.inflight.partitions import Partitions
 from agent.maintenance.cleanup.trimmer import Trimmer
 from agent.maintenance.duty import Duty
 from producer.ports import Backlog
 from schemas.errors import UnreachableError
 from schemas.runtime.clock import SystemClock
+from schemas.runtime.outage import Outage
 from schemas.task.record.topics import Topics
+from tests.support.doubles import double_of
 
 
 class Admin:
@@ -35,9 +37,9 @@ def trim(admin: Admin, watermarks: dict[tuple[str, int], int]) -> None:
     trimmer = Trimmer(
         topics=Topics("g"),
         admin=cast("Any", admin),
-        partitions=[cast("Any", SimpleNamespace(marked=lambda: watermarks))],
+        partitions=[double_of(Partitions, marked=lambda: watermarks)],
     )
-    kafka = cast("Any", SimpleNamespace(logged=False))
+    kafka = double_of(Outage, logged=False)
 
     async def once() -> None:
         for duty in trimmer.duties(partial(Duty, clock=SystemClock(), kafka=kafka)):

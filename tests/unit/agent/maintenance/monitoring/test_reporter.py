@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -19,6 +18,7 @@ from schemas.codes import Code
 from schemas.runtime.clock import Clock
 from schemas.task.record.topics import Topics
 from tests.support.clock import HandClock
+from tests.support.doubles import double_of
 from tests.support.routes import GOOD, call, paused, routes, snoozed, stopped
 from tests.support.slots import SlotsHarness, claimed, ending
 
@@ -26,10 +26,10 @@ FORM = AgentReport(settings="s", program="0.1.0", revision="0005")
 
 
 def source(**lag: int) -> Source:
-    return cast(
-        "Source",
-        SimpleNamespace(lag=lambda: {f"g.{name.replace('_', '.')}": n for name, n in lag.items()}),
+    double: Source = double_of(
+        Source, lag=lambda: {f"g.{name.replace('_', '.')}": n for name, n in lag.items()}
     )
+    return double
 
 
 def reporter(

@@ -1,11 +1,13 @@
 """The reaper: who is declared lost, when tasks are reset, and when that is reported."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any, cast
 
 from agent.ledger.recovery import losses, reaping
 from agent.maintenance.repair.reaper import REPEAT_S, Reaper
+from agent.membership.life_locks import LifeLocks
+from schemas.runtime.clock import Clock
+from tests.support.doubles import double_of
 
 
 class Ledger:
@@ -29,7 +31,7 @@ class Setting:
         self.told: list[frozenset[int]] = []
         self.reaper = Reaper(
             transactions=cast("Any", ledger),
-            clock=cast("Any", SimpleNamespace(now_s=lambda: self.now_s)),
+            clock=double_of(Clock, now_s=lambda: self.now_s),
             group="g",
             heartbeat=cast("Any", None),
             locks=locks,
@@ -113,7 +115,9 @@ def test_an_agent_whose_lock_is_free_is_declared_lost_at_once() -> None:
         _declare_by_heartbeats=[declared(1)],
     )
     removed: list[int] = []
-    locks = SimpleNamespace(has_process_ended=lambda agent_id: agent_id != 2, remove=removed.append)
+    locks = double_of(
+        LifeLocks, has_process_ended=lambda agent_id: agent_id != 2, remove=removed.append
+    )
 
     asyncio.run(Setting(ledger, locks=locks).reaper.declare_lost_agents())
 

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -16,10 +15,13 @@ from agent.maintenance.repair.sweeper import (
     SWEPT_PER_S,
     Sweeper,
 )
-from producer.ports import Backlog
+from producer.ports import Backlog, TopicAdmin
+from schemas.ledger.transactions import Transactions
+from schemas.runtime.clock import Clock
 from schemas.task.record.lanes import DESTINATIONS
 from schemas.task.record.topics import Topics
 from schemas.task.states import Status
+from tests.support.doubles import double_of
 
 
 def sweeper(
@@ -52,10 +54,10 @@ def sweeper(
             slept_s.append(delay_s)
 
     return Sweeper(
-        transactions=cast("Any", SimpleNamespace(write=write)),
-        clock=cast("Any", SimpleNamespace(sleep=sleep)),
+        transactions=double_of(Transactions, write=write),
+        clock=double_of(Clock, sleep=sleep),
         topics=Topics("g", tiers),
-        admin=cast("Any", SimpleNamespace(backlog=backlog)),
+        admin=double_of(TopicAdmin, backlog=backlog),
         slack_s=600.0,
     )
 
