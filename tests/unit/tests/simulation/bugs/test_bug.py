@@ -1,5 +1,7 @@
 """A planted bug whose place in the product has moved says so instead of planting nothing."""
 
+import asyncio
+from contextlib import suppress
 from types import ModuleType
 
 import pytest
@@ -61,3 +63,48 @@ def test_a_name_of_its_own_is_replaced() -> None:
 _OWNERS: dict[str, ModuleType] = {
     module.__name__: module for module in (decisions, reaping, settling)
 }
+
+
+def out_of_date(program: ModuleType) -> object:
+    """Stand for what a planted bug does; the name that it uses is gone."""
+    return program.no_such_name
+
+
+async def out_of_date_async(program: ModuleType) -> object:
+    """Do the same as a coroutine."""
+    return program.no_such_name
+
+
+@pytest.mark.parametrize("arguments", [(reaping,), ()])
+def test_a_planted_function_that_is_out_of_date_is_named(arguments: tuple[object, ...]) -> None:
+    """Its error would break the program, so that promises break, but not by the bug."""
+    with (
+        pytest.raises(AssertionError, match="what is planted as _requeue is out of date"),
+        replaced(reaping, "_requeue", out_of_date)(),
+        suppress(AttributeError, TypeError),
+    ):
+        vars(reaping)["_requeue"](*arguments)
+
+
+def test_a_planted_coroutine_that_is_out_of_date_is_named() -> None:
+    """Coroutines raise when they run, and are watched until then."""
+
+    async def run() -> None:
+        with suppress(AttributeError):
+            await vars(reaping)["_requeue"](reaping)
+
+    with (
+        pytest.raises(AssertionError, match="what is planted as _requeue is out of date"),
+        replaced(reaping, "_requeue", out_of_date_async)(),
+    ):
+        asyncio.run(run())
+
+
+def test_other_errors_of_a_planted_function_are_its_bug() -> None:
+    """A bug may be that something raises, and an error below it may be its consequence."""
+
+    def raises(_program: object) -> None:
+        raise ValueError
+
+    with replaced(reaping, "_requeue", raises)(), suppress(ValueError):
+        vars(reaping)["_requeue"](reaping)
