@@ -255,40 +255,34 @@ def _rehearsed(config: Config) -> Config:
 
 @asynccontextmanager
 async def registered_repair_agent(parts: Parts) -> AsyncIterator[RepairAgent]:
-    """Build a repair agent."""
-    stored_ids = await parts.family.require()
-    locks, beat_db, child = life_locks(parts), beat_database(parts), ChildExecutor()
-    heartbeat = make_heartbeat(parts, beat_db, str, locks, REAPER)
-    await heartbeat.register()
-    beating = HeartbeatThread(heartbeat, executor=parts.transactions.executor)
-    relay, retaining = make_relay(parts), ThreadExecutor("retention")
-    repairing = repair_loops(
-        parts,
-        relay=relay,
-        applier=make_applier(parts, relay=relay, apart=child, failed=lambda _error: None),
-        heartbeat=heartbeat,
-        locks=locks,
-        lost_records=asyncio.Event(),
-        ask_about_tasks_of=lambda _gone: None,
-        ask_about_batches=lambda _batches: None,
-        partitions=(),
+    """Build a repair agent, register it and start its heartbeat; close everything at the end."""
+    ids = StoredIdsReader(
+        family=parts.family, clock=parts.clock, stored=await parts.family.require()
     )
-    beating.start()
-    ids = StoredIdsReader(family=parts.family, clock=parts.clock, stored=stored_ids)
-    try:
-        yield RepairAgent(
-            duties=(
-                *repairing,
-                *make_retention_loops(parts, retaining),
-                ids.run,
-                data_folder(parts).run,
-            ),
-            membership=beating,
+    async with AsyncExitStack() as closing:
+        beats, retaining = beat_database(parts), ThreadExecutor("retention")
+        locks, relay, child = life_locks(parts), make_relay(parts), ChildExecutor()
+        for opened in (beats, retaining, child):
+            closing.callback(opened.close)
+        heartbeat = make_heartbeat(parts, beats, str, locks, REAPER)
+        repairing = repair_loops(
+            parts,
+            relay=relay,
+            applier=make_applier(parts, relay=relay, apart=child, failed=lambda _error: None),
+            heartbeat=heartbeat,
+            locks=locks,
+            lost_records=asyncio.Event(),
+            ask_about_tasks_of=lambda _gone: None,
+            ask_about_batches=lambda _batches: None,
+            partitions=(),
         )
-    finally:
-        child.close()
-        retaining.close()
-        beat_db.close()
+        retention = make_retention_loops(parts, retaining)
+        beating = HeartbeatThread(heartbeat, executor=parts.transactions.executor)
+        await heartbeat.register()  # last: an agent that cannot be built must not look alive
+        beating.start()
+        yield RepairAgent(
+            duties=(*repairing, *retention, ids.run, data_folder(parts).run), membership=beating
+        )
 
 
 def describe(parts: Parts) -> str:
