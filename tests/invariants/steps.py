@@ -47,7 +47,7 @@ STEPS = (
     Step("reap", (Status.PROCESSING,), Status.PENDING, "the same", losses=1),
     Step("lose", (Status.PROCESSING,), Status.DEAD, "let go", attempts=1, losses=1),
     *(
-        Step("absolve", (status,), status, "the same", losses=-1)
+        Step("undo losses", (status,), status, "the same", losses=-1)
         for status in (Status.PENDING, Status.PROCESSING, Status.RETRYING)
     ),
     Step("relieve", (Status.PROCESSING,), Status.PROCESSING, "the same"),

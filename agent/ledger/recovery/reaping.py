@@ -124,7 +124,7 @@ def reset_overdue(
     )
 
 
-def absolve(connection: Connection, group: str) -> int:
+def undo_losses(connection: Connection, group: str) -> int:
     """Undo the losses of tasks beside a task that died of its losses; return how many.
 
     At most a page of losses is undone, and none after more than FEW_DEATHS deaths in the window.
@@ -297,7 +297,7 @@ def _order_hooks(connection: Connection, group: str, dead: Sequence[Any]) -> Non
                 status="dead",
                 disposition=Disposition.WORKER_LOST,
                 error_class=ErrorClass.WORKER_LOST,
-                error_text=_epitaph(row),
+                error_text=_loss_text(row),
             )
             for row in dead
             if HookEvent.DEAD in hooked.get(row.type, ())
@@ -313,7 +313,7 @@ def _letter(row: Any) -> dict[str, Any]:
         "disposition": Disposition.WORKER_LOST,
         "error_class": ErrorClass.WORKER_LOST,
         "fingerprint": fingerprint(ErrorClass.WORKER_LOST, ""),
-        "error_text": _epitaph(row),
+        "error_text": _loss_text(row),
         "route": row.route,
         "model": "",
     }
@@ -328,9 +328,9 @@ def _attempt(row: Any) -> dict[str, Any]:
         "fence": row.fence,
         "outcome": AttemptOutcome.DEAD,
         "error_class": ErrorClass.WORKER_LOST,
-        "error_text": _epitaph(row),
+        "error_text": _loss_text(row),
     }
 
 
-def _epitaph(row: Any) -> str:
+def _loss_text(row: Any) -> str:
     return f"{row.lease_losses + 1} agents were lost while they worked on it"

@@ -78,7 +78,7 @@ class Reaper:
 
     async def take_back_losses(self) -> None:
         """Undo the losses of tasks that were only beside a task that killed its agent."""
-        while undone := await self._transactions.write(reaping.absolve, self._group):
+        while undone := await self._transactions.write(reaping.undo_losses, self._group):
             log.warning(
                 "%d losses are undone: their tasks only ran beside a task that killed its agent",
                 undone,

@@ -394,7 +394,7 @@ def test_losses_beside_the_culprit_are_taken_back(ledger_db: LedgerDatabase) -> 
     assert [ledger_db.task(task_id).lease_losses for task_id in ids] == [2, 2, 3]
     assert reap_orphans(ledger_db) == (0, 1)
 
-    assert [ledger_db.run(lambda c: reaping.absolve(c, GROUP)) for _ in range(2)] == [4, 0]
+    assert [ledger_db.run(lambda c: reaping.undo_losses(c, GROUP)) for _ in range(2)] == [4, 0]
 
     assert [ledger_db.task(task_id).lease_losses for task_id in ids] == [3, 0, 1]
     assert [ledger_db.status(task_id) for task_id in ids] == [
@@ -419,9 +419,9 @@ def test_nothing_is_taken_back_while_many_are_found(ledger_db: LedgerDatabase) -
     lost_alone(ledger_db, *(f"task {number}" for number in range(reaping.FEW_DEATHS)))
     assert reap_orphans(ledger_db) == (0, reaping.FEW_DEATHS + 1)
 
-    assert ledger_db.run(lambda c: reaping.absolve(c, GROUP)) == 0
+    assert ledger_db.run(lambda c: reaping.undo_losses(c, GROUP)) == 0
     ledger_db.ago(tables.tally.c.created_at, 601)
-    assert ledger_db.run(lambda c: reaping.absolve(c, GROUP)) == 1
+    assert ledger_db.run(lambda c: reaping.undo_losses(c, GROUP)) == 1
 
     assert ledger_db.task(beside[0].task_id).lease_losses == 2
 

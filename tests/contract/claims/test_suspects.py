@@ -55,7 +55,7 @@ def test_the_losses_beside_a_suspect_that_died_are_taken_back(ledger_db: LedgerD
     culprit, beside = suspects(ledger_db, "culprit", "beside")
 
     settled(ledger_db, culprit, DIED)
-    taken_back = ledger_db.run(lambda c: reaping.absolve(c, GROUP))
+    taken_back = ledger_db.run(lambda c: reaping.undo_losses(c, GROUP))
 
     assert taken_back == 2
     assert ledger_db.task(beside).lease_losses == 0

@@ -79,7 +79,7 @@ def test_losses_are_taken_back_when_a_task_dies_of_its_own() -> None:
         orphans=[page, [1, 2]],
         reset_orphans=[(reaping.PAGE, 0), (1, 1)],
         overdue=[[]],
-        absolve=[losses.PAGE, 3],
+        undo_losses=[losses.PAGE, 3],
     )
     setting = Setting(ledger)
 
@@ -88,8 +88,8 @@ def test_losses_are_taken_back_when_a_task_dies_of_its_own() -> None:
     assert ledger.ran[1:] == [
         *["orphans", "reset_orphans"] * 2,
         "overdue",
-        "absolve",
-        "absolve",
+        "undo_losses",
+        "undo_losses",
     ]
 
 
