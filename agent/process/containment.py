@@ -82,10 +82,10 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> "asyncio.Task[Any]":
-    return asyncio.Task(contained_part(coro), loop=loop, **options)
+    return asyncio.Task(contained_coroutine(coro), loop=loop, **options)
 
 
-def contained_part(coro: Any) -> Any:
+def contained_coroutine(coro: Any) -> Any:
     """Return the coroutine of a new task; one that a handler starts cannot end the event loop."""
     attempt = _in_handler.get()
     return coro if attempt is None else _ContainedTask(coro, attempt=attempt)

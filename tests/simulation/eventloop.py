@@ -14,7 +14,7 @@ from contextvars import Context, ContextVar, copy_context
 from itertools import count
 from typing import Any, TypeVarTuple
 
-from agent.process.containment import contained_part
+from agent.process.containment import contained_coroutine
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -168,7 +168,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # A killed process's tasks must not be garbage-collected: their `finally` would run.
         if len(self._tasks) > _KEPT:
             self._tasks = [task for task in self._tasks if not task.done()]
-        task = asyncio.Task(contained_part(work), loop=loop, **options)
+        task = asyncio.Task(contained_coroutine(work), loop=loop, **options)
         self._tasks.append(task)
         return task
 
