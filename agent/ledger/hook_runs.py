@@ -29,6 +29,7 @@ from sqlalchemy import (
 from agent.ledger.settlements.written_rows import costs
 from agent.ports.outcome import Spent
 from producer.ledger import tally
+from schemas.ledger import agent_rows
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, batch, hook, task, task_attempt, task_input, task_result
 from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
@@ -303,9 +304,7 @@ def _cost_change(end: HookEnd) -> tally.TallyChange:
     return tally.TallyChange(key, delta=0, **costs(end.spent))
 
 
-_GONE = exists().where(
-    agent.c.id == hook.c.owner, or_(agent.c.lost_at.is_not(None), agent.c.stopped_at.is_not(None))
-)
+_GONE = exists().where(agent.c.id == hook.c.owner, agent_rows.gone())
 _RUNNING = hook.c.state == int(HookState.RUNS)
 _LOST_LEASES = (
     select(hook.c.id)

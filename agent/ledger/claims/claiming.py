@@ -41,29 +41,30 @@ _CLAIM = (
         claimed_at=utc_now(),
     )
 )
-_READ = select(
-    task.c.id,
-    task.c.batch_id,
-    task.c.status,
-    task.c.owner,
-    task.c.fence,
-    task.c.attempt,
-    task.c.max_attempts,
-    task.c.lease_losses,
-    seconds_until(task.c.due_at).label("due_in_s"),
-    (task.c.expires_at < utc_now()).label("expired"),
-    task.c.type,
-    task.c.task_key,
-    batch.c.name.label("batch_name"),
-    batch.c.cancelled_at.is_not(None).label("cancelled"),
-    task.c.tenant,
-    batch.c.options,
-    task.c.lane,
-    task.c.depth,
-    task.c.digest,
-)
-_READ = _READ.join(batch, batch.c.id == task.c.batch_id).where(
-    task.c.id.in_(bindparam("ids", expanding=True))
+_READ = (
+    select(
+        task.c.id,
+        task.c.batch_id,
+        task.c.status,
+        task.c.owner,
+        task.c.fence,
+        task.c.attempt,
+        task.c.max_attempts,
+        task.c.lease_losses,
+        seconds_until(task.c.due_at).label("due_in_s"),
+        (task.c.expires_at < utc_now()).label("expired"),
+        task.c.type,
+        task.c.task_key,
+        batch.c.name.label("batch_name"),
+        batch.c.cancelled_at.is_not(None).label("cancelled"),
+        task.c.tenant,
+        batch.c.options,
+        task.c.lane,
+        task.c.depth,
+        task.c.digest,
+    )
+    .join(batch, batch.c.id == task.c.batch_id)
+    .where(task.c.id.in_(bindparam("ids", expanding=True)))
 )
 _RELEASE = (
     update(task)

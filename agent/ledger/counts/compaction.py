@@ -93,8 +93,9 @@ _DELETE = delete(tally).where(tally.c.id.in_(bindparam("ids", expanding=True)))
 _GROUPS_OF = select(batch.c.id, batch.c.group_name).where(
     batch.c.id.in_(bindparam("ids", expanding=True))
 )
-_KNOWN = select(failure_group.c.sample_task, *(failure_group.c[name] for name in _FAILURE_KEY))
-_KNOWN = _KNOWN.where(
+_KNOWN = select(
+    failure_group.c.sample_task, *(failure_group.c[name] for name in _FAILURE_KEY)
+).where(
     failure_group.c.batch_id.in_(bindparam("batches", expanding=True)),
     failure_group.c.fingerprint.in_(bindparam("fingerprints", expanding=True)),
 )

@@ -9,7 +9,7 @@ Tested by tests/contract/claims/test_lease.py.
 import secrets
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, case, delete, func, insert, or_, select, text, update
+from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
 
 from producer.ledger.claiming_agent import agent_in
 from schemas.ledger import agent_rows
@@ -47,30 +47,23 @@ _BEAT = (
 # The declaration and the amnesty are one statement, so that no stall can fall between them. After
 # the server itself has stalled, no heartbeat is recent, not even that of the asking agent, whose
 # next heartbeat then starts the amnesty.
-_DECLARE = text("""
-    UPDATE agent d JOIN agent r ON r.id = :me SET d.lost_at = UTC_TIMESTAMP(6)
-     WHERE d.group_name = r.group_name AND d.lost_at IS NULL AND d.stopped_at IS NULL
-       AND d.seen_at < UTC_TIMESTAMP(6) - INTERVAL :dead SECOND
-       AND r.lost_at IS NULL AND r.seen_at > UTC_TIMESTAMP(6) - INTERVAL :stall SECOND
-       AND r.steady_since < UTC_TIMESTAMP(6) - INTERVAL :amnesty SECOND""")
-_NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now'"
-# The text is made of constants only.
-_DECLARE_SQLITE = text(f"""
-    UPDATE agent SET lost_at = {_NOW}) || '000'
-     WHERE lost_at IS NULL AND stopped_at IS NULL
-       AND seen_at < {_NOW}, printf('-%d seconds', :dead)) || '000'
-       AND EXISTS (SELECT 1 FROM agent r
-                    WHERE r.id = :me AND r.group_name = agent.group_name AND r.lost_at IS NULL
-                      AND r.seen_at > {_NOW}, printf('-%d seconds', :stall)) || '000'
-                      AND r.steady_since < {_NOW}, printf('-%d seconds', :amnesty)) || '000')
-    """)  # noqa: S608
-
-
+_asking = agent.alias("asking")
+_DECLARE = (
+    update(agent)
+    .where(agent_rows.registered(), agent.c.seen_at < utc_after(bindparam("silent_from_s")))
+    .where(
+        _asking.c.id == bindparam("me"),
+        _asking.c.group_name == agent.c.group_name,
+        _asking.c.lost_at.is_(None),
+        _asking.c.seen_at > utc_after(bindparam("stalled_from_s")),
+        _asking.c.steady_since < utc_after(bindparam("amnesty_from_s")),
+    )
+    .values(lost_at=utc_now())
+)
 # Every agent runs these queries each second, whether or not there is work. They are built once,
 # because building them costs more than running them.
 _GONE = select(agent.c.id).where(
-    agent.c.group_name == bindparam("of_group"),
-    or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)),
+    agent.c.group_name == bindparam("of_group"), agent_rows.gone(REMEMBER_S)
 )
 _CANCELLED = select(batch.c.id, batch.c.name, batch.c.cancelled_at).where(
     batch.c.group_name == bindparam("of_group"),
@@ -123,9 +116,12 @@ def declare_silent_agents(connection: Connection, agent_id: int) -> int:
 
     Declares none if this agent was itself stalled.
     """
-    statement = _DECLARE_SQLITE if connection.dialect.name == "sqlite" else _DECLARE
-    limits = {"dead": int(LOST_AFTER_S), "stall": int(STALL_S), "amnesty": int(AMNESTY_S)}
-    return connection.execute(statement, {"me": agent_id} | limits).rowcount
+    times = {
+        "silent_from_s": -LOST_AFTER_S,
+        "stalled_from_s": -STALL_S,
+        "amnesty_from_s": -AMNESTY_S,
+    }
+    return connection.execute(_DECLARE, {"me": agent_id} | times).rowcount
 
 
 def declare_lost(connection: Connection, agent_id: int) -> bool:

@@ -17,7 +17,6 @@ from sqlalchemy import (
     bindparam,
     exists,
     insert,
-    or_,
     select,
     update,
 )
@@ -33,8 +32,9 @@ from producer.ledger import hook_orders, outbox, tally
 from producer.ledger.claiming_agent import agent_in
 from producer.ports import Item
 from schemas.codes import Code
+from schemas.ledger import agent_rows
 from schemas.ledger.query_plans import along_due, in_group
-from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
+from schemas.ledger.sql import NEVER_TIME, utc_now
 from schemas.ledger.tables import agent, batch, task, task_attempt
 from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass
 from schemas.task.hooks import HookEvent
@@ -49,18 +49,13 @@ LOSS_LIMIT = 3
 MAX_NAMED = 10
 FEW_DEATHS = 3
 
-_GONE = exists().where(
-    agent.c.id == agent_in(task.c.owner),
-    or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)),
-)
+_GONE = exists().where(agent.c.id == agent_in(task.c.owner), agent_rows.gone(REMEMBER_S))
 _LATE = task.c.due_at < utc_now()
 _ORPHANS = (
     select(task.c.id)
     .join(agent, agent.c.id == agent_in(task.c.owner))
     .where(task.c.status == int(Status.PROCESSING), agent.c.group_name == bindparam("of_group"))
-    .where(
-        or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S))
-    )
+    .where(agent_rows.gone(REMEMBER_S))
     .limit(PAGE)
 )
 _OVERDUE = along_due(

@@ -7,6 +7,7 @@ import orjson
 from sqlalchemy import ColumnElement, Connection, Table, delete, exists, or_, update
 
 from producer.ledger.retention.erasure_rows import Subject
+from schemas.ledger import agent_rows
 from schemas.ledger.tables import agent, lock_wait, resource_lock, task
 from schemas.task.states import Status
 
@@ -34,7 +35,7 @@ def erase_reports(connection: Connection, group: str, subject: Subject) -> None:
         agent.c.report.contains(text, autoescape=True),
         agent.c.notice.contains(_text(subject), autoescape=True),
     )
-    ended = or_(agent.c.stopped_at.is_not(None), agent.c.lost_at.is_not(None))
+    ended = agent_rows.gone()
     of_subject = update(agent).where(agent.c.group_name == group, ended, names_it)
     connection.execute(of_subject.values(report=None, notice=""))
 
