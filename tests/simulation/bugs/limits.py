@@ -6,6 +6,7 @@ from typing import Any
 from agent.dispatch.backpressure import Backpressure
 from agent.inflight import table
 from agent.inflight.delivery import Delivery
+from agent.inflight.turns import MayTake, always
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import CLOSED_ROUTE, SMALL
 
@@ -35,8 +36,11 @@ def _shelved_without_question(self: table.InFlightTable, delivery: Delivery) -> 
 def _rest_of_a_move_forgotten() -> AbstractContextManager[Any]:
     take = table.InFlightTable.take_ready_for
 
-    def first(self: table.InFlightTable, route: str, limit: int) -> list[Delivery]:
-        return take(self, route, limit)[:1]
+    def first(
+        self: table.InFlightTable, route: str, limit: int, may: MayTake = always
+    ) -> list[Delivery]:
+        deliveries = take(self, route, limit, may)
+        return deliveries[:1] if may is always else deliveries  # a fallback chooses by `may`
 
     return patched(table.InFlightTable, "take_ready_for", first)
 
