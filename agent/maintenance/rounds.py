@@ -6,6 +6,7 @@ Any number of agents may repair at once. None settles a task for an agent that i
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from agent.inflight.partitions import Partitions
 from agent.ledger.counts.compaction import CompactionLimits
@@ -35,6 +36,18 @@ DROP_S = 30.0
 LOST_S = 5.0
 
 
+class RepairLoops(NamedTuple):
+    """The loops of one agent's repairs, each a round of duties; replays run apart from them.
+
+    A replay at full speed takes minutes.
+    """
+
+    reaping: DutyLoop
+    relaying: DutyLoop
+    tidying: DutyLoop
+    replaying: DutyLoop
+
+
 def repair_loops(
     parts: Parts,
     *,
@@ -46,7 +59,7 @@ def repair_loops(
     ask_about_tasks_of: Callable[[frozenset[int]], None],
     ask_about_batches: Callable[[frozenset[str]], None],
     partitions: Sequence[Partitions],
-) -> Sequence[DutyLoop]:
+) -> RepairLoops:
     """Return the loops that repeat the rounds of repairs.
 
     The duties of a round run one after another, so slow duties never run at the same time.
@@ -79,12 +92,12 @@ def repair_loops(
         duty(name="forgetting old locks", work=partial(write, lock_rows.forget)),
         *trimmer.duties(duty),
     )
-    return [
-        partial(repeat, _reaping(duty, reaper), partial(clock.sleep, REAP_EVERY_S)),
-        partial(repeat, _relaying(duty, relay), partial(clock.sleep, RELAY_EVERY_S)),
-        partial(repeat, tidying, partial(_pause, clock, lost_records)),
-        replayer.run,  # apart from the other duties: a replay at full speed takes minutes
-    ]
+    return RepairLoops(
+        reaping=partial(repeat, _reaping(duty, reaper), partial(clock.sleep, REAP_EVERY_S)),
+        relaying=partial(repeat, _relaying(duty, relay), partial(clock.sleep, RELAY_EVERY_S)),
+        tidying=partial(repeat, tidying, partial(_pause, clock, lost_records)),
+        replaying=replayer.run,
+    )
 
 
 def _reaping(duty: Callable[..., Duty], reaper: Reaper) -> Sequence[Duty]:
