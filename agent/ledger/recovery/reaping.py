@@ -8,6 +8,7 @@ Tested by tests/contract/claims/test_reap.py.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from typing import Any, NamedTuple
 
@@ -77,11 +78,16 @@ class LostClaim(NamedTuple):
     claimed_utc_s: float
 
 
-class ResetTasks(NamedTuple):
-    """How many tasks wait again, and how many died of their losses."""
+@dataclass(frozen=True, slots=True)
+class ResetTasks:
+    """How many tasks wait again, how many died of their losses, and the claims of all of them.
+
+    `taken` has the claims of cancelled tasks too, which no count has.
+    """
 
     waiting: int
     dead: int
+    taken: Sequence[LostClaim] = field(default=(), compare=False)
 
 
 def orphans(connection: Connection, group: str) -> list[int]:
@@ -94,29 +100,22 @@ def overdue(connection: Connection, group: str) -> list[int]:
     return list(connection.execute(_OVERDUE, {"of_group": group}).scalars())
 
 
-def reset_orphans(
-    connection: Connection, group: str, ids: Sequence[int], taken: list[LostClaim] | None = None
-) -> ResetTasks:
-    """Reset tasks of agents that are gone.
-
-    `taken` is filled with their claims.
-    """
-    rows = _locked(connection, ids, _GONE, taken)
+def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> ResetTasks:
+    """Reset tasks of agents that are gone."""
+    rows = _locked(connection, ids, _GONE)
     guilty = losses.guilty(connection, rows)
     tasks = _end_cancelled(connection, rows)
     reset = _reset(connection, group, tasks, [row for row in guilty if row in tasks])
     losses.charge(connection, tasks)
-    return reset
+    return replace(reset, taken=[_claim_of(row) for row in rows])
 
 
-def reset_overdue(
-    connection: Connection, group: str, ids: Sequence[int], taken: list[LostClaim] | None = None
-) -> ResetTasks:
-    """Reset tasks past their hard deadline; return and fill as `reset_orphans` does."""
-    tasks = _end_cancelled(connection, _locked(connection, ids, _LATE, taken))
-    return _reset(
-        connection, group, tasks, [row for row in tasks if row.lease_losses + 1 >= LOSS_LIMIT]
-    )
+def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> ResetTasks:
+    """Reset tasks past their hard deadline."""
+    rows = _locked(connection, ids, _LATE)
+    tasks = _end_cancelled(connection, rows)
+    guilty = [row for row in tasks if row.lease_losses + 1 >= LOSS_LIMIT]
+    return replace(_reset(connection, group, tasks, guilty), taken=[_claim_of(row) for row in rows])
 
 
 def undo_losses(connection: Connection, group: str) -> int:
@@ -135,7 +134,6 @@ def _locked(
     connection: Connection,
     ids: Sequence[int],
     reason: ColumnElement[bool],
-    taken: list[LostClaim] | None,
 ) -> Sequence[Any]:
     columns = (
         task.c.id,
@@ -155,10 +153,7 @@ def _locked(
         .where(task.c.id.in_(sorted(ids)), task.c.status.in_(TRANSITIONS["reap"].sources), reason)
         .order_by(task.c.id)
     )
-    rows = connection.execute(query.with_for_update(skip_locked=True)).all()
-    if taken is not None:
-        taken[:] = map(_claim_of, rows)
-    return rows
+    return connection.execute(query.with_for_update(skip_locked=True)).all()
 
 
 def _claim_of(row: Any) -> LostClaim:

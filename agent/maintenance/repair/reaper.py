@@ -115,20 +115,19 @@ class Reaper:
             (reaping.overdue, reaping.reset_overdue),
         ):
             while task_ids := await self._transactions.write(find, self._group):
-                taken: list[reaping.LostClaim] = []
-                waiting, died = await self._transactions.write(reset, self._group, task_ids, taken)
+                tasks = await self._transactions.write(reset, self._group, task_ids)
                 if self._traces is not None:
-                    self._traces.tell(taken)
-                if waiting or died:
+                    self._traces.tell(tasks.taken)
+                if tasks.waiting or tasks.dead:
                     crash.reach("reap.reset")
                     log.warning(
                         "%s of lost agents or past their deadline may run again, "
                         "%d died of their losses",
-                        number_of(waiting, "task"),
-                        died,
+                        number_of(tasks.waiting, "task"),
+                        tasks.dead,
                     )
-                dead += died
-                if len(task_ids) < reaping.PAGE or not (waiting or died):
+                dead += tasks.dead
+                if len(task_ids) < reaping.PAGE or not (tasks.waiting or tasks.dead):
                     break
         if dead:
             await self.take_back_losses()

@@ -12,6 +12,7 @@ from agent.lease import Lease
 from agent.ledger.claims import claiming
 from agent.ledger.leases.leasing import declare_lost, stop
 from agent.ledger.recovery import losses, reaping
+from agent.ledger.recovery.reaping import ResetTasks
 from agent.ports import ClaimAnswer, Row, Verdict
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
@@ -41,13 +42,16 @@ def lost_alone(ledger_db: LedgerDatabase, *keys: str, losses: int = 2) -> list[t
 
 
 def reap_orphans(ledger_db: LedgerDatabase) -> tuple[int, int]:
+    """Reset the tasks of agents that are gone; return how many wait again, and how many died."""
     orphans = ledger_db.run(lambda c: reaping.orphans(c, GROUP))
-    return ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans))
+    tasks = ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans))
+    return tasks.waiting, tasks.dead
 
 
 def reap_overdue(ledger_db: LedgerDatabase) -> tuple[int, int]:
     overdue = ledger_db.run(lambda c: reaping.overdue(c, GROUP))
-    return ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, overdue))
+    tasks = ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, overdue))
+    return tasks.waiting, tasks.dead
 
 
 def lose(ledger_db: LedgerDatabase, lease: Lease) -> None:
@@ -148,7 +152,7 @@ def test_the_reason_is_checked_again_under_the_lock(ledger_db: LedgerDatabase) -
     ledger_db.set(tables.task, moved.task_id, owner=new_owner)
 
     assert sorted(orphans) == [settled.task_id, released.task_id, moved.task_id]
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == (0, 0)
+    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == ResetTasks(0, 0)
     assert ledger_db.status(settled.task_id) is Status.SUCCEEDED
     assert ledger_db.task(moved.task_id).owner == new_owner
 
@@ -162,7 +166,7 @@ def test_a_deadline_that_was_renewed_is_not_past(ledger_db: LedgerDatabase) -> N
     reap_overdue(ledger_db)
     ledger_db.claimed(row.task_id, lease.next_owner())
 
-    assert ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, overdue)) == (0, 0)
+    assert ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, overdue)) == ResetTasks(0, 0)
     assert ledger_db.task(row.task_id).lease_losses == 1
 
 
@@ -291,7 +295,7 @@ def test_the_limit_is_each_groups_own(ledger_db: LedgerDatabase) -> None:
         ledger_db.claimed(task_id, lease.next_owner())
         ledger_db.set(tables.task, task_id, lease_losses=2)
         lose(ledger_db, lease)
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, "other", ids)) == (0, 10)
+    assert ledger_db.run(lambda c: reaping.reset_orphans(c, "other", ids)) == ResetTasks(0, 10)
     run_by(ledger_db, here, "a", losses=2)
     lose(ledger_db, here)
 
@@ -321,8 +325,8 @@ def test_two_reapers_reset_a_task_once(ledger_db: LedgerDatabase) -> None:
     lose(ledger_db, lease)
     orphans = ledger_db.run(lambda c: reaping.orphans(c, GROUP))
 
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == (2, 0)
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == (0, 0)
+    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == ResetTasks(2, 0)
+    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, orphans)) == ResetTasks(0, 0)
     assert ledger_db.count(tables.outbox) == 1
 
 
@@ -353,7 +357,7 @@ def test_a_task_that_is_found_later_was_not_alone(ledger_db: LedgerDatabase) -> 
 
     assert [
         ledger_db.call(reaping.reset_orphans, GROUP, [orphan.task_id]) for orphan in (first, second)
-    ] == [(1, 0)] * 2
+    ] == [ResetTasks(1, 0)] * 2
 
 
 def test_no_task_is_blamed_for_an_agent_that_left(ledger_db: LedgerDatabase) -> None:

@@ -119,8 +119,8 @@ class Lives:
             _, _, lease = self.random.choice(self.running)
             self.ledger_db.call(leasing.declare_lost, lease.agent_id)
             found = self.ledger_db.call(reaping.orphans, GROUP)
-            back, dead = self.ledger_db.call(reaping.reset_orphans, GROUP, found)
-            self.seen.update({"reset": back, "lost": dead})
+            tasks = self.ledger_db.call(reaping.reset_orphans, GROUP, found)
+            self.seen.update({"reset": tasks.waiting, "lost": tasks.dead})
 
     def cancel(self) -> None:
         target = self.ledger_db.batch(self.random.choice(BATCHES))

@@ -142,7 +142,7 @@ async def test_a_task_that_loses_its_agent_leaves_the_look(ledger_db: LedgerData
     await keeper.keep_once()
     heard_of = the(raised(ledger_db))
 
-    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [first])) == (1, 0)
+    assert ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, [first])).waiting == 1
 
     assert ledger_db.count(tables.guard_look) == 0
     assert await keeper.guards.join_look_or_move(heard_of, first) is not None
@@ -275,7 +275,8 @@ def lose_agent_over(ledger_db: LedgerDatabase, *task_ids: int) -> tuple[int, int
     for task_id in task_ids:
         ledger_db.claimed(task_id, lease.next_owner(), fence=ledger_db.task(task_id).fence)
     ledger_db.run(lambda c: declare_lost(c, lease.agent_id))
-    return ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, task_ids))
+    tasks = ledger_db.run(lambda c: reaping.reset_orphans(c, GROUP, task_ids))
+    return tasks.waiting, tasks.dead
 
 
 async def test_looks_over_lost_agents_double_while_others_succeed(

@@ -63,9 +63,7 @@ def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
 def reap_without_recheck(patch: pytest.MonkeyPatch) -> None:
     """Reset tasks without a second look, although they may be settled by now."""
 
-    def anyway(
-        connection: Any, ids: Sequence[int], _reason: object, _taken: object
-    ) -> Sequence[Any]:
+    def anyway(connection: Any, ids: Sequence[int], _reason: object) -> Sequence[Any]:
         rows: Sequence[Any] = connection.execute(
             tables.task.select().where(tables.task.c.id.in_(ids))
         ).all()

@@ -256,8 +256,8 @@ class World:
 
     def reset(self) -> None:
         for reset in (reaping.reset_orphans, reaping.reset_overdue):
-            back, dead = self.ledger_db.call(reset, GROUP, self.found)
-            self.seen["reaped"] += back + dead
+            tasks = self.ledger_db.call(reset, GROUP, self.found)
+            self.seen["reaped"] += tasks.waiting + tasks.dead
 
     def expire(self) -> None:
         """End the hard deadline of all running claims, and let the reaper see it at once."""

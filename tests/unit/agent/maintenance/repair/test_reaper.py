@@ -77,7 +77,7 @@ def test_losses_are_taken_back_when_a_task_dies_of_its_own() -> None:
     ledger = Ledger(
         _declare_by_heartbeats=[declared(7)],
         orphans=[page, [1, 2]],
-        reset_orphans=[(reaping.PAGE, 0), (1, 1)],
+        reset_orphans=[reaping.ResetTasks(reaping.PAGE, 0), reaping.ResetTasks(1, 1)],
         overdue=[[]],
         undo_losses=[losses.PAGE, 3],
     )
@@ -99,7 +99,7 @@ def test_rows_that_cannot_be_reset_are_asked_for_once_in_a_round() -> None:
     ledger = Ledger(
         _declare_by_heartbeats=[declared(7)],
         orphans=[page],
-        reset_orphans=[(0, 0)],
+        reset_orphans=[reaping.ResetTasks(0, 0)],
         overdue=[[]],
     )
 
