@@ -199,18 +199,15 @@ class KafkaReader:
                 self._on_message_error(message, error)
             elif (record := self._assignment.record(message)) is not None:
                 records.append(record)
+                if self._reported:
+                    self._forget_reports(record)
         if records:
             self._liveness.heard()
-            if self._reported:
-                self._forget_reports(records)
             self._bridge.give(records)
 
-    def _forget_reports(self, records: list[Record]) -> None:
+    def _forget_reports(self, record: Record) -> None:
         """Report errors again once records arrive; those of a partition once its own arrive."""
-        read: set[PartitionKey | None] = {
-            (record.partition.topic, record.partition.number) for record in records
-        }
-        read.add(None)
+        read = {None, (record.partition.topic, record.partition.number)}
         self._reported = {report for report in self._reported if report[0] not in read}
 
     def _on_message_error(self, message: Message, error: KafkaError) -> None:

@@ -193,6 +193,8 @@ def test_an_unreadable_batch_is_reported_again_only_once_its_partition_was_read(
         ([read("a record of 1"), unreadable(3), unreadable(5)], []),
         ([read("a record of 3")], []),
         ([unreadable(3), unreadable(5)], ["g.tasks[3]"]),
+        ([read("a record of 3"), unreadable(3)], ["g.tasks[3]"]),
+        ([unreadable(3)], []),
     )
 
     for messages, places in steps:
