@@ -55,7 +55,8 @@ class HandlerThreads:
         try:
             result = await ended
         except asyncio.CancelledError:
-            self._left.add(thread, context)
+            if ended.cancelled():  # otherwise the function has ended, too late for its attempt
+                self._left.add(thread, context)
             raise
         finally:
             await served.end()

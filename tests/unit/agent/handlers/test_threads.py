@@ -258,6 +258,29 @@ def test_a_thread_serves_one_attempt_after_another() -> None:
     assert len({outcome.body for outcome in together}) == 2
 
 
+def test_a_function_that_ends_as_its_attempt_is_cancelled_is_not_left_over() -> None:
+    """Its thread is free, so it takes the place of none that nothing can end."""
+    failed: list[str] = []
+
+    async def main() -> Any:
+        running: list[asyncio.Task[Any]] = []
+
+        class Cancelling(HandlerThreads):
+            def _note(self, *end: Any) -> None:
+                super()._note(*end)
+                running[0].cancel()
+
+        threads = Cancelling(left=LeftFunctions(most=1, failed=failed.append))
+        handlers = handlers_harness(document=partial(threads.run, lambda _context: "done"))
+        for _ in range(2):
+            running[:] = [asyncio.create_task(handlers.handlers.run(handlers.attempt()))]
+            await asyncio.wait(running)
+
+    asyncio.run(main())
+
+    assert failed == []
+
+
 def test_a_cancelled_attempt_pays_for_the_call_that_was_under_way() -> None:
     """The running call ends with its attempt, and costs its estimate."""
     begun = threading.Event()
