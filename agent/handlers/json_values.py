@@ -51,5 +51,6 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, Enum):
         return (("value", value.value),)
     if is_dataclass(value) and not isinstance(value, type):
-        return ((field.name, getattr(value, field.name)) for field in fields(value))
+        names = [field.name for field in fields(value) if not field.name.startswith("_")]
+        return ((name, getattr(value, name)) for name in names if hasattr(value, name))
     return ()

@@ -1,6 +1,6 @@
 """What a handler gives is stored as it was, or refused: no number becomes null silently."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf, nan
 from typing import Any
@@ -16,6 +16,8 @@ class Page:
     """A value that orjson writes as an object."""
 
     score: float
+    number: int = field(init=False)  # not set, so not written
+    _own: float = nan  # never written
 
 
 class Level(Enum):
@@ -48,7 +50,7 @@ def test_a_number_that_is_not_finite_is_refused_with_its_place(value: Any, text:
 
 
 @pytest.mark.parametrize(
-    "value", [None, "null", {"score": None, "of": [0.0, 1e308, True]}, [Page(0.5)], {}]
+    "value", [None, "null", {"score": None, "of": [0.0, 1e308, True]}, [Page(0.5), None], {}]
 )
 def test_other_values_are_written_as_they_are(value: Any) -> None:
     """A null of the handler's own, also inside a text, is no lost number."""
