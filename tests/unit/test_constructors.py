@@ -8,7 +8,9 @@ ROOT = Path(__file__).parents[2]
 # Errors are raised with their text, as Python's own are.
 BY_POSITION = {"DocumentError", "LineError", "ObjectError", "UnusableError"}
 GLOBALS = {
+    "_EPOCHS in agent/consumer/embedded/partitions.py": "a number is given once in a process",
     "_TOLD in producer/tracing/spans.py": "each kind of error is logged once in a process",
+    "_cancelled in agent/process/containment.py": "an asyncio task has no place for the mark",
     "_in_handler in agent/process/containment.py": "each asyncio task has its own value",
 }
 
@@ -35,7 +37,7 @@ def changes(value: ast.expr | None) -> bool:
     match value:
         case ast.Dict(keys=[]) | ast.List(elts=[]):
             return True
-        case ast.Call(func=ast.Name(id="ContextVar")):
+        case ast.Call(func=ast.Name(id="ContextVar" | "WeakSet" | "count")):
             return True
         case ast.Call(func=ast.Name(id=name), args=[], keywords=[]):
             return name in {"Counter", "deque", "dict", "list", "set"}
