@@ -32,6 +32,6 @@ class TryAgainError(Exception):
 class AttemptEndedError(Exception):
     """A call was not made, or a task not ordered, because the attempt had ended before.
 
-    The handler is still running, or it has left a thread or a task of asyncio behind. The error
-    ends that. A handler must not catch it.
+    The handler still runs, or has left a thread or an asyncio task behind, and the error ends it. A
+    handler must not catch it.
     """

@@ -45,7 +45,7 @@ class Urgency(IntEnum):
 
     @property
     def is_trouble(self) -> bool:
-        """Whether something is wrong; a limit that is used up is not, since its calls come."""
+        """Whether something is wrong. A limit that is used up is no trouble: its tasks go on."""
         return self is not Urgency.ROUTE_LIMITED
 
 
