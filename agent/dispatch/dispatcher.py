@@ -160,7 +160,9 @@ class Dispatcher:
         """
         accepted_as = outcome if verdict is Verdict.SETTLED else None
         if delivery.partition not in self._partitions:
-            self._dropped_answers.add(_unstored_answer(outcome, verdict) is not None)
+            # A drain may release a delivery while its kept answer is written.
+            kept = delivery.kept_answer if isinstance(outcome, Released) else None
+            self._dropped_answers.add((_unstored_answer(outcome, verdict) or kept) is not None)
             self._table.remove(delivery)
         elif verdict is Verdict.SUPERSEDED:
             self._superseded(delivery, outcome)

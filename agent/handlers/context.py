@@ -33,7 +33,7 @@ class ContextValues(ABC):
     def attempt(self) -> int:
         """The number of the attempt: 1 for the first. Only attempts that count raise it.
 
-        In a hook, it is the number of the last attempt that counted.
+        In a hook, it is the number of the last attempt that counted, or 1 if none has.
         """
 
     @property

@@ -165,6 +165,18 @@ def test_a_paid_answer_that_goes_with_its_partition_is_logged(
     assert delivery.state is DeliveryState.ENDED
 
 
+def test_a_kept_answer_whose_write_a_drain_ends_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Its delivery is released, but no other claim of this agent follows."""
+    delivery = claimed(OFFSET, 0.0)
+    dispatch = dispatch_that_reads(delivery, Counts())
+    delivery.kept_answer, delivery.state = ANSWER, DeliveryState.SETTLING
+    dispatch.dispatcher.deliver(Revoked((PARTITION,), lost=False))
+
+    dispatch.dispatcher.take_verdicts([Settled(delivery, Released(), Verdict.SETTLED)])
+
+    assert [text.partition(",")[0] for text in caplog.messages] == ["dropped 1 paid answer"]
+
+
 def test_answers_that_are_too_many_to_keep_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Those that no line has counted are logged when the agent ends."""
     delivery = claimed(OFFSET, 0.0)
