@@ -1,5 +1,8 @@
 """An agent's summary, and its lines about dead tasks."""
 
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 
 from agent.ports import Verdict
@@ -7,6 +10,7 @@ from agent.ports.outcome import Dead, Failure, Released, Retry, Spent, Succeeded
 from agent.reporting.telemetry import Counts, dead_lines
 from schemas.task.failures import ErrorClass
 
+ROOT = Path(__file__).parents[4]
 GOOD = Succeeded(b"{}", 0, Spent())
 
 
@@ -64,12 +68,26 @@ def test_a_death_that_the_ledger_refused_is_not_logged() -> None:
         (Verdict.CANCELLED, "0 succeeded, 1 cancelled"),
         (Verdict.RETRIED, "0 succeeded, 1 to be tried again"),
         (Verdict.DIED, "0 succeeded, 1 dead"),
-        (Verdict.HELD_BACK, "0 succeeded, 1 put off by a guard or a stopped route"),
+        (Verdict.HELD_BACK, "0 succeeded, 1 put off uncounted to a retry topic"),
     ],
 )
 def test_what_the_ledger_wrote_is_counted(verdict: Verdict, summary: str) -> None:
     """The ledger may have replaced the outcome of the attempt."""
     assert noted(Released(), verdict=verdict).summary() == summary
+
+
+def test_the_page_explains_each_word_of_a_summary() -> None:
+    """The words are true for all causes of a count; the page names the causes."""
+    page = (ROOT / "docs" / "how-to" / "watch.md").read_text()
+    names = {count.name for count in fields(Counts) if count.default == 0}
+    counts = Counts()
+    for name in names - {"quarantined", "attempts"}:
+        setattr(counts, name, 1)
+
+    words = [text.removeprefix("1 ") for text in counts.summary().split(", ")]
+
+    assert len(words) == len(names) - 2
+    assert [word for word in words if f"`{word}`" not in page] == []
 
 
 def test_a_summary_uses_proper_plurals() -> None:
