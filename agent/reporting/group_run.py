@@ -15,7 +15,7 @@ class GroupRun:
     """The work of a group since the first call of `see`.
 
     A run includes the tasks that were open when it began, and tasks that are loaded or replayed
-    during it. `priced` are the models with a price.
+    during it. `priced` are the models with a price when the program started.
     """
 
     def __init__(self, *, priced: Collection[str]) -> None:
@@ -95,13 +95,21 @@ class GroupRun:
         ]
         if not models:
             return ""
-        unpriced = sorted(model for model in models if model not in self._priced)
+        unpriced = sorted(model for model in models if not self._has_price(model))
         if not unpriced:
             return f"cost {units(self.cost_micro):.4f}"
         names = ", ".join(unpriced[:MODELS_NAMED]) + (", ..." if unpriced[MODELS_NAMED:] else "")
         missing = f"no price set for {'models' if unpriced[1:] else 'model'} {names}"
         some_priced = len(unpriced) < len(models)
         return f"cost {units(self.cost_micro):.4f}, {missing}" if some_priced else missing
+
+    def _has_price(self, model: str) -> bool:
+        """Return whether a model has a price.
+
+        What its calls cost shows a price that was set while agents run, or under another name.
+        """
+        costs, before = self._now.cost_by_model, self._before.cost_by_model
+        return model in self._priced or costs.get(model, 0) > before.get(model, 0)
 
     @property
     def cost_micro(self) -> int:

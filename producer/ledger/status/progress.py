@@ -42,6 +42,7 @@ class Totals:
     cost_micro: int = 0
     dead_by_class: Mapping[str, int] = field(default_factory=dict)
     tokens_by_model: Mapping[str, int] = field(default_factory=dict)
+    cost_by_model: Mapping[str, int] = field(default_factory=dict)  # in millionths, as `cost_micro`
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,13 @@ def read_totals(connection: Connection, group: str) -> Totals:
     names = ("delta", "entered", "tokens_in", "tokens_out", "cost_micro")
     sums = (func.sum(of_group.c[name]).label(name) for name in names)
     rows = connection.execute(select(*keys, *sums).group_by(*keys)).all()
-    ends, deaths, tokens = Counter[Status](), Counter[str](), Counter[str]()
+    ends, deaths = Counter[Status](), Counter[str]()
+    tokens, costs = Counter[str](), Counter[str]()
     loaded = ended = retried = 0
     for row in rows:
         state = Status(row.state)
         tokens[row.model] += int(row.tokens_in) + int(row.tokens_out)
+        costs[row.model] += int(row.cost_micro)
         if state in FINAL:
             ends[state] += int(row.entered)
             ended += int(row.delta)
@@ -93,9 +96,10 @@ def read_totals(connection: Connection, group: str) -> Totals:
         dead=ends[Status.DEAD],
         cancelled=ends[Status.CANCELLED],
         retried=retried,
-        cost_micro=sum(int(row.cost_micro) for row in rows),
+        cost_micro=sum(costs.values()),
         dead_by_class={name: count for name, count in deaths.items() if count},
         tokens_by_model={name: count for name, count in tokens.items() if count},
+        cost_by_model={name: cost for name, cost in costs.items() if cost},
     )
 
 

@@ -56,6 +56,7 @@ def test_each_outcome_is_counted_where_it_belongs(
     now = totals(ledger_db)
     assert (now.open, now.succeeded, now.dead, now.retried) == counts
     assert sum(now.dead_by_class.values()) == now.dead
+    assert sum(now.cost_by_model.values()) == now.cost_micro == outcome.spent.cost_micro
 
 
 def test_an_empty_group_has_no_progress(ledger_db: LedgerDatabase) -> None:

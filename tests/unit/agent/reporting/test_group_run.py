@@ -68,6 +68,21 @@ def test_a_model_without_a_price_is_named() -> None:
     assert GroupRun(priced=()).cost() == ""
 
 
+def test_a_price_that_is_set_while_agents_run_is_a_price() -> None:
+    """The settings of the start lack it, but the calls cost something."""
+    first = Totals(tokens_by_model={"large": 10, "tiny": 5}, cost_by_model={"tiny": 7})
+    now = Totals(
+        cost_micro=500_007,
+        tokens_by_model={"large": 20, "tiny": 9},
+        cost_by_model={"tiny": 7, "large": 500_000},
+    )
+    run = GroupRun(priced=())
+    run.see(first, 100.0)
+    run.see(now, 110.0)
+
+    assert run.cost() == "cost 0.5000, no price set for model tiny"
+
+
 def test_a_run_knows_when_something_moved() -> None:
     """Any change of the counts is a movement."""
     run = run_of()
