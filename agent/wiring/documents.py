@@ -39,4 +39,4 @@ def make_documents(config: Config, executor: Executor, converters: TextMaker) ->
 def _kept_texts(config: Config) -> KeptTexts | None:
     if not config.document_kept_mb:
         return None
-    return KeptTexts(folder=config.data_dir / "texts", most_bytes=config.document_kept_mb << 20)
+    return KeptTexts(folder=config.texts_folder, most_bytes=config.document_kept_mb << 20)

@@ -5,6 +5,7 @@ Tested by tests/unit/producer/cli/test_erase.py.
 
 import argparse
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from producer.app import LedgerParts, opened_ledger
 from producer.cli.cancel import actor
@@ -52,7 +53,7 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
             )
             question = "erase their inputs, results, errors and ids? Open tasks are cancelled"
             if options.dry_run or not await agreed(options, question):
-                _tell_limits(Erased(), answer, options)
+                _tell_limits(Erased(), answer, options, config.texts_folder)
                 answer.say("nothing is erased")
                 return 0
             erased = await _erased(parts, group, subject, batches, tasks)
@@ -66,7 +67,7 @@ async def erase(config: Config, options: argparse.Namespace) -> int:
                 unread=erased.unread,
                 archives=await read(erasure_rows.archives, list(batches)),  # one may have begun
             )
-            _tell_limits(erased, answer, options)
+            _tell_limits(erased, answer, options, config.texts_folder)
     return 1 if erased.running else 0
 
 
@@ -84,13 +85,16 @@ async def _erased(
         return await erasure.run(batches, actor=actor(), tasks=tasks)
 
 
-def _tell_limits(erased: Erased, answer: CommandAnswer, options: argparse.Namespace) -> None:
+def _tell_limits(
+    erased: Erased, answer: CommandAnswer, options: argparse.Namespace, texts: Path
+) -> None:
     """Say what is left, and who can delete it."""
-    for line in _limits(erased, answer.document(options.group)["archives"], options.group):
+    archives = answer.document(options.group)["archives"]
+    for line in _limits(erased, archives, options.group, texts):
         answer.say(with_config(line, options.config))
 
 
-def _limits(erased: Erased, archives: list[str], group: str) -> Iterator[str]:
+def _limits(erased: Erased, archives: list[str], group: str, texts: Path) -> Iterator[str]:
     if erased.running:
         yield f"{number_of(len(erased.running), 'task')} still running: run the same command again"
     for number in erased.unread[:OUTPUTS_SHOWN]:
@@ -112,6 +116,10 @@ def _limits(erased: Erased, archives: list[str], group: str) -> Iterator[str]:
     yield (
         "  for a day after their last use: locks that its tasks named without the tenant or id; "
         "for seconds: reports of agents that run"
+    )
+    yield (
+        "  texts of converted documents, until later ones displace them; you can delete the folder "
+        f"while agents run, on each of their machines: {shown(str(texts))}"
     )
     yield "  the audit and the list of replays, if a person named the tenant or id to a replay"
     yield "  backups and binary logs of the database, logs, the LLM's provider"

@@ -357,6 +357,11 @@ class Config:
         return self.kafka.bootstrap is None
 
     @property
+    def texts_folder(self) -> Path:
+        """The folder in which agents of this machine keep the texts of converted documents."""
+        return self.data_dir / "texts"
+
+    @property
     def hooked(self) -> Hooked:
         """The events for which types have a hook."""
         return {name: frozenset(of_type.hooks) for name, of_type in self.types.items()}

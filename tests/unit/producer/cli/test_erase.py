@@ -9,7 +9,13 @@ from schemas.errors import ConfigError
 from tests.support import json_schemas
 from tests.support.commands import run
 
-LIMITS = ("records on topics", "dead trim", "the list of replays", "backups and binary logs")
+LIMITS = (
+    "records on topics",
+    "dead trim",
+    "texts of converted documents",
+    "the list of replays",
+    "backups and binary logs",
+)
 
 
 def test_a_dry_run_counts_and_names_the_limits(
