@@ -296,7 +296,7 @@ def test_evicted_source_that_gets_no_new_lock_comes_back_later(
     """
 
     class NoLock:
-        def __init__(self, _folder: Path, _member: str) -> None:
+        def __init__(self, _folder: Path, *, member: str) -> None:
             raise OSError(errno.EMFILE, "Too many open files")
 
     async def test() -> None:
