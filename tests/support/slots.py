@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import cast
 
 from agent.execution.admission import Admission
 from agent.execution.attempt_runner import AttemptRunner
@@ -30,6 +29,7 @@ from schemas.runtime.clock import Clock, SystemClock
 from schemas.settings.config import NO_SETTINGS, Config, TypeConfig
 from schemas.task.guard import Guard, GuardCause
 from schemas.task.record.envelope import Publication
+from tests.support.doubles import stand_in
 from tests.support.ledger import FakeLedger, new_row
 from tests.support.routes import ROUTE
 
@@ -159,7 +159,7 @@ class SlotsHarness:
             guards=self.guards,
             quotas=self.quotas,
             suspects=suspects,
-            settler=cast("Settler", self.settler),
+            settler=stand_in(Settler, self.settler),
             unknown_types=self.unknown_types,
             types=self.types,
             clock=self.clock,
@@ -172,8 +172,8 @@ class SlotsHarness:
         return Slots(
             admission=self.slots_admission,
             suspects=suspects,
-            attempt_runner=cast("AttemptRunner", self.attempt_runner),
-            settler=cast("Settler", self.settler),
+            attempt_runner=stand_in(AttemptRunner, self.attempt_runner),
+            settler=stand_in(Settler, self.settler),
             guards=self.guards,
             longest_tier=LONGEST,
             unknown_types=self.unknown_types,

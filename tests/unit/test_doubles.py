@@ -1,20 +1,28 @@
 """Doubles of tests know what they stand for."""
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.support.clock import HandClock
-from tests.support.doubles import double_of
+from tests.support.doubles import double_of, stand_in
 
 ROOT = Path(__file__).parents[2]
+CLASS = re.compile(r"^ *class (\w+)", re.MULTILINE)
 ANSWERS_ALL = {"Mock", "MagicMock", "AsyncMock", "NonCallableMock", "PropertyMock"}
 
 
-def calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
-    """Yield each call of a file with the last part of its name."""
+@cache
+def calls(path: Path) -> Sequence[tuple[str, ast.Call]]:
+    """Return each call of a file with the last part of its name."""
+    return tuple(_calls(path))
+
+
+def _calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
@@ -42,6 +50,42 @@ def test_no_namespace_passes_for_another_type() -> None:
         if name == "cast" and "SimpleNamespace(" in ast.unparse(node)
     ]
     assert cast == []
+
+
+def test_no_double_passes_unseen_for_a_class_of_the_project() -> None:
+    """A cast hides that the class has no such method; None has no methods that it could hide."""
+    classes = {
+        name
+        for package in ("agent", "producer", "schemas")
+        for path in (ROOT / package).rglob("*.py")
+        for name in CLASS.findall(path.read_text())
+    }
+    cast = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: use stand_in of tests/support/doubles.py"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name, node in calls(path)
+        if name == "cast"
+        and ast.unparse(node.args[0]).strip("'") in classes
+        and ast.unparse(node.args[1]) != "None"
+    ]
+    assert cast == []
+
+
+def test_a_stand_in_has_methods_of_its_original_only() -> None:
+    """Its data may be its own, so that a test can set and read them."""
+
+    class Stopped:
+        at_s = 3.0
+
+        def now_s(self) -> float:
+            return self.at_s
+
+    class Renamed(Stopped):
+        def wake(self) -> None: ...
+
+    assert stand_in(HandClock, Stopped()).now_s() == 3.0
+    with pytest.raises(AttributeError, match="HandClock has no wake"):
+        stand_in(HandClock, Renamed())
 
 
 def test_a_double_has_members_of_its_original_only() -> None:

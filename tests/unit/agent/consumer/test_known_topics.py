@@ -1,12 +1,12 @@
 """The stored topic ids in memory."""
 
 import asyncio
-from typing import cast
 
 import pytest
 
 from agent.consumer.known_topics import KNOWN_TOPICS_S, StoredIdsReader
 from producer.bus.topic_family import StoredIds, TopicFamily
+from tests.support.doubles import stand_in
 
 
 class FakeFamily:
@@ -53,7 +53,7 @@ def test_the_last_answer_counts_while_the_ledger_is_away(
     """A recreated topic is noticed within seconds of `topics apply`."""
     clock = FakeClock(len(answers))
     known = StoredIdsReader(
-        family=cast("TopicFamily", FakeFamily(*answers)), clock=clock, stored=ids("old")
+        family=stand_in(TopicFamily, FakeFamily(*answers)), clock=clock, stored=ids("old")
     )
     assert known.current() == {"g.tasks": "old"}
 

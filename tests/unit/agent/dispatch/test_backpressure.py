@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import cast
 
 import pytest
 
@@ -14,6 +13,7 @@ from agent.inflight.limits import InFlightLimits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from schemas.task.record.lanes import Lane
+from tests.support.doubles import stand_in
 
 MAIN, BULK, TIER = "g.tasks", "g.tasks.bulk", "g.retry.30s"
 LIMITS = InFlightLimits(ready_normal=1000)
@@ -59,9 +59,9 @@ class BackpressureHarness:
     def __init__(self, slots: int = 8, limits: InFlightLimits = LIMITS) -> None:
         self.table, self.partitions, self.queue = FakeTable(), FakePartitions(), FakeQuarantine()
         self.pressure = Backpressure(
-            table=cast("InFlightTable", self.table),
-            partitions=cast("Partitions", self.partitions),
-            quarantine=cast("QuarantineQueue", self.queue),
+            table=stand_in(InFlightTable, self.table),
+            partitions=stand_in(Partitions, self.partitions),
+            quarantine=stand_in(QuarantineQueue, self.queue),
             slots=slots,
             lanes={MAIN: Lane.NORMAL, BULK: Lane.BULK},
             limits=limits,

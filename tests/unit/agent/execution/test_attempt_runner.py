@@ -23,6 +23,7 @@ from agent.routes import RoutePermit
 from schemas.objects.write_once import WriteOnceStore
 from schemas.settings.config import Config
 from schemas.task.record.envelope import Publication
+from tests.support.doubles import stand_in
 from tests.support.ledger import new_row
 from tests.support.slots import quota_gate_of
 
@@ -79,7 +80,7 @@ def worked(
 ) -> tuple[Outcome, list[HandlerRun]]:
     handlers = handlers or FakeHandlers()
     runner = AttemptRunner(
-        handlers=cast("Handlers", handlers),
+        handlers=stand_in(Handlers, handlers),
         locks=ResourceLocks(table=cast("LockTable", None), clock=StillClock(at_s)),
         outputs=Outputs(store=cast("WriteOnceStore", None), allow=(), clock=StillClock(at_s)),
         clock=StillClock(at_s),
@@ -157,9 +158,9 @@ def test_an_answer_is_written_within_its_claim() -> None:
             return answer
 
     runner = AttemptRunner(
-        handlers=cast("Handlers", FakeHandlers()),
+        handlers=stand_in(Handlers, FakeHandlers()),
         locks=ResourceLocks(table=cast("LockTable", None), clock=StillClock()),
-        outputs=cast("Outputs", FakeOutputs()),
+        outputs=stand_in(Outputs, FakeOutputs()),
         clock=StillClock(),
         claim_s=DEADLINE_S,
     )

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -23,7 +22,7 @@ from schemas.codes import Code
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.transactions import Transactions
 from schemas.task.failures import ErrorClass
-from tests.support.doubles import double_of
+from tests.support.doubles import double_of, stand_in
 
 HOUR_S = 3600
 TURNS = 10  # within which everybody sleeps again
@@ -93,17 +92,18 @@ def progress_of(
     clock = clock or Hour()
     latest = LatestReport(clock=clock)
     latest.put(AgentReport(reasons=reasons))
-    counts = SimpleNamespace(
+    counts = double_of(
+        Counts,
         deaths=SimpleNamespace(news=lambda _group: deaths()),
         retries=retries or Retries(),
         adds_to=lambda **ends: ends["succeeded"] != succeeded,
         summary=lambda: f"{succeeded} succeeded",
     )
     return Progress(
-        transactions=cast("Transactions", Ledger(*totals or (Totals(),), waiting=waiting)),
+        transactions=stand_in(Transactions, Ledger(*totals or (Totals(),), waiting=waiting)),
         group="g",
         clock=clock,
-        counts=cast("Counts", counts),
+        counts=counts,
         latest=latest,
         own=lambda: 1,
         tell=tell,

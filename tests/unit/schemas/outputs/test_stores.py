@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -11,6 +10,7 @@ from schemas.objects.errors import ObjectError, ObjectFault
 from schemas.objects.store import ObjectContent, ObjectEntry, ObjectStores
 from schemas.outputs.stores import OutputStores
 from schemas.runtime.executors import InlineExecutor
+from tests.support.doubles import stand_in
 
 
 class FakeObjects:
@@ -35,7 +35,7 @@ def test_files_and_objects_go_to_their_own_store(tmp_path: Path) -> None:
     objects = FakeObjects()
     stores = OutputStores(
         executor=InlineExecutor(),
-        objects=cast("ObjectStores", objects),
+        objects=stand_in(ObjectStores, objects),
         allow=["s3://bucket/", f"file://{tmp_path}/"],
     )
 

@@ -1,7 +1,6 @@
 """Commits of offsets, with a client that only records its calls."""
 
 from dataclasses import dataclass, field
-from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
@@ -10,6 +9,7 @@ from agent.consumer.kafka.commits import COMMIT_EVERY_S, Commits
 from agent.consumer.kafka.positions import LABEL, Start
 from agent.ports import Partition
 from tests.support.clock import HandClock
+from tests.support.doubles import stand_in
 
 IDS = {"t": "id-1"}
 
@@ -59,7 +59,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.hands, self.time, self.assignment = Hands(), HandClock(), Assignment()
-        self.client = cast("Consumer", self.hands)
+        self.client = stand_in(Consumer, self.hands)
         self.commits = Commits(assignment=self.assignment, clock=self.time)
         self.partitions = self.assign(0, 1)
 
@@ -177,7 +177,7 @@ def test_commit_names_topic_incarnation_and_leader_epoch() -> None:
     """
     desk = Desk()
     for number, epoch in enumerate([3, 3, 4, 4]):
-        desk.assignment.record(cast("Message", Record(0, number, epoch)))
+        desk.assignment.record(stand_in(Message, Record(0, number, epoch)))
 
     desk.commits.mark(desk.partitions[0], 2)
     desk.second()
