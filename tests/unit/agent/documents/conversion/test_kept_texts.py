@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,21 @@ def test_the_texts_that_were_not_used_for_longest_go(tmp_path: Path) -> None:
     assert not (tmp_path / ".unfinished").exists()
     kept.put(b"large", "x" * 1000)
     assert kept.get(b"large") is None
+
+
+def test_the_folder_may_be_deleted_at_any_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A person may have to erase texts while agents run; `erase` says so."""
+    kept = KeptTexts(folder=tmp_path / "texts", most_bytes=10_000)
+    kept.put(b"raw", "text")
+    shutil.rmtree(tmp_path / "texts")
+
+    assert kept.get(b"raw") is None
+    kept.put(b"raw", "text")
+
+    assert kept.get(b"raw") == "text"
+    assert caplog.messages == []
 
 
 def test_a_disk_that_fails_costs_no_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
