@@ -265,7 +265,11 @@ def _silent(effect: str) -> str:
 
 
 class RepairAgent:
-    """An agent that takes no tasks: it declares agents lost, resets tasks, relays and sweeps."""
+    """An agent that takes no tasks.
+
+    It repairs: it declares agents lost, resets tasks, relays, sweeps and applies replays. It also
+    archives and purges old batches if the settings say so.
+    """
 
     def __init__(
         self,
@@ -277,7 +281,7 @@ class RepairAgent:
         self._membership = membership
 
     async def run(self, stop: StopRequest) -> None:
-        """Reap until asked to stop."""
+        """Repair until asked to stop."""
         tasks = [asyncio.create_task(duty()) for duty in self._duties]
         asked: asyncio.Task[Any] = asyncio.create_task(stop.asked.wait())
         ended, _ = await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)

@@ -53,4 +53,6 @@ class BodyLoader:
             delivery.route = seen.route
             delivery.size = seen.size
             delivery.tenant = delivery.publication.tenant or seen.tenant
+        elif delivery.plan.refusal:  # the settings may have gained its route while it waited
+            delivery.plan = self._decoder.preview(value).plan
         return delivery.route != before

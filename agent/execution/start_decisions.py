@@ -13,7 +13,7 @@ from schemas.task.guard import Guard
 
 @dataclass(frozen=True, slots=True)
 class AttemptPermit:
-    """The permission to run one attempt. Give it back with `Admission.ended`.
+    """The permission to run one attempt. Give it back with `Admission.take_back`.
 
     `of_route` is the route's permission, from which the route learns how the attempt ended.
     `call_permits` gives the attempt's calls their permits within the provider's limits.

@@ -64,6 +64,14 @@ class UnknownTypes:
         self._remember(reason, tier.delay_s * (1 + SPREAD) + _SLACK_S)
         return move_to(tier, failure, Spent(), delivery.task_id)
 
+    def forget_refusals(self) -> None:
+        """Forget the refusals by routes, because the routes changed. Those that last come again."""
+        self._until_s = {
+            reason: end_s
+            for reason, end_s in self._until_s.items()
+            if reason.code != Code.ROUTE_REFUSED
+        }
+
     def reasons(self, now_s: float) -> list[Reason]:
         """Return which tasks wait, for the agent's report.
 

@@ -184,6 +184,7 @@ def _make_reread_duties(
         quotas=wired.gates.quotas.configured,
         intake=wired.intake,
         keeper=of_routes.keeper,
+        unknown_types=wired.gates.unknown_types,
         call_up=of_routes.call_up,
         reporter=reporter,
         form=how.form,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.request import getproxies_environment
 
+from agent.execution.unknown_types import UnknownTypes
 from agent.handlers import Handler, Handlers, Tools
 from agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
 from agent.hooks.functions import Hook, Hooks
@@ -66,6 +67,7 @@ class LiveSettings:
     quotas: ConfiguredQuotas
     intake: Intake
     keeper: GuardKeeper
+    unknown_types: UnknownTypes
     call_up: CallUpWalk
     reporter: Reporter
     form: Callable[[Config], AgentReport]
@@ -90,8 +92,9 @@ class LiveSettings:
         self.intake.apply(config)
         self.keeper.probe_s = config.guard.probe_s
         self.reporter.form = self.form(config)
-        if config.types != old.types:
-            self.call_up.types_changed()
+        if (config.llm, config.routes, config.types) != (old.llm, old.routes, old.types):
+            self.unknown_types.forget_refusals()
+            self.call_up.settings_changed()
         for warning in keys_in_clear(config, getproxies_environment()):
             log.warning("%s", warning, extra={"code": Code.KEY_IN_CLEAR})
 

@@ -57,7 +57,7 @@ def of_agents(agents: Iterable[AgentStatus], group: str, routes: RouteLabels) ->
     )
     yield gauge(
         "docllm_route_since_seconds",
-        "Unix time when a route stopped or was parked.",
+        "Unix time since when a route takes no calls: it stopped, was parked or pauses.",
         ("group", "route"),
         {
             (group, route): since_s

@@ -1,4 +1,4 @@
-"""Calls up tasks that wait in a tier until their route opens or an agent knows their type.
+"""Calls up tasks that wait in a tier for their route, their type or the hours of their type.
 
 Any number of agents may do this: each statement checks its own condition, so a task is called up
 once and the other agents find nothing to do. Tasks that wait for another reason are left alone.
@@ -96,7 +96,8 @@ def step(
     """Call up tasks from the page of tasks after `cursor`.
 
     These are at most `limit` tasks that wait for a route that `is_wanted`, and the tasks whose type
-    is now known here or whose type's hours have begun.
+    is now known here or whose type's hours have begun. Of a task that no route was allowed,
+    `is_wanted` gets the text that says so.
     """
     query = _WAITING.limit(SCAN)
     if cursor is None:
@@ -146,13 +147,14 @@ def _cursor_at(connection: Connection, row: Row[Any]) -> CallUpCursor:
 
 
 def _moves(connection: Connection, group: str, ids: Sequence[int]) -> Sequence[Any]:
-    """Return the moves of these tasks for a closed route or an unknown type."""
+    """Return the moves of these tasks for a route, an unknown type or hours that had not begun."""
     if not ids:
         return ()
     return connection.execute(_MOVES, {"ids": sorted(ids), "of_group": group}).all()
 
 
 def _route_of(text: str) -> str:
+    """Return the closed route; if no route was allowed, the whole text, which names the rule."""
     return text.removeprefix(CLOSED_BEFORE).removesuffix(CLOSED_AFTER)
 
 

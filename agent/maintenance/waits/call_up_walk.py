@@ -27,10 +27,11 @@ FEW_FIRST_S = 15.0
 
 
 class CallUpWalk:
-    """Walks through the waiting tasks: at the start, when a route opens, when types change.
+    """Walks through the waiting tasks: at the start, when a route opens, when settings change.
 
     At the start it calls up tasks of every open route, because nothing tells which routes were
-    closed before, and tasks whose type other agents did not know, if this one does.
+    closed before, tasks that could take no route of other agents, and tasks whose type other agents
+    did not know, if this one does. It does the same when routes or types change.
     """
 
     def __init__(
@@ -65,9 +66,9 @@ class CallUpWalk:
         """Look each second until cancelled."""
         await repeat([self._duty], partial(self._clock.sleep, CHECK_EVERY_S))
 
-    def types_changed(self) -> None:
-        """Plan a walk: tasks may wait for types whose settings have just changed."""
-        self._begin(set(), self._clock.now_s())
+    def settings_changed(self) -> None:
+        """Plan a walk: tasks may wait for routes or types whose settings have just changed."""
+        self._begin(None, self._clock.now_s())
 
     async def check(self) -> None:
         """Learn which routes opened, and take the next steps of a walk that is due."""
@@ -83,15 +84,23 @@ class CallUpWalk:
         if self._walking:
             await self._walk(now_s)
 
-    def _begin(self, opened: set[str], now_s: float) -> None:
-        """Plan a new walk that begins with a few tasks; keep the routes of an unfinished walk."""
-        if self._walking or self._from_s is not None:
+    def _begin(self, opened: set[str] | None, now_s: float) -> None:
+        """Plan a new walk that begins with a few tasks; keep the routes of an unfinished walk.
+
+        `opened` None means all open routes.
+        """
+        if opened is not None and (self._walking or self._from_s is not None):
             self._opened = None if self._opened is None else self._opened | opened
         else:
             self._opened = opened
         self._from_s, self._only_few, self._walking = now_s, True, False
 
     def _wanted(self, route: str) -> bool:
+        """Return whether to call up tasks that wait for a route, or that no route was allowed.
+
+        For the latter, `route` is the rule that refused them. Only a walk for all open routes takes
+        them, because a change of settings may have given them a route.
+        """
         return route not in self._waited_for and (self._opened is None or route in self._opened)
 
     async def _walk(self, now_s: float) -> None:
@@ -110,7 +119,7 @@ class CallUpWalk:
             if page.orders:
                 count = sum(len(order.items) for order in page.orders)
                 log.info(
-                    "%s called up: the route is open, or the type is known here",
+                    "%s called up: the route is open, or this agent may know the route or the type",
                     number_of(count, "waiting task"),
                 )
                 self._own_orders.send(page.orders)

@@ -15,7 +15,7 @@ from agent.maintenance.waits import call_up_walk
 from agent.maintenance.waits.call_up_walk import CallUpWalk
 from agent.ports import Order
 from agent.ports.outcome import Failure, Moved, Outcome, Retry
-from agent.routes import Router
+from agent.routes import RoutePlan, Router
 from producer.publishing.own_orders import OwnOrders
 from schemas.ledger import tables
 from schemas.settings.config import RouteConfig
@@ -123,6 +123,52 @@ async def test_an_agent_that_knows_a_type_calls_up_its_tasks_at_its_start(
     assert await ObservedCallUp(ledger_db, types=("another",)).look(30) == []
 
     assert sorted(await ObservedCallUp(ledger_db, types=("document",)).look(30)) == sorted(ids)
+
+
+REFUSALS = (
+    RoutePlan("lost", known=False).refusal,
+    RoutePlan("fast", allowed=frozenset({"spare"})).refusal,
+)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_changed_settings_call_up_tasks_that_no_route_was_allowed(
+    ledger_db: LedgerDatabase, refusal: str
+) -> None:
+    """An agent that gains their route runs them at once; one whose route opens leaves them."""
+    duty = ObservedCallUp(ledger_db)
+    await duty.look(60)
+    failure = Failure(ErrorClass.ROUTE, refusal)
+    ids = ending(ledger_db, 2, lambda task_id: move_to(LONGEST, failure, SPENT, task_id))
+    duty.stop()
+    await duty.look(2)
+    duty.go()
+    assert await duty.look(30) == []
+
+    duty.duty.settings_changed()
+
+    assert sorted(await duty.look(30)) == sorted(ids)
+
+
+async def test_changed_settings_leave_tasks_of_a_closed_route(ledger_db: LedgerDatabase) -> None:
+    """The change did not open their route."""
+    duty = ObservedCallUp(ledger_db)
+    duty.stop()
+    waiting(ledger_db, 2)
+
+    duty.duty.settings_changed()
+
+    assert await duty.look(30) == []
+
+
+async def test_an_agent_that_starts_calls_up_tasks_that_no_route_was_allowed(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """It may have the route that the agents before it did not have."""
+    failure = Failure(ErrorClass.ROUTE, REFUSALS[0])
+    ids = ending(ledger_db, 2, lambda task_id: move_to(LONGEST, failure, SPENT, task_id))
+
+    assert sorted(await ObservedCallUp(ledger_db).look(30)) == sorted(ids)
 
 
 def test_tasks_of_a_type_use_up_no_trial_of_a_route(ledger_db: LedgerDatabase) -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 from tests.integration.support.deployment import Deployment
 
@@ -95,6 +96,38 @@ def test_a_changed_mount_is_used_and_a_bad_one_is_named(embedded: Deployment) ->
             and not any("not used" in why for why in embedded.status()["reasons"])
         ),
         "the new settings in the report",
+    )
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() == 0, agent.tail()
+
+
+def test_a_route_that_an_agent_gains_calls_up_its_tasks(embedded: Deployment) -> None:
+    """Its tasks run at once, although their tier lasts an hour; `status` forgets the refusal."""
+    embedded.use_tiers("1h")
+    embedded.llm("--latency", "0.02")
+    fast = "[routes.fast]\nmodel = 'quick'\n"
+    (embedded.folder / "docllm.toml").write_text(fast)
+    file = embedded.folder / "agent.toml"
+    file.write_text("")
+    agent = embedded.agent("--config", "agent.toml")
+    embedded.until(lambda: digests(embedded), "the agent's first report")
+    lines: list[dict[str, Any]] = [
+        {"id": "a", "prompt": "Write.", "route": "fast"},
+        {"id": "b", "prompt": "Write.", "routes_allowed": ["fast"], "model": "quick"},
+    ]
+    embedded.producer("load", str(embedded.write_lines(lines)))
+    embedded.until(
+        lambda: len([why for why in embedded.status()["reasons"] if "of route" in why]) == 2,
+        "the tasks to wait for a route",
+    )
+
+    replaced(file, fast)
+    agent.signal(signal.SIGHUP)
+
+    embedded.until_settled(2)
+    embedded.until(
+        lambda: not any("of route" in why for why in embedded.status()["reasons"]),
+        "status to forget the refusal",
     )
     agent.signal(signal.SIGTERM)
     assert agent.wait() == 0, agent.tail()

@@ -9,6 +9,7 @@ import pytest
 from agent.dispatch.claimer import Purpose
 from agent.inflight.delivery import DeliveryState
 from agent.ports import ClaimAnswer
+from agent.routes import RoutePlan
 from schemas.settings.config import Config, RouteConfig
 from tests.support.dispatch import DispatchHarness, harness_after, new_record
 from tests.support.ledger import new_row
@@ -124,6 +125,22 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
     assert harness.slots.method_calls == [call.give_back(first), call.start(first)]
     assert (first.route, first.value) == ("special", body)
     assert harness.parts.table.bodies_bytes == len(body)
+
+
+def test_a_waiting_task_that_no_route_was_allowed_learns_of_a_gained_one() -> None:
+    """The settings gained its route while its record waited without its body."""
+    special = RouteConfig(base_url="http://special", model="m")
+    harness, first = harness_after([2], config=Config(routes={"special": special}))
+    harness.parts.table.drop_bodies(first)
+    first.plan = RoutePlan("special", known=False)
+    body = b'{"id":"k","prompt":"p","route":"special"}'
+    harness.ledger.answers[first.task_id] = (ClaimAnswer.CLAIMED, WAITING)
+    harness.ledger.stored_bodies[first.task_id] = (b"k", body)
+
+    asyncio.run(harness.parts.claimer.claim([first], Purpose.RUN))
+
+    assert (first.plan.known, list(first.plan)) == (True, ["special"])
+    assert harness.slots.method_calls == [call.start(first)]
 
 
 def test_a_task_that_moves_to_a_tier_needs_no_body() -> None:

@@ -119,6 +119,19 @@ def test_no_call_is_made_for_it() -> None:
     assert harness.attempt_runner.limits_s == []
 
 
+def test_a_refusal_by_routes_is_forgotten_when_routes_change() -> None:
+    """A person who has added the route is not told to add it; unknown types stay."""
+    clock = HandClock()
+    types = unknown(clock)
+    held(types, "g.tasks")
+    types.move_for_route(claimed(1, 0.0), "no agent that received it has a route lost")
+    assert len(types.reasons(clock.now_s())) == 2
+
+    types.forget_refusals()
+
+    assert types.reasons(clock.now_s()) == [Reason(Code.TYPE_UNKNOWN, "b")]
+
+
 def test_admission_gives_the_type_as_the_reason() -> None:
     """No permit of the route is taken, and the agent's report has the type."""
     harness = SlotsHarness(routes(), ending(GOOD))
