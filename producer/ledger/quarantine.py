@@ -19,7 +19,13 @@ from schemas.ledger.sql import insert_new
 from schemas.ledger.tables import quarantine
 from schemas.task.failures import Disposition
 from schemas.task.line.strict_json import reading
-from schemas.task.record.envelope import BATCH_HEADER, MAX_TASK_BYTES, Outgoing, RawHeaders
+from schemas.task.record.envelope import (
+    BATCH_HEADER,
+    MAX_TASK_BYTES,
+    QUARANTINE_HEADER,
+    Outgoing,
+    RawHeaders,
+)
 from schemas.task.record.rejected_record import RejectedRecord
 from schemas.text.fingerprint import fingerprint
 from schemas.text.untrusted import contained, describe_error
@@ -30,7 +36,6 @@ BEGINNING_BYTES = 64 << 10  # stored of a larger value, and of a key
 KEPT_HEADER_BYTES = 8 << 10
 KEPT_BATCH_BYTES = 1000  # the longest batch name that is stored; no name is longer
 OWN_PREFIX = "docllm-"
-LETTER_HEADER = "docllm-quarantine"  # in the dead letter of a record: the id of its row
 _MAX_DIGITS = 18
 
 
@@ -80,7 +85,7 @@ def _of_letter(connection: Connection, group: str, record: RejectedRecord) -> in
     The row has its letter already.
     """
     named = dict(record.headers)
-    number = named.get(LETTER_HEADER) or b""
+    number = named.get(QUARANTINE_HEADER) or b""
     if not number.isdigit() or len(number) > _MAX_DIGITS:
         return None
     if named.get("docllm-ledger") != ledger_id(connection).encode():

@@ -27,7 +27,7 @@ from schemas.ledger.database import Connection
 from schemas.ledger.transactions import Transactions
 from schemas.runtime import crash
 from schemas.task.line.parsing import LineError
-from schemas.task.record.envelope import BAD_NAMES_HEADER, BATCH_HEADER, digest
+from schemas.task.record.envelope import BAD_NAMES_HEADER, BATCH_HEADER, QUARANTINE_HEADER, digest
 
 PageStart = tuple[int, int]  # partition, offset
 
@@ -36,7 +36,6 @@ CHUNK = 500
 SQLITE_CHUNK = 200
 _OWN_PREFIXES = ("docllm-", "kafka_dlt-", "__dlq.")
 _POINTER = ("docllm-pointer", "docllm-value-digest")
-_RECORD = "docllm-quarantine"
 _MAX_DIGITS = 18
 # Replaces the ledger's error text, which advises to change `--batch`: here the dead letters name
 # the batch.
@@ -110,7 +109,7 @@ def _note(
     is_wanted = (
         (headers.get("docllm-disposition") or b"").decode("utf-8", "replace") in dispositions
         if dispositions
-        else subject.kind != _RECORD
+        else subject.kind != QUARANTINE_HEADER
     )
     if is_wanted:
         survey.positions.setdefault(subject, (letter.partition, letter.offset))
@@ -135,7 +134,7 @@ def subject_of(letter: Incoming) -> LetterSubject:
         for name in ("docllm-ledger", BATCH_HEADER)
     )
     content = digest(b"", letter.value or b"") if _is_whole(letter) else b""
-    for header in ("docllm-task", _RECORD):
+    for header in ("docllm-task", QUARANTINE_HEADER):
         if number := headers.get(header):
             return LetterSubject(
                 ledger, header, number[:_MAX_DIGITS].decode("utf-8", "replace"), batch, content
@@ -294,7 +293,11 @@ class FromTopic:
 
 def _origin(letter: Incoming) -> store.Origin:
     """Return the origin of a dead letter's batch; a quarantined record keeps its foreign one."""
-    return store.Origin.QUARANTINE if subject_of(letter).kind == _RECORD else store.Origin.LETTERS
+    return (
+        store.Origin.QUARANTINE
+        if subject_of(letter).kind == QUARANTINE_HEADER
+        else store.Origin.LETTERS
+    )
 
 
 def _where(letter: Incoming) -> str:
@@ -302,6 +305,6 @@ def _where(letter: Incoming) -> str:
     subject = subject_of(letter)
     subjects = {
         "docllm-task": f"task {subject.number} of batch {subject.batch}",
-        _RECORD: f"quarantine {subject.number}",
+        QUARANTINE_HEADER: f"quarantine {subject.number}",
     }
     return f"letter {letter.partition}/{letter.offset}, {subjects.get(subject.kind, 'a record')}"

@@ -14,9 +14,8 @@ from producer.ledger.dead_letters import spent_letters
 from producer.ledger.dead_letters.spent_letters import TopicLetter
 from producer.ports import Incoming, TopicReader
 from schemas.ledger.transactions import Transactions
-from schemas.task.record.envelope import NotOursError, decode
+from schemas.task.record.envelope import QUARANTINE_HEADER, NotOursError, decode
 
-RECORD_HEADER = "docllm-quarantine"
 _MAX_DIGITS = 18
 
 
@@ -105,7 +104,7 @@ def _letter(record: Incoming, group: str, ledger_id: str) -> TopicLetter | None:
 def _number(record: Incoming, ledger_id: str) -> int | None:
     """Return the number of the quarantined record whose letter this is; None for all else."""
     headers: Mapping[str, bytes | None] = dict(record.headers)
-    number = headers.get(RECORD_HEADER) or b""
+    number = headers.get(QUARANTINE_HEADER) or b""
     is_own = headers.get("docllm-ledger") == ledger_id.encode()
     return int(number) if is_own and number.isdigit() and len(number) <= _MAX_DIGITS else None
 

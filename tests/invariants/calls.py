@@ -107,10 +107,10 @@ def given_back(run: Evidence) -> list[str]:
     odd = []
     for move in run.moves or ():
         call = answered.get((move.task_id, move.old_owner))
-        hidden_settings = call is not None and (call.name, move.old_owner) not in known
+        is_unrecorded = call is not None and (call.name, move.old_owner) not in known
         if (
             call is not None
-            and hidden_settings
+            and is_unrecorded
             and move.ends
             and move.after is Status.PENDING
             and not _leaving(run, move.old_owner)

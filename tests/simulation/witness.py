@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from producer.ledger import outbox
-from producer.ledger.quarantine import LETTER_HEADER, headers_of
+from producer.ledger.quarantine import headers_of
 from producer.ledger.replay_progress import ItemState
 from producer.ports import Item
 from schemas.task.hooks import HookState
 from schemas.task.record.envelope import (
     DISPOSITION_HEADER,
+    QUARANTINE_HEADER,
     TASK_HEADER,
     NotOursError,
     decode,
@@ -561,4 +562,4 @@ def _subject(stored: Any) -> int:
     """
     if is_letter(stored.headers):
         return int(dict(stored.headers)[TASK_HEADER])
-    return -int(dict(stored.headers).get(LETTER_HEADER, 0))
+    return -int(dict(stored.headers).get(QUARANTINE_HEADER, 0))

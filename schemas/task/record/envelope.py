@@ -17,6 +17,7 @@ MAX_KEY_BYTES = 191
 RawHeaders = Sequence[tuple[str, bytes | None]]
 BATCH_HEADER = "docllm-batch"
 TASK_HEADER = "docllm-task"
+QUARANTINE_HEADER = "docllm-quarantine"  # in the dead letter of a record: the id of its row
 DISPOSITION_HEADER = "docllm-disposition"  # only dead letters have it
 BAD_NAMES_HEADER = "docllm-unreadable"  # replaces headers if the name of one of them is not text
 _TENANT_HEADER = "docllm-tenant"  # the tenant in the row; the line may lack it
