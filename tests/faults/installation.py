@@ -17,6 +17,7 @@ from schemas.runtime.clock import SystemClock
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import Program
+from tests.invariants.calls import READ_LATE_S
 from tests.invariants.evidence import Evidence, Kill
 
 DEATH_S = 240.0  # what follows a sweep may come with the next but one, a minute after each other
@@ -63,11 +64,11 @@ class Installation:
             f"{program.name} did not die at {order}: {code}, {program.tail()}"
         )
         if arguments[0] == "agent":
-            self.deployment.kills.append(
-                Kill(
-                    SystemClock().now_s(), frozenset(self.deployment.ledger.claims_of(program.pid))
-                )
-            )
+            claims = frozenset(self.deployment.ledger.claims_of(program.pid))
+            # A busy server reads and answers requests a while after their sender's death. Without
+            # life locks, another agent gets the tasks much later, when this one is declared lost.
+            late_s = READ_LATE_S if self.kafka else 0.0
+            self.deployment.kills.append(Kill(SystemClock().now_s() + late_s, claims))
         self.hit.append(point)
         return program
 
