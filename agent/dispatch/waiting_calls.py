@@ -1,12 +1,14 @@
 """Tells the quotas which tasks are ready, so that grants for their calls can be asked for."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import islice
 
 from agent.execution.admission import Admission
 from agent.execution.quota_gate import QuotaGate
 from agent.inflight.delivery import Delivery
 from agent.inflight.table import InFlightTable
+from agent.inflight.turns import in_turn
 from agent.quota.grants import MAX_WAITING
 
 
@@ -18,6 +20,7 @@ class WaitingCalls:
         self._admission = admission
         self._quotas = quotas
         self._reported_routes: set[str] = set()
+        self._updates = 0
 
     def update(self, now_s: float) -> None:
         """Replace the waiting calls of each route by those of the tasks that are ready now.
@@ -26,6 +29,7 @@ class WaitingCalls:
         Tasks of a closed route are asked for on its fallback too. While no slot is free, the next
         task still asks for a place of its tenant, so that it can start when a slot is free.
         """
+        self._updates += 1
         free, ended = self._admission.room(), self._quotas.ended_lately()
         came_from = self._diverted()
         routes = self._table.claimable_routes | self._quotas.waiting_routes | came_from.keys()
@@ -33,7 +37,7 @@ class WaitingCalls:
             waiting = self._quotas.waiting(route)
             usable = 0 if self._admission.leaving else max(0, free + ended[route])
             limit = 0 if self._admission.leaving else max(1, min(MAX_WAITING, usable))
-            ready = self._ready((route, *came_from[route]), limit)
+            ready = self._next([route, *came_from[route]], limit)
             calls = [self._quotas.first_call(delivery, route) for delivery in ready]
             soon, later = [*waiting, *calls[:usable]], calls[usable:]
             self._quotas.quotas.set_waiting(route, soon, now_s, later=later)
@@ -45,14 +49,19 @@ class WaitingCalls:
         Calls are asked for on each of them, because a task may be bound to any of them.
         """
         came_from: defaultdict[str, list[str]] = defaultdict(list)
-        for route in self._table.routes:
+        for route in sorted(self._table.claimable_routes):
             for target in self._admission.fallbacks(route):
                 came_from[target].append(route)
         return came_from
 
-    def _ready(self, routes: Iterable[str], most: int) -> list[Delivery]:
-        """Return the next deliveries of these routes, at most so many."""
-        ready: list[Delivery] = []
-        for route in routes:
-            ready += self._table.next_for(route, most - len(ready))
-        return ready
+    def _next(self, routes: Sequence[str], most: int) -> list[Delivery]:
+        """Return the next deliveries of these routes, at most so many.
+
+        The routes take turns, and another one is the first in each update. So none of them waits
+        with calls that the others' grants are too small for.
+        """
+        first = self._updates % len(routes)
+        in_order = (*routes[first:], *routes[:first])
+        return list(
+            islice(in_turn(*(self._table.next_for(route, most) for route in in_order)), most)
+        )

@@ -4,7 +4,7 @@ An unused turn is not lost: the lanes or tenants that have work share it, by the
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 
@@ -83,7 +83,7 @@ class _Queue:
         """Return the next ready delivery, from both queues in turn; drop those before it."""
         while self.new or self.returned:
             delivery = self._next_queue[0]
-            if delivery.state is DeliveryState.READY:
+            if _is_ready(delivery):
                 return delivery
             self._next_queue.popleft()
         return None
@@ -99,16 +99,14 @@ class _Queue:
         return self.returned if (self.returned_next and self.returned) or not self.new else self.new
 
     def next(self, limit: int) -> Iterator[Delivery]:
-        """Return the next deliveries, about in the order in which they are taken."""
-        waiting = _in_turn(islice(self.returned, limit), islice(self.new, limit))
-        return (delivery for delivery in waiting if delivery.state is DeliveryState.READY)
+        """Return the next deliveries, in the order in which they are taken."""
+        in_order = (self.returned, self.new) if self.returned_next else (self.new, self.returned)
+        return in_turn(*(islice(filter(_is_ready, queue), limit) for queue in in_order))
 
     def drop_unready(self) -> None:
         """Drop deliveries that are no longer ready."""
-        self.new = deque(delivery for delivery in self.new if delivery.state is DeliveryState.READY)
-        self.returned = deque(
-            delivery for delivery in self.returned if delivery.state is DeliveryState.READY
-        )
+        self.new = deque(filter(_is_ready, self.new))
+        self.returned = deque(filter(_is_ready, self.returned))
 
 
 class TenantTurns:
@@ -246,7 +244,7 @@ class TenantTurns:
             for tenant in in_order
             if tenant in self._queues and self._first(tenant) is not None
         )
-        return _in_turn(*(self._queues[tenant].next(limit) for tenant in islice(tenants, limit)))
+        return in_turn(*(self._queues[tenant].next(limit) for tenant in islice(tenants, limit)))
 
     def drop_unready(self) -> None:
         """Drop deliveries that are no longer ready."""
@@ -258,7 +256,11 @@ class TenantTurns:
         self._size = sum(map(len, self._queues.values()))
 
 
-def _in_turn(*queues: Iterator[Delivery]) -> Iterator[Delivery]:
+def _is_ready(delivery: Delivery) -> bool:
+    return delivery.state is DeliveryState.READY
+
+
+def in_turn(*queues: Iterable[Delivery]) -> Iterator[Delivery]:
     """Return the first of each, then the second of each, and so on."""
     merged = chain.from_iterable(zip_longest(*queues))
     return (delivery for delivery in merged if delivery is not None)

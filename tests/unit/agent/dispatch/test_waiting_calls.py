@@ -112,6 +112,28 @@ def test_the_tasks_of_a_closed_route_are_asked_for_on_its_fallback() -> None:
     assert ready.asked() == [100, 100, 100]
 
 
+def test_diverted_tasks_take_turns_with_those_of_the_fallback() -> None:
+    """With one free slot the others' grants may be too small for them."""
+    ready = Ready(3, 1)
+    ready.fallbacks["closed"] = [ROUTE]
+    diverted = claimed(9, 0.0)
+    diverted.plan, diverted.size = RoutePlan("closed"), CallSize(input_bytes=2000)
+    ready.table.queue_for_claim(diverted)
+
+    assert {*ready.asked(), *ready.asked()} == {100, 500}
+
+
+def test_a_crash_suspect_of_a_closed_route_is_asked_for_on_its_fallback() -> None:
+    """Without a grant it would wait as long as the stop lasts."""
+    ready = Ready(0, 3)
+    ready.fallbacks["closed"] = [ROUTE]
+    suspect = claimed(8, 0.0, lease_losses=2)
+    suspect.plan, suspect.size = RoutePlan("closed"), CallSize(input_bytes=2000)
+    ready.table.queue_for_claim(suspect)
+
+    assert ready.asked() == [500]
+
+
 def test_a_crash_suspect_is_asked_for_before_other_tasks() -> None:
     """One runs at a time; without a grant it would never run."""
     ready = Ready(2, 3)

@@ -1,5 +1,7 @@
 """The ready queue: routes take turns, and so do new and returned deliveries."""
 
+import pytest
+
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.ready_queue import ReadyQueue
 from agent.ports import Partition
@@ -108,6 +110,18 @@ def test_the_next_deliveries_are_shown_as_they_will_be_taken() -> None:
     assert offsets(ready.next_of("a", 3)) == [11, 1, 12]
     assert offsets(ready.take_of("a", 3)) == [11, 1, 12]
     assert ready.next_of("b", 3) == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_what_is_shown_first_is_taken_first(limit: int) -> None:
+    """A grant that was asked for one delivery may be too small for another, which would wait."""
+    gone = new_delivery(10)
+    back = (gone, *map(new_delivery, (11, 12, 13)))
+    ready = filled(*map(new_delivery, (1, 2, 3)), back=back)
+    gone.state = DeliveryState.ENDED
+
+    while shown := ready.next_of("a", limit):
+        assert ready.take(limit, lambda _route: limit) == shown
 
 
 def test_what_comes_next_is_shown_by_the_turns_of_the_lanes() -> None:
