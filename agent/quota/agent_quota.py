@@ -7,8 +7,7 @@ minute.
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 
 from agent.quota.grants import (
     MAX_WAITING,
@@ -19,21 +18,14 @@ from agent.quota.grants import (
     Refund,
     WaitingCall,
 )
+from agent.quota.grants_in_hand import TOKEN_RATES, Grant, GrantsInHand
 from schemas.settings.quota import QuotaLimits
 
 # Lifetime of a grant, from the moment at which it was asked for.
 GRANT_LIVES_S = 1.25
 OWN_LIVES_S = 3.0  # grants of the share within this time are also reported to the store
 SEATS_LIVE_S = 3.0  # less than the time after which the store gives them to others
-# An estimate may exceed its grant by this much at the call; the difference becomes a debt.
-SLACK, SLACK_TOKENS = 1.125, 16
-_RATES = {"rpm", "tpm", "itpm", "otpm", "rpd"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Grant:
-    until_s: float
-    charge: Charge
+_RATES = {"rpm", "rpd", *TOKEN_RATES}
 
 
 class AgentQuota:
@@ -50,8 +42,8 @@ class AgentQuota:
         self._used_today: DayCount | None = None
         self._told_today: DayCount | None = None  # by the store
         self._waiting: dict[Hashable, tuple[WaitingCall, ...]] = {}
-        self._grants: deque[_Grant] = deque()
-        self._granted_by_share: deque[_Grant] = deque()  # recently
+        self._grants = GrantsInHand()
+        self._granted_by_share: deque[Grant] = deque()  # recently
         # Calls that the share granted and the store does not know of, and those of them that the
         # group's records of the day may leave out. They are reported once the store has answered.
         self._uncounted = self._unrecorded = 0
@@ -93,12 +85,11 @@ class AgentQuota:
         if self.room(now_s) <= 0:
             return False
         if self._has_rates:
-            used = self._fitting(charge)
+            used = self._grants.take(charge, self.limits)
             if not used:
                 return False
-            for grant in used:
-                self._grants.remove(grant)
-                self._give_back(grant.charge, requests=1)
+            for granted in used:
+                self._give_back(granted, requests=1)
             self._give_back(charge, requests=1, sign=-1)
         self.running += 1
         return True
@@ -136,34 +127,6 @@ class AgentQuota:
         if self.limits.in_flight is None:
             return None
         return max(0, self._seats - self.running) if now_s < self._seats_until_s else 0
-
-    def _fitting(self, charge: Charge) -> list[_Grant]:
-        """Return the grants for a call: one that covers it, or the oldest that do so together."""
-        for grant in self._grants:
-            if self._covers(grant.charge.tokens_in, grant.charge.tokens_out, charge):
-                return [grant]
-        used: list[_Grant] = []
-        tokens_in = tokens_out = 0
-        for grant in self._grants:
-            used.append(grant)
-            tokens_in += grant.charge.tokens_in
-            tokens_out += grant.charge.tokens_out
-            if self._covers(tokens_in, tokens_out, charge):
-                return used
-        return []
-
-    def _covers(self, tokens_in: int, tokens_out: int, charge: Charge) -> bool:
-        """Return whether a charge is within granted tokens, where tokens are limited."""
-        pairs = {
-            "tpm": (charge.tokens_in + charge.tokens_out, tokens_in + tokens_out),
-            "itpm": (charge.tokens_in, tokens_in),
-            "otpm": (charge.tokens_out, tokens_out),
-        }
-        return all(
-            needed <= given * SLACK + SLACK_TOKENS
-            for name, (needed, given) in pairs.items()
-            if name in self.limits.given
-        )
 
     # ---- towards the grant store
 
@@ -234,9 +197,9 @@ class AgentQuota:
         self._is_store_back = not by_share
         for call, granted in zip(request.waiting, answer.granted, strict=True):
             if granted and self._has_rates:
-                self._grants.append(_Grant(sent_at_s + GRANT_LIVES_S, call.charge))
+                self._grants.add(Grant(sent_at_s + GRANT_LIVES_S, call.charge))
                 if by_share:
-                    self._granted_by_share.append(_Grant(now_s + OWN_LIVES_S, call.charge))
+                    self._granted_by_share.append(Grant(now_s + OWN_LIVES_S, call.charge))
         while self._granted_by_share and (
             not by_share or self._granted_by_share[0].until_s <= now_s
         ):
@@ -265,27 +228,15 @@ class AgentQuota:
         self._unrecorded = max(0, self._unrecorded + calls)
 
     def _uncovered(self) -> Iterator[WaitingCall]:
-        """Yield the waiting calls that no grant in hand covers, taking askers in turn."""
+        """Return the waiting calls that no grant in hand covers, taking askers in turn."""
         in_turn = chain.from_iterable(zip_longest(*self._waiting.values()))
-        calls = [call for call in in_turn if call is not None][: MAX_WAITING + len(self._grants)]
-        granted = [grant.charge for grant in self._grants]
-        count = 0
-        for call in calls:
-            fitting = (
-                charge
-                for charge in granted
-                if self._covers(charge.tokens_in, charge.tokens_out, call.charge)
-            )
-            fit = next(fitting, None)
-            if fit is not None:
-                granted.remove(fit)
-            elif count < MAX_WAITING:
-                count += 1
-                yield call
+        most = MAX_WAITING + len(self._grants)
+        calls = islice((call for call in in_turn if call is not None), most)
+        return islice(self._grants.uncovered(calls, self.limits), MAX_WAITING)
 
     def _give_back_old(self, now_s: float) -> None:
-        while self._grants and self._grants[0].until_s <= now_s:
-            self._give_back(self._grants.popleft().charge, requests=1)
+        for charge in self._grants.drop_old(now_s):
+            self._give_back(charge, requests=1)
 
     def _give_back(self, charge: Charge, requests: int = 0, sign: int = 1) -> None:
         self._requests += sign * requests

@@ -1,5 +1,6 @@
 """Bugs of the provider's limits: agents take more of an account than they may."""
 
+import copy
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ def _used_twice() -> AbstractContextManager[Any]:
     begin_call = AgentQuota.begin_call
 
     def keeping(self: AgentQuota, charge: Charge, now_s: float) -> bool:
-        grants = self._grants.copy()
+        grants = copy.deepcopy(self._grants)
         begun = begin_call(self, charge, now_s)
         if self.running % 2:
             self._grants = grants

@@ -50,6 +50,15 @@ def test_a_grant_is_used_once() -> None:
     assert one.next_request(0.2).refund == NOTHING
 
 
+def test_a_call_takes_the_smallest_grant_that_covers_it() -> None:
+    """A small call leaves the large grant to the call that it was asked for."""
+    one = member(QuotaLimits(tpm=600_000), charge(3000), charge(100))
+    exchange(one, 2, 0.0)
+
+    assert one.begin_call(charge(100), 0.1)
+    assert one.begin_call(charge(3000), 0.1)
+
+
 def test_calls_that_are_granted_are_not_asked_for_again() -> None:
     """Grants in hand are told, and only the other tasks are asked for."""
     one = member(LIMITS, charge(100), charge(200), charge(300))
