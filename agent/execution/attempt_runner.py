@@ -84,7 +84,10 @@ class AttemptRunner:
             retry_on_route=routes.retry_on_route,
             call_permits=permit.call_permits,
             inherited=Inherited(
-                depth=row.depth, tenant=row.tenant or DEFAULT_TENANT, lane=row.lane
+                depth=row.depth,
+                tenant=row.tenant or DEFAULT_TENANT,
+                lane=row.lane,
+                routes_allowed=row.routes_allowed,
             ),
             locks=locks,
             output_uri=row.output_uri,

@@ -42,7 +42,7 @@ class AttemptContext(Context):
             task=self.task, rules=self.rules, run=run, tools=tools, time=self._time
         )
         self._locks = ContextLocks(locks=run.locks, time=self._time, may_call=run.may_call)
-        rules = FollowUpRules(tools.types, tools.max_attempts_of, tools.apart)
+        rules = FollowUpRules(tools.types, tools.max_attempts_of, tools.route_refusal, tools.apart)
         self._follow_ups = FollowUps(parent=task, inherited=run.inherited, rules=rules)
 
     @property

@@ -30,20 +30,31 @@ _SHOWN_CHARS = 200
 class Inherited:
     """What a task's follow-ups take from it if their lines do not say otherwise.
 
-    `depth` is how many ancestors the task itself has.
+    `depth` is how many ancestors the task itself has. `routes_allowed` bounds the routes of its
+    batch.
     """
 
     depth: int = 0
     tenant: str = DEFAULT_TENANT
     lane: Lane = Lane.NORMAL
+    routes_allowed: tuple[str, ...] | None = None
+
+
+# Takes a line and the `routes_allowed` of its batch; returns why the line may take no route, or "".
+RouteRefusal = Callable[[bytes, tuple[str, ...] | None], str]
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUpRules:
-    """What an agent must know to check a line: its types, and how many attempts each may have."""
+    """What an agent must know to check a line.
+
+    These are its types, how many attempts each may have, and why a line within the bounds of its
+    batch may take no route ("" if it may take one).
+    """
 
     types: Mapping[str, Any]
     max_attempts_of: Callable[[str], int]
+    route_refusal: RouteRefusal
     apart: Executor
 
 
@@ -97,7 +108,7 @@ class FollowUps:
         except TimeoutError:
             fix = "make it smaller, or simplify its patterns"
             raise _refused(name, f"is no task: its schema takes too long to check; {fix}") from None
-        self._check(task, name)
+        self._check(task, value, name)
         self._keep(self._follow_up(task, line, value), name)
 
     def _written(self, line: Mapping[str, Any], name: str) -> bytes:
@@ -121,7 +132,7 @@ class FollowUps:
             return await self._rules.apart(partial(sealed, partial(parse, value)))
         return parse(value)
 
-    def _check(self, task: TaskLine, name: str) -> None:
+    def _check(self, task: TaskLine, value: bytes, name: str) -> None:
         known = BUILT_IN | self._rules.types.keys()
         if task.type not in known:
             nearest = difflib.get_close_matches(task.type, sorted(known), 1)
@@ -133,6 +144,8 @@ class FollowUps:
             )
         if task.key == self._parent.key:
             raise _refused(name, "has the id of its parent; give it an id of its own")
+        if refusal := self._rules.route_refusal(value, self._inherited.routes_allowed):
+            raise _refused(name, f"could not run: {refusal}; name a route that it may take")
 
     def _follow_up(self, task: TaskLine, line: Mapping[str, Any], value: bytes) -> FollowUp:
         return FollowUp(

@@ -11,7 +11,7 @@ from agent.handlers.calls.other_route import OtherRoute
 from agent.handlers.calls.permits import CallPermits, FreePermits
 from agent.handlers.calls.traces import NO_TRACE, AttemptTrace
 from agent.handlers.documents import DocumentReader
-from agent.handlers.follow_ups import Inherited
+from agent.handlers.follow_ups import Inherited, RouteRefusal
 from agent.handlers.held_lock import AttemptLocks, FreeLocks
 from agent.judge import Tier
 from agent.ports import Clock, RouteClient
@@ -82,6 +82,7 @@ class Tools:
     `route_client` returns the client of a route. `apart` runs work that is too heavy for this
     process. `jitter` draws a number from 0 to 1. `types` is by task type. `failed` is called with
     every error that a handler raises. `errors` logs those that a handler did not raise on purpose.
+    `route_refusal` returns why a follow-up's line may take no route.
     `usual_limit_s` is the time of a handler whose type sets no limit. `token_ratios` are the
     learned tokens per byte, by model and type of task.
     """
@@ -95,6 +96,7 @@ class Tools:
     tiers: Sequence[Tier]
     types: Mapping[str, TypeConfig]
     max_attempts_of: Callable[[str], int]
+    route_refusal: RouteRefusal = lambda _line, _allowed: ""
     failed: Callable[[BaseException], None] = lambda _error: None
     errors: HandlerErrors = field(default_factory=HandlerErrors)
     usual_limit_s: float = math.inf

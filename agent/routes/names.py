@@ -147,6 +147,11 @@ def route_of(value: bytes | None, names: RouteNames) -> str:
     return preview(value, names).route
 
 
+def route_refusal(names: RouteNames, value: bytes, allowed: tuple[str, ...] | None) -> str:
+    """Return why a task line may take no route within its batch's bounds; "" if it may take one."""
+    return preview(value, names).plan.within(allowed).refusal
+
+
 def _preview(line: dict[str, Any], length: int, names: RouteNames) -> Preview:
     if "custom_id" in line or "body" in line:
         body = _table(line.get("body"))

@@ -19,6 +19,7 @@ from agent.handlers.processes.suspects import Suspects
 from agent.handlers.threads import HandlerThreads
 from agent.hooks.functions import Hooks, load_hooks
 from agent.judge import tiers_of
+from agent.routes.names import route_refusal
 from agent.wiring.choices import AgentChoices
 from agent.wiring.documents import make_documents
 from agent.wiring.live_settings import LoadHandlers, LoadHooks
@@ -78,6 +79,7 @@ def _make_tools(choices: AgentChoices, shared: SharedParts) -> Tools:
         tiers=tiers_of(config.retry_tiers),
         types=config.types,
         max_attempts_of=config.max_attempts_of,
+        route_refusal=partial(route_refusal, providers.routes.naming),
         failed=shared.memory.note,
         errors=shared.counts.handler_errors,
         usual_limit_s=usual_limit_s(providers.routes.longest_timeout_s),

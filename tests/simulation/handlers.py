@@ -112,6 +112,8 @@ async def family(context: Context) -> object:
     answer = await chat(context)
     for number in range(CHILDREN):
         line = {"id": f"{context.task.key}/{number}", "prompt": f"Sum {number}"}
+        if context.task.model:  # a parent's bounds hold for its follow-ups
+            line["model"] = context.task.model
         await context.follow(line)
     return answer
 

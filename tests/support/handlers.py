@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from agent.handlers import Context, Handler, HandlerRun, Handlers, Tools
+from agent.handlers.follow_ups import RouteRefusal
 from agent.handlers.processes.suspects import RunSuspect
 from agent.judge import tiers_of
 from agent.ports import Call, CallFailed, Reply, RouteClient
@@ -110,6 +111,7 @@ def handlers_harness(
     llm: FakeLLM | None = None,
     clock: StillClock | None = None,
     context_tokens: int | None = None,
+    route_refusal: RouteRefusal = lambda _line, _allowed: "",
     **by_type: Handler,
 ) -> HandlersHarness:
     llm, apart = llm or FakeLLM(list(replies) or [completion()]), CountingExecutor()
@@ -125,6 +127,7 @@ def handlers_harness(
         tiers=tiers_of(("30s", "5m", "1h")),
         types=types or {},
         max_attempts_of=lambda _type: 5,
+        route_refusal=route_refusal,
     )
     handlers = Handlers(tools=tools, by_type=by_type, run_suspect=run_suspect)
     return HandlersHarness(llm, tools, handlers, apart, clock)

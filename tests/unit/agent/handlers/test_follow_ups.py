@@ -1,5 +1,6 @@
 """A follow-up is checked when it is ordered, and is a part of the success alone."""
 
+from functools import partial
 from typing import Any
 
 import orjson
@@ -9,12 +10,14 @@ from agent.handlers import Context, FollowUpError
 from agent.handlers import follow_ups as limits
 from agent.handlers.follow_ups import Inherited
 from agent.ports.outcome import FollowUp, Retry, Succeeded
-from schemas.settings.config import TypeConfig
+from agent.routes.names import RouteNames, route_refusal
+from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 from schemas.task.failures import ErrorClass
 from schemas.task.record.lanes import Lane
 from tests.support.handlers import failure_of, handlers_harness
 
-TASK = {"id": "a", "type": "parent"}
+TASK: dict[str, Any] = {"id": "a", "type": "parent"}
+IN_EU = TASK | {"routes_allowed": ["eu"]}
 LINE = {"id": "a/1", "prompt": "Summarize."}
 TYPES = {"parent": TypeConfig(), "child": TypeConfig()}
 
@@ -70,7 +73,7 @@ def test_a_success_carries_what_its_handler_ordered() -> None:
 
 def test_a_follow_up_takes_tenant_lane_and_routes_from_its_parent() -> None:
     """A tenant's limits, and the routes that a task may take, hold for what it orders too."""
-    task = TASK | {"routes_allowed": ["eu"]}
+    task = IN_EU
     inherited = Inherited(depth=2, tenant="acme", lane=Lane.BULK)
 
     own, taken = ordered(
@@ -87,6 +90,41 @@ def test_a_follow_up_takes_tenant_lane_and_routes_from_its_parent() -> None:
     assert orjson.loads(own.value)["routes_allowed"] == ["us"]
 
 
+@pytest.mark.parametrize(
+    ("line", "parent_line", "of_batch", "refused"),
+    [
+        (LINE | {"route": "eu"}, IN_EU, None, ""),
+        (LINE, IN_EU, None, "(eu) contain neither default nor a fallback of it"),
+        (LINE | {"routes_allowed": ["default"]}, IN_EU, ("eu",), ""),
+        (LINE | {"route": "eu"}, TASK, ("default",), "(default) contain neither eu"),
+        (LINE | {"route": "typo"}, TASK, None, "route typo"),
+    ],
+)
+def test_a_follow_up_that_could_take_no_route_is_refused(
+    line: dict[str, Any],
+    parent_line: dict[str, Any],
+    of_batch: tuple[str, ...] | None,
+    refused: str,
+) -> None:
+    """It would wait until the settings change. Its own bounds come before those of its batch."""
+
+    async def parent(context: Context) -> None:
+        await context.follow(line)
+
+    llm = LLMConfig(base_url="http://h/v1", model="m")
+    names = RouteNames(Config(llm=llm, routes={"eu": RouteConfig(model="n")}))
+    harness = handlers_harness(
+        types=TYPES, route_refusal=partial(route_refusal, names), parent=parent
+    )
+    outcome = harness.run(parent_line, inherited=Inherited(routes_allowed=of_batch))
+
+    if refused:
+        assert refused in failure_of(outcome).text
+        assert "name a route that it may take" in failure_of(outcome).text
+    else:
+        assert isinstance(outcome, Succeeded)
+
+
 def test_a_line_of_openai_s_format_is_taken_as_it_is() -> None:
     """Such a line has no field for a tenant, so the row alone has its parent's."""
     body = {"messages": [{"role": "user", "content": "hi"}]}
@@ -95,7 +133,7 @@ def test_a_line_of_openai_s_format_is_taken_as_it_is() -> None:
     (follow_up,) = ordered(line, inherited=Inherited(tenant="acme"))
 
     assert (orjson.loads(follow_up.value), follow_up.tenant) == (line, "acme")
-    assert "routes_allowed" in refusal(line, task=TASK | {"routes_allowed": ["eu"]})
+    assert "routes_allowed" in refusal(line, task=IN_EU)
 
 
 def test_an_attempt_that_fails_carries_nothing() -> None:
