@@ -17,7 +17,6 @@ from schemas.runtime.clock import SystemClock
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import Program
-from tests.invariants.calls import READ_LATE_S
 from tests.invariants.evidence import Evidence, Kill
 
 DEATH_S = 240.0  # what follows a sweep may come with the next but one, a minute after each other
@@ -65,10 +64,7 @@ class Installation:
         )
         if arguments[0] == "agent":
             claims = frozenset(self.deployment.ledger.claims_of(program.pid))
-            # A busy server reads and answers requests a while after their sender's death. Without
-            # life locks, another agent gets the tasks much later, when this one is declared lost.
-            late_s = READ_LATE_S if self.kafka else 0.0
-            self.deployment.kills.append(Kill(SystemClock().now_s() + late_s, claims))
+            self.deployment.kills.append(Kill(SystemClock().now_s(), claims))
         self.hit.append(point)
         return program
 

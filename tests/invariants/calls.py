@@ -189,9 +189,8 @@ def repeated(run: Evidence) -> list[str]:
     odd, failures = [], _by_task(run.attempts)
     for name, task_calls in by_name(call for call in run.calls if call.claim is None).items():
         for first, second in pairwise(task_calls):
-            read_late_s = READ_LATE_S if first.status == 0 else 0
             met = any(
-                name in kill.claimed and first.start_s - read_late_s <= kill.at_s <= second.start_s
+                name in kill.claimed and first.start_s - READ_LATE_S <= kill.at_s <= second.start_s
                 for kill in run.kills
             )
             failed = any(_between(first, failure, second) for failure in failures[name])

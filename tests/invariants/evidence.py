@@ -113,9 +113,9 @@ class Call:
     Times are in seconds. `end_s` is None while the call has not ended, `status` is 0 when the
     client left. `label`: the number of the attempt as the caller gave it, from 1. `good`: the
     answer was all that its task needed, as far as this was recorded. `tokens_in`, `tokens_out`:
-    what it cost, as far as this was recorded.
-    answer was all that its task needed, as far as this was recorded. `again`: the attempt had
-    called before, for example for an answer that did not fit its schema.
+    what it cost, as far as this was recorded. `again`: the attempt had called before, for example
+    for an answer that did not fit its schema. `connected`: false for a call that found no
+    connection, which the server never saw.
     """
 
     name: str
@@ -133,6 +133,7 @@ class Call:
     tokens_in: int = 0
     tokens_out: int = 0
     again: bool = False
+    connected: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def above_the_day(run: Evidence) -> list[str]:
 
     Grants of the evening may be used just after midnight. The calls of an agent that ended may be
     known to nobody, if Redis forgot them too. With shares, partitions that move may take their part
-    of the limit twice.
+    of the limit twice. A call that found no connection is no call of the day.
     """
     quota = run.quota
     if quota is None or not quota.rpd:
@@ -90,7 +90,7 @@ def above_the_day(run: Evidence) -> list[str]:
     if quota.faults:
         ends_s = [agent.ended_s for agent in run.agents.values() if agent.ended_s is not None]
         most += run.slots * sum(end_s < quota.days_s[-1] for end_s in ends_s)
-    starts_s = [call.start_s for call in _calls(run, quota)]
+    starts_s = [call.start_s for call in _calls(run, quota) if call.connected]
     odd = []
     for begin_s, end_s in pairwise(quota.days_s):
         since_s = begin_s + LATE_S if begin_s else begin_s

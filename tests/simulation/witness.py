@@ -10,6 +10,7 @@ from producer.ledger import outbox
 from producer.ledger.quarantine import headers_of
 from producer.ledger.replay_progress import ItemState
 from producer.ports import Item
+from schemas.task.failures import ErrorClass
 from schemas.task.hooks import HookState
 from schemas.task.record.envelope import (
     DISPOSITION_HEADER,
@@ -508,6 +509,7 @@ class _Witness:
                 good=made.good and _PLAIN.search(made.name) is not None,
                 tokens_in=TOKENS_IN if made.good else 0,
                 tokens_out=TOKENS_OUT if made.good else 0,
+                connected=made.ended != ErrorClass.NETWORK,
             )  # fmt: skip
             earlier.add((made.task_id, made.owner, made.route))
             yield call, passed

@@ -197,7 +197,7 @@ BROKEN = {
     "a second call that an earlier kill does not explain": (
         "P4",
         replace(
-            GOOD, calls=(CALL, replace(CALL, start_s=12.0)), kills=(Kill(9.0, frozenset({"b/1"})),)
+            GOOD, calls=(CALL, replace(CALL, start_s=12.0)), kills=(Kill(7.0, frozenset({"b/1"})),)
         ),
     ),
     "a call that was left though nobody who had it was killed": (
@@ -414,6 +414,11 @@ KEPT = {
         GOOD,
         calls=(*GOOD.calls, replace(CALL, start_s=12.0, start_utc_s=12.0)),
         kills=(Kill(11.5, frozenset({"b/1"})),),
+    ),
+    "a busy server answers the first call after the death of its caller": replace(
+        GOOD,
+        calls=(*GOOD.calls, replace(CALL, start_s=12.0, start_utc_s=12.0)),
+        kills=(Kill(9.0, frozenset({"b/1"})),),
     ),
     "a snooze and a move are not counted": replace(
         GOOD,

@@ -72,6 +72,7 @@ def test_the_calls_of_a_day_are_counted() -> None:
     assert above_the_day(run(evening + morning + [60.0], quota)) == []
     assert len(above_the_day(run([*evening, 19.5, *morning, 55.0], quota))) == 2
     assert above_the_day(run([*evening, 19.5], replace(quota, shares=True))) == []
+    assert above_the_day(run([*evening, 19.5], quota, connected=False)) == []
     ended = {1: Incarnation(1, "agent-1", ended_s=10.0), 2: Incarnation(2, "agent-2", ended_s=70.0)}
     lost = replace(run([*evening, 19.5], quota), agents=ended, slots=1)
     assert above_the_day(lost) != []
