@@ -1,5 +1,6 @@
 """Calls of the LLM: each is under its caller's claim, and none is repeated without cause."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
@@ -250,7 +251,7 @@ def retried_early(run: Evidence) -> list[str]:
             )
             if following is None or following.label != attempt.number + 2:
                 continue
-            if (by_s := due_s - _begun_s(following, history)) > CLOCK_ERROR_S:
+            if (by_s := due_s - _begun_s(following, attempt, history)) > CLOCK_ERROR_S:
                 odd.append(f"{attempt.task}, attempt {following.label}, by {by_s:.3f} s")
     return odd
 
@@ -264,15 +265,15 @@ def _after(call: Call, attempt: Attempt, history: History) -> bool:
     return call.start_utc_s > attempt.settled_s if ended is None else call.order > ended.order
 
 
-def _begun_s(call: Call, history: History) -> float:
-    """Return when an attempt began by the database's clock.
+def _begun_s(call: Call, attempt: Attempt, history: History) -> float:
+    """Return until when a task has waited after an attempt, by the database's clock.
 
-    This is the time of its claim, if it is known, because the clock may be set back after the
-    claim.
+    This is the latest time of a claim since, if claims are known, because the clock may be set back
+    after a claim. A claim whose task only moved on to another tier has ended its wait too.
     """
-    agents = frozenset() if call.claim is None else frozenset({agent_of(call.claim.owner)})
-    claim = history.last_claim(call.task_id, call.order, agents)
-    return call.start_utc_s if claim is None else claim.at_s
+    ended = history.ended(call.task_id, attempt.owner) if attempt.owner else None
+    claims = history.claims(call.task_id, -math.inf if ended is None else ended.order, call.order)
+    return max((claim.at_s for claim in claims), default=call.start_utc_s)
 
 
 def by_name(calls: Iterable[Call]) -> dict[str, list[Call]]:

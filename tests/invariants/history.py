@@ -34,6 +34,11 @@ class History:
         )
         return next((move for move in moves if agent_of(move.owner) in agents), None)
 
+    def claims(self, task_id: int, after: float, until: float) -> list[Move]:
+        """Return the claims of a task after one `order`, up to another."""
+        moves = self._moves.get(task_id, ())
+        return [move for move in moves if move.claims and after < move.order <= until]
+
     def ended(self, task_id: int, owner: int) -> Move | None:
         """Return the change of a task's row that ended this claim."""
         return next(

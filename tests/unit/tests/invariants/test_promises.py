@@ -556,6 +556,23 @@ def test_only_the_next_attempt_waits_for_the_tier(claimed_s: float, early: int) 
     assert len(retried_early(run)) == early
 
 
+@pytest.mark.parametrize(("moved_s", "early"), [(45.0, 0), (30.0, 1)])
+def test_a_task_has_waited_once_a_claim_came_when_it_was_due(moved_s: float, early: int) -> None:
+    """The claim moved it on, because its route had stopped; then the clock was set back."""
+    second = replace(CLAIMED, start_s=40.0, order=40, label=2, start_utc_s=16.0, claim=None)
+    moves = (
+        LOADED,
+        TAKEN,
+        move(14, R, Status.RETRYING, old=OWNER),
+        replace(move(20, Status.RETRYING, R, owner=OWNER + 1), at_s=moved_s),
+        move(21, R, Status.RETRYING, old=OWNER + 1),
+        replace(move(39, Status.RETRYING, R, owner=OWNER + 2), at_s=16.0),
+    )
+    attempts = (replace(RETRIED, owner=OWNER, settled_s=14.0),)
+
+    assert len(retried_early(closely(calls=(second,), attempts=attempts, moves=moves))) == early
+
+
 def test_a_replay_starts_a_new_count_of_attempts() -> None:
     """A replay starts a new count of attempts.
 
