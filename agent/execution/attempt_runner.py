@@ -61,12 +61,6 @@ class AttemptRunner:
         if left_s <= 0:
             return Released()
         locks = self._locks.of(row.task_id, delivery.owner)
-        runs = True  # what a handler has started may go on after its attempt
-
-        def note_spent(spent: Spent) -> None:
-            if runs:
-                delivery.note_spent(spent)
-
         run = HandlerRun(
             task_id=row.task_id,
             batch=row.batch,
@@ -78,8 +72,8 @@ class AttemptRunner:
             route=delivery.route,
             limit_s=permit.limit_s,
             refused_alone=permit.refused_alone,
-            may_call=lambda: runs and delivery.may_call(self._clock.now_s()),
-            note_spent=note_spent,
+            may_call=lambda: delivery.may_call(self._clock.now_s()),
+            note_spent=delivery.note_spent,
             route_after_failure=routes.route_after_failure,
             retry_on_route=routes.retry_on_route,
             call_permits=permit.call_permits,
@@ -100,5 +94,4 @@ class AttemptRunner:
         try:
             return await self._handlers.run(run)
         finally:
-            runs = False
             locks.close()

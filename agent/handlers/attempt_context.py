@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agent.handlers.attempt_time import AttemptTime
@@ -34,8 +35,13 @@ class AttemptContext(Context):
     def __init__(self, *, task: TaskLine, run: HandlerRun, tools: Tools) -> None:
         self._task = _for_tenant(task, run.inherited.tenant)
         self.rules = tools.types.get(task.type, NO_SETTINGS)
-        self._run = run
         self._has_ended = False
+        run = replace(
+            run,
+            may_call=partial(self._may_call, run.may_call),
+            note_spent=partial(self._note_spent, run.note_spent),
+        )
+        self._run = run
         self._tools = tools
         self._time = AttemptTime(clock=tools.clock, claim_s=run.left_s, rules=self.rules)
         self._calls = AttemptCalls(
@@ -132,6 +138,14 @@ class AttemptContext(Context):
         async with self._locks.hold(name) as held:
             yield held
 
+    def _may_call(self, may_call: Callable[[], bool]) -> bool:
+        return not self._has_ended and may_call()
+
+    def _note_spent(self, note_spent: Callable[[Spent], None], spent: Spent) -> None:
+        """Note the attempt's cost, unless what the handler left behind has called after its end."""
+        if not self._has_ended:
+            note_spent(spent)
+
     def _require_attempt(self) -> None:
         """Raise AttemptEndedError in what the handler started and left behind."""
         if self._has_ended:
@@ -140,7 +154,7 @@ class AttemptContext(Context):
     # ---- for the runner
 
     def end(self) -> None:
-        """Refuse further calls and follow-ups: the handler has ended."""
+        """Refuse further calls, costs and follow-ups: the handler has ended."""
         self._has_ended = True
 
     @property

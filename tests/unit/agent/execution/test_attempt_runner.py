@@ -15,7 +15,6 @@ from agent.execution.start_decisions import AttemptPermit
 from agent.handlers import HandlerRun, Handlers, LockError
 from agent.handlers.deadline import SETTLE_MARGIN_S
 from agent.inflight.delivery import Delivery
-from agent.lease import Lease
 from agent.ports import Partition
 from agent.ports.lock_table import LockTable
 from agent.ports.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
@@ -35,11 +34,9 @@ DEADLINE_S = 660.0
 @dataclass
 class FakeHandlers:
     attempts: list[HandlerRun] = field(default_factory=list)
-    may_call: list[bool] = field(default_factory=list)
 
     async def run(self, attempt: HandlerRun) -> Outcome:
         self.attempts.append(attempt)
-        self.may_call.append(attempt.may_call())
         attempt.note_spent(CALLED)
         return GOOD
 
@@ -135,17 +132,6 @@ def test_the_locks_of_an_attempt_end_with_it() -> None:
 
     with pytest.raises(LockError, match="the attempt has ended"):
         attempt.locks.ask("account")
-
-
-def test_what_goes_on_after_an_attempt_is_no_part_of_the_next_one() -> None:
-    """A handler may leave a task of asyncio behind: it calls no more, its costs are nobody's."""
-    delivery, handlers = claimed(lease=Lease(1, 1000.0)), FakeHandlers()
-    _, (attempt,) = worked(delivery, handlers=handlers)
-    assert (handlers.may_call, delivery.spent) == ([True], CALLED)
-
-    attempt.note_spent(Spent(tokens_in=99, calls=2))
-
-    assert (attempt.may_call(), delivery.spent) == (False, CALLED)
 
 
 def test_an_answer_is_written_within_its_claim() -> None:

@@ -1,5 +1,6 @@
 """The context that a handler gets: the names that its author may use, wherever it runs."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from agent.handlers import BlockingContext, Context
 from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.processes.program import RemoteContext
-from agent.ports.outcome import Succeeded
-from tests.support.handlers import handlers_harness
+from agent.ports import Call, CallFailed, Reply
+from agent.ports.outcome import Spent, Succeeded
+from tests.support.handlers import FakeLLM, completion, handlers_harness
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "handlers.md"
 
@@ -53,3 +55,33 @@ def test_an_attempt_has_a_number(counted: int) -> None:
     assert isinstance(outcome, Succeeded)
     assert orjson.loads(outcome.body) == [counted + 1, counted + 1]
     assert [call.request_id for call in handlers.llm.calls] == [f"b/a%2F1#{counted + 1}"]
+
+
+class LateLLM(FakeLLM):
+    """Answers once the handler that called may have returned."""
+
+    async def complete(self, call: Call) -> Reply | CallFailed:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return await super().complete(call)
+
+
+def test_a_call_that_ends_after_its_attempt_costs_nobody_anything() -> None:
+    """A handler may leave a call behind; the delivery then carries the next attempt's cost."""
+    noted: list[Spent] = []
+    harness = handlers_harness(llm=LateLLM([completion()]))
+
+    async def left_behind() -> None:
+        left: list[asyncio.Task[Any]] = []
+
+        async def leaves(context: Context) -> None:
+            left.append(asyncio.create_task(context.complete({"model": "m", "messages": []})))
+            await asyncio.sleep(0)
+
+        harness.handlers.apply(tools=harness.tools, by_type={"document": leaves})
+        await harness.handlers.run(harness.attempt(note_spent=noted.append))
+        await asyncio.wait(left)
+
+    asyncio.run(left_behind())
+
+    assert (len(harness.llm.calls), noted) == (1, [])
