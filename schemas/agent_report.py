@@ -39,7 +39,8 @@ class Reason:
     `model` and `address` are those of a route; no address holds a password or a query. `fallback`
     is the route on which its tasks run meanwhile. For a route that waits for a limit: `text` is the
     limit's setting, `count` its value, `agents` the number of agents that share it, and `seconds`
-    the remaining pause. For a lock: `text` is its holder, `count` the number of waiting tasks of
+    the remaining pause. If `agents` is 0, the agent uses only its own part, and `trouble` says why
+    Redis cannot be used. For a lock: `text` is its holder, `count` the number of waiting tasks of
     this agent, and `seconds` the longest wait.
     """
 
@@ -54,6 +55,7 @@ class Reason:
     address: str = ""
     fallback: str = ""
     agents: int = 0
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,7 @@ def _reason(row: Mapping[str, Any]) -> Reason:
         address=_text(row.get("address"), _TEXT_CHARS),
         fallback=_text(row.get("fallback"), _NAME_CHARS),
         agents=_count(row.get("agents")),
+        trouble=_text(row.get("trouble"), _TEXT_CHARS),
     )
 
 

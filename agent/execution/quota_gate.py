@@ -87,6 +87,7 @@ class QuotaGate:
                 seconds=wait.paused_s,
                 count=wait.limit or 0,
                 agents=wait.agents,
+                trouble=wait.trouble,
             )
             for wait in self.quotas.quota_waits(now_s)
         ]

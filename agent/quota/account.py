@@ -56,6 +56,7 @@ class AccountBuckets:
         self.buckets: dict[str, float] = {}
         self.accepted_share = 1.0
         self._at_ms: float | None = None
+        self._began_ms = 0
         self._clock_ms = self._learns_until_ms = 0.0
         self._cut_at_ms = float("-inf")
         self._paused_until_ms = 0.0
@@ -101,6 +102,7 @@ class AccountBuckets:
     def _pass_time(self, now_ms: float) -> float:
         """Return the time since the last exchange, 0 if the clock was set back."""
         first = self._at_ms is None
+        self._began_ms = int(now_ms) if first else self._began_ms
         past_ms = 0.0 if self._at_ms is None else max(0.0, now_ms - self._at_ms)
         self._at_ms = now_ms
         self._clock_ms += min(past_ms, STEP_MS)
@@ -156,8 +158,9 @@ class AccountBuckets:
             self._is_full = self._is_full and bucket >= capacity
             bucket += charged(name, request.refund)
             bucket = min(bucket, 0.0) if request.refused else bucket
-            # Bounded to a minute's limit in both directions. A share may owe a whole task.
-            buckets[name] = max(-limit, min(rate * MINUTE_MS, bucket))
+            # Bounded to a minute's limit in both directions. A share may owe a whole task, and may
+            # be less than a request.
+            buckets[name] = max(-limit, min(max(1.0, rate * MINUTE_MS), bucket))
         self.buckets = buckets
 
     def _count_day(self, request: QuotaRequest, day: int) -> None:
@@ -285,4 +288,5 @@ class AccountBuckets:
             agents=len(self._agents),
             binding=binding,
             today=DayCount(day=self._day, calls=self._used),
+            began_ms=self._began_ms,
         )

@@ -48,6 +48,7 @@ class AgentQuota:
         # group's records of the day may leave out. They are reported once the store has answered.
         self._uncounted = self._unrecorded = 0
         self._is_store_back = False
+        self._began_ms: int | None = None  # the store's memory, as it was answered last
         self._seats, self._seats_until_s = 0, 0.0
         self._paused_until_s = 0.0
         self._requests = self._tokens_in = self._tokens_out = 0  # to be given back
@@ -177,6 +178,20 @@ class AgentQuota:
         self._is_idle_known = not self._is_busy
         return request
 
+    def probe(self) -> QuotaRequest:
+        """Return a request that asks for nothing, and shows whether the store remembers."""
+        return QuotaRequest(
+            key=self.key,
+            limits=self.limits,
+            sequence=next(self._sequences),
+            running=self.running,
+        )
+
+    def is_lost(self, answer: QuotaAnswer) -> bool:
+        """Return whether the store has lost the account since its last answer."""
+        before, self._began_ms = self._began_ms, answer.began_ms
+        return before not in {None, answer.began_ms}
+
     def apply_answer(
         self,
         request: QuotaRequest,
@@ -211,7 +226,7 @@ class AgentQuota:
         self._paused_until_s = now_s + answer.paused_s
         self.accepted_share, self.agents, self.binding = (
             answer.accepted_share,
-            answer.agents,
+            0 if by_share else answer.agents,
             answer.binding,
         )
         if not by_share:

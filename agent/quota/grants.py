@@ -93,7 +93,8 @@ class QuotaAnswer:
     `seats` is None without a limit of calls at once. Nothing is granted for `paused_s`.
     `accepted_share` is the part of the limits that the provider accepts at present. `agents` is the
     number of agents seen recently. `binding` is the limit for which a call was not granted, by its
-    name in the settings, or "". `today` is how many calls the account's day has seen.
+    name in the settings, or "". `today` is how many calls the account's day has seen. `began_ms` is
+    when the store's memory of the account began; another value shows that the memory was lost.
     """
 
     granted: tuple[bool, ...]
@@ -103,6 +104,7 @@ class QuotaAnswer:
     agents: int
     binding: str
     today: DayCount | None = None
+    began_ms: int = 0
 
 
 class QuotaAwayError(Exception):

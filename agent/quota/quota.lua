@@ -3,7 +3,7 @@
 --
 -- KEYS   1 account       hash: at, clock, scale (the accepted share), cut, pause, day, used,
 --                        bucket of each rate, held and claim (sums of the two counts of key 2),
---                        recount, learn, strict (until when), minute (of each half second
+--                        recount, learn, began, strict (until when), minute (of each half second
 --                        before minute_sums "slot requests tokens_in tokens_out;"), minute_sums
 --                        ("slot own older", three numbers of each), keep (the call for which
 --                        room is kept: "asked tokens_in tokens_out agent")
@@ -45,6 +45,7 @@
 --        6 binding       the limit that stopped the next call, or ''
 --        7 day           of the next
 --        8 calls         of that day
+--        9 began         when this account's memory began, in ms
 
 local USE, CAPACITY, REST, STEP = 0.995, 800, 500, 1000
 local WAITING, AWAY, RECOUNT, GAP, LEARN = 1500, 6000, 5000, 2000, 1000
@@ -61,15 +62,24 @@ local refused, remaining = tonumber(ARGV[7]), tonumber(ARGV[9])
 local in_hand, ends = tonumber(ARGV[19]), tonumber(ARGV[20])
 local waiting = math.floor((#ARGV - 24) / 2)
 
+-- A key may be missing because Redis evicted it. The others are of no use then: seats would leak.
+-- An account has its first three keys after each request.
+for part = 1, 3 do
+  if redis.call('EXPIRE', KEYS[part], ARGV[18]) == 0 then
+    for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, -1) end  -- deletes it
+  end
+end
+
 local state = redis.call('HMGET', KEYS[1], 'at', 'clock', 'scale', 'cut', 'pause', 'day', 'used',
                          'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm', 'learn',
-                         'strict', 'minute_sums', 'keep')
+                         'strict', 'minute_sums', 'keep', 'began')
 local function number(index, default)
   local value = tonumber(state[index] or nil)
   return value == value and value or default  -- nan is not equal to itself
 end
 local past = math.max(0, now - number(1, now))
 local clock = number(2, 0) + math.min(past, STEP)
+local began = number(19, now)
 local accepted, cut, pause = number(3, 1), number(4, -CALM), number(5, 0)
 local day, used = number(6, -1), number(7, 0)
 local held, entitled, recount = number(8, 0), number(9, 0), number(10, 0)
@@ -336,7 +346,8 @@ local written = {'at', string.format('%.0f', now), 'clock', text(clock),
                  'scale', text(accepted), 'cut', text(cut), 'pause', text(pause),
                  'day', day, 'used', used, 'held', held + its_held,
                  'claim', entitled + its_entitled,
-                 'recount', text(recount), 'learn', text(learn), 'strict', text(strict),
+                 'recount', text(recount), 'learn', text(learn),
+                 'began', string.format('%.0f', began), 'strict', text(strict),
                  'keep', keep, 'minute_sums', string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f',
                  slot, own[1], own[2], own[3], unpack(older))}
 for _, name in ipairs(names) do
@@ -354,4 +365,4 @@ end
 redis.call('HSET', KEYS[1], unpack(written))
 for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, ARGV[18]) end
 return {granted, seats, text(math.max(0, pause - clock)), text(accepted), redis.call('ZCARD', KEYS[3]),
-        binding, day, used}
+        binding, day, used, began}

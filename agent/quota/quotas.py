@@ -36,7 +36,8 @@ class QuotaPermit:
 class QuotaWait:
     """Tasks of a route wait for a limit, by its name in the settings.
 
-    `limit` is None while the provider refuses calls, for `paused_s`.
+    `limit` is None while the provider refuses calls, for `paused_s`. `agents` is 0 if this agent
+    keeps to its share, and `trouble` says why Redis cannot be used.
     """
 
     route: str
@@ -44,6 +45,7 @@ class QuotaWait:
     limit: int | None
     agents: int
     paused_s: float
+    trouble: str = ""
 
 
 class Quotas:
@@ -52,11 +54,12 @@ class Quotas:
     def __init__(self, *, of_route: QuotaOf, of_tenant: QuotaOf) -> None:
         self._of_route = of_route
         self._of_tenant = of_tenant
+        self.trouble = ""  # why the grant store cannot be used; empty if it can
         self._by_key: dict[str, AgentQuota] = {}
         self._used_at_s: dict[str, float] = {}
         self._sequences = count(1)  # never repeats, though quotas are forgotten
-        # By route and asker: the account, and the tenants with tasks that are ready.
-        self._ready: dict[tuple[str, str], tuple[str | None, set[str]]] = {}
+        # By route and asker: the account with tasks that are ready, and all quotas that are asked.
+        self._ready: dict[tuple[str, str], tuple[AgentQuota | None, set[AgentQuota]]] = {}
 
     # ---- for admission
 
@@ -79,20 +82,23 @@ class Quotas:
         their tenant, but not yet for grants of the account.
         """
         key = (route, asker)
-        account = self._quota(self._of_route(route), now_s)
-        if account is not None:
-            account.set_waiting(key, waiting)
         tenants: defaultdict[str, list[WaitingCall]] = defaultdict(list)
         for call in (*waiting, *later):
             tenants[call.tenant].append(call)
-        _, before = self._ready.pop(key, (None, set()))
-        for tenant in before | tenants.keys():
+        asked: dict[AgentQuota, Sequence[WaitingCall]] = {}
+        for tenant, calls in tenants.items():
             tenant_quota = self._quota(self._of_tenant(tenant), now_s)
             if tenant_quota is not None:
-                tenant_quota.set_waiting(key, tenants.get(tenant, ()))
-        if tenants:
-            account_key = account.key if account is not None and waiting else None
-            self._ready[key] = (account_key, set(tenants))
+                asked[tenant_quota] = calls
+        account = self._quota(self._of_route(route), now_s)
+        if account is not None and waiting:
+            asked[account] = waiting
+        # A limit may have been removed or changed since: its quota is asked no more.
+        _, before = self._ready.pop(key, (None, set()))
+        for quota in before | asked.keys():
+            quota.set_waiting(key, asked.get(quota, ()))
+        if asked:
+            self._ready[key] = (account if waiting else None, set(asked))
 
     def permit(self, route: str, charge: Charge, tenant: str, now_s: float) -> QuotaPermit | None:
         """Count a call as begun, if it may begin now; None if it may not."""
@@ -134,8 +140,7 @@ class Quotas:
     def quota_waits(self, now_s: float) -> list[QuotaWait]:
         """Return which routes have tasks that wait for a limit."""
         by_route = {}
-        for (route, _), (key, _) in self._ready.items():
-            account = None if key is None else self._by_key.get(key)
+        for (route, _), (account, _) in self._ready.items():
             if account is None:
                 continue
             paused_s = account.paused_s(now_s)
@@ -146,6 +151,7 @@ class Quotas:
                     limit=account.limits.given.get(account.binding),
                     agents=account.agents,
                     paused_s=paused_s,
+                    trouble=self.trouble,
                 )
         return list(by_route.values())
 

@@ -64,7 +64,7 @@ def _day(count: DayCount | None) -> tuple[int, int]:
 
 
 def _answer(request: QuotaRequest, answer: Any) -> QuotaAnswer:
-    granted, seats, paused_ms, accepted_share, agents, name, day, calls = answer
+    granted, seats, paused_ms, accepted_share, agents, name, day, calls, began_ms = answer
     # An option of the address decides whether Redis's client returns str or bytes.
     binding = name if isinstance(name, str) else name.decode()
     return QuotaAnswer(
@@ -75,4 +75,5 @@ def _answer(request: QuotaRequest, answer: Any) -> QuotaAnswer:
         agents=agents,
         binding=binding,
         today=DayCount(day=day, calls=calls),
+        began_ms=began_ms,
     )

@@ -1,9 +1,12 @@
 """The duty that exchanges requests and answers with the grant store, about twice a second.
 
-Without the grant store, the agent keeps to its share until the store answers again.
+Without the grant store, the agent keeps to its share until the store answers again. It also does
+so while the store loses its memory again and again, because each time all token buckets begin
+empty. Then it sends requests that ask for nothing, until the store remembers them.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
@@ -12,13 +15,29 @@ from agent.quota.agent_quota import AgentQuota
 from agent.quota.grants import GrantStore, QuotaAwayError, QuotaRequest
 from agent.quota.quotas import Quotas
 from agent.quota.share import ShareGrantStore
-from schemas.runtime.outage import Outage
+from schemas.codes import Code
+from schemas.runtime.outage import Outage, Words
 
 EXCHANGE_EVERY_S, MIN_PAUSE_S = 0.5, 0.05
 # After this many failures in a row, the share is used; after a single failure, the request is
 # repeated.
 PATIENCE = 2
 PATIENCE_S = 1.0  # shorter failures are not logged
+LATE_S = 1.0  # an answer that took so long is not used, since its grants end too soon
+# A store that loses its memory so often within so many seconds is not used until it has kept it
+# for so long.
+LOSSES, LOSSES_S = 3, 10.0
+FORGETS = Words(
+    "forgets the limits",
+    "has been forgetting the limits",
+    "remembers the limits",
+    Code.SERVER_AWAY,
+)
+WHAT_TO_DO = (
+    "it evicts keys or is emptied; set its maxmemory-policy to noeviction, "
+    "or redis.url to a Redis of docllm's own"
+)
+HOPE = "this agent keeps to its share of the limits until Redis "
 
 
 class QuotaSync:
@@ -54,8 +73,13 @@ class QuotaSync:
             name="Redis",
             clock=clock,
             patience_s=PATIENCE_S,
-            hope="this agent keeps to its share of the limits until Redis answers",
+            hope=f"{HOPE}answers",
         )
+        self._memory = Outage(
+            name="Redis", clock=clock, words=FORGETS, patience_s=0.0, hope=f"{HOPE}remembers"
+        )
+        self._lost_at_s: deque[float] = deque(maxlen=LOSSES)
+        self._forgets = False
 
     async def run(self) -> None:
         """Exchange until cancelled. A store that is slow to answer does not delay the share."""
@@ -83,7 +107,7 @@ class QuotaSync:
                     self._open[quota] = quota.next_request(now_s), now_s
         # While the share is used, the open requests are sent again; an answer ends the use of the
         # share.
-        sent = list(self._open.items())
+        sent = list(self._open.items()) or self._probes(now_s)
         if not sent:
             return
         try:
@@ -91,11 +115,19 @@ class QuotaSync:
         except QuotaAwayError as error:
             self._failed(error)
             return
+        if self._clock.now_s() - now_s > LATE_S:
+            self._failed(QuotaAwayError(f"its answers take longer than {LATE_S:.0f} s"))
+            return
         self._redis.answered()
+        self._open.clear()
+        self._failures = 0
+        lost = [quota.is_lost(answer) for (quota, _), answer in zip(sent, answers, strict=True)]
+        if self._is_forgetful(any(lost)):
+            self._use_share(WHAT_TO_DO)
+            return
         returns = self._uses_share
-        self._failures, self._uses_share = 0, False
+        self._uses_share, self._quotas.trouble = False, ""
         for (quota, (request, sent_at_s)), answer in zip(sent, answers, strict=True):
-            del self._open[quota]
             quota.apply_answer(request, answer, sent_at_s, self._clock.now_s())
         self._wake_if_room(quota for quota, _ in sent)
         if returns:  # the answered requests are old; the next ones tell what the share granted
@@ -122,6 +154,29 @@ class QuotaSync:
     def _failed(self, error: QuotaAwayError) -> None:
         self._redis.failed(error)
         self._failures += 1
-        if self._failures >= PATIENCE and not self._uses_share:
+        if self._failures >= PATIENCE:
+            self._use_share(str(error))
+
+    def _use_share(self, trouble: str) -> None:
+        self._quotas.trouble = trouble
+        if not self._uses_share:
             self._uses_share = True
             self._share.begin(self._quotas.accepted_shares)
+
+    def _probes(self, now_s: float) -> list[tuple[AgentQuota, tuple[QuotaRequest, float]]]:
+        """Return requests for a store that forgets; none at other times."""
+        quotas = self._quotas.with_news(now_s) if self._uses_share else ()
+        return [(quota, (quota.probe(), now_s)) for quota in quotas]
+
+    def _is_forgetful(self, has_lost: bool) -> bool:  # noqa: FBT001 - an answer's own news
+        """Return whether the store has lost its memory so often that it is of no use."""
+        now_s = self._clock.now_s()
+        if has_lost:
+            self._lost_at_s.append(now_s)
+        first_s = self._lost_at_s[-1 if self._forgets else 0] if self._lost_at_s else 0.0
+        self._forgets = len(self._lost_at_s) == LOSSES and now_s - first_s < LOSSES_S
+        if not self._forgets:
+            self._memory.answered()
+        elif has_lost:
+            self._memory.failed(WHAT_TO_DO)
+        return self._forgets

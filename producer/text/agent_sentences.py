@@ -144,7 +144,9 @@ def _limited(reason: Reason) -> str:
         "rpd": f"{reason.count:,} per day",
         "in_flight": f"{number_of(reason.count, 'call')} at once",
     }.get(reason.text, f"{reason.count:,} per minute")
-    agents = number_of(reason.agents, "agent")
+    trouble = f"; Redis cannot be used: {reason.trouble}" if reason.trouble else ""
+    shared = f"each agent uses its part of it{trouble}"
+    agents = number_of(reason.agents, "agent") if reason.agents else shared
     return f"route {reason.name} waits for its {reason.text}: {limit}, {agents}"
 
 

@@ -34,7 +34,7 @@ _REASONS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] 
     ),
     (
         OutOfMemoryError,
-        "its memory is full; raise its maxmemory, or set its maxmemory-policy to allkeys-lru",
+        "its memory is full; raise its maxmemory, or set redis.url to a Redis of docllm's own",
     ),
     (ReadOnlyError, "it is a read-only replica; set redis.url to the primary"),
     ((MovedError, ClusterDownError, ClusterCrossSlotError), _CLUSTER),
@@ -58,6 +58,7 @@ _HINTS = (
 _ANSWERS = {
     "DB index": "it has no database of the number in redis.url; write /0",
     "cluster mode": _CLUSTER,
+    "WRONGTYPE": "another program has written its keys docllm:*; delete these",
     "MISCONF": "it cannot save its data (MISCONF); its log says why",
 }
 _OTHER_ANSWER = "it answers with an error that docllm does not know; run: python -m producer check"

@@ -11,12 +11,13 @@ from agent.quota.grants import QuotaAnswer, QuotaAwayError, QuotaRequest
 
 
 class MemoryQuotaServer:
-    """Stands in for Redis: it can be away, lose answers, and lose its memory."""
+    """Stands in for Redis: it can be away, lose answers, and lose its memory, even each time."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.now_s = now_s
         self.away = False
         self.loses_answers = False
+        self.forgets = False
         self.accounts: dict[str, AccountBuckets] = {}
         self.exchanges = 0
 
@@ -43,6 +44,8 @@ class MemoryGrantStore:
             raise QuotaAwayError("away")
         now_ms = round(server.now_s() * 1000)
         server.exchanges += 1
+        if server.forgets:
+            server.flush()
         answers = [
             server.accounts.setdefault(request.key, AccountBuckets()).exchange(
                 self._agent, request, now_ms

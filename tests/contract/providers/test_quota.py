@@ -439,6 +439,40 @@ async def test_a_store_that_forgot_begins_empty(meeting: Meeting) -> None:
     assert (await meeting.say("b", limits, 30)).seats == 2
 
 
+async def test_an_answer_shows_whether_the_store_has_forgotten(meeting: Meeting) -> None:
+    """The memory's beginning is another one after a loss only."""
+    first = (await meeting.say("a", RPM)).began_ms
+    meeting.wait(60_000)
+    later = (await meeting.say("b", RPM)).began_ms
+    meeting.flush()
+
+    assert first == later == START_MS
+    assert (await meeting.say("a", RPM)).began_ms == START_MS + 60_000
+
+
+@pytest.mark.parametrize("part", ["account", "agents", "seen"])
+async def test_a_part_that_is_evicted_costs_the_rest(part: str, redis_server: Redis) -> None:
+    """Else the calls of others would be unknown, or a dead agent would keep its seats."""
+    limits = QuotaLimits(in_flight=10)
+    for meeting in in_redis(redis_server.url):
+        await acquainted(meeting, limits)
+        await meeting.say("a", limits, 30)
+        await meeting.say("a", limits, 30, running=10)
+        with redis.Redis.from_url(redis_server.url) as client:
+            for step in range(40):
+                meeting.wait(500)
+                if step % 3 == 0:
+                    assert client.delete(f"docllm:quota:{{key}}:{part}")
+                assert (await meeting.say("b", limits, 30)).seats == 0
+                await meeting.say("a", limits, running=10)
+            client.delete(f"docllm:quota:{{key}}:{part}")
+        for _ in range(14):  # `a` is dead
+            meeting.wait(500)
+            seats = (await meeting.say("b", limits, 30)).seats
+
+        assert seats == 10
+
+
 async def test_after_a_gap_the_store_learns_of_calls_first(meeting: Meeting) -> None:
     """An old dump knows fewer calls than there are, and so does a store that was away."""
     limits = QuotaLimits(in_flight=10)

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from agent.quota.grants import Charge, DayCount, WaitingCall
 from agent.quota.quotas import IDLE_S, Quotas, QuotaWait
 from schemas.settings.quota import QuotaLimits
@@ -9,7 +11,8 @@ from tests.support.memory_quota import MemoryQuotaServer
 from tests.support.quota_fleet import MovedClock
 
 COST = Charge(tokens_in=100, tokens_out=0)
-ROUTES = {
+Limit = tuple[str, QuotaLimits] | None
+ROUTES: dict[str, Limit] = {
     "fast": ("account", QuotaLimits(rpm=600)),
     "twin": ("account", QuotaLimits(rpm=600)),
     "local": ("other", QuotaLimits(in_flight=2)),
@@ -98,6 +101,23 @@ def test_tasks_that_are_ready_no_more_are_forgotten() -> None:
 
     assert exchange(some, clock, server) == 0
     assert some.quota_waits(0.0) == []
+
+
+@pytest.mark.parametrize("limits", [{}, {"local": ("new account", QuotaLimits(rpm=60))}])
+def test_a_limit_that_is_removed_or_moved_is_asked_for_no_more(limits: dict[str, Limit]) -> None:
+    """Otherwise the account's and the tenant's other users would wait for calls that never come."""
+    of_route, of_tenant = dict(ROUTES), dict(TENANTS)
+    some, clock = Quotas(of_route=of_route.get, of_tenant=of_tenant.get), MovedClock()
+    server = MemoryQuotaServer(clock.now_s)
+    some.set_waiting("local", asks(2, "acme"), 0.0)
+    assert exchange(some, clock, server) == 2
+
+    of_tenant.clear()
+    of_route["local"] = limits.get("local")
+    some.set_waiting("local", asks(2, "acme"), 0.0)
+    exchange(some, clock, server)
+
+    assert exchange(some, clock, server) == len(limits)
 
 
 def test_the_days_calls_are_told() -> None:

@@ -10,13 +10,13 @@ from tests.support.quota_fleet import MovedClock
 TASK = WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))
 
 
-def granted(share: ShareGrantStore, clock: MovedClock, seconds: int = 60) -> int:
-    """Return how many of endless tasks of an account with 600 calls a minute are granted."""
+def granted(share: ShareGrantStore, clock: MovedClock, seconds: int = 60, rpm: int = 600) -> int:
+    """Return how many of endless tasks of an account with so many calls a minute are granted."""
     total = 0
     for sequence in range(1, 2 * seconds + 1):
         clock.at_s += 0.5
         request = QuotaRequest(
-            key="key", limits=QuotaLimits(rpm=600), sequence=sequence, waiting=(TASK,) * 20
+            key="key", limits=QuotaLimits(rpm=rpm), sequence=sequence, waiting=(TASK,) * 20
         )
         (answer,) = asyncio.run(share.exchange([request]))
         total += sum(answer.granted)
@@ -40,6 +40,14 @@ def test_only_without_any_redis_all_partitions_are_the_whole_limit() -> None:
         <= 600
     )
     assert 470 <= granted(ShareGrantStore(partitions=lambda: 1.0, clock=clock), clock) <= 480
+
+
+def test_a_share_of_less_than_a_call_a_minute_makes_calls() -> None:
+    """Two fifths of a call a minute are four calls in ten minutes."""
+    clock = MovedClock()
+    share = ShareGrantStore(partitions=lambda: 0.5, clock=clock)
+
+    assert 3 <= granted(share, clock, seconds=600, rpm=1) <= 4
 
 
 def test_an_agent_without_partitions_is_granted_nothing() -> None:

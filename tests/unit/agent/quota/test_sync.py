@@ -10,7 +10,7 @@ import pytest
 from agent.quota.grants import Charge, DayCount, GrantStore, QuotaAnswer, QuotaRequest, WaitingCall
 from agent.quota.quotas import Quotas
 from agent.quota.share import ShareGrantStore
-from agent.quota.sync import QuotaSync
+from agent.quota.sync import WHAT_TO_DO, QuotaSync
 from schemas.settings.quota import QuotaLimits
 from tests.support.memory_quota import MemoryQuotaServer
 from tests.support.quota_fleet import (
@@ -257,6 +257,34 @@ def test_a_store_that_forgets_costs_little() -> None:
     assert some.provider.fullest_minute() <= BOUND * 600
 
 
+@pytest.mark.parametrize("agents", [1, 4])
+@pytest.mark.parametrize("limits", [RPM, QuotaLimits(in_flight=20)])
+def test_while_the_store_forgets_each_time_agents_keep_to_their_shares(
+    agents: int, limits: QuotaLimits, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A Redis that always evicts: most of the limit is used, and `status` says why not all."""
+    caplog.set_level(logging.INFO)
+    some, server = fleet(agents, limits, window_s=2.0)
+    some.drive(80.0)
+    usual = some.provider.calls(20.0, 80.0)
+    server.forgets = True
+    some.drive(150.0)
+    waits = [agent.quotas.quota_waits(some.clock.at_s) for agent in some.agents]
+    server.forgets = False
+    some.drive(240.0)
+
+    assert 0.75 <= some.provider.calls(90.0, 150.0) / usual <= 0.85
+    assert {(wait.agents, wait.trouble) for (wait,) in waits} == {(0, WHAT_TO_DO)}
+    assert 0.97 <= some.provider.calls(180.0, 240.0) / usual <= 1.03
+    assert some.provider.refusals == []
+    assert some.provider.fullest_minute() <= BOUND * usual
+    told = [line for line in caplog.messages if "forgets the limits" in line]
+    assert len(told) == agents
+    assert "set its maxmemory-policy to noeviction" in told[0]
+    assert len([line for line in caplog.messages if "remembers the limits" in line]) == agents
+    assert {wait.trouble for agent in some.agents for wait in agent.quotas.quota_waits(240)} == {""}
+
+
 def test_answers_that_are_lost_grant_nothing_twice() -> None:
     """A third of the answers is lost: the store has granted, and answers so at the next try."""
     some, server = fleet(4, RPM)
@@ -365,3 +393,30 @@ def test_a_slow_store_is_asked_as_often(takes_s: float, every_s: float) -> None:
 
     first, second, *_ = store.asked_s
     assert second - first == pytest.approx(every_s)
+
+
+def test_a_store_that_is_too_slow_for_its_grants_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    """Its grants are too old when they arrive, so the agent would stand still."""
+    clock = MovedClock()
+    slow = SlowStore(clock, 1.3)
+    quotas = Quotas(of_route=lambda _: ("key", RPM), of_tenant=lambda _: None)
+    waiting = [WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))] * 9
+    duty = QuotaSync(
+        quotas=quotas,
+        store=slow,
+        share=ShareGrantStore(partitions=lambda: 0.5, clock=clock),
+        clock=clock,
+        jitter=lambda: 0.5,
+        granted=lambda: None,
+    )
+
+    async def some_seconds() -> None:
+        for _ in range(4):
+            quotas.set_waiting(ROUTE, waiting, clock.at_s)
+            await duty.sync(slow)
+            await duty.keep_to_share()
+
+    asyncio.run(some_seconds())
+
+    assert quotas.room(ROUTE, clock.at_s)
+    assert "Redis does not answer (its answers take longer than 1 s)" in caplog.text

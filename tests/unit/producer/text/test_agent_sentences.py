@@ -69,6 +69,17 @@ def said(*reasons: Reason) -> list[str]:
             "route fast waits for its in_flight: 40 calls at once, 2 agents",
         ),
         (
+            Reason(Code.ROUTE_LIMITED, "fast", text="rpm", count=60),
+            "route fast waits for its rpm: 60 per minute, each agent uses its part of it",
+        ),
+        (
+            Reason(Code.ROUTE_LIMITED, "fast", text="rpm", count=60, trouble="it is full"),
+            (
+                "route fast waits for its rpm: 60 per minute, each agent uses its part of it; "
+                "Redis cannot be used: it is full"
+            ),
+        ),
+        (
             Reason(Code.ROUTE_LIMITED, "fast", seconds=2.4, agents=2),
             "route fast waits 2 s: the provider refused calls",
         ),
