@@ -16,6 +16,9 @@ log = logging.getLogger(__name__)
 
 RoomOf = Callable[[str], int]
 
+# At about so many tasks that may not leave their route, the search for others ends for this time.
+MAX_STUCK = 100
+
 
 class ReadySelection:
     """Takes deliveries from the ready queue, by the room on each route."""
@@ -94,12 +97,16 @@ class ReadySelection:
             diverted.append(delivery)
             return True
 
-        self._table.take_ready_for(route, limit, divert_or_pass)
+        may_find_more = True
+        while may_find_more and len(stuck) < MAX_STUCK and len(diverted) < limit:
+            left = limit - len(diverted)
+            may_find_more = bool(self._table.take_ready_for(route, left, divert_or_pass))
         for delivery in stuck:
             self._table.queue_for_claim(delivery, was_waiting=True)
-        for delivery in diverted:
-            self._log_once(route, delivery.route)
         self._admission.note_no_way_out(route, has_no_way_out=bool(stuck) and not diverted)
+        for delivery in diverted:
+            if not self._admission.closed(delivery.route):  # else it is a probe
+                self._log_once(route, delivery.route)
         return diverted
 
     def _log_once(self, route: str, target: str) -> None:

@@ -85,6 +85,8 @@ class Admission:
         `taken` have been taken for the next claim, and their first calls are reserved.
         """
         now_s = self._clock.now_s()
+        if taken and self._routes.closed(route, now_s):
+            return 0  # it takes one call at a time
         room = self._routes.room(route, now_s, self._busy[route] + taken, self.slots)
         granted = self._quotas.room(route, now_s)
         return room if granted is None else min(room, granted)
@@ -146,10 +148,10 @@ class Admission:
     def fallbacks(self, route: str, delivery: Delivery | None = None) -> list[str]:
         """Return the routes that take a call for a task of a closed route, in order.
 
-        Without a task, the routes are those of tasks without `routes_allowed`.
+        Without a task, the routes are those that any task may take which waits for this route.
         """
         plan, row = (delivery.plan, delivery.row) if delivery else (None, None)
-        following = self._routes.fallbacks(route, self._clock.now_s(), plan, with_trials=True)
+        following = self._routes.fallbacks(route, self._clock.now_s(), plan, with_closed=True)
         return [name for name in following if row is None or not self._guards.keeps_off(row, name)]
 
     def note_no_way_out(self, route: str, *, has_no_way_out: bool) -> None:
@@ -224,7 +226,7 @@ class Admission:
             return TypeUnknown(row.type)
         if not self._types.is_awake(row.type):
             return TypeAsleep(row.type)
-        delivery.plan = delivery.plan.within(row.routes_allowed)
+        delivery.plan = delivery.plan.within_batch(row.routes_allowed)
         if refusal := delivery.plan.refusal:
             return RouteRefused(refusal)
         stopped = self._guards.guard_of(row, delivery.route)
@@ -236,10 +238,7 @@ class Admission:
         The attempt keeps its slot, which counts for the other route from then on.
         """
         now_s = self._clock.now_s()
-        if self._leaving or delivery.row is None or not delivery.may_call(now_s):
-            return None
-        is_guarded = self._guards.keeps_off(delivery.row, route)
-        if is_guarded or not delivery.plan.allows(route) or self._routes.closed(route, now_s):
+        if self._leaving or not delivery.may_call(now_s) or not self.is_open_for(delivery, route):
             return None
         permit = self._permit(delivery, route, now_s)
         if permit is not None:
@@ -247,6 +246,12 @@ class Admission:
             delivery.route = route
             self._busy[route] += 1
         return permit
+
+    def is_open_for(self, delivery: Delivery, route: str) -> bool:
+        """Return whether a fallback takes calls of a claimed task, regardless of its limits."""
+        row = delivery.row
+        is_kept_off = row is None or self._guards.keeps_off(row, route)
+        return not is_kept_off and delivery.plan.allows(route) and not self.closed(route)
 
     def permit_again(self, delivery: Delivery) -> AttemptPermit | None:
         """Let a running attempt make another call on its route, which refused one before.
@@ -284,6 +289,10 @@ class Admission:
         except ValueError:
             is_of_route = effect_of(outcome.failure.error_class) in {Effect.OUTAGE, Effect.LOCKED}
             return self._routes.trigger(route, self._clock.now_s()) if is_of_route else None
+
+    def closed(self, route: str) -> bool:
+        """Return whether a route takes one call at a time at most."""
+        return self._routes.closed(route, self._clock.now_s())
 
     def closed_for_s(self, route: str) -> float:
         """Return for how long a route takes no calls at least."""

@@ -5,6 +5,8 @@ failure first, so that it stops for everybody if the provider is down. A task th
 its permit until another route takes it: `map-reduce` may split a part that is too long, and go on.
 """
 
+from functools import partial
+
 from agent.execution.admission import Admission
 from agent.execution.start_decisions import AttemptPermit
 from agent.handlers import OtherRoute
@@ -41,8 +43,9 @@ class AttemptRoutes:
                 self._permit = permit
                 return OtherRoute(route, permit.limit_s, permit.call_permits)
         if following and is_of_task:
-            delivery.next_route = following[0]
-            wait_s = self._admission.closed_for_s(following[0])
+            is_open = partial(self._admission.is_open_for, delivery)
+            delivery.next_route = next(filter(is_open, following), following[0])
+            wait_s = self._admission.closed_for_s(delivery.next_route)
             return Snooze(outcome.failure, outcome.spent, max(MIN_WAIT_S, wait_s))
         return judged
 

@@ -10,7 +10,10 @@ from agent.handlers.held_lock import LockError
 
 
 class HookPermits:
-    """The permits of a hook's calls. While the route is closed, no call is made."""
+    """The permits of a hook's calls.
+
+    While its route is closed, or it may take no route, no call is made.
+    """
 
     def __init__(self, *, call_permits: CallPermits, closed: Callable[[], bool]) -> None:
         self._call_permits = call_permits

@@ -7,6 +7,7 @@ closed route. A hook's row is deleted only after the hook has run, so a lost age
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from agent.handlers.calls.permits import CallPermits
@@ -19,6 +20,7 @@ from agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
 from agent.maintenance.duty import Duty
 from agent.ports.outcome import Spent
 from agent.process.containment import cancel
+from agent.routes import RoutePlan
 from producer.ledger import hook_orders
 from schemas.codes import Code
 from schemas.ledger.transactions import Transactions
@@ -47,9 +49,9 @@ log = logging.getLogger(__name__)
 class HookRunner:
     """Runs the hooks of the types that this agent's settings name.
 
-    `route_of` returns the route of a task's line, and `permits_of` the permits of its calls
-    there, for a line, a route and a run. `outputs` has results outside the ledger. `limit_s` is the
-    time of one hook.
+    `plan_of` returns the routes of a task, for its line and a run, and `permits_of` the permits of
+    the hook's calls, for a line, these routes and a run. `outputs` has results outside the ledger.
+    `limit_s` is the time of one hook.
     """
 
     def __init__(
@@ -60,8 +62,8 @@ class HookRunner:
         clock: Clock,
         group: str,
         leases: Leases,
-        route_of: Callable[[bytes], str],
-        permits_of: Callable[[bytes, str, HookRun], CallPermits],
+        plan_of: Callable[[bytes, HookRun], RoutePlan],
+        permits_of: Callable[[bytes, RoutePlan, HookRun], CallPermits],
         outputs: WriteOnceStore,
         limit_s: float,
         max_running: int = MAX_RUNNING,
@@ -71,7 +73,7 @@ class HookRunner:
         self._clock = clock
         self._group = group
         self._leases = leases
-        self._route_of = route_of
+        self._plan_of = plan_of
         self._permits_of = permits_of
         self._outputs = outputs
         self._limit_s = limit_s
@@ -191,7 +193,9 @@ class HookRunner:
                 end = HookEnd(run, HookFate.FAILED, "the ledger has no input for its task")
             else:
                 hook_input = await self._with_output(hook_input)
-                returned = await self._run(lease, run, hook_input, until_s, note_spent)
+                plan = self._plan_of(hook_input.value, run)
+                run = replace(run, route=plan.first)
+                returned = await self._run(lease, run, plan, hook_input, until_s, note_spent)
                 crash.reach("hook.ran")
                 end = _end_of(run, returned)
         except asyncio.CancelledError:
@@ -225,11 +229,11 @@ class HookRunner:
         self,
         lease: Lease,
         run: HookRun,
+        plan: RoutePlan,
         hook_input: HookInput,
         until_s: float,
         note_spent: Callable[[Spent], None],
     ) -> HookReturn:
-        route = self._route_of(hook_input.value)
         handler_run = HandlerRun(
             task_id=run.task_id,
             batch=run.batch,
@@ -238,12 +242,12 @@ class HookRunner:
             max_attempts=run.max_attempts,
             snoozes=0,
             left_s=until_s - self._clock.now_s(),
-            route=route,
+            route=run.route,
             limit_s=None,
             refused_alone=False,
             may_call=lambda: lease.may_call(self._clock.now_s()),
             note_spent=note_spent,
-            call_permits=self._permits_of(hook_input.value, route, run),
+            call_permits=self._permits_of(hook_input.value, plan, run),
             locks=NoLocks(),
         )
         return await self._hooks.run((run.type, run.event), handler_run, _outcome(run, hook_input))

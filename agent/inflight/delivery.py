@@ -73,8 +73,7 @@ class Delivery:
     @property
     def own_route(self) -> str:
         """The route on which it runs unless that route is closed."""
-        is_allowed = bool(self.next_route) and self.plan.allows(self.next_route)
-        return self.next_route if is_allowed else self.plan.first
+        return self.next_route if self.next_route in self.plan else self.plan.first
 
     @property
     def is_on_fallback(self) -> bool:

@@ -5,6 +5,7 @@ Tested by tests/unit/agent/inflight/test_table.py.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from agent.inflight.delivery import Delivery, DeliveryState
 
@@ -14,6 +15,9 @@ class RecordsBehind:
 
     def __init__(self) -> None:
         self._by_task: dict[int, deque[Delivery]] = {}
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return chain.from_iterable(self._by_task.values())
 
     def put(self, delivery: Delivery) -> None:
         """Put a record behind those that its task has already."""

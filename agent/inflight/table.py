@@ -5,6 +5,7 @@ Pure; time is passed in.
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from types import MappingProxyType
 
 from agent.inflight.delay_queue import DelayQueue
@@ -14,6 +15,7 @@ from agent.inflight.limits import InFlightLimits
 from agent.inflight.ready_queue import ReadyQueue
 from agent.inflight.records_behind import RecordsBehind, is_alike
 from agent.inflight.turns import TYPE_SEPARATOR, MayTake, always
+from agent.routes import RoutePlan
 from schemas.task.record.lanes import Lane
 
 
@@ -224,6 +226,19 @@ class InFlightTable:
             self.queue_for_question(delivery)
         self._ready.drop_unready()
         return len(waiting)
+
+    def renew_plans(self, renewed: Callable[[RoutePlan], RoutePlan]) -> None:
+        """Give all deliveries their plans by changed settings.
+
+        Ready deliveries that begin on another route by then are asked about again.
+        """
+        for delivery in chain(self._by_task.values(), self.behind):
+            delivery.plan = renewed(delivery.plan)
+        self._ask_about(
+            lambda delivery: (
+                delivery.state is DeliveryState.READY and delivery.route != delivery.own_route
+            )
+        )
 
     def next_due_s(self) -> float | None:
         """Return when the next delivery of the delay queue is due."""

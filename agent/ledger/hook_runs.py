@@ -29,6 +29,7 @@ from sqlalchemy import (
 from agent.ledger.settlements.written_rows import costs
 from agent.ports.outcome import Spent
 from producer.ledger import tally
+from producer.ledger.batch_options import routes_allowed
 from schemas.ledger import agent_rows
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, batch, hook, task, task_attempt, task_input, task_result
@@ -59,7 +60,8 @@ class HookRun:
     """A leased hook: what it is about, and how the attempt before it ended.
 
     `attempts` is how many attempts of the task have counted, that attempt included. `losses` is how
-    many agents were lost while they ran the hook.
+    many agents were lost while they ran the hook. `route` is that of the attempt, and once the hook
+    has begun, that of the hook's calls. `routes_allowed` are those of the batch.
     """
 
     id: int
@@ -78,6 +80,7 @@ class HookRun:
     error_text: str
     tries: int
     losses: int
+    routes_allowed: tuple[str, ...] | None = None
 
 
 class HookFate(Enum):
@@ -169,7 +172,7 @@ def lease_due(
 def _runs(connection: Connection, rows: Sequence[Any]) -> list[HookRun]:
     """Return the runs of these rows; the hooks of tasks that are gone are deleted."""
     query = (
-        select(task.c.id, task.c.tenant, task.c.max_attempts, batch.c.name)
+        select(task.c.id, task.c.tenant, task.c.max_attempts, batch.c.name, batch.c.options)
         .join(batch, batch.c.id == task.c.batch_id)
         .where(task.c.id.in_(sorted({row.task_id for row in rows})))
     )
@@ -184,6 +187,7 @@ def _runs(connection: Connection, rows: Sequence[Any]) -> list[HookRun]:
             batch=tasks[row.task_id].name,
             tenant=tasks[row.task_id].tenant,
             max_attempts=tasks[row.task_id].max_attempts,
+            routes_allowed=routes_allowed(tasks[row.task_id].options),
         )
         for row in rows
         if row.task_id in tasks

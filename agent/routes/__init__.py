@@ -5,9 +5,9 @@ call) and `sharing` (Redis). Nothing here wraps, delays or repeats a call, or se
 tier.
 """
 
-from agent.routes.names import DEFAULT, RouteNames, route_of
+from agent.routes.names import DEFAULT, RouteNames
 from agent.routes.plan import RoutePlan
 from agent.routes.route import RoutePermit
 from agent.routes.router import Router
 
-__all__ = ["DEFAULT", "RouteNames", "RoutePermit", "RoutePlan", "Router", "route_of"]
+__all__ = ["DEFAULT", "RouteNames", "RoutePermit", "RoutePlan", "Router"]

@@ -47,6 +47,7 @@ class RouteNames:
         self._by_model: dict[str, str] = {}
         self.configured = configured_routes(config)
         self._plans = {name: RoutePlan(name, chain(config, name)) for name in self.configured}
+        self._plans_with = {name: self._all_with(name) for name in self.configured}
         for name in self.configured:
             if model := self.model_of(name):
                 self._by_model.setdefault(model, name)
@@ -75,9 +76,25 @@ class RouteNames:
             return RoutePlan(_fitting(route), known=False)
         return self.plan_of_route(route or self.name_of(type_name, model)).within(allowed)
 
+    def renewed(self, plan: RoutePlan) -> RoutePlan:
+        """Return the plan of a task by the present settings, with its own route and its bounds."""
+        known = plan.known or plan.route in self._plans
+        return replace(plan, steps=self.plan_of_route(plan.route).steps, known=known)
+
     def plan_of_route(self, name: str) -> RoutePlan:
         """Return the plan of a task that begins on this route."""
         return self._plans.get(name) or RoutePlan(name)
+
+    def plans_with(self, name: str) -> tuple[RoutePlan, ...]:
+        """Return the plans of all tasks that may wait for this route.
+
+        The first is that of tasks that begin there.
+        """
+        return self._plans_with.get(name) or (RoutePlan(name),)
+
+    def _all_with(self, name: str) -> tuple[RoutePlan, ...]:
+        others = (plan for plan in self._plans.values() if plan.route != name)
+        return (self._plans[name], *(plan for plan in others if name in plan))
 
     def model_of(self, route: str) -> str | None:
         """Return a route's model for tasks that name none; None lets the provider choose."""
@@ -142,14 +159,9 @@ def preview(value: bytes | None, names: RouteNames) -> Preview:
         return unread
 
 
-def route_of(value: bytes | None, names: RouteNames) -> str:
-    """Return the route of a record's value, as `preview` does."""
-    return preview(value, names).route
-
-
 def route_refusal(names: RouteNames, value: bytes, allowed: tuple[str, ...] | None) -> str:
     """Return why a task line may take no route within its batch's bounds; "" if it may take one."""
-    return preview(value, names).plan.within(allowed).refusal
+    return preview(value, names).plan.within_batch(allowed).refusal
 
 
 def _preview(line: dict[str, Any], length: int, names: RouteNames) -> Preview:

@@ -11,20 +11,25 @@ from schemas.settings.fallback import FallbackStep
 class RoutePlan:
     """The route of a task, its chain of fallbacks, and the bounds of both.
 
-    `allowed` are the names in `routes_allowed` of its line or batch; None if nothing bounds it.
-    `known` is false if the task names a route that this agent's settings do not have.
+    `allowed` are the names in `routes_allowed` of its line, and `batch_allowed` those of its batch,
+    which hold if its line has none; None if nothing bounds it. `known` is false if the task names a
+    route that this agent's settings do not have.
     """
 
     route: str
     steps: tuple[FallbackStep, ...] = ()
     allowed: frozenset[str] | None = None
     known: bool = True
+    batch_allowed: frozenset[str] | None = None
 
     def within(self, allowed: Iterable[str] | None) -> "RoutePlan":
-        """Return the plan within the batch's `routes_allowed`, unless the line has its own."""
-        if allowed is None or self.allowed is not None:
-            return self
-        return replace(self, allowed=frozenset(allowed))
+        """Return the plan within the `routes_allowed` of the task's line."""
+        return self if allowed is None else replace(self, allowed=frozenset(allowed))
+
+    def within_batch(self, allowed: Iterable[str] | None) -> "RoutePlan":
+        """Return the plan within the present `routes_allowed` of the task's batch."""
+        bounds = None if allowed is None else frozenset(allowed)
+        return self if bounds == self.batch_allowed else replace(self, batch_allowed=bounds)
 
     @property
     def first(self) -> str:
@@ -38,7 +43,11 @@ class RoutePlan:
 
     def allows(self, route: str) -> bool:
         """Return whether `routes_allowed` lets the task run on this route."""
-        return self.allowed is None or route in self.allowed
+        return self._bounds is None or route in self._bounds
+
+    @property
+    def _bounds(self) -> frozenset[str] | None:
+        return self.batch_allowed if self.allowed is None else self.allowed
 
     def after(self, route: str, trigger: Trigger) -> Iterator[str]:
         """Return the routes to which the task may go on after this failure on a route."""
@@ -59,7 +68,7 @@ class RoutePlan:
         if not self.known:
             return f"no agent that received it has a route {self.route}"
         if next(iter(self), None) is None:
-            bounds = ", ".join(sorted(self.allowed or ()))
+            bounds = ", ".join(sorted(self._bounds or ()))
             return (
                 f"its routes_allowed ({bounds}) contain neither {self.route} nor a fallback of it"
             )

@@ -345,9 +345,14 @@ class Route:
         """Return whether the route takes at most one call at a time, after a stop or a pause."""
         return self.stopped or self._limit.closed(now_s)
 
-    def is_trial_due(self, now_s: float) -> bool:
-        """Return whether the one call that follows a pause may begin now."""
-        if self.stopped or not self._limit.closed(now_s):
+    def takes_single_call(self, now_s: float) -> bool:
+        """Return whether a closed route takes one call now, as a probe or after a pause.
+
+        The question shows that a task waits for the route.
+        """
+        if self.stopped:
+            return self.probes.task_due(now_s)
+        if not self._limit.closed(now_s):
             return False
         allowed = self._limit.allowed(now_s)
         return allowed is None or self._places_taken(now_s) < allowed

@@ -5,6 +5,7 @@ A route is made at its first call. The table is bounded, because tasks name the 
 
 from collections.abc import Callable, Container, Hashable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from agent.ports.outcome import Outcome
 from agent.routes.evidence import RouteEvidence
@@ -151,23 +152,25 @@ class Router:
         return None if route is None else route.trigger(now_s)
 
     def fallbacks(
-        self, name: str, now_s: float, plan: RoutePlan | None = None, *, with_trials: bool = False
+        self, name: str, now_s: float, plan: RoutePlan | None = None, *, with_closed: bool = False
     ) -> list[str]:
         """Return the routes that take calls for the tasks of a closed route, in order.
 
-        `plan` is that of one task; without it, the tasks are those that nothing bounds.
-        `with_trials` adds the routes on which the one call after a pause is due. Without it, a
-        route that has no tasks of its own would stay closed long after its pause.
+        `plan` is that of one task. Without it, the routes are those that any of its tasks may take:
+        those that begin there, and those that came there by the chain of another route.
+        `with_closed` adds closed routes that take one call now. Without it, a route that has no
+        tasks of its own would stay closed, although it works again.
         """
         trigger = self.trigger(name, now_s)
         if trigger is None:
             return []
-        following = (plan or self.naming.plan_of_route(name)).after(name, trigger)
+        plans = (plan,) if plan else self.naming.plans_with(name)
+        following = chain.from_iterable(plan.after(name, trigger) for plan in plans)
         return [
             route
-            for route in following
+            for route in dict.fromkeys(following)
             if not self.closed(route, now_s)
-            or (with_trials and self._routes[route].is_trial_due(now_s))
+            or (with_closed and self._routes[route].takes_single_call(now_s))
         ]
 
     def waits(self, name: str, now_s: float) -> bool:
@@ -198,11 +201,12 @@ class Router:
                 reason,
                 model=model,
                 address=address,
-                fallback=next(iter(self.fallbacks(route.name, now_s)), ""),
+                fallback=next(iter(self.fallbacks(route.name, now_s, plan)), ""),
             )
             for route in self
             if (reason := route.why(now_s)) is not None
             for model, address in [self.target(route.name)]
+            for plan in [self.naming.plan_of_route(route.name)]
         ]
         reasons.sort(key=lambda reason: (urgency_of(reason.code), reason.name))
         left_out = len(reasons) - SHOWN_REASONS

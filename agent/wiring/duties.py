@@ -175,6 +175,7 @@ def _make_reread_duties(
     live = LiveSettings(
         parts=choices.parts,
         routes=choices.providers.routes,
+        table=wired.dispatching.table,
         route_clients=choices.providers.route_clients,
         handlers=handling.handlers,
         load_handlers=handling.load_handlers,

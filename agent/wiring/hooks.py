@@ -10,7 +10,8 @@ from agent.hooks.functions import Hooks
 from agent.hooks.runner import HookRunner
 from agent.ledger.hook_runs import HookRun
 from agent.quota.estimate import CallSize
-from agent.routes import Router, route_of
+from agent.routes import RoutePlan, Router
+from agent.routes.names import preview
 from agent.wiring.record_path import SharedParts
 from producer.app import Parts
 from schemas.objects.write_once import WriteOnceStore
@@ -27,11 +28,14 @@ def make_hook_runner(
 ) -> HookRunner:
     """Build the runner of the hooks that this agent's settings name."""
 
-    def permits_of(value: bytes, route: str, run: HookRun) -> CallPermits:
+    def plan_of(value: bytes, run: HookRun) -> RoutePlan:
+        return preview(value, routes.naming).plan.within_batch(run.routes_allowed)
+
+    def permits_of(value: bytes, plan: RoutePlan, run: HookRun) -> CallPermits:
         size = CallSize(task_type=run.type, input_bytes=len(value))
         return HookPermits(
-            call_permits=quotas.permits(route, run.tenant, size),
-            closed=lambda: routes.closed(route, parts.clock.now_s()),
+            call_permits=quotas.permits(plan.first, run.tenant, size),
+            closed=lambda: bool(plan.refusal) or routes.closed(plan.first, parts.clock.now_s()),
         )
 
     return HookRunner(
@@ -40,7 +44,7 @@ def make_hook_runner(
         clock=parts.clock,
         group=parts.topics.group,
         leases=shared.leases,
-        route_of=lambda value: route_of(value, routes.naming),
+        plan_of=plan_of,
         permits_of=permits_of,
         outputs=outputs,
         limit_s=shared.claim_s,

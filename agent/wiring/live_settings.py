@@ -12,6 +12,7 @@ from agent.execution.unknown_types import UnknownTypes
 from agent.handlers import Handler, Handlers, Tools
 from agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
 from agent.hooks.functions import Hook, Hooks
+from agent.inflight.table import InFlightTable
 from agent.intake.acceptance import Intake
 from agent.maintenance.duty import DutyLoop
 from agent.maintenance.monitoring.reporter import Reporter
@@ -58,6 +59,7 @@ class LiveSettings:
 
     parts: Parts
     routes: Router
+    table: InFlightTable
     route_clients: RouteClients
     handlers: Handlers
     load_handlers: LoadHandlers
@@ -93,6 +95,7 @@ class LiveSettings:
         self.keeper.probe_s = config.guard.probe_s
         self.reporter.form = self.form(config)
         if (config.llm, config.routes, config.types) != (old.llm, old.routes, old.types):
+            self.table.renew_plans(self.routes.naming.renewed)
             self.unknown_types.forget_refusals()
             self.call_up.settings_changed()
         for warning in keys_in_clear(config, getproxies_environment()):

@@ -12,7 +12,7 @@ from agent.ledger.recovery import reaping
 from agent.ledger.settlements.settling import settle
 from agent.ports import Verdict
 from agent.ports.outcome import Moved, Outcome, Spent
-from producer.ledger import cancel, hook_orders
+from producer.ledger import batch_options, cancel, hook_orders
 from producer.ledger.status import group_status
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_after
@@ -341,6 +341,17 @@ def test_a_hook_gets_its_task_and_its_result(ledger_db: LedgerDatabase) -> None:
         (b"value of a", "answer"),
         (b"value of b", None),
     ]
+
+
+def test_a_hook_knows_the_routes_of_its_batch(ledger_db: LedgerDatabase) -> None:
+    """Its calls stay within them, as those of its task did."""
+    end(ledger_db, "a", SUCCEEDED)
+    (batch,) = ledger_db.rows(tables.batch)
+    ledger_db.call(batch_options.allow_routes, batch.id, ["own"])
+
+    (run,) = take(ledger_db, 1)
+
+    assert run.routes_allowed == ("own",)
 
 
 def test_the_calls_of_a_hook_are_booked_to_its_task(ledger_db: LedgerDatabase) -> None:

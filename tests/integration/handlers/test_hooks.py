@@ -108,6 +108,28 @@ def test_hooks_run_after_the_ends_of_attempts(embedded: Deployment) -> None:
     assert tokens["junk"] == 0
 
 
+def test_the_calls_of_a_hook_stay_within_the_routes_of_the_batch(embedded: Deployment) -> None:
+    """The line of the task names no route, and its batch allows another one than its type's."""
+    other, own = embedded.llm("--latency", "0"), embedded.llm("--latency", "0")
+    configured(embedded)
+    routes = f"""
+        route = "other"
+        [routes.other]
+        base_url = "{other.url}"
+        fallback = ["own"]
+        [routes.own]
+        base_url = "{own.url}"
+    """
+    with (embedded.folder / "docllm.toml").open("a") as file:
+        file.write(routes)
+    lines = [{"id": "good", "type": "invoice", "input": {"text": "good"}}]
+    embedded.producer("load", str(embedded.write_lines(lines)), "--routes-allowed", "own")
+
+    embedded.until_done()
+
+    assert (other.calls(), len(own.calls())) == ([], 1)
+
+
 def test_a_cancelled_task_has_its_hook(embedded: Deployment) -> None:
     """The task may never have begun; the agents have named their hooks before."""
     embedded.llm("--latency", "0")

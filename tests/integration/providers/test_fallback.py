@@ -112,6 +112,40 @@ def test_an_outage_moves_waiting_tasks_to_the_fallback_and_new_ones_go_back(
     assert {line["route"] for line in exported(deployment, "two")} == {"a"}
 
 
+def test_a_fallback_that_the_settings_gain_takes_the_tasks_that_wait(
+    embedded: Deployment, settings: Settings
+) -> None:
+    """A person names it in the outage; the agent has read all tasks by then."""
+    two_routes(embedded, settings, "--faults", "503=1")
+    file = embedded.folder / "docllm.toml"
+    with_fallback = file.read_text()
+    file.write_text(with_fallback.replace('fallback = ["b"]', ""))
+    load(embedded, "one", range(1, 60, 3))
+    agent = embedded.agent("--until-done", "--slots", "8")
+    embedded.until(lambda: "route a stopped" in agent.err, "the first provider's outage")
+
+    file.write_text(with_fallback)
+
+    assert agent.wait() == 0, agent.tail()
+    assert {line["route"] for line in exported(embedded, "one")} == {"b"}
+
+
+def test_a_fallback_that_was_away_too_is_used_once_it_is_back(
+    embedded: Deployment, settings: Settings
+) -> None:
+    """The first provider stays away, so nothing but its tasks can find the fallback well again."""
+    away = ("--faults", "503=1")
+    _, second = two_routes(embedded, settings, *away, second=away)
+    load(embedded, "one", range(1, 60, 3))
+    agent = embedded.agent("--until-done", "--slots", "8")
+    embedded.until(lambda: "route b stopped" in agent.err, "the outage of both providers")
+
+    second.dial()
+
+    assert agent.wait() == 0, agent.tail()
+    assert {line["route"] for line in exported(embedded, "one")} == {"b"}
+
+
 def test_a_task_that_is_too_long_goes_on_within_its_attempt(
     embedded: Deployment, settings: Settings
 ) -> None:

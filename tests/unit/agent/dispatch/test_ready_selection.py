@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.dispatch.ready_selection import ReadySelection
+from agent.dispatch.ready_selection import MAX_STUCK, ReadySelection
 from agent.execution.admission import Admission
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.start_decisions import AttemptPermit, NotPermitted
@@ -14,7 +14,7 @@ from agent.inflight.table import InFlightTable
 from agent.ports.outcome import Outcome
 from agent.quota.grants import Charge, QuotaAnswer, WaitingCall
 from agent.routes import Router
-from schemas.settings.config import Config, RouteConfig, Trigger
+from schemas.settings.config import AgentConfig, Config, LLMConfig, RouteConfig, Trigger
 from schemas.settings.quota import TenantConfig
 from schemas.task.record.envelope import Publication
 from tests.support.clock import HandClock
@@ -84,6 +84,18 @@ class Waiting:
                 tenant=tenant,
             )
             self.table.add(delivery, 0.0, redelivered=False)
+
+    def change_settings(self, **changed: RouteConfig) -> None:
+        """Use changed settings of these routes, as a running agent does."""
+        self.router.apply(
+            Config(
+                agent=AgentConfig(slots=SLOTS),
+                llm=LLMConfig(base_url="http://llm", timeout_s=60.0),
+                routes=ROUTES | changed,
+            ),
+            self.clock.now_s(),
+        )
+        self.table.renew_plans(self.router.naming.renewed)
 
     def close(self, route: str, outcome: Outcome | None = None) -> None:
         """Let failures close a route."""
@@ -185,6 +197,29 @@ def test_a_fallback_that_paused_is_tried_by_the_tasks_that_wait_for_it() -> None
     waiting.router.ended(trial, GOOD, waiting.clock.now_s())
 
     assert set(waiting.taken()) == {"b"}
+    assert not waiting.admission.tasks_wait_for("a")
+
+
+def test_a_fallback_that_stopped_is_tried_by_the_tasks_that_wait_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Both providers were away, and only that of the fallback comes back."""
+    caplog.set_level("INFO")
+    waiting = Waiting()
+    waiting.arrive("a", 9)
+    for route in "abc":
+        waiting.close(route)
+    waiting.clock.at_s += 10.0
+
+    assert waiting.taken() == ["a", "b", "c"]
+    now_s = waiting.clock.now_s()
+    probes = {name: permitted(waiting.router, now_s, name=name) for name in "ab"}
+    waiting.router.ended(probes["a"], failed(), now_s)
+    assert "run on b" not in caplog.text
+    waiting.router.ended(probes["b"], GOOD, now_s)
+
+    assert waiting.taken(1) == ["b"]
+    assert "tasks of route a run on b" in caplog.text
     assert not waiting.admission.tasks_wait_for("a")
 
 
@@ -316,3 +351,58 @@ def test_a_crash_suspect_is_claimed_for_a_fallback_too() -> None:
     waiting.router.resume("a", waiting.clock.now_s())
     assert waiting.admission.route_suspect(suspect)
     assert suspect.route == "a"
+
+
+def test_waiting_tasks_use_a_fallback_that_the_settings_gained() -> None:
+    """Their routes follow changed settings, also away from a fallback that is gone."""
+    waiting = Waiting()
+    waiting.arrive("b", 3)
+    waiting.close("b")
+    assert waiting.taken() == []
+
+    waiting.change_settings(a=RouteConfig(), b=RouteConfig(model="m", fallback=("c",)))
+    assert waiting.taken(2) == ["c", "c"]
+    waiting.change_settings(b=RouteConfig(model="m"))
+    assert waiting.taken() == []
+    assert waiting.table.ready_for("b") == 1
+
+
+def test_a_task_begins_on_its_own_route_again_once_its_next_route_is_no_fallback() -> None:
+    """The route that refused it before is asked again; nothing else could take it."""
+    waiting = Waiting()
+    refused = claimed(1, waiting.clock.now_s())
+    refused.plan, refused.next_route = waiting.router.naming.plan_of_route("a"), "b"
+    waiting.table.add(refused, 0.0, redelivered=False)
+    assert waiting.table.ready_for("b") == 1
+
+    waiting.change_settings(a=RouteConfig())
+
+    assert waiting.table.take_to_ask(waiting.clock.now_s(), SLOTS) == [refused]
+    assert (refused.own_route, waiting.table.ready_for("b")) == ("a", 0)
+
+
+def test_a_task_that_came_by_a_chain_goes_on_along_it() -> None:
+    """The route where it waits has no fallback of its own; its other tasks stay there."""
+    waiting = Waiting()
+    waiting.arrive("b", 3)
+    waiting.arrive("a", 2, "b", "c")
+    waiting.close("b")
+
+    found = waiting.taken() + waiting.taken()
+
+    assert (found, waiting.table.ready_for("b")) == (["c", "c"], 3)
+    assert waiting.admission.tasks_wait_for("b")
+    (reason,) = waiting.router.reasons(waiting.clock.now_s())
+    assert (reason.name, reason.fallback) == ("b", "")
+
+
+def test_a_task_does_not_wait_for_all_that_may_not_leave_their_route() -> None:
+    """With one free slot it would otherwise wait for as many checks as tasks are before it."""
+    waiting = Waiting()
+    waiting.arrive("a", MAX_STUCK, "a")
+    waiting.arrive("a", 1)
+    waiting.close("a")
+
+    found = waiting.taken(1) + waiting.taken(1)
+
+    assert (found, waiting.table.ready_for("a")) == (["b"], MAX_STUCK)

@@ -154,6 +154,17 @@ def test_a_task_that_was_refused_waits_for_its_fallback() -> None:
     assert delivery.own_route == "b"
 
 
+def test_a_refused_task_waits_for_an_open_route_rather_than_for_a_stopped_one() -> None:
+    """The open route has no room at the moment, but it will have before the other one is back."""
+    attempts = Attempts()
+    attempts.stop("b")
+    delivery, way = attempts.begin()
+    attempts.admission.stop_permitting()
+
+    assert isinstance(way.route_after_failure(refused("TOO_LONG")), Snooze)
+    assert delivery.own_route == "c"
+
+
 def test_a_task_does_not_leave_a_stopped_route_for_closed_ones() -> None:
     """The task waits for its own route, uncounted, as without a fallback."""
     attempts = Attempts()

@@ -17,6 +17,7 @@ from agent.hooks.functions import Hook, HookOutcome, Hooks
 from agent.hooks.runner import HookRunner
 from agent.lease import Lease
 from agent.process.containment import new_event_loop
+from agent.routes import RoutePlan
 from schemas.ledger import migrations, tables
 from schemas.ledger.database import Database
 from schemas.runtime.clock import SystemClock
@@ -62,8 +63,8 @@ class World:
             clock=SystemClock(),
             group=GROUP,
             leases=self,
-            route_of=lambda _value: "default",
-            permits_of=lambda _value, _route, _run: FreePermits(),
+            plan_of=lambda _value, _run: RoutePlan("default"),
+            permits_of=lambda _value, _plan, _run: FreePermits(),
             outputs=NoStore(),
             limit_s=limit_s,
         )
@@ -160,11 +161,12 @@ def test_a_call_of_a_hook_is_booked(world: World) -> None:
         await context.complete({"model": "m", "messages": []})
         raise ValueError("full")
 
-    world.order()
+    world.order(route="fallback")
     run(once(world.runner(hook)))
 
     (row,) = world.ledger_db.rows(tables.task_attempt)
     assert (row.task_id, row.outcome, row.tokens_in) == (1, "hook", 10)
+    assert row.route == "default", "not on the route of the attempt before it"
     assert world.left().tries == 1
 
 

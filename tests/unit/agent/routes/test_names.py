@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.quota.estimate import CallSize
-from agent.routes import DEFAULT, RouteNames, Router, route_of
+from agent.routes import DEFAULT, RouteNames, Router
 from agent.routes.names import preview
 from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 from tests.unit.agent.routes.test_router import CONFIG
@@ -124,12 +124,12 @@ def test_names_that_were_shortened_are_not_remembered_for_ever() -> None:
 )
 def test_a_record_tells_its_route(line: dict[str, object], route: str) -> None:
     """A record's value gives its route, in either format."""
-    assert route_of(orjson.dumps(line), NAMES) == route
+    assert preview(orjson.dumps(line), NAMES).route == route
 
 
 def test_no_value_no_route() -> None:
     """A record without a readable body belongs to the default route."""
-    assert [route_of(value, NAMES) for value in (None, b"", b"[1]", b"\xff", b"{" * 3000)] == [
+    assert [preview(value, NAMES).route for value in (None, b"", b"[1]", b"\xff", b"{" * 3000)] == [
         DEFAULT
     ] * 5
 
@@ -176,7 +176,7 @@ DOCUMENTS = st.recursive(
 @given(st.binary() | DOCUMENTS.map(orjson.dumps))
 def test_no_value_breaks_the_reading(value: bytes) -> None:
     """Any value of a record gives a route that fits the ledger."""
-    name = route_of(value, NAMES)
+    name = preview(value, NAMES).route
 
     assert 1 <= len(name) <= 64
     assert name.isprintable()

@@ -49,8 +49,28 @@ def test_no_route_lies_outside_the_bounds(allowed: list[str], routes: list[str])
 
 def test_the_bounds_of_the_line_win() -> None:
     """The bounds of the batch hold only for a line that sets none."""
-    assert list(PLAN.within(["c"]).within(["a", "b"])) == ["c"]
-    assert PLAN.within(None) is PLAN
+    assert list(PLAN.within(["c"]).within_batch(["a", "b"])) == ["c"]
+    assert PLAN.within(None) is PLAN.within_batch(None) is PLAN
+
+
+def test_a_batch_may_change_its_bounds() -> None:
+    """A plan that was bound by an earlier load of the batch keeps none of its bounds."""
+    plan = PLAN.within_batch(["a", "b"])
+
+    assert list(plan.within_batch(["c"])) == ["c"]
+    assert plan.within_batch(None) == PLAN
+    assert "(x)" in plan.within_batch(["x"]).refusal
+
+
+def test_a_plan_follows_changed_settings() -> None:
+    """A task that waits keeps its route and its bounds, and gets the fallbacks of today."""
+    today = RouteNames(Config(routes={"a": RouteConfig(fallback=("d",)), "d": RouteConfig()}))
+
+    assert list(today.renewed(PLAN)) == ["a", "d"]
+    assert list(today.renewed(PLAN.within(["a", "b"]))) == ["a"]
+    assert list(NAMES.renewed(today.plan_of_route("a"))) == list(PLAN)
+    assert list(NAMES.renewed(RoutePlan("a", known=False))) == list(PLAN)
+    assert not NAMES.renewed(RoutePlan("gone", known=False)).known
 
 
 @pytest.mark.parametrize(
