@@ -136,6 +136,12 @@ class QuotaGate:
                 self._waiting.pop(route, None)
         return permit
 
+    async def wait_for_start(self, permit: QuotaPermit) -> None:
+        """Wait until the call of a permit may be sent."""
+        delay_s = permit.at_s - self.clock.now_s()
+        if delay_s > 0:
+            await self.clock.sleep(delay_s)
+
     def note_ended(
         self, route: str, size: CallSize, permit: QuotaPermit, end: CallEnd | None
     ) -> None:
@@ -198,14 +204,19 @@ class AttemptCallPermits:
 
     async def acquire(self, length: int, most_out: int | None, wait_s: float) -> CallPermit | None:
         """Wait until a call may be made; None if it may not within `wait_s`."""
-        first, self._first = self._first, None
-        if first is not None:
-            return _GatePermit(self._gate, route=self._route, size=self._size, permit=first)
-        size = CallSize(task_type=self._size.task_type, input_bytes=length, most_out=most_out)
-        permit = await self._gate.wait_for_permit(self._route, self._tenant, size, wait_s)
+        (permit, self._first), size = (self._first, None), self._size
+        if permit is None:
+            size = CallSize(task_type=size.task_type, input_bytes=length, most_out=most_out)
+            permit = await self._gate.wait_for_permit(self._route, self._tenant, size, wait_s)
         if permit is None:
             return None
-        return _GatePermit(self._gate, route=self._route, size=size, permit=permit)
+        acquired = _GatePermit(self._gate, route=self._route, size=size, permit=permit)
+        try:
+            await self._gate.wait_for_start(permit)
+        except BaseException:
+            acquired.release(None)
+            raise
+        return acquired
 
     def close(self) -> None:
         """Give back the first permit if no call was made."""

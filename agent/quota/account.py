@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from agent.quota.grants import DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
 from agent.quota.minute import MINUTE_MS, RATES, RecentMinute, charged
+from agent.quota.spacing import CallSpacing
 from schemas.settings.quota import QuotaLimits
 
 # The share of a limit that is granted. The rest is kept for grants that are used late.
@@ -61,7 +62,7 @@ class AccountBuckets:
         self._cut_at_ms = float("-inf")
         self._paused_until_ms = 0.0
         self._is_full = False  # whether all buckets were full, before the request
-        self._minute = RecentMinute()
+        self._minute, self._spacing = RecentMinute(), CallSpacing()
         self._day, self._used = -1, 0
         self._base = 0  # of `_used`: calls that this account was told of
         self._agents: dict[str, _AgentSeats] = {}
@@ -88,6 +89,8 @@ class AccountBuckets:
         self._adjust(counted, past_ms)
         self._refill(counted, past_ms, share)
         self._minute.give_back(counted.refund)
+        rpm = (request.limits.rpm or 0) * USE * self.accepted_share * share
+        self._spacing.begin(now_ms, rpm)
         if before is not None and is_repeated:
             before.seen_ms = self._clock_ms
             before.seats_held = max(request.running, before.seats)
@@ -96,6 +99,7 @@ class AccountBuckets:
         self._note_waiting(agent, request.waiting)
         seats = self._lease_seats(agent, request, share)
         seats.granted, binding = self._grant(agent, request, seats, share)
+        self._spacing.add(seats.granted)
         self._agents[agent] = seats
         return self._answer(request, seats, binding)
 
@@ -289,4 +293,6 @@ class AccountBuckets:
             binding=binding,
             today=DayCount(day=self._day, calls=self._used),
             began_ms=self._began_ms,
+            starts_in_s=self._spacing.first_in_ms(seats.granted) / 1000,
+            starts_every_s=self._spacing.every_ms / 1000,
         )

@@ -7,6 +7,7 @@ minute.
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 
 from agent.quota.grants import (
@@ -26,6 +27,13 @@ GRANT_LIVES_S = 1.25
 OWN_LIVES_S = 3.0  # grants of the share within this time are also reported to the store
 SEATS_LIVE_S = 3.0  # less than the time after which the store gives them to others
 _RATES = {"rpm", "rpd", *TOKEN_RATES}
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """When a call that has its grant may be sent, by the agent's clock."""
+
+    at_s: float
 
 
 class AgentQuota:
@@ -81,19 +89,21 @@ class AgentQuota:
             return MAX_WAITING if free is None else free
         return len(self._grants) if free is None else min(len(self._grants), free)
 
-    def begin_call(self, charge: Charge, now_s: float) -> bool:
-        """Begin a call with this estimated charge; return whether it may begin now."""
+    def begin_call(self, charge: Charge, now_s: float) -> CallStart | None:
+        """Begin a call with this estimated charge; return its start, or None if it has no grant."""
         if self.room(now_s) <= 0:
-            return False
+            return None
+        at_s = now_s
         if self._has_rates:
             used = self._grants.take(charge, self.limits)
             if not used:
-                return False
-            for granted in used:
-                self._give_back(granted, requests=1)
+                return None
+            for grant in used:
+                self._give_back(grant.charge, requests=1)
+                at_s = max(at_s, grant.from_s)
             self._give_back(charge, requests=1, sign=-1)
         self.running += 1
-        return True
+        return CallStart(at_s)
 
     def note_ended(
         self,
@@ -210,9 +220,11 @@ class AgentQuota:
         if by_share and self.limits.rpd is not None:
             self._add_uncounted(sum(answer.granted) - request.refund.requests)
         self._is_store_back = not by_share
+        start_s = now_s + answer.starts_in_s
         for call, granted in zip(request.waiting, answer.granted, strict=True):
             if granted and self._has_rates:
-                self._grants.add(Grant(sent_at_s + GRANT_LIVES_S, call.charge))
+                self._grants.add(Grant(sent_at_s + GRANT_LIVES_S, call.charge, start_s))
+                start_s += answer.starts_every_s
                 if by_share:
                     self._granted_by_share.append(Grant(now_s + OWN_LIVES_S, call.charge))
         while self._granted_by_share and (

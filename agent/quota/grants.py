@@ -94,7 +94,9 @@ class QuotaAnswer:
     `accepted_share` is the part of the limits that the provider accepts at present. `agents` is the
     number of agents seen recently. `binding` is the limit for which a call was not granted, by its
     name in the settings, or "". `today` is how many calls the account's day has seen. `began_ms` is
-    when the store's memory of the account began; another value shows that the memory was lost.
+    when the store's memory of the account began; another value shows that the memory was lost. The
+    first granted call begins after `starts_in_s`, and each other one `starts_every_s` after the
+    last.
     """
 
     granted: tuple[bool, ...]
@@ -105,6 +107,8 @@ class QuotaAnswer:
     binding: str
     today: DayCount | None = None
     began_ms: int = 0
+    starts_in_s: float = 0.0
+    starts_every_s: float = 0.0
 
 
 class QuotaAwayError(Exception):

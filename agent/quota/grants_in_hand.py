@@ -19,10 +19,11 @@ TOKEN_RATES = ("tpm", "itpm", "otpm")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Allows one call of about this charge, until the clock shows `until_s`."""
+    """Allows one call of about this charge, from `from_s` until `until_s` by the agent's clock."""
 
     until_s: float
     charge: Charge
+    from_s: float = 0.0
 
 
 class GrantsInHand:
@@ -38,8 +39,8 @@ class GrantsInHand:
         """Add a grant."""
         self._grants.append(grant)
 
-    def take(self, charge: Charge, limits: QuotaLimits) -> list[Charge]:
-        """Take the grants for a call and return their charges; none if they do not cover it.
+    def take(self, charge: Charge, limits: QuotaLimits) -> list[Grant]:
+        """Take the grants for a call and return them; none if they do not cover it.
 
         That is the grant that was asked for such a call, or else the smallest that covers it, or
         else the oldest ones that cover it together.
@@ -49,7 +50,7 @@ class GrantsInHand:
         used = self._together(charge, names) if grant is None else [grant]
         for one in used:
             self._grants.remove(one)
-        return [one.charge for one in used]
+        return used
 
     def drop_old(self, now_s: float) -> Iterator[Charge]:
         """Drop the grants whose time has passed, and yield their charges."""

@@ -6,7 +6,8 @@
 --                        recount, learn, began, strict (until when), minute (of each half second
 --                        before minute_sums "slot requests tokens_in tokens_out;"), minute_sums
 --                        ("slot own older", three numbers of each), keep (the call for which
---                        room is kept: "asked tokens_in tokens_out agent")
+--                        room is kept: "asked tokens_in tokens_out agent"), start (of the next
+--                        call)
 --        2 agents        hash: agent -> "sequence granted seats held entitled"
 --        3 seen          sorted set: agent by the account's clock at its last request
 --        4 hungry        the same, of the agents with waiting calls
@@ -46,6 +47,8 @@
 --        7 day           of the next
 --        8 calls         of that day
 --        9 began         when this account's memory began, in ms
+--       10 starts_in_ms  when the first granted call begins; a number as text, as the next
+--       11 every_ms      between the starts of two calls
 
 local USE, CAPACITY, REST, STEP = 0.995, 800, 500, 1000
 local WAITING, AWAY, RECOUNT, GAP, LEARN = 1500, 6000, 5000, 2000, 1000
@@ -53,6 +56,7 @@ local CUT, CUT_EVERY, CALM, MIN_SHARE = 0.92, 2000, 3000, 0.1
 local SEAT, ROUND = 20000, 60000
 local GROWTH, FAST_GROWTH, MAX_WAIT_S = 0.01, 0.04, 5
 local SLOT, SLOTS, STRICT_SLOTS, REFUND_SLOTS = 500, 120, 122, 4
+local LEAD = 800
 local SMALL, TOO_FULL, STRICT, KEPT = 0.02, 1.005, 3600000, 1500
 
 local time = redis.call('TIME')
@@ -72,7 +76,7 @@ end
 
 local state = redis.call('HMGET', KEYS[1], 'at', 'clock', 'scale', 'cut', 'pause', 'day', 'used',
                          'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm', 'learn',
-                         'strict', 'minute_sums', 'keep', 'began')
+                         'strict', 'minute_sums', 'keep', 'began', 'start')
 local function number(index, default)
   local value = tonumber(state[index] or nil)
   return value == value and value or default  -- nan is not equal to itself
@@ -318,6 +322,9 @@ if known == sequence then refund, refused = charges(0, 0, 0), 0 end
 adjust()
 fill(refund)
 if known ~= sequence then give_back() end
+-- The starts of the calls; see spacing.py.
+local every = limits.rpm and 60000 / (limits.rpm * USE * accepted) or 0
+local start = math.min(math.max(number(20, 0), now), now + LEAD)
 local keep = keeper and state[18] or ''
 if known == sequence then
   its_held = math.max(running, seats)
@@ -336,6 +343,7 @@ else
   elseif keeper == agent then
     keep = ''
   end
+  start = start + granted * every
 end
 redis.call('ZADD', KEYS[3], clock, agent)
 redis.call('HSET', KEYS[2], agent,
@@ -347,8 +355,9 @@ local written = {'at', string.format('%.0f', now), 'clock', text(clock),
                  'day', day, 'used', used, 'held', held + its_held,
                  'claim', entitled + its_entitled,
                  'recount', text(recount), 'learn', text(learn),
-                 'began', string.format('%.0f', began), 'strict', text(strict),
-                 'keep', keep, 'minute_sums', string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f',
+                 'began', string.format('%.0f', began), 'strict', text(strict), 'keep', keep,
+                 'start', text(start),
+                 'minute_sums', string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f',
                  slot, own[1], own[2], own[3], unpack(older))}
 for _, name in ipairs(names) do
   written[#written + 1] = name
@@ -365,4 +374,4 @@ end
 redis.call('HSET', KEYS[1], unpack(written))
 for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, ARGV[18]) end
 return {granted, seats, text(math.max(0, pause - clock)), text(accepted), redis.call('ZCARD', KEYS[3]),
-        binding, day, used, began}
+        binding, day, used, began, text(math.max(0, start - granted * every - now)), text(every)}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from agent.quota.agent_quota import AgentQuota
+from agent.quota.agent_quota import AgentQuota, CallStart
 from agent.quota.grants import Charge, DayCount, WaitingCall
 from schemas.settings.quota import QuotaLimits
 
@@ -24,12 +24,14 @@ QuotaOf = Callable[[str], tuple[str, QuotaLimits] | None]
 class QuotaPermit:
     """The permission of the quotas of an account and a tenant for one call.
 
-    Give it back with `Quotas.note_ended`. `charge` is what the call will cost by estimate.
+    Give it back with `Quotas.note_ended`. `charge` is what the call will cost by estimate. It may
+    be sent once the agent's clock shows `at_s`.
     """
 
     charge: Charge
     account: AgentQuota | None
     tenant: AgentQuota | None
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +108,12 @@ class Quotas:
         tenant_quota = self._quota(self._of_tenant(tenant), now_s)
         if tenant_quota is not None and tenant_quota.room(now_s) <= 0:
             return None
-        if account is not None and not account.begin_call(charge, now_s):
+        start = CallStart(now_s) if account is None else account.begin_call(charge, now_s)
+        if start is None:
             return None
         if tenant_quota is not None:
             tenant_quota.begin_call(_NO_CHARGE, now_s)
-        return QuotaPermit(charge, account, tenant_quota)
+        return QuotaPermit(charge, account, tenant_quota, start.at_s)
 
     def note_ended(
         self,

@@ -140,6 +140,7 @@ class FleetAgent:
             granted=lambda: None,
         )
         self.calls: list[tuple[float, int, QuotaPermit, Charge]] = []
+        self.starts: list[tuple[float, int, QuotaPermit, WaitingCall]] = []
         self.next_s = EXCHANGE_EVERY_S * self.rng.random()
         self.queue = [self._task() for _ in range(64)]
 
@@ -154,7 +155,11 @@ class FleetAgent:
             self.fleet.provider.end()
             self.quotas.note_ended(permit, charged)
             self.done += 1
-        asks = [] if self.idle else self.queue[: self.fleet.slots - len(self.calls)]
+        while self.starts and self.starts[0][0] <= now_s:
+            _, _, permit, ask = heapq.heappop(self.starts)
+            self._call(ask, permit, now_s)
+        free = self.fleet.slots - len(self.calls) - len(self.starts)
+        asks = [] if self.idle else self.queue[:free]
         self.quotas.set_waiting(ROUTE, asks, now_s)
         if now_s >= self.next_s:
             self.next_s = now_s + EXCHANGE_EVERY_S * (0.8 + 0.4 * self.rng.random())
@@ -165,15 +170,21 @@ class FleetAgent:
             begun = self.quotas.permit(ROUTE, ask.charge, ask.tenant, now_s)
             if begun is None:
                 return
-            self._call(ask, begun, now_s)
+            self.queue.remove(ask)
+            self.queue.append(self._task())
+            self.begun += 1
+            if begun.at_s <= now_s:
+                self._call(ask, begun, now_s)
+            else:
+                heapq.heappush(self.starts, (begun.at_s, self.begun, begun, ask))
 
     def _call(self, ask: WaitingCall, permit: QuotaPermit, now_s: float) -> None:
         actual = round(ask.charge.tokens_in * self.fleet.used)
         if not self.fleet.provider.begin(now_s, actual):
-            self.quotas.note_ended(permit, None, refused=True, retry_after_s=1.0)
+            nothing = Charge(tokens_in=0, tokens_out=0)
+            self.quotas.note_ended(permit, nothing, refused=True, retry_after_s=1.0)
+            self.queue.insert(0, ask)
             return
-        self.queue.remove(ask)
-        self.queue.append(self._task())
         lasts_s = self.fleet.call_s * (0.5 + self.rng.random())
         charged = Charge(tokens_in=actual, tokens_out=0)
         self.begun += 1

@@ -19,6 +19,7 @@ from agent.quota.grants import (
     Refund,
     WaitingCall,
 )
+from agent.quota.spacing import LEAD_MS
 from schemas.settings.quota import QuotaLimits
 from tests.servers import Redis
 from tests.support.clocked_quota import clocked, set_clock
@@ -121,6 +122,44 @@ async def test_an_idle_account_saves_up_little(meeting: Meeting) -> None:
     meeting.wait(3_600_000)
 
     assert sum((await meeting.say("a", RPM, 64)).granted) == 20 * CAPACITY_MS // 1000
+
+
+async def test_the_calls_of_all_agents_begin_one_after_another(meeting: Meeting) -> None:
+    """A server may refuse two calls at once, though both are within its limit."""
+    every_s = 60 / 1200 / USE
+    await meeting.say("a", RPM)
+    meeting.wait(400)
+    first = await meeting.say("a", RPM, 5)
+    second = await meeting.say("b", RPM, 5)
+    again = await meeting.say("b", RPM, 5, sequence=meeting.sequences["b"])
+    meeting.wait(3_600_000)
+    later = await meeting.say("a", RPM, 64)
+
+    assert [sum(answer.granted) for answer in (first, second, later)] == [5, 2, 16]
+    assert first.starts_in_s == later.starts_in_s == 0.0
+    assert second.starts_in_s == again.starts_in_s == pytest.approx(5 * every_s, abs=0.001)
+    for answer in (first, second, later):
+        assert answer.starts_every_s == pytest.approx(every_s)
+
+
+async def test_a_start_is_less_than_a_second_away(meeting: Meeting) -> None:
+    """Grants that are given back, or a clock that was set back, delay no call for long."""
+    await meeting.say("a", RPM)
+    for _ in range(10):
+        meeting.wait(500)
+        answer = await meeting.say("a", RPM, 64, refund=Refund(requests=10))
+        assert answer.starts_in_s <= LEAD_MS / 1000
+    meeting.wait(-3_600_000)
+    assert (await meeting.say("a", RPM, 1)).starts_in_s <= LEAD_MS / 1000
+
+
+async def test_a_limit_of_tokens_alone_spaces_no_calls(meeting: Meeting) -> None:
+    """Servers count tokens over longer times."""
+    await meeting.say("a", TPM)
+    meeting.wait(500)
+    answer = await meeting.say("a", TPM, 5)
+
+    assert (sum(answer.granted), answer.starts_in_s, answer.starts_every_s) == (5, 0.0, 0.0)
 
 
 async def test_eight_agents_use_a_limit_and_no_more(meeting: Meeting) -> None:

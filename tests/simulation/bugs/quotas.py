@@ -8,7 +8,7 @@ from typing import Any
 from agent.inflight.partition_share import PartitionShare
 from agent.quota import account
 from agent.quota.account import AccountBuckets
-from agent.quota.agent_quota import AgentQuota
+from agent.quota.agent_quota import AgentQuota, CallStart
 from agent.quota.grants import Charge, QuotaAnswer, QuotaRequest
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import LIMITED
@@ -17,7 +17,7 @@ from tests.simulation.bugs.stages import LIMITED
 def _used_twice() -> AbstractContextManager[Any]:
     begin_call = AgentQuota.begin_call
 
-    def keeping(self: AgentQuota, charge: Charge, now_s: float) -> bool:
+    def keeping(self: AgentQuota, charge: Charge, now_s: float) -> CallStart | None:
         grants = copy.deepcopy(self._grants)
         begun = begin_call(self, charge, now_s)
         if self.running % 2:

@@ -53,7 +53,7 @@ class GrantingStore:
         self._gate, self._clock = gate, clock
         self.requests: list[QuotaRequest] = []
 
-    def grant(self, *asks: WaitingCall, binding: str = "") -> None:
+    def grant(self, *asks: WaitingCall, binding: str = "", starts_in_s: float = 0.0) -> None:
         """Grant these asks, and no others."""
         now_s = self._clock.now_s()
         self._gate.quotas.set_waiting(ROUTE, asks, now_s)
@@ -67,6 +67,7 @@ class GrantingStore:
             accepted_share=1.0,
             agents=3,
             binding=binding,
+            starts_in_s=starts_in_s,
         )
         member.apply_answer(request, answer, now_s, now_s)
 
@@ -198,6 +199,38 @@ def test_an_attempt_without_a_call_gives_its_turn_back() -> None:
     store.grant()
 
     assert store.requests[-1].refund.requests == 1
+
+
+def test_a_call_waits_for_its_start() -> None:
+    """The calls of an account begin one after another."""
+    gate, store, clock = made()
+    store.grant(gate.first_call(task(clock), ROUTE), starts_in_s=0.4)
+    permits = gate.reserve_first_call(task(clock), ROUTE)
+    assert permits is not None
+
+    assert asyncio.run(permits.acquire(400, None, 60.0)) is not None
+
+    assert clock.now_s() == pytest.approx(100.4)
+
+
+def test_a_call_that_is_cancelled_before_its_start_is_given_back() -> None:
+    """The agent leaves, or the attempt's time has ended."""
+    gate, store, clock = made()
+    store.grant(gate.first_call(task(clock), ROUTE), starts_in_s=0.4)
+    permits = gate.reserve_first_call(task(clock), ROUTE)
+    assert permits is not None
+
+    async def cancelled() -> None:
+        call = asyncio.create_task(permits.acquire(400, None, 60.0))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled()
+
+    asyncio.run(cancelled())
+    store.grant()
+
+    assert (store.requests[-1].refund.requests, store.requests[-1].running) == (1, 0)
 
 
 def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
+import pytest
+
 from agent.quota.agent_quota import GRANT_LIVES_S, OWN_LIVES_S, SEATS_LIVE_S, AgentQuota
 from agent.quota.grants import Charge, DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
 from schemas.settings.quota import QuotaLimits
@@ -57,6 +59,18 @@ def test_a_call_takes_the_smallest_grant_that_covers_it() -> None:
 
     assert one.begin_call(charge(100), 0.1)
     assert one.begin_call(charge(3000), 0.1)
+
+
+def test_granted_calls_begin_one_after_another() -> None:
+    """A call that comes later than its start begins at once."""
+    one = member(LIMITS, *[charge(100)] * 4)
+    exchange(one, 4, 1.0, replace(ANSWER, starts_in_s=0.2, starts_every_s=0.1))
+
+    starts = [one.begin_call(charge(100), now_s) for now_s in (1.0, 1.25, 1.5, 1.1)]
+
+    assert [start.at_s for start in starts if start is not None] == pytest.approx(
+        [1.2, 1.3, 1.5, 1.5]
+    )
 
 
 def test_calls_that_are_granted_are_not_asked_for_again() -> None:
@@ -136,7 +150,7 @@ def test_a_seat_is_taken_again_until_its_lease_ends() -> None:
     """A limit of calls at once needs no grant for each call."""
     one = member(QuotaLimits(in_flight=10), *[charge(100)] * 5)
     exchange(one, 5, 0.0, replace(ANSWER, seats=2))
-    assert [one.begin_call(charge(100), 0.1) for _ in range(3)] == [True, True, False]
+    assert [bool(one.begin_call(charge(100), 0.1)) for _ in range(3)] == [True, True, False]
 
     one.note_ended(charge(100), charge(100))
 

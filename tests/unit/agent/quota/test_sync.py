@@ -55,6 +55,16 @@ def fleet(
     return made, server
 
 
+@pytest.mark.parametrize("agents", [1, 8])
+def test_a_provider_that_lets_two_calls_pass_at_once_is_used(agents: int) -> None:
+    """Calls that begin together would be refused, though they are within the limit."""
+    some, _ = fleet(agents, QuotaLimits(rpm=300), window_s=2 * 60 / 300)
+    some.drive(70.0)
+
+    assert some.provider.calls(10.0, 70.0) >= GOAL * 300
+    assert some.provider.refusals == []
+
+
 @pytest.mark.parametrize("agents", [1, 8, 24])
 def test_agents_use_a_limit_of_requests_and_no_more(agents: int) -> None:
     """Over two minutes nearly all is used, nothing refused, and no agent is left behind."""
