@@ -33,7 +33,7 @@ http {{
         listen 127.0.0.1:{port};
         server_name llm;
         location / {{
-            limit_req zone=all burst=10 nodelay;
+            limit_req zone=all{burst};
             proxy_pass http://{upstream};
         }}
     }}
@@ -124,11 +124,16 @@ class Nginx(Limiter):
     """nginx with `limit_req`: a token bucket, no header, and refused calls cost nothing."""
 
     name = "nginx"
+    burst = " burst=10 nodelay"
 
     def prepare(self) -> None:
         """Write its configuration."""
         text = _NGINX.format(
-            folder=self.folder, port=self.port, upstream=self._upstream, per_minute=PER_MINUTE
+            folder=self.folder,
+            port=self.port,
+            upstream=self._upstream,
+            per_minute=PER_MINUTE,
+            burst=self.burst,
         )
         self._config.write_text(text)
 
@@ -140,6 +145,13 @@ class Nginx(Limiter):
     @property
     def _calls_log(self) -> Path:
         return self.folder / "calls.log"
+
+
+class EvenNginx(Nginx):
+    """nginx that lets one call pass at a time: a call that comes too early is refused."""
+
+    name = "nginx-without-burst"
+    burst = ""
 
 
 class HAProxy(Limiter):

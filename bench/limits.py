@@ -1,4 +1,6 @@
-"""`python -m bench limits`: how well a provider's limit is used that the agent is not told.
+"""`python -m bench limits`: how well a provider's limit is used.
+
+Agents find all of these limits but one by themselves.
 
 Agents on embedded parts, 64 slots each, call a rehearsal LLM through nginx and HAProxy, and llmock
 from PyPI. Only what the limiters log counts, and the rehearsal LLM where it keeps the limit.
@@ -16,7 +18,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from bench.limiters import PER_MINUTE, HAProxy, InFlight, Limiter, Logged, Nginx
+from bench.limiters import PER_MINUTE, EvenNginx, HAProxy, InFlight, Limiter, Logged, Nginx
 from bench.program import Program, until
 from bench.site import Site, embedded, environment, llm
 from bench.table import Figure
@@ -30,7 +32,7 @@ SLOTS, LATENCY_S, OK = 64, 0.3, 200
 LLMOCK = "llmock>=0.2.2,<0.3"
 RATE_S, WINDOW_S, CHANCE_S = 180.0, 300.0, 60.0
 QUICK_S = 20.0
-NGINX_GOAL, HAPROXY_GOAL, CHANCE_GOAL = 90.0, 85.0, 80.0
+NGINX_GOAL, HAPROXY_GOAL, TOLD_GOAL, CHANCE_GOAL = 90.0, 85.0, 85.0, 80.0
 # The capacity that falls and returns.
 CALL_S, HIGH, LOW, PHASE_S = 1.0, 200, 50, 40.0
 NEW_LEVEL, COUNTED_S, LEVEL_GOAL_S, FAILING_GOAL = 0.9, 2.0, 10.0, 5.0
@@ -43,6 +45,7 @@ def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
     for agents in (1, 4):
         goal = HAPROXY_GOAL if agents == 1 else None
         yield from _rate(folder, HAProxy, agents, QUICK_S if quick else WINDOW_S, goal)
+    yield from _rate(folder, EvenNginx, 1, QUICK_S if quick else RATE_S, TOLD_GOAL, told=True)
     for headers in ((), ("--no-limit-headers",)):
         yield from _rehearsal(folder, headers, QUICK_S if quick else RATE_S)
     yield from _chance(folder, QUICK_S if quick else CHANCE_S)
@@ -51,17 +54,24 @@ def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
 
 
 def _rate(
-    folder: Path, kind: type[Limiter], agents: int, lasts_s: float, goal: float | None
+    folder: Path,
+    kind: type[Limiter],
+    agents: int,
+    lasts_s: float,
+    goal: float | None,
+    *,
+    told: bool = False,
 ) -> Iterator[Figure]:
-    """Measure how much of a limit of calls per minute is used."""
-    with (
-        _limited(folder, kind, str(LATENCY_S)) as (limiter, site),
-        _agents(site, limiter.url, agents),
-    ):
+    """Measure how much of a limit of calls per minute is used; `told`: it is in the settings."""
+    with _limited(folder, kind, str(LATENCY_S)) as (limiter, site), ExitStack() as stack:
+        if told:
+            settings = f'[llm]\nmodel = "rehearsal"\nrpm = {PER_MINUTE}\n'
+            (site.folder / "docllm.toml").write_text(settings)
+        stack.enter_context(_agents(site, limiter.url, agents))
         until(limiter.calls, 60, "the first call")
         time.sleep(lasts_s)
         calls = limiter.calls()
-    what = f"{kind.name}, {PER_MINUTE} a minute, {agents} x {SLOTS} slots"
+    what = f"{kind.name}, {PER_MINUTE} a minute, {agents} x {SLOTS} slots{', rpm set' * told}"
     yield from _used(what, site, calls, lasts_s, goal)
 
 

@@ -64,7 +64,8 @@ def _day(count: DayCount | None) -> tuple[int, int]:
 
 
 def _answer(request: QuotaRequest, answer: Any) -> QuotaAnswer:
-    granted, seats, paused_ms, accepted_share, agents, name, day, calls, began_ms, *starts = answer
+    granted, seats, paused_ms, accepted_share, agents, name, day, calls, began_ms = answer[:9]
+    starts_in_ms, every_ms = answer[9:]
     # An option of the address decides whether Redis's client returns str or bytes.
     binding = name if isinstance(name, str) else name.decode()
     return QuotaAnswer(
@@ -76,6 +77,6 @@ def _answer(request: QuotaRequest, answer: Any) -> QuotaAnswer:
         binding=binding,
         today=DayCount(day=day, calls=calls),
         began_ms=began_ms,
-        starts_in_s=float(starts[0]) / 1000,
-        starts_every_s=float(starts[1]) / 1000,
+        starts_in_s=float(starts_in_ms) / 1000,
+        starts_every_s=float(every_ms) / 1000,
     )
