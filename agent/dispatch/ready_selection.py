@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 RoomOf = Callable[[str], int]
 
 # At about so many tasks that may not leave their route, the search for others ends for this time.
-MAX_STUCK = 100
+MAX_STUCK = 30
 
 
 class ReadySelection:

@@ -7,6 +7,7 @@ expired is not: `Slots` ends such a task without a run.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from agent.execution.crash_suspects import CrashSuspects
 from agent.execution.guard_gate import GuardGate
@@ -176,11 +177,19 @@ class Admission:
         return self._suspects.reports
 
     def reasons(self, now_s: float) -> list[Reason]:
-        """Return why tasks wait although their routes take calls, for the agent's report."""
+        """Return why tasks wait, for the agent's report.
+
+        The fallback of a closed route is named only if tasks run there.
+        """
+        without_way_out = self._routes_without_way_out
         return [
             *self._unknown_types.reasons(now_s),
             *self._types.reasons(),
             *self._quotas.reasons(now_s),
+            *(
+                replace(reason, fallback="") if reason.name in without_way_out else reason
+                for reason in self._routes.reasons(now_s)
+            ),
         ]
 
     # ---- before an attempt

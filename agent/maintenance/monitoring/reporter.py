@@ -93,5 +93,4 @@ class Reporter:
         for topic in sorted(self._counts.unknown_topics):
             yield Reason(Code.TOPIC_UNKNOWN, topic)
         yield from self._admission.reasons(now_s)
-        yield from self._routes.reasons(now_s)
         yield from self._locks.reasons(now_s)

@@ -239,6 +239,8 @@ def test_no_task_leaves_its_bounds() -> None:
     waiting.close("a")
     assert waiting.taken() == []
     assert waiting.admission.tasks_wait_for("a")
+    (reason,) = waiting.admission.reasons(waiting.clock.now_s())
+    assert (reason.name, reason.fallback) == ("a", ""), "no task runs on a fallback"
     waiting.arrive("a", 2)
     waiting.arrive("a", 2, "a", "c")
 
