@@ -55,6 +55,7 @@ class AccountBuckets:
 
     def __init__(self) -> None:
         self.buckets: dict[str, float] = {}
+        self._unfilled_ms = dict.fromkeys(RATES, 0.0)  # by bucket
         self.accepted_share = 1.0
         self._at_ms: float | None = None
         self._began_ms = 0
@@ -143,14 +144,16 @@ class AccountBuckets:
         self._paused_until_ms = max(self._paused_until_ms, self._clock_ms + wait_ms)
 
     def _refill(self, request: QuotaRequest, past_ms: float, share: float) -> None:
-        """Fill the buckets, give back what was not used, and drop those without a limit."""
-        buckets, self._is_full = {}, True
+        """Fill the buckets, and give back what was not used."""
+        self._is_full = True
         for name in RATES:
             limit = request.limits.given.get(name)
-            if limit is None:
+            unfilled_ms = self._unfilled_ms[name] + past_ms
+            self._unfilled_ms[name] = unfilled_ms if limit is None else 0.0
+            if limit is None:  # other agents may have one
                 continue
             rate = limit * share / MINUTE_MS
-            capacity, gain = rate * CAPACITY_MS, rate * USE * self.accepted_share * past_ms
+            capacity, gain = rate * CAPACITY_MS, rate * USE * self.accepted_share * unfilled_ms
             if name == "rpm":
                 capacity = max(capacity, 1 + rate * REST_MS)
             capacity = max(capacity, self._minute.kept(name))
@@ -162,10 +165,8 @@ class AccountBuckets:
             self._is_full = self._is_full and bucket >= capacity
             bucket += charged(name, request.refund)
             bucket = min(bucket, 0.0) if request.refused else bucket
-            # Bounded to a minute's limit in both directions. A share may owe a whole task, and may
-            # be less than a request.
-            buckets[name] = max(-limit, min(max(1.0, rate * MINUTE_MS), bucket))
-        self.buckets = buckets
+            # Bounded to a minute's limit both ways. A share may owe a task, or be below a request.
+            self.buckets[name] = max(-limit, min(max(1.0, rate * MINUTE_MS), bucket))
 
     def _count_day(self, request: QuotaRequest, day: int) -> None:
         if day != self._day:
@@ -200,13 +201,15 @@ class AccountBuckets:
         if limit is None:
             return _AgentSeats(sequence, 0, wanted, running, running, self._clock_ms)
         limit = max(1, int(limit * share))
-        fair = limit // (len(others) + 1)
+        agents = len(others) + 1
+        fair = limit // agents
         free = limit - sum(other.seats_held for other in others)
         unentitled = limit - sum(other.seats_entitled for other in others)
         seats = max(0, min(wanted, free, max(fair, unentitled)))
         before = self._agents.get(agent)
         if not fair and (running or (before is not None and before.seats_held > 0)):
-            keeps = before is not None and self._keeps_seat(before, limit, len(others) + 1)
+            # There may be no free seat for it after the limit was lowered.
+            keeps = before is not None and free > 0 and self._keeps_seat(before, limit, agents)
             seats = max(running - 1, int(keeps and wanted > 0), 0)
         elif not fair:
             seats = max(0, min(wanted, free, 1))
@@ -228,7 +231,7 @@ class AccountBuckets:
     ) -> tuple[int, str]:
         """Return how many of the waiting calls are granted, and the limit that stopped the next."""
         limits = request.limits
-        buckets = dict(self.buckets)
+        buckets = {name: self.buckets[name] for name in RATES if name in limits.given}
         waiting_agents = max(1, len(self._waiting_at_ms))
         # If all rate limits have room, one grant is made in advance for the next call that ends.
         ends = max(request.ends, int(self._is_full and request.running > 0))
@@ -244,7 +247,7 @@ class AccountBuckets:
                 return number, binding
             if binding or self._paused_until_ms > self._clock_ms:
                 break
-            for name in self.buckets:
+            for name in buckets:
                 self.buckets[name] -= charged(name, call.charge)
             self._minute.add(call.charge)
             self._used += 1
@@ -262,10 +265,11 @@ class AccountBuckets:
         that little is left unused between exchanges. A task of any size is granted as soon as the
         bucket is positive; otherwise a large task would wait for all small ones.
         """
-        for name, bucket in self.buckets.items():
+        for name, first in before.items():
+            bucket = self.buckets[name]
             is_enough = bucket >= 1 if name == "rpm" else bucket > 0
-            used = before[name] - bucket + charged(name, call.charge)
-            if not is_enough or (number and used > max(1.0, 3 * before[name] / waiting_agents)):
+            used = first - bucket + charged(name, call.charge)
+            if not is_enough or (number and used > max(1.0, 3 * first / waiting_agents)):
                 return name
         return ""
 

@@ -71,7 +71,7 @@ class RecentMinute:
             if self._slot - STRICT_SLOTS <= slot <= self._slot
         }
         if self._strict_until_ms > now_ms + STRICT_MS:
-            self._strict_until_ms = now_ms
+            self._strict_until_ms = 0.0
         if self._kept is not None and clock_ms - self._kept.asked_ms > KEPT_MS:
             self._kept = None
 

@@ -2,9 +2,10 @@
 -- All times are by Redis's own clock.
 --
 -- KEYS   1 account       hash: at, clock, scale (the accepted share), cut, pause, day, used,
---                        bucket of each rate, held and claim (sums of the two counts of key 2),
---                        recount, learn, began, strict (until when), minute (of each half second
---                        before minute_sums "slot requests tokens_in tokens_out;"), minute_sums
+--                        bucket of each rate, the same with _unfilled (for how many ms),
+--                        held and claim (sums of the two counts of key 2), recount, learn,
+--                        began, strict (until when), minute (of each half second before
+--                        minute_sums "slot requests tokens_in tokens_out;"), minute_sums
 --                        ("slot own older", three numbers of each), keep (the call for which
 --                        room is kept: "asked tokens_in tokens_out agent"), start (of the next
 --                        call)
@@ -76,7 +77,8 @@ end
 
 local state = redis.call('HMGET', KEYS[1], 'at', 'clock', 'scale', 'cut', 'pause', 'day', 'used',
                          'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm', 'learn',
-                         'strict', 'minute_sums', 'keep', 'began', 'start')
+                         'strict', 'minute_sums', 'keep', 'began', 'start', 'rpm_unfilled',
+                         'tpm_unfilled', 'itpm_unfilled', 'otpm_unfilled')
 local function number(index, default)
   local value = tonumber(state[index] or nil)
   return value == value and value or default  -- nan is not equal to itself
@@ -121,11 +123,12 @@ if clock - recount >= RECOUNT then  -- whatever wrote the keys, the sums are rig
   end
 end
 
-local buckets, limits, binding = {}, {}, ''
+local buckets, limits, unfilled, binding = {}, {}, {}, ''
 local names = {'rpm', 'tpm', 'itpm', 'otpm'}
 for index, name in ipairs(names) do
   local limit = tonumber(ARGV[11 + index])
   if limit > 0 then buckets[name], limits[name] = number(10 + index, 0), limit end
+  unfilled[name] = math.max(0, number(20 + index, 0)) + past
 end
 local function charges(requests, tokens_in, tokens_out)
   return {rpm = requests, tpm = tokens_in + tokens_out, itpm = tokens_in, otpm = tokens_out}
@@ -152,9 +155,9 @@ local function read_slots()
       redis.call('HGET', KEYS[1], 'minute') or '', form) do
     at = tonumber(at)
     -- Slots of the future are there after the clock was set back.
-    if slot - STRICT_SLOTS <= at and at < slot then
+    if slot - STRICT_SLOTS <= at and at <= slot then
       slots[at] = {tonumber(requests), tonumber(tokens_in), tonumber(tokens_out)}
-      if at >= oldest then add(older, unpack(slots[at])) end
+      if at >= oldest and at < slot then add(older, unpack(slots[at])) end
     end
   end
 end
@@ -167,7 +170,7 @@ else
     slots[sums[1]] = own
     add(older, unpack(own))
   end
-  own = {0, 0, 0}
+  own, slots[slot] = slots[slot] or {0, 0, 0}, nil
 end
 
 local function total()
@@ -214,7 +217,8 @@ local function fill(refund)
     local bucket = buckets[name]
     if bucket then
       local rate = tonumber(ARGV[11 + index]) / 60000
-      local capacity, gain = rate * CAPACITY, rate * USE * accepted * past
+      local capacity, gain = rate * CAPACITY, rate * USE * accepted * unfilled[name]
+      unfilled[name] = 0
       if name == 'rpm' then capacity = math.max(capacity, 1 + rate * REST) end
       if kept then capacity = math.max(capacity, size(name, kept)) end
       if bucket > capacity then bucket = math.max(capacity, bucket - gain)
@@ -256,7 +260,8 @@ local function seat(others, its_held, its_seats, its_seen)
   local seats = math.max(0, math.min(wanted, free, math.max(fair, in_flight - entitled)))
   if fair == 0 and (running > 0 or its_held > 0) then
     local turn = math.min(SEAT, math.floor(ROUND * in_flight / (others + 1)))
-    local keeps = its_seats > 0 and math.floor(its_seen / turn) == math.floor(clock / turn)
+    local keeps = free > 0 and its_seats > 0
+                  and math.floor(its_seen / turn) == math.floor(clock / turn)
     seats = math.max(running - 1, keeps and wanted > 0 and 1 or 0, 0)
   elseif fair == 0 then
     seats = math.max(0, math.min(wanted, free, 1))
@@ -360,8 +365,13 @@ local written = {'at', string.format('%.0f', now), 'clock', text(clock),
                  'minute_sums', string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f',
                  slot, own[1], own[2], own[3], unpack(older))}
 for _, name in ipairs(names) do
-  written[#written + 1] = name
-  written[#written + 1] = text(buckets[name] or 0)
+  -- A bucket without a limit in this request is left to the agents that have one.
+  if buckets[name] then
+    written[#written + 1] = name
+    written[#written + 1] = text(buckets[name])
+  end
+  written[#written + 1] = name .. '_unfilled'
+  written[#written + 1] = text(unfilled[name])
 end
 if slots then
   local lines = {}

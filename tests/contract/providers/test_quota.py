@@ -346,6 +346,33 @@ async def test_more_agents_than_seats_take_turns(meeting: Meeting) -> None:
     assert (await meeting.say("a", limits, 5)).seats == 0
 
 
+async def test_agents_give_up_seats_when_the_limit_is_lowered(meeting: Meeting) -> None:
+    """Calls that run go on; only one agent keeps a seat for the next, though all had some."""
+    await acquainted(meeting, QuotaLimits(in_flight=10))
+    running = {"a": 0, "b": 0, "c": 0}
+    for limit in (10, 10, 10, 10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1):
+        meeting.wait(500)
+        for agent, count in running.items():
+            say = partial(meeting.say, agent, QuotaLimits(in_flight=limit), 9, running=count)
+            running[agent] = (await say()).seats or 0
+
+    assert sum(running.values()) <= 1
+
+
+async def test_an_agent_without_a_limit_leaves_the_limits_of_others_alone(meeting: Meeting) -> None:
+    """Settings change in one agent after the other, and groups may set other limits."""
+    slow, granted = QuotaLimits(rpm=60), 0
+    await meeting.say("a", slow)
+    for _ in range(60):
+        for _ in range(3):
+            meeting.wait(250)
+            await meeting.say("b", QuotaLimits(in_flight=5))
+        meeting.wait(250)
+        granted += sum((await meeting.say("a", slow, 9)).granted)
+
+    assert 57 <= granted <= 60
+
+
 async def test_an_agent_without_tasks_gives_its_seat_back_at_once(meeting: Meeting) -> None:
     """An idle agent does not keep its seat for `SEAT_MS`."""
     limits = QuotaLimits(in_flight=1)
@@ -599,7 +626,7 @@ def _draw_day(rng: random.Random) -> DayCount | None:
     return rng.choice([None, day])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(8), 51])
 async def test_both_stores_answer_alike(seed: int, redis_server: Redis) -> None:
     """Whatever agents say and clocks do, Redis and memory give the same answers."""
     rng = random.Random(seed)  # noqa: S311 - a test's own
