@@ -1,5 +1,6 @@
 """Whole programs whose routes fall back: when a provider is away, full or refuses a task."""
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -83,14 +84,19 @@ def test_an_outage_moves_waiting_tasks_to_the_fallback_and_new_ones_go_back(
     They start there within 5 s of the stop, nobody parks them, and nothing counts. When the first
     provider is back, the bound tasks and new ones run on it.
     """
-    first, second = two_routes(deployment, settings, "--faults", "503=1")
+    slow = ("--latency", "1")  # so that `status` is read before all have run there
+    first, second = two_routes(deployment, settings, "--faults", "503=1", second=slow)
     load(deployment, "one", range(150))
     agent = deployment.agent("--until-done", "--slots", "16")
-    deployment.until_settled(100)
 
     deployment.until(
         lambda: any("its tasks run on route b" in why for why in deployment.status()["reasons"]),
         "status to say where the tasks run",
+    )
+    deployment.until_settled(100)
+    deployment.until(
+        lambda: not any("run on route b" in why for why in deployment.status()["reasons"]),
+        "status to say nothing of b, since the tasks that are left may not run there",
     )
     first.dial()
     assert agent.wait() == 0, agent.tail()
@@ -116,6 +122,7 @@ def test_a_fallback_that_the_settings_gain_takes_the_tasks_that_wait(
     embedded: Deployment, settings: Settings
 ) -> None:
     """A person names it in the outage; the agent has read all tasks by then."""
+    embedded.use_tiers("1s")
     two_routes(embedded, settings, "--faults", "503=1")
     file = embedded.folder / "docllm.toml"
     with_fallback = file.read_text()
@@ -125,6 +132,7 @@ def test_a_fallback_that_the_settings_gain_takes_the_tasks_that_wait(
     embedded.until(lambda: "route a stopped" in agent.err, "the first provider's outage")
 
     file.write_text(with_fallback)
+    agent.signal(signal.SIGHUP)
 
     assert agent.wait() == 0, agent.tail()
     assert {line["route"] for line in exported(embedded, "one")} == {"b"}
@@ -134,6 +142,7 @@ def test_a_fallback_that_was_away_too_is_used_once_it_is_back(
     embedded: Deployment, settings: Settings
 ) -> None:
     """The first provider stays away, so nothing but its tasks can find the fallback well again."""
+    embedded.use_tiers("1s")
     away = ("--faults", "503=1")
     _, second = two_routes(embedded, settings, *away, second=away)
     load(embedded, "one", range(1, 60, 3))
