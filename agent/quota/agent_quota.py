@@ -195,6 +195,7 @@ class AgentQuota:
             limits=self.limits,
             sequence=next(self._sequences),
             running=self.running,
+            told_today=self._told_today,
         )
 
     def is_lost(self, answer: QuotaAnswer) -> bool:

@@ -213,6 +213,7 @@ class Checks:
             async with redis_client(url, timeout_s=REDIS_TIMEOUT_S) as client:
                 server = await client.info("server")
                 version = server.get("redis_version", "that it does not tell")
+                memory = await client.info("memory")
                 refused = await redis_rights.refused_commands(client, self._group)
         except NoPermissionError:
             refused = "INFO"
@@ -227,7 +228,10 @@ class Checks:
             grant = f"ACL SETUSER NAME {redis_rights.ENOUGH}"
             raise DeniedError(f"refuses {refused} to its user; agents run without it; run: {grant}")
         self._redis_works = True
-        return f"version {version}"
+        policy = memory.get("maxmemory_policy", "noeviction")
+        evicts = memory.get("maxmemory") and policy != "noeviction"
+        advice = f"; it may evict the limits ({policy}): set its maxmemory-policy to noeviction"
+        return f"version {version}{advice if evicts else ''}"
 
     async def _limits(self) -> str:
         others = [] if self._redis_works else await self._other_groups()

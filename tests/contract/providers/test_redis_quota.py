@@ -106,6 +106,26 @@ async def test_a_flushed_redis_begins_empty(server: Redis) -> None:
     await one.close()
 
 
+async def test_a_redis_that_evicts_its_keys_tells_that_it_forgets(server: Redis) -> None:
+    """Its memory of the account begins anew at each request, and it grants nothing."""
+    one = store(server.url)
+    await granted(one, 1)
+    with redis.Redis.from_url(server.url) as client:
+        memory = client.info("memory")
+        counted = memory["used_memory"] - memory["mem_not_counted_for_evict"]
+        client.config_set("maxmemory-policy", "volatile-lru")
+        client.config_set("maxmemory", counted - 500)
+        began = []
+        for sequence in range(2, 12):
+            await asyncio.sleep(0.01)
+            (answer,) = await one.exchange([request(sequence)])
+            began.append(answer.began_ms)
+        client.config_set("maxmemory", 0)
+
+    assert len(set(began)) >= 5
+    await one.close()
+
+
 async def test_an_old_dump_grants_no_more_than_the_capacity(server: Redis) -> None:
     """The account's hash of a minute ago counts as an idle minute."""
     one = store(server.url)

@@ -255,6 +255,25 @@ def test_the_calls_of_a_day_hold_through_an_outage() -> None:
     assert len(some.provider.begun) == 500
 
 
+def test_the_calls_of_a_day_hold_while_the_store_forgets() -> None:
+    """The agents tell it what it answered before, and what their shares granted meanwhile."""
+    clock, limits = MovedClock(), QuotaLimits(rpm=600, rpd=500)
+    server = MemoryQuotaServer(clock.utc_s)
+    some = Fleet(
+        agents=8,
+        limits=limits,
+        store_of=lambda number: server.store(f"agent {number}"),
+        clock=clock,
+    )
+    some.drive(15.0)
+    server.forgets = True
+    some.drive(45.0)
+    server.forgets = False
+    some.drive(100.0)
+
+    assert len(some.provider.begun) == 500
+
+
 def test_a_store_that_forgets_costs_little() -> None:
     """Redis flushed every ten seconds: nothing is granted twice."""
     some, server = fleet(8, RPM, window_s=2.0)

@@ -183,6 +183,12 @@ def test_redis_that_is_away_is_a_warning(
             "WARNING redis: does not answer",
         ),
         ({"os": "x"}, "ok      redis: version that it does not tell"),
+        ({"redis_version": "7", "maxmemory": 9, "maxmemory_policy": "noeviction"}, "version 7\n"),
+        (
+            {"redis_version": "7", "maxmemory": 9, "maxmemory_policy": "volatile-lru"},
+            "version 7; it may evict the limits (volatile-lru): set its maxmemory-policy to",
+        ),
+        ({"redis_version": "7", "maxmemory": 0, "maxmemory_policy": "x"}, "version 7\n"),
     ],
 )
 def test_nothing_that_redis_does_ends_the_check(
