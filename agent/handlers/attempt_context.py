@@ -189,8 +189,8 @@ class AttemptContext(Context):
     @property
     def context_tokens(self) -> int | None:
         """The size of the model's context in tokens; None if unknown."""
-        client, model = self._calls.client, self.task.model
-        return client.context_tokens if model in {None, client.model} else known_tokens(model)
+        client, model = self._calls.client, self._calls.model
+        return client.context_tokens if model in {"", client.model} else known_tokens(model)
 
     @property
     def tokens_per_byte(self) -> float:

@@ -31,6 +31,8 @@ class HandlerRun:
     - `snoozes`: how often in a row the task was snoozed before.
     - `left_s`: the rest of the claim's time, which no call may exceed.
     - `route`: the route on which the attempt begins.
+    - `is_on_fallback`: whether that is a fallback, to which the model that the task names does not
+      belong.
     - `limit_s`: the time limit of a probe's call; None for any other call.
     - `refused_alone`: whether the task met AUTH before, and its route answered other calls since.
     - `may_call`: returns whether the claim's lease is good.
@@ -73,6 +75,7 @@ class HandlerRun:
     output_refusal: Callable[[str], Outcome | None] = lambda _uri: None
     trace: AttemptTrace = NO_TRACE
     agents_lost: int = 0
+    is_on_fallback: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,9 @@ log = logging.getLogger(__name__)
 class HookRunner:
     """Runs the hooks of the types that this agent's settings name.
 
-    `plan_of` returns the routes of a task, for its line and a run, and `permits_of` the permits of
-    the hook's calls, for a line, these routes and a run. `outputs` has results outside the ledger.
-    `limit_s` is the time of one hook.
+    `plan_of` returns the routes for a hook's calls, the first of which they take, for a line and a
+    run. `permits_of` returns the permits of these calls, for a line, the routes and a run.
+    `outputs` has results outside the ledger. `limit_s` is the time of one hook.
     """
 
     def __init__(
@@ -243,6 +243,7 @@ class HookRunner:
             snoozes=0,
             left_s=until_s - self._clock.now_s(),
             route=run.route,
+            is_on_fallback=run.route != plan.route,
             limit_s=None,
             refused_alone=False,
             may_call=lambda: lease.may_call(self._clock.now_s()),

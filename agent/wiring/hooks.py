@@ -29,7 +29,9 @@ def make_hook_runner(
     """Build the runner of the hooks that this agent's settings name."""
 
     def plan_of(value: bytes, run: HookRun) -> RoutePlan:
-        return preview(value, routes.naming).plan.within_batch(run.routes_allowed)
+        plan = preview(value, routes.naming).plan.within_batch(run.routes_allowed)
+        following = routes.fallbacks(plan.first, parts.clock.now_s(), plan)
+        return plan.within(following[:1]) if following else plan
 
     def permits_of(value: bytes, plan: RoutePlan, run: HookRun) -> CallPermits:
         size = CallSize(task_type=run.type, input_bytes=len(value))

@@ -76,7 +76,8 @@ class AttemptCalls:
             run.refused_alone,
             run.call_permits,
         )
-        self._first = self._target.client
+        # The client of the route to which the task's model belongs.
+        self._first = None if run.is_on_fallback else self._target.client
         self._tiers = tiers_of(rules.tiers) if rules.tiers else tools.tiers
         self._begun = 0
         self._left: dict[str, ErrorClass] = {}  # the routes that the attempt has left, and why
@@ -93,8 +94,9 @@ class AttemptCalls:
 
     @property
     def model(self) -> str:
-        """The model of the task, else of its route; empty if neither has one."""
-        return self._task.model or self.client.model or ""
+        """The model of the task on its first route, else of the route; empty without either."""
+        named = self._task.model if self.client is self._first else None
+        return named or self.client.model or ""
 
     async def complete(
         self, body: Mapping[str, Any], *, schema: dict[str, Any] | None, verbatim: bool

@@ -55,9 +55,9 @@ def two_routes(
 
 
 def load(deployment: Deployment, batch: str, numbers: Iterable[int], *options: str) -> None:
-    """Load tasks of route `a`; each third one may not leave it."""
+    """Load tasks of the model of route `a`; each third one may not leave that route."""
     lines = [
-        task_line(number, route="a", **({} if number % 3 else {"routes_allowed": ["a"]}))
+        task_line(number, model="small", **({} if number % 3 else {"routes_allowed": ["a"]}))
         for number in numbers
     ]
     path = deployment.write_lines(lines, batch)

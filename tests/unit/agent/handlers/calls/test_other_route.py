@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from agent.handlers import Context, HandlerRun, OtherRoute
+from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.calls.other_route import body_for
 from agent.ports import Call, CallFailed, Reply, RouteClient
 from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
@@ -58,23 +59,25 @@ class TwoRoutes:
         self.harness, self.leased, self.keeps_lease = harness, True, True
         self.failures: list[Retry | Snooze | Dead] = []
 
-    def run(self, task: dict[str, Any] = TASK, limit_s: float | None = None) -> Outcome:
+    def run(
+        self, task: dict[str, Any] = TASK, limit_s: float | None = None, **attempt: Any
+    ) -> Outcome:
         """Run one attempt at a task."""
-        attempt = HandlerRun(
-            task_id=7,
-            batch="b",
-            value=orjson.dumps(task),
-            counted_before=0,
-            max_attempts=5,
-            snoozes=0,
-            left_s=60.0,
-            route="default",
-            limit_s=None,
-            refused_alone=True,
-            may_call=lambda: self.leased,
-            route_after_failure=partial(self._route_after_failure, limit_s),
-        )
-        return asyncio.run(self.harness.handlers.run(attempt))
+        given: dict[str, Any] = {
+            "task_id": 7,
+            "batch": "b",
+            "value": orjson.dumps(task),
+            "counted_before": 0,
+            "max_attempts": 5,
+            "snoozes": 0,
+            "left_s": 60.0,
+            "route": "default",
+            "limit_s": None,
+            "refused_alone": True,
+            "may_call": lambda: self.leased,
+            "route_after_failure": partial(self._route_after_failure, limit_s),
+        }
+        return asyncio.run(self.harness.handlers.run(HandlerRun(**given | attempt)))
 
     def _route_after_failure(
         self, limit_s: float | None, outcome: Retry | Snooze | Dead
@@ -104,6 +107,46 @@ def test_the_call_is_made_again_with_the_other_model() -> None:
         "b/a%2F1#1.2",
     ]
     assert two.other.calls[0].timeout_s == 60.0
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        TASK | {"model": "small"},
+        OPENAI | {"body": {"model": "small", "messages": [{"role": "user", "content": "hi"}]}},
+    ],
+)
+def test_an_attempt_that_begins_on_a_fallback_uses_the_model_of_that_route(
+    task: dict[str, Any],
+) -> None:
+    """The model that the task names belongs to its first route, which takes no calls now."""
+    two = TwoRoutes()
+
+    outcome = two.run(task, route="second", is_on_fallback=True)
+
+    assert isinstance(outcome, Succeeded)
+    assert [body["model"] for body in two.sent()] == ["large"]
+    assert two.first.calls == []
+
+
+@pytest.mark.parametrize("model", [{"model": "small"}, {}])
+def test_the_context_of_a_fallback_is_that_of_its_own_model(model: dict[str, str]) -> None:
+    """Long documents are cut for the model that reads them."""
+    seen: list[int | None] = []
+
+    async def note(context: AttemptContext) -> str:
+        seen.append(context.context_tokens)
+        await context.complete({"model": context.model, "messages": []})
+        seen.append(context.context_tokens)
+        return "done"
+
+    two = TwoRoutes(
+        second=RouteClient(FakeLLM([]), "large", 90.0, context_tokens=2000), document=note
+    )
+
+    two.run(TASK | model)
+
+    assert seen[-1] == 2000
 
 
 def test_calls_that_were_under_way_follow_the_first_that_leaves_its_route() -> None:
