@@ -23,6 +23,9 @@ from schemas.runtime import crash
 # If fewer slots than this share are free, a claim waits GATHER_S for more: a claim of one task
 # costs as much as a claim of many.
 GATHER_SHARE, GATHER_S = 1 / 8, 0.01
+# Nothing else begins for so long after a suspect that must run alone could have begun. Running
+# calls end later than the suspect's grant does, but the next grant comes sooner.
+ALONE_S = 3.0
 
 
 class Purpose(Enum):
@@ -81,6 +84,7 @@ class Claimer:
         self._limits = limits
         self._claiming = asyncio.Lock()
         self._gone: frozenset[int] = frozenset()
+        self._alone_until_s = 0.0
 
     async def ask_forever(self) -> None:
         """Ask the ledger about deliveries, and quarantine rejected records, until cancelled."""
@@ -152,9 +156,10 @@ class Claimer:
 
     def _room(self) -> int:
         """Return how many tasks to claim: 0 while a suspect waits until nothing else runs."""
-        waits = self._table.any_suspect(
-            lambda suspect: suspect.runs_alone and self._admission.room_for(suspect.route) > 0
-        )
+        lone = self._table.lone_suspects
+        if any(self._admission.room_for(suspect.route) > 0 for suspect in lone):
+            self._alone_until_s = self._clock.now_s() + ALONE_S
+        waits = bool(lone) and self._clock.now_s() < self._alone_until_s
         return 0 if waits else self._admission.room()
 
     async def claim(self, deliveries: Sequence[Delivery], purpose: Purpose) -> None:

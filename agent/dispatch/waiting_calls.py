@@ -32,16 +32,24 @@ class WaitingCalls:
         self._updates += 1
         free, ended = self._admission.room(), self._quotas.ended_lately()
         came_from = self._diverted()
-        routes = self._table.claimable_routes | self._quotas.waiting_routes | came_from.keys()
-        for route in routes | self._reported_routes:
+        routes = (*self._table.claimable_routes, *self._quotas.waiting_routes, *came_from)
+        for route in dict.fromkeys((*routes, *self._reported_routes)):
             waiting = self._quotas.waiting(route)
-            usable = 0 if self._admission.leaving else max(0, free + ended[route])
+            usable = 0 if self._admission.leaving else self._usable(route, free + ended[route])
             limit = 0 if self._admission.leaving else max(1, min(MAX_WAITING, usable))
             ready = self._next([route, *came_from[route]], limit)
             calls = [self._quotas.first_call(delivery, route) for delivery in ready]
             soon, later = [*waiting, *calls[:usable]], calls[usable:]
             self._quotas.quotas.set_waiting(route, soon, now_s, later=later)
-        self._reported_routes = routes
+        self._reported_routes = set(routes)
+
+    def _usable(self, route: str, slots: int) -> int:
+        """Return for how many calls of a route grants are asked.
+
+        A route of which nothing runs asks for one even though no slot is free. Otherwise the tasks
+        of other routes would take each slot at once, before a grant has come.
+        """
+        return max(slots, 0 if self._admission.busy_routes().get(route) else 1)
 
     def _diverted(self) -> defaultdict[str, list[str]]:
         """Return the closed routes whose tasks use fallbacks, by fallback.
@@ -49,7 +57,7 @@ class WaitingCalls:
         Calls are asked for on each of them, because a task may be bound to any of them.
         """
         came_from: defaultdict[str, list[str]] = defaultdict(list)
-        for route in sorted(self._table.claimable_routes):
+        for route in self._table.claimable_routes:
             for target in self._admission.fallbacks(route):
                 came_from[target].append(route)
         return came_from

@@ -4,6 +4,7 @@
 """
 
 from collections import Counter
+from itertools import chain
 
 from agent.handlers.calls.permits import CallEnd, CallPermit
 from agent.inflight.delivery import Delivery
@@ -49,7 +50,17 @@ class QuotaGate:
         Calls of running attempts that wait come first.
         """
         room = self.quotas.room(route, now_s)
-        return None if room is None else max(0, room - len(self._waiting.get(route, ())))
+        if room is None:
+            return None
+        quota = self.configured.of_route(route)
+        routes = (name for name in self._waiting if self.configured.of_route(name) == quota)
+        return max(0, room - sum(len(self._waiting[name]) for name in routes))
+
+    def _tenant_has_room(self, tenant: str, now_s: float) -> bool:
+        """Return whether a tenant has room beside its running attempts' calls that wait."""
+        room = self.quotas.tenant_room(tenant, now_s)
+        waiting = chain.from_iterable(self._waiting.values())
+        return room is None or room > sum(call.tenant == tenant for call in waiting)
 
     def first_call(self, delivery: Delivery, route: str) -> WaitingCall:
         """Return what the first call of a task will cost on a route, and whose it is."""
@@ -62,6 +73,8 @@ class QuotaGate:
     def reserve_first_call(self, delivery: Delivery, route: str) -> "AttemptCallPermits | None":
         """Return the permits of an attempt, whose first call may begin; None if it may not."""
         call, now_s = self.first_call(delivery, route), self.clock.now_s()
+        if not self._tenant_has_room(call.tenant, now_s):
+            return None
         permit = self.quotas.permit(route, call.charge, call.tenant, now_s)
         if permit is None:
             return None

@@ -32,8 +32,8 @@ class _LaneQueue:
         """Take the next delivery of a route that has room, and take it from the room."""
         while (route := self.next_route(room)) is not None:
             delivery = self.routes[route].pop(may)
-            self.routes[route] = self.routes.pop(route)
             if delivery is not None:
+                self.routes[route] = self.routes.pop(route)
                 room[route] -= 1
                 return delivery
         return None
@@ -82,6 +82,12 @@ class ReadyQueue:
     def routes(self) -> list[str]:
         """The routes that deliveries wait for."""
         return list(dict.fromkeys(route for lane in self._lanes.values() for route in lane.routes))
+
+    @property
+    def routes_in_turn(self) -> list[str]:
+        """The routes that deliveries wait for, in the order of their next turns."""
+        by_lane = {lane: iter(queue.routes) for lane, queue in self._lanes.items()}
+        return list(dict.fromkeys(self._turns.merge(by_lane)))
 
     def count(self, route: str) -> int:
         """Return how many deliveries wait for a route."""
@@ -139,9 +145,11 @@ class ReadyQueue:
         while lanes := [
             lane for lane, queue in self._lanes.items() if queue.next_route(room) is not None
         ]:
-            delivery = self._lanes[self._turns.choose(lanes)].pop(room, may)
+            lane = self._turns.choose(lanes)
+            delivery = self._lanes[lane].pop(room, may)
             if delivery is not None:
                 return delivery
+            self._turns.take_back(lane, lanes)
         return None
 
     def take_of(self, route: str, limit: int, may: MayTake = always) -> list[Delivery]:

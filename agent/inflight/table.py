@@ -79,9 +79,10 @@ class InFlightTable:
         return self._ready.count(route)
 
     @property
-    def claimable_routes(self) -> set[str]:
-        """The routes that deliveries are ready for, crash suspects too."""
-        return {*self._ready.routes, *(suspect.route for suspect in self._suspects)}
+    def claimable_routes(self) -> list[str]:
+        """The routes that deliveries are ready for, in turn; those of crash suspects are first."""
+        suspects = [suspect.route for suspect in self._suspects]
+        return list(dict.fromkeys(suspects + self._ready.routes_in_turn))
 
     def next_for(self, route: str, limit: int) -> list[Delivery]:
         """Return the deliveries of a route that are taken next, a crash suspect first."""
@@ -279,12 +280,14 @@ class InFlightTable:
             chosen.state = DeliveryState.CLAIMING
         return chosen
 
-    def any_suspect(self, matches: Callable[[Delivery], bool]) -> bool:
-        """Return whether any waiting crash suspect satisfies `matches`."""
-        return any(
-            delivery.state is DeliveryState.READY and matches(delivery)
+    @property
+    def lone_suspects(self) -> list[Delivery]:
+        """The waiting crash suspects beside which nothing may run."""
+        return [
+            delivery
             for delivery in self._suspects
-        )
+            if delivery.state is DeliveryState.READY and delivery.runs_alone
+        ]
 
     def take_ready_for(self, route: str, limit: int, may: MayTake = always) -> list[Delivery]:
         """Take deliveries of one route to claim, as `ReadyQueue.take` does."""

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
+from typing import TypeVar
 
 from agent.inflight.delivery import Delivery, DeliveryState
 from schemas.task.record.lanes import TURNS, Lane
@@ -18,6 +19,8 @@ MIN_WEIGHT = 0.01  # with a smaller weight, a tenant would wait thousands of rou
 # ten tasks of a new tenant would take more than twice as long as without the other tenant: they
 # would get half of the slots, and would first wait until a slot is free.
 FIRST_TASKS, FIRST_TURNS = 10, 3
+
+T = TypeVar("T")
 
 # Whether a delivery may be taken now. A delivery for which it returns True is taken.
 MayTake = Callable[[Delivery], bool]
@@ -45,22 +48,28 @@ class LaneTurns:
         self._credit[chosen] -= sum(TURNS[lane] for lane in lanes)
         return chosen
 
+    def take_back(self, lane: Lane, lanes: Collection[Lane]) -> None:
+        """Take the last choice back: the lane keeps its turn."""
+        self._credit[lane] += sum(TURNS[other] for other in lanes)
+        for other in lanes:
+            self._credit[other] -= TURNS[other]
+
     def forget_credit(self, lane: Lane) -> None:
         """Reset the credit of a lane without work, so that it does not save up turns."""
         self._credit[lane] = 0
 
-    def merge(self, queues: Mapping[Lane, Iterator[Delivery]]) -> Iterator[Delivery]:
-        """Yield these lanes' deliveries in the order of the next turns; use up no turns."""
+    def merge(self, queues: Mapping[Lane, Iterator[T]]) -> Iterator[T]:
+        """Yield what these lanes have in the order of the next turns; use up no turns."""
         turns = LaneTurns()
         turns._credit.update(self._credit)
         remaining = dict(queues)
         while remaining:
             lane = turns.choose(remaining)
-            delivery = next(remaining[lane], None)
-            if delivery is None:
+            item = next(remaining[lane], None)
+            if item is None:
                 del remaining[lane]
             else:
-                yield delivery
+                yield item
 
 
 @dataclass(slots=True)
@@ -119,10 +128,9 @@ class TenantTurns:
     without waiting tasks stays in the round until its next turn, so that it does not count as new
     with each task.
 
-    A tenant whose next delivery may not be taken loses this turn, and its deliveries keep their
-    order. The tenant is set aside until `restore`, so that other tenants use the slots meanwhile.
-    After `restore` it comes first in `next`, so that an agent that asks for only one place asks for
-    this tenant's.
+    A tenant whose next delivery may not be taken is set aside until `restore`, so that other
+    tenants use the slots meanwhile. It keeps its turn: it is the next one that is asked for and
+    taken. Otherwise a smaller call would use up the grant that was asked for its call.
     """
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
@@ -132,7 +140,6 @@ class TenantTurns:
         self._new: dict[str, int] = {}  # how many tasks of each new tenant go ahead of the round
         self._new_in_row = 0  # tasks that went ahead since the last turn of the round
         self._set_aside: list[str] = []
-        self._set_aside_before: list[str] = []  # those that were set aside in the last take
         self._size = 0
 
     def __len__(self) -> int:
@@ -156,12 +163,15 @@ class TenantTurns:
 
     def pop(self, may: MayTake = always) -> Delivery | None:
         """Take the next delivery that may be taken; None if there is none."""
-        sources = [self._pop_new, self._pop_round]
-        for source in sources if self._new_in_row < FIRST_TURNS else reversed(sources):
+        for source in self._new_first(self._pop_new, self._pop_round):
             delivery = source(may)
             if delivery is not None:
                 return delivery
         return None
+
+    def _new_first(self, new: T, others: T) -> tuple[T, T]:
+        """Return first what is for new tenants, unless it is the turn of the round."""
+        return (new, others) if self._new_in_row < FIRST_TURNS else (others, new)
 
     def _pop_new(self, may: MayTake) -> Delivery | None:
         """Take the next delivery of the new tenant that came first."""
@@ -213,6 +223,7 @@ class TenantTurns:
         if delivery is None:
             return None
         if not may(delivery):
+            queue.credit = max(queue.credit, 1)
             self._round.remove(tenant)
             self._set_aside.append(tenant)
             self._size -= len(queue)
@@ -230,14 +241,14 @@ class TenantTurns:
         return delivery
 
     def restore(self) -> None:
-        """Let the tenants that were set aside take turns again, after the others."""
-        self._round.extend(self._set_aside)
+        """Let the tenants that were set aside take turns again, before the others."""
+        self._round.extendleft(reversed(self._set_aside))
         self._size += sum(len(self._queues[tenant]) for tenant in self._set_aside)
-        self._set_aside_before, self._set_aside = self._set_aside, []
+        self._set_aside = []
 
     def next(self, limit: int) -> Iterator[Delivery]:
         """Return the deliveries for which places will be asked, the most urgent first."""
-        in_order = dict.fromkeys(chain(self._new, self._set_aside_before, self._round))
+        in_order = dict.fromkeys(chain(*self._new_first(self._new, self._round)))
         # A tenant is still in the round, and may still be new, after its last task was taken.
         tenants = (
             tenant

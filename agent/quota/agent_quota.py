@@ -73,11 +73,13 @@ class AgentQuota:
         return bool(_RATES & self.limits.given.keys())
 
     def set_waiting(self, asker: Hashable, waiting: Sequence[WaitingCall]) -> None:
-        """Replace the calls of one asker that wait for a grant, the next first."""
+        """Replace the calls of one asker that wait for a grant, the next first.
+
+        The asker that was set last takes the last turn: often only the first call is granted.
+        """
+        self._waiting.pop(asker, None)
         if waiting:
             self._waiting[asker] = tuple(waiting[:MAX_WAITING])
-        else:
-            self._waiting.pop(asker, None)
 
     def room(self, now_s: float) -> int:
         """Return how many calls may begin now, if none costs more than it was granted."""

@@ -70,6 +70,11 @@ class Quotas:
         quota = self._quota(self._of_route(route))
         return None if quota is None else quota.room(now_s)
 
+    def tenant_room(self, tenant: str, now_s: float) -> int | None:
+        """Return how many calls of a tenant may begin now; None without a limit."""
+        quota = self._quota(self._of_tenant(tenant))
+        return None if quota is None else quota.room(now_s)
+
     def set_waiting(
         self,
         route: str,

@@ -24,7 +24,13 @@ class Ready:
     """So many tasks that are ready, and so many free slots."""
 
     def __init__(
-        self, ready: int, room: int, *, leaving: bool = False, config: Config = CONFIG
+        self,
+        ready: int,
+        room: int,
+        *,
+        leaving: bool = False,
+        config: Config = CONFIG,
+        busy: int = 1,
     ) -> None:
         self.gate = quota_gate_of(config, SystemClock())
         self.table = InFlightTable(limits=InFlightLimits())
@@ -37,6 +43,7 @@ class Ready:
             Admission,
             room=lambda: room,
             leaving=leaving,
+            busy_routes=lambda: {ROUTE: busy},
             fallbacks=lambda route: self.fallbacks.get(route, []),
         )
         self.waiting_calls = WaitingCalls(table=self.table, admission=admission, quotas=self.gate)
@@ -64,6 +71,12 @@ def test_slots_in_which_calls_end_are_soon_free() -> None:
     ready.gate._ended[ROUTE] = 2
 
     assert ready.asked() == [100, 101]
+
+
+@pytest.mark.parametrize("busy", [0, 1])
+def test_a_route_of_which_nothing_runs_asks_before_a_slot_is_free(busy: int) -> None:
+    """The tasks of other routes would take each slot at once, before a grant has come."""
+    assert Ready(5, 0, busy=busy).asked() == [100][busy:]
 
 
 @pytest.mark.parametrize(("room", "seats"), [(0, 1), (3, 3)])

@@ -124,6 +124,25 @@ def test_what_is_shown_first_is_taken_first(limit: int) -> None:
         assert ready.take(limit, lambda _route: limit) == shown
 
 
+def test_a_route_and_a_lane_without_a_grant_keep_their_turn() -> None:
+    """Otherwise a smaller call would use up the grant that was asked for the next one."""
+    ready = ReadyQueue()
+    for number, (route, lane) in enumerate(
+        [("a", Lane.BULK), ("a", Lane.URGENT), ("b", Lane.URGENT)] * 30
+    ):
+        delivery = new_delivery(number, route=route)
+        delivery.lane = lane
+        ready.put(delivery, was_waiting=False)
+
+    for _ in range(30):
+        (before,) = ready.routes_in_turn[:1]
+        shown = ready.next_of(before, 1)
+        assert ready.take(1, lambda _route: 1, lambda _delivery: False) == []
+        assert ready.routes_in_turn[:1] == [before]
+        assert ready.next_of(before, 1) == shown
+        assert ready.take(1, lambda _route: 1) == shown
+
+
 def test_what_comes_next_is_shown_by_the_turns_of_the_lanes() -> None:
     """A full lane hides no other: limits are asked for what is shown."""
     ready = ReadyQueue()

@@ -200,6 +200,21 @@ def test_a_tenant_without_a_place_is_the_next_for_which_one_is_asked() -> None:
     assert set(order[:20]) == {"big", "small", "poor"}
 
 
+@pytest.mark.parametrize("weights", [{}, {"large": 0.5}, {"small": 3.0}])
+def test_a_tenant_without_a_grant_is_the_next_to_be_taken(weights: dict[str, float]) -> None:
+    """Otherwise a smaller call would use up the grant that was asked for its call."""
+    turns = queued({"small": 50, "large": 50}, weights)
+
+    for _ in range(3):
+        for _ in range(8):
+            turns.pop(partial(is_of, {"small"}))
+        turns.restore()
+        (asked,) = list(turns.next(1))[:1]
+
+        assert asked.tenant == "large"
+        assert turns.pop() is asked
+
+
 def test_a_tenant_that_is_done_is_forgotten() -> None:
     """Tenants come from tasks, so their names must not pile up."""
     turns = queued({str(number): 1 for number in range(100)})
