@@ -24,6 +24,10 @@ EXCHANGE_EVERY_S, MIN_PAUSE_S = 0.5, 0.05
 PATIENCE = 2
 PATIENCE_S = 1.0  # shorter failures are not logged
 LATE_S = 1.0  # an answer that took so long is not used, since its grants end too soon
+LATE = (
+    f"its answers take longer than {LATE_S:.0f} s; "
+    "Redis, the network or the processor of this agent is too slow"
+)
 # A store that loses its memory so often within so many seconds is not used until it has kept it
 # for so long.
 LOSSES, LOSSES_S = 3, 10.0
@@ -116,7 +120,7 @@ class QuotaSync:
             self._failed(error)
             return
         if self._clock.now_s() - now_s > LATE_S:
-            self._failed(QuotaAwayError(f"its answers take longer than {LATE_S:.0f} s"))
+            self._failed(QuotaAwayError(LATE))
             return
         self._redis.answered()
         self._open.clear()

@@ -448,4 +448,4 @@ def test_a_store_that_is_too_slow_for_its_grants_is_away(caplog: pytest.LogCaptu
     asyncio.run(some_seconds())
 
     assert quotas.room(ROUTE, clock.at_s)
-    assert "Redis does not answer (its answers take longer than 1 s)" in caplog.text
+    assert "Redis does not answer (its answers take longer than 1 s; " in caplog.text
