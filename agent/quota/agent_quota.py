@@ -26,6 +26,9 @@ from schemas.settings.quota import QuotaLimits
 GRANT_LIVES_S = 1.25
 OWN_LIVES_S = 3.0  # grants of the share within this time are also reported to the store
 SEATS_LIVE_S = 3.0  # less than the time after which the store gives them to others
+# A store that loses an account so often within so many seconds forgets it, until it has kept it for
+# so long.
+LOSSES, LOSSES_S = 3, 10.0
 _RATES = {"rpm", "rpd", *TOKEN_RATES}
 
 
@@ -56,7 +59,8 @@ class AgentQuota:
         # group's records of the day may leave out. They are reported once the store has answered.
         self._uncounted = self._unrecorded = 0
         self._is_store_back = False
-        self._began_ms: int | None = None  # the store's memory, as it was answered last
+        self._births_ms: deque[int] = deque(maxlen=LOSSES + 1)  # of the store's memory
+        self._lost_at_s, self._forgets = 0.0, False
         self._seats, self._seats_until_s = 0, 0.0
         self._paused_until_s = 0.0
         self._requests = self._tokens_in = self._tokens_out = 0  # to be given back
@@ -200,10 +204,21 @@ class AgentQuota:
             told_today=self._told_today,
         )
 
-    def is_lost(self, answer: QuotaAnswer) -> bool:
-        """Return whether the store has lost the account since its last answer."""
-        before, self._began_ms = self._began_ms, answer.began_ms
-        return before not in {None, answer.began_ms}
+    def note_memory(self, answer: QuotaAnswer, now_s: float) -> None:
+        """Note whether the store has lost the account since its last answer."""
+        births_ms = self._births_ms
+        if births_ms and births_ms[-1] == answer.began_ms:
+            return
+        if births_ms:
+            self._lost_at_s = now_s
+        births_ms.append(answer.began_ms)
+        # By the store's clock, so that all agents find the same.
+        often = len(births_ms) > LOSSES and births_ms[-1] - births_ms[1] < 1000 * LOSSES_S
+        self._forgets = often or self.forgets(now_s)
+
+    def forgets(self, now_s: float) -> bool:
+        """Return whether the store loses the account so often that it is of no use."""
+        return self._forgets and now_s - self._lost_at_s < LOSSES_S
 
     def apply_answer(
         self,

@@ -171,6 +171,10 @@ class Quotas:
 
     # ---- for the exchange with the grant store
 
+    def forgets(self, now_s: float) -> bool:
+        """Return whether the store forgets one of the quotas again and again."""
+        return any(quota.forgets(now_s) for quota in self._by_key.values())
+
     def with_news(self, now_s: float) -> Iterator[AgentQuota]:
         """Yield the quotas that have something to ask for or to report; forget unused ones."""
         for key, quota in list(self._by_key.items()):

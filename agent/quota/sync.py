@@ -6,13 +6,12 @@ empty. Then it sends requests that ask for nothing, until the store remembers th
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from agent.ports import Clock
 from agent.quota.agent_quota import AgentQuota
-from agent.quota.grants import GrantStore, QuotaAwayError, QuotaRequest
+from agent.quota.grants import GrantStore, QuotaAnswer, QuotaAwayError, QuotaRequest
 from agent.quota.quotas import Quotas
 from agent.quota.share import ShareGrantStore
 from schemas.codes import Code
@@ -28,9 +27,6 @@ LATE = (
     f"its answers take longer than {LATE_S:.0f} s; "
     "Redis, the network or the processor of this agent is too slow"
 )
-# A store that loses its memory so often within so many seconds is not used until it has kept it
-# for so long.
-LOSSES, LOSSES_S = 3, 10.0
 FORGETS = Words(
     "forgets the limits",
     "has been forgetting the limits",
@@ -82,8 +78,6 @@ class QuotaSync:
         self._memory = Outage(
             name="Redis", clock=clock, words=FORGETS, patience_s=0.0, hope=f"{HOPE}remembers"
         )
-        self._lost_at_s: deque[float] = deque(maxlen=LOSSES)
-        self._forgets = False
 
     async def run(self) -> None:
         """Exchange until cancelled. A store that is slow to answer does not delay the share."""
@@ -125,13 +119,13 @@ class QuotaSync:
         self._redis.answered()
         self._open.clear()
         self._failures = 0
-        lost = [quota.is_lost(answer) for (quota, _), answer in zip(sent, answers, strict=True)]
-        if self._is_forgetful(any(lost)):
+        answered = list(zip(sent, answers, strict=True))
+        if self._is_forgetful((quota, answer) for (quota, _), answer in answered):
             self._use_share(WHAT_TO_DO)
             return
         returns = self._uses_share
         self._uses_share, self._quotas.trouble = False, ""
-        for (quota, (request, sent_at_s)), answer in zip(sent, answers, strict=True):
+        for (quota, (request, sent_at_s)), answer in answered:
             quota.apply_answer(request, answer, sent_at_s, self._clock.now_s())
         self._wake_if_room(quota for quota, _ in sent)
         if returns:  # the answered requests are old; the next ones tell what the share granted
@@ -172,15 +166,14 @@ class QuotaSync:
         quotas = self._quotas.with_news(now_s) if self._uses_share else ()
         return [(quota, (quota.probe(), now_s)) for quota in quotas]
 
-    def _is_forgetful(self, has_lost: bool) -> bool:  # noqa: FBT001 - an answer's own news
-        """Return whether the store has lost its memory so often that it is of no use."""
+    def _is_forgetful(self, answers: Iterable[tuple[AgentQuota, QuotaAnswer]]) -> bool:
+        """Return whether the store loses its memory so often that it is of no use."""
         now_s = self._clock.now_s()
-        if has_lost:
-            self._lost_at_s.append(now_s)
-        first_s = self._lost_at_s[-1 if self._forgets else 0] if self._lost_at_s else 0.0
-        self._forgets = len(self._lost_at_s) == LOSSES and now_s - first_s < LOSSES_S
-        if not self._forgets:
-            self._memory.answered()
-        elif has_lost:
+        for quota, answer in answers:
+            quota.note_memory(answer, now_s)
+        forgets = self._quotas.forgets(now_s)
+        if forgets:
             self._memory.failed(WHAT_TO_DO)
-        return self._forgets
+        else:
+            self._memory.answered()
+        return forgets

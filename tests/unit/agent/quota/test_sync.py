@@ -255,6 +255,36 @@ def test_the_calls_of_a_day_hold_through_an_outage() -> None:
     assert len(some.provider.begun) == 500
 
 
+def test_a_single_loss_is_none_of_many_though_several_quotas_show_it() -> None:
+    """Quotas that were idle show the same loss one after the other."""
+    clock = MovedClock()
+    server = MemoryQuotaServer(clock.now_s)
+    quotas = Quotas(of_route=lambda route: (route, RPM), of_tenant=lambda _: None)
+    store = server.store("a")
+    duty = QuotaSync(
+        quotas=quotas,
+        store=store,
+        share=ShareGrantStore(partitions=lambda: 0.5, clock=clock),
+        clock=clock,
+        jitter=lambda: 0.5,
+        granted=lambda: None,
+    )
+    waiting = [WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))]
+
+    async def one_after_the_other() -> None:
+        for route in "abcdef":
+            quotas.set_waiting(route, waiting, clock.at_s)
+            clock.at_s += 0.5
+            await duty.sync(store)
+            quotas.set_waiting(route, [], clock.at_s)
+
+    asyncio.run(one_after_the_other())
+    server.flush()
+    asyncio.run(one_after_the_other())
+
+    assert quotas.trouble == ""
+
+
 def test_the_calls_of_a_day_hold_while_the_store_forgets() -> None:
     """The agents tell it what it answered before, and what their shares granted meanwhile."""
     clock, limits = MovedClock(), QuotaLimits(rpm=600, rpd=500)
