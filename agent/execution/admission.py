@@ -216,7 +216,9 @@ class Admission:
         if of_route is None:
             permits.close()
             return NotPermitted.ROUTE
-        refused_alone = self._routes.answered_since(delivery.route, delivery.auth_failed_at_s)
+        refused_alone = delivery.auth_failed_on == delivery.route and (
+            self._routes.answered_since(delivery.route, delivery.auth_failed_at_s)
+        )
         return AttemptPermit(of_route, permits, refused_alone)
 
     def _refusal(self, delivery: Delivery, now_s: float) -> NotPermitted | None:

@@ -255,6 +255,7 @@ class Slots:
             outcome = routes.end(outcome or Released(delivery.spent))
         if isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.AUTH:
             delivery.auth_failed_at_s = self._clock.now_s()
+            delivery.auth_failed_on = delivery.route
         return outcome
 
     def _settle(self, delivery: Delivery, outcome: Outcome) -> None:

@@ -48,6 +48,7 @@ class Delivery:
     ask_count: int = 0
     snoozes: int = 0
     auth_failed_at_s: float = inf  # when a call for its task last met AUTH
+    auth_failed_on: str = ""  # the route of that call
     wake_at_s: float = 0.0
     row: Row | None = None
     owner: int = 0

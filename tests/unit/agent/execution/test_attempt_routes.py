@@ -165,6 +165,22 @@ def test_a_refused_task_waits_for_an_open_route_rather_than_for_a_stopped_one() 
     assert delivery.own_route == "c"
 
 
+def test_a_refusal_by_another_route_says_nothing_about_this_one() -> None:
+    """A fallback with a wrong key refused the task; this route has answered others since."""
+    attempts = Attempts()
+    delivery, way = attempts.begin()
+    way.end(GOOD)
+    delivery.auth_failed_at_s, delivery.auth_failed_on = attempts.now_s - 1.0, "b"
+    permit = attempts.admission.decide(delivery)
+    assert isinstance(permit, AttemptPermit)
+    assert not permit.refused_alone
+
+    delivery.auth_failed_on = "a"
+    permit = attempts.admission.decide(delivery)
+    assert isinstance(permit, AttemptPermit)
+    assert permit.refused_alone
+
+
 def test_a_task_does_not_leave_a_stopped_route_for_closed_ones() -> None:
     """The task waits for its own route, uncounted, as without a fallback."""
     attempts = Attempts()
