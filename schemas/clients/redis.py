@@ -7,6 +7,7 @@ from redis.exceptions import (
     AuthenticationError,
     ClusterCrossSlotError,
     ClusterDownError,
+    MasterDownError,
     MovedError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -36,6 +37,7 @@ _REASONS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] 
         OutOfMemoryError,
         "its memory is full; raise its maxmemory, or set redis.url to a Redis of docllm's own",
     ),
+    (MasterDownError, "it is a replica that has lost its primary; set redis.url to the primary"),
     (ReadOnlyError, "it is a read-only replica; set redis.url to the primary"),
     ((MovedError, ClusterDownError, ClusterCrossSlotError), _CLUSTER),
     (TimeoutError, "no answer in time"),
@@ -58,6 +60,8 @@ _HINTS = (
 _ANSWERS = {
     "DB index": "it has no database of the number in redis.url; write /0",
     "cluster mode": _CLUSTER,
+    "NOREPLICAS": "it takes no writes, because too few of its replicas are connected",
+    "BUSY ": "it is busy with a script of another program",
     "WRONGTYPE": "another program has written its keys docllm:*; delete these",
     "MISCONF": "it cannot save its data (MISCONF); its log says why",
 }

@@ -46,6 +46,10 @@ def test_only_errors_of_the_connection_are_quoted() -> None:
         ("MOVED 3999 127.0.0.1:6381", "a single server"),
         ("ERR SELECT is not allowed in cluster mode", "a single server"),
         ("ERR DB index is out of range", "write /0"),
+        ("NOREPLICAS Not enough good replicas to write.", "too few of its replicas"),
+        ("MASTERDOWN Link with MASTER is down", "the primary"),
+        ("BUSY Redis is busy running a script.", "another program"),
+        ("WRONGTYPE Operation against a key", "delete these"),
         ("MISCONF Redis is configured to save RDB snapshots", "its log"),
     ],
 )
