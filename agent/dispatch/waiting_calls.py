@@ -37,10 +37,12 @@ class WaitingCalls:
             waiting = self._quotas.waiting(route)
             usable = 0 if self._admission.leaving else self._usable(route, free + ended[route])
             limit = 0 if self._admission.leaving else max(1, min(MAX_WAITING, usable))
-            ready = self._next([route, *came_from[route]], limit)
-            calls = [self._quotas.first_call(delivery, route) for delivery in ready]
-            soon, later = [*waiting, *calls[:usable]], calls[usable:]
-            self._quotas.quotas.set_waiting(route, soon, now_s, later=later)
+            ready = self._next([route, *came_from[route]], MAX_WAITING)
+            soon = sorted(ready, key=lambda delivery: self._is_held_up(delivery, now_s))[:usable]
+            later = [delivery for delivery in ready[:limit] if delivery not in soon]
+            calls = [self._quotas.first_call(delivery, route) for delivery in soon]
+            seats = [self._quotas.first_call(delivery, route) for delivery in later]
+            self._quotas.quotas.set_waiting(route, [*waiting, *calls], now_s, later=seats)
         self._reported_routes = set(routes)
 
     def _usable(self, route: str, slots: int) -> int:
@@ -50,6 +52,14 @@ class WaitingCalls:
         of other routes would take each slot at once, before a grant has come.
         """
         return max(slots, 0 if self._admission.busy_routes().get(route) else 1)
+
+    def _is_held_up(self, delivery: Delivery, now_s: float) -> bool:
+        """Return whether a task could not begin now with a grant of its account.
+
+        Other tasks ask before it. Otherwise it would take the only grant that is asked for.
+        """
+        has_seat = self._quotas.tenant_has_room(delivery.tenant, now_s)
+        return not has_seat or self._admission.is_type_full(delivery)
 
     def _diverted(self) -> defaultdict[str, list[str]]:
         """Return the closed routes whose tasks use fallbacks, by fallback.

@@ -92,6 +92,10 @@ class Admission:
         granted = self._quotas.room(route, now_s)
         return room if granted is None else min(room, granted)
 
+    def is_type_full(self, delivery: Delivery) -> bool:
+        """Return whether the type of a delivery has no slot left for it."""
+        return self._types.full(delivery)
+
     def route_suspect(self, suspect: Delivery) -> bool:
         """Set the route of a crash suspect; return whether the suspect may be claimed.
 

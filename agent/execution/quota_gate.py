@@ -56,7 +56,7 @@ class QuotaGate:
         routes = (name for name in self._waiting if self.configured.of_route(name) == quota)
         return max(0, room - sum(len(self._waiting[name]) for name in routes))
 
-    def _tenant_has_room(self, tenant: str, now_s: float) -> bool:
+    def tenant_has_room(self, tenant: str, now_s: float) -> bool:
         """Return whether a tenant has room beside its running attempts' calls that wait."""
         room = self.quotas.tenant_room(tenant, now_s)
         waiting = chain.from_iterable(self._waiting.values())
@@ -73,7 +73,7 @@ class QuotaGate:
     def reserve_first_call(self, delivery: Delivery, route: str) -> "AttemptCallPermits | None":
         """Return the permits of an attempt, whose first call may begin; None if it may not."""
         call, now_s = self.first_call(delivery, route), self.clock.now_s()
-        if not self._tenant_has_room(call.tenant, now_s):
+        if not self.tenant_has_room(call.tenant, now_s):
             return None
         permit = self.quotas.permit(route, call.charge, call.tenant, now_s)
         if permit is None:

@@ -39,10 +39,12 @@ class Ready:
             delivery.row, delivery.size = None, CallSize(input_bytes=400 + 4 * number)
             self.table.queue_for_claim(delivery)
         self.fallbacks: dict[str, list[str]] = {}
+        self.full: set[int] = set()
         admission = double_of(
             Admission,
             room=lambda: room,
             leaving=leaving,
+            is_type_full=lambda delivery: delivery.task_id in self.full,
             busy_routes=lambda: {ROUTE: busy},
             fallbacks=lambda route: self.fallbacks.get(route, []),
         )
@@ -123,6 +125,15 @@ def test_the_tasks_of_a_closed_route_are_asked_for_on_its_fallback() -> None:
     assert ready.asked() == []
     ready.fallbacks["closed"] = ["other", ROUTE]  # some of them may be bound to the second one
     assert ready.asked() == [100, 100, 100]
+
+
+def test_a_task_whose_type_is_full_is_asked_for_behind_others() -> None:
+    """With one free slot, nothing else would be asked for."""
+    ready = Ready(3, 1)
+    ready.full = {0, 1}
+    assert ready.asked() == [102]
+    ready.full = {0, 1, 2}
+    assert ready.asked() == [100]
 
 
 def test_diverted_tasks_take_turns_with_those_of_the_fallback() -> None:

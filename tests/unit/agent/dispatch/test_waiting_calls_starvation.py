@@ -254,6 +254,28 @@ def test_nothing_waits_for_ever(story: str) -> None:
     check(config, some_kinds, [])
 
 
+@pytest.mark.parametrize("lane", [Lane.URGENT, Lane.NORMAL])
+@pytest.mark.parametrize("held", [replace(SMALL, tenant="acme"), replace(SMALL, type=NARROW)])
+def test_tasks_that_are_held_up_leave_the_grants_to_others(held: TaskKind, lane: Lane) -> None:
+    """With one free slot, only one call is asked for; it must be one that may begin."""
+    config = Config(
+        agent=AgentConfig(slots=2),
+        llm=LLMConfig(base_url="http://h/v1", model="m", timeout_s=60.0, limits=TOKENS),
+        routes={"a": RouteConfig(model="m")},
+        tenants={"acme": TenantConfig(in_flight=1)},
+        types={NARROW: TypeConfig(slots=1)},
+    )
+    begun = []
+    for beside in ([], [replace(held, lasts_s=30.0, lane=lane)]):
+        agent = CrowdedAgent(config=config, kinds=[LARGE, *beside])
+        for _ in range(600):
+            agent.step()
+        agent.close()
+        begun.append(agent.begun[LARGE])
+
+    assert begun[1] >= begun[0] / 2
+
+
 def test_second_calls_of_a_tenant_do_not_wait_for_its_first_ones() -> None:
     """Otherwise its attempts would fill the slots, and all would wait."""
     config = Config(
