@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from agent.quota.grants import DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
 from agent.quota.minute import MINUTE_MS, RATES, RecentMinute, charged
-from agent.quota.spacing import CallSpacing
+from agent.quota.spacing import CallSpacing, spaced_per_minute
 from schemas.settings.quota import QuotaLimits
 
 # The share of a limit that is granted. The rest is kept for grants that are used late.
@@ -90,8 +90,8 @@ class AccountBuckets:
         self._adjust(counted, past_ms)
         self._refill(counted, past_ms, share)
         self._minute.give_back(counted.refund)
-        rpm = (request.limits.rpm or 0) * USE * self.accepted_share * share
-        self._spacing.begin(now_ms, rpm)
+        rate = spaced_per_minute(request.limits) * USE * self.accepted_share * share
+        self._spacing.begin(now_ms, rate, refused=counted.refused > 0)
         if before is not None and is_repeated:
             before.seen_ms = self._clock_ms
             before.seats_held = max(request.running, before.seats)

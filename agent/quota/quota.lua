@@ -8,7 +8,7 @@
 --                        minute_sums "slot requests tokens_in tokens_out;"), minute_sums
 --                        ("slot own older", three numbers of each), keep (the call for which
 --                        room is kept: "asked tokens_in tokens_out agent"), start (of the next
---                        call)
+--                        call), even (until when calls begin one after another)
 --        2 agents        hash: agent -> "sequence granted seats held entitled"
 --        3 seen          sorted set: agent by the account's clock at its last request
 --        4 hungry        the same, of the agents with waiting calls
@@ -78,7 +78,7 @@ end
 local state = redis.call('HMGET', KEYS[1], 'at', 'clock', 'scale', 'cut', 'pause', 'day', 'used',
                          'held', 'claim', 'recount', 'rpm', 'tpm', 'itpm', 'otpm', 'learn',
                          'strict', 'minute_sums', 'keep', 'began', 'start', 'rpm_unfilled',
-                         'tpm_unfilled', 'itpm_unfilled', 'otpm_unfilled')
+                         'tpm_unfilled', 'itpm_unfilled', 'otpm_unfilled', 'even')
 local function number(index, default)
   local value = tonumber(state[index] or nil)
   return value == value and value or default  -- nan is not equal to itself
@@ -328,7 +328,12 @@ adjust()
 fill(refund)
 if known ~= sequence then give_back() end
 -- The starts of the calls; see spacing.py.
-local every = limits.rpm and 60000 / (limits.rpm * USE * accepted) or 0
+local even = number(25, 0)
+if refused > 0 or even > now + STRICT then even = now + STRICT end
+local every = 0
+if limits.rpm and in_flight == 0 and now < even then
+  every = 60000 / (limits.rpm * USE * accepted)
+end
 local start = math.min(math.max(number(20, 0), now), now + LEAD)
 local keep = keeper and state[18] or ''
 if known == sequence then
@@ -361,7 +366,7 @@ local written = {'at', string.format('%.0f', now), 'clock', text(clock),
                  'claim', entitled + its_entitled,
                  'recount', text(recount), 'learn', text(learn),
                  'began', string.format('%.0f', began), 'strict', text(strict), 'keep', keep,
-                 'start', text(start),
+                 'start', text(start), 'even', text(even),
                  'minute_sums', string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f',
                  slot, own[1], own[2], own[3], unpack(older))}
 for _, name in ipairs(names) do
@@ -384,4 +389,4 @@ end
 redis.call('HSET', KEYS[1], unpack(written))
 for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, ARGV[18]) end
 return {granted, seats, text(math.max(0, pause - clock)), text(accepted), redis.call('ZCARD', KEYS[3]),
-        binding, day, used, began, text(math.max(0, start - granted * every - now)), text(every)}
+        binding, day, used, began, text(every > 0 and math.max(0, start - granted * every - now) or 0), text(every)}
