@@ -32,11 +32,13 @@ class WaitingCalls:
         self._updates += 1
         free, ended = self._admission.room(), self._quotas.ended_lately()
         came_from = self._diverted()
-        routes = (*self._table.claimable_routes, *self._quotas.waiting_routes, *came_from)
+        ready_routes = self._table.claimable_routes
+        routes = (*ready_routes, *self._quotas.waiting_routes, *came_from)
         for route in dict.fromkeys((*routes, *self._reported_routes)):
             waiting = self._quotas.waiting(route)
-            usable = 0 if self._admission.leaving else self._usable(route, free + ended[route])
-            limit = 0 if self._admission.leaving else max(1, min(MAX_WAITING, usable))
+            usable = self._usable(route, free + ended[route], len(ready_routes))
+            usable = 0 if self._admission.leaving else min(MAX_WAITING, usable)
+            limit = 0 if self._admission.leaving else max(1, usable)
             ready = self._next([route, *came_from[route]], MAX_WAITING)
             soon = sorted(ready, key=lambda delivery: self._is_held_up(delivery, now_s))[:usable]
             later = [delivery for delivery in ready[:limit] if delivery not in soon]
@@ -45,13 +47,14 @@ class WaitingCalls:
             self._quotas.quotas.set_waiting(route, [*waiting, *calls], now_s, later=seats)
         self._reported_routes = set(routes)
 
-    def _usable(self, route: str, slots: int) -> int:
+    def _usable(self, route: str, slots: int, routes: int) -> int:
         """Return for how many calls of a route grants are asked.
 
-        A route of which nothing runs asks for one even though no slot is free. Otherwise the tasks
-        of other routes would take each slot at once, before a grant has come.
+        A route that has less than its part of the slots asks for one even though no slot is free.
+        Otherwise the tasks of other routes would take each slot at once, before a grant has come.
         """
-        return max(slots, 0 if self._admission.busy_routes().get(route) else 1)
+        has_its_part = self._admission.busy_routes().get(route, 0) * routes >= self._admission.slots
+        return max(slots, 0 if has_its_part else 1)
 
     def _is_held_up(self, delivery: Delivery, now_s: float) -> bool:
         """Return whether a task could not begin now with a grant of its account.

@@ -48,6 +48,7 @@ class Ready:
             busy_routes=lambda: {ROUTE: busy},
             fallbacks=lambda route: self.fallbacks.get(route, []),
         )
+        admission.slots = 1
         self.waiting_calls = WaitingCalls(table=self.table, admission=admission, quotas=self.gate)
 
     def asked(self) -> list[int]:
@@ -76,7 +77,7 @@ def test_slots_in_which_calls_end_are_soon_free() -> None:
 
 
 @pytest.mark.parametrize("busy", [0, 1])
-def test_a_route_of_which_nothing_runs_asks_before_a_slot_is_free(busy: int) -> None:
+def test_a_route_without_its_part_of_the_slots_asks_before_one_is_free(busy: int) -> None:
     """The tasks of other routes would take each slot at once, before a grant has come."""
     assert Ready(5, 0, busy=busy).asked() == [100][busy:]
 

@@ -276,6 +276,24 @@ def test_tasks_that_are_held_up_leave_the_grants_to_others(held: TaskKind, lane:
     assert begun[1] >= begun[0] / 2
 
 
+def test_a_route_with_a_limit_gets_its_part_of_the_slots() -> None:
+    """It has a grant when a slot is free, although others could take each slot at once."""
+    config = Config(
+        agent=AgentConfig(slots=8),
+        llm=LLMConfig(base_url="http://h/v1", model="m", timeout_s=60.0, limits=REQUESTS),
+        routes={"a": RouteConfig(model="m"), "b": RouteConfig(model="other")},
+    )
+    limited, free = (
+        TaskKind(route=route, tokens=20, lasts_s=20.0, backlog=20) for route in ("a", "b")
+    )
+    agent = CrowdedAgent(config=config, kinds=[limited, free])
+    for _ in range(4000):
+        agent.step()
+    agent.close()
+
+    assert agent.begun[limited] >= agent.begun[free] / 3
+
+
 def test_second_calls_of_a_tenant_do_not_wait_for_its_first_ones() -> None:
     """Otherwise its attempts would fill the slots, and all would wait."""
     config = Config(
