@@ -111,7 +111,8 @@ class InFlightTable:
         elif redelivered:
             self.queue_for_question(delivery)
         else:
-            self.queue_for_claim(delivery)
+            # The next attempt of a task has waited in its tier, although it may be read late.
+            self.queue_for_claim(delivery, was_waiting=delivery.publication.counted_before > 0)
 
     def _compare(self, first: Delivery, delivery: Delivery) -> None:
         """Compare the bodies of a task's first delivery and of a new one behind it.

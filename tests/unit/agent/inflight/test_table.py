@@ -1,5 +1,7 @@
 """An agent has one active delivery for each task, and none of its records vanishes."""
 
+from dataclasses import replace
+
 import pytest
 
 from agent.inflight.delivery import Delivery, DeliveryState
@@ -78,6 +80,17 @@ def test_older_deliveries_are_claimed_before_newer_ones() -> None:
     table.queue_for_claim(asked, was_waiting=True)
 
     assert table.take_ready(10, room) == [waited, later]
+
+
+def test_a_retry_that_is_read_late_is_claimed_before_new_tasks() -> None:
+    """It has waited in its tier; a thousand new tasks would make it wait again."""
+    table = InFlightTable(limits=LIMITS)
+    retry = new_delivery(9)
+    retry.publication = replace(retry.publication, counted_before=1)
+    for delivery in (*map(new_delivery, range(3)), retry):
+        table.add(delivery, 0.0, redelivered=False)
+
+    assert table.take_ready(1, room) == [retry]
 
 
 def test_two_records_of_one_task_are_never_in_one_claim() -> None:
