@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.ports import Clock
 from agent.quota.grants import Charge, DayCount, GrantStore, QuotaAnswer, QuotaRequest, WaitingCall
 from agent.quota.quotas import Quotas
 from agent.quota.share import ShareGrantStore
@@ -53,6 +54,18 @@ def fleet(
         used=used,
     )
     return made, server
+
+
+def duty_of(quotas: Quotas, store: GrantStore, clock: Clock, *, part: float) -> QuotaSync:
+    """Return the duty of an agent that has this part of all partitions."""
+    return QuotaSync(
+        quotas=quotas,
+        store=store,
+        share=ShareGrantStore(partitions=lambda: part, clock=clock),
+        clock=clock,
+        jitter=lambda: 0.5,
+        granted=lambda: None,
+    )
 
 
 @pytest.mark.parametrize("agents", [1, 8])
@@ -262,14 +275,7 @@ def test_a_single_loss_is_none_of_many_though_several_quotas_show_it() -> None:
     server = MemoryQuotaServer(clock.now_s)
     quotas = Quotas(of_route=lambda route: (route, RPM), of_tenant=lambda _: None)
     store = server.store("a")
-    duty = QuotaSync(
-        quotas=quotas,
-        store=store,
-        share=ShareGrantStore(partitions=lambda: 0.5, clock=clock),
-        clock=clock,
-        jitter=lambda: 0.5,
-        granted=lambda: None,
-    )
+    duty = duty_of(quotas, store, clock, part=0.5)
     waiting = [WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))]
 
     async def one_after_the_other() -> None:
@@ -439,15 +445,7 @@ def test_a_slow_store_is_asked_as_often(takes_s: float, every_s: float) -> None:
     store = SlowStore(clock, takes_s)
     quotas = Quotas(of_route=lambda _: ("key", RPM), of_tenant=lambda _: None)
     quotas.set_waiting("route", [WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))], 0.0)
-    duty = QuotaSync(
-        quotas=quotas,
-        store=store,
-        share=ShareGrantStore(partitions=lambda: 1.0, clock=clock),
-        clock=clock,
-        jitter=lambda: 0.5,
-        granted=lambda: None,
-        update_waiting=lambda _now_s: None,
-    )
+    duty = duty_of(quotas, store, clock, part=1.0)
     with pytest.raises(TimeoutError):
         asyncio.run(duty._repeat(lambda: duty.sync(store)))
 
@@ -461,14 +459,7 @@ def test_a_store_that_is_too_slow_for_its_grants_is_away(caplog: pytest.LogCaptu
     slow = SlowStore(clock, 1.3)
     quotas = Quotas(of_route=lambda _: ("key", RPM), of_tenant=lambda _: None)
     waiting = [WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))] * 9
-    duty = QuotaSync(
-        quotas=quotas,
-        store=slow,
-        share=ShareGrantStore(partitions=lambda: 0.5, clock=clock),
-        clock=clock,
-        jitter=lambda: 0.5,
-        granted=lambda: None,
-    )
+    duty = duty_of(quotas, slow, clock, part=0.5)
 
     async def some_seconds() -> None:
         for _ in range(4):

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import Context, HandlerRun, OtherRoute
+from agent.handlers import Context, OtherRoute
 from agent.handlers.attempt_context import AttemptContext
 from agent.handlers.calls.other_route import body_for
 from agent.ports import Call, CallFailed, Reply, RouteClient
@@ -56,34 +56,26 @@ class TwoRoutes:
             prices={"m": Price(1.0, 1.0), "small": Price(1000.0, 0.0)},
         )
         harness.handlers._tools = self.tools
-        self.harness, self.leased, self.keeps_lease = harness, True, True
+        self.harness, self.keeps_lease = harness, True
         self.failures: list[Retry | Snooze | Dead] = []
 
     def run(
         self, task: dict[str, Any] = TASK, limit_s: float | None = None, **attempt: Any
     ) -> Outcome:
         """Run one attempt at a task."""
-        given: dict[str, Any] = {
-            "task_id": 7,
-            "batch": "b",
-            "value": orjson.dumps(task),
-            "counted_before": 0,
-            "max_attempts": 5,
-            "snoozes": 0,
-            "left_s": 60.0,
-            "route": "default",
-            "limit_s": None,
-            "refused_alone": True,
-            "may_call": lambda: self.leased,
-            "route_after_failure": partial(self._route_after_failure, limit_s),
-        }
-        return asyncio.run(self.harness.handlers.run(HandlerRun(**given | attempt)))
+        run = self.harness.attempt(
+            value=orjson.dumps(task),
+            refused_alone=True,
+            route_after_failure=partial(self._route_after_failure, limit_s),
+            **attempt,
+        )
+        return asyncio.run(self.harness.handlers.run(run))
 
     def _route_after_failure(
         self, limit_s: float | None, outcome: Retry | Snooze | Dead
     ) -> OtherRoute | Outcome:
         self.failures.append(outcome)
-        self.leased = self.keeps_lease
+        self.harness.leased = self.keeps_lease
         return OtherRoute("second", limit_s) if len(self.failures) == 1 else outcome
 
     def sent(self) -> list[dict[str, Any]]:
