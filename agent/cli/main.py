@@ -38,6 +38,7 @@ from schemas.codes import Code
 from schemas.errors import ConfigError, DocllmError, InputError, UnreachableError
 from schemas.runtime import collector
 from schemas.runtime.clock import SystemClock
+from schemas.runtime.interpreter_watchdog import ended_when_frozen
 from schemas.runtime.next_command import with_config
 from schemas.runtime.starting import INTERRUPTED
 from schemas.settings.config import Config, LLMConfig, LogFormat
@@ -68,7 +69,8 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
             as_json()
         if options.processes and not options.child:
             return _supervise(config, options, argv)
-        anew = _run_loop(command(config, options), options)
+        with ended_when_frozen():
+            anew = _run_loop(command(config, options), options)
     except DocllmError as error:
         _complain(options, error)
         return _ended(options, error.exit_code)

@@ -25,6 +25,7 @@ from agent.process.signals import rereads, stops
 from schemas.codes import Code
 from schemas.errors import ConfigError, DocllmError, InputError, UnsafeStateError
 from schemas.runtime.clock import Clock
+from schemas.runtime.interpreter_watchdog import FROZEN
 from schemas.runtime.starting import INTERRUPTED
 from schemas.text.wording import number_of
 
@@ -349,6 +350,8 @@ def _pipe(closing: ExitStack) -> _Pipe:
 
 
 def _how_ended(code: int) -> str:
+    if code == FROZEN:
+        return f"ended with {code}, because a library held the interpreter's lock without end"
     if code >= 0:
         return f"ended with {code}"
     # Most real-time signals have no name.

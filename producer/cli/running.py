@@ -25,6 +25,7 @@ from producer.text.printable import (
 from schemas.codes import Code
 from schemas.errors import DocllmError
 from schemas.runtime import outage
+from schemas.runtime.interpreter_watchdog import ended_when_frozen
 from schemas.runtime.next_command import with_config
 from schemas.runtime.starting import INTERRUPTED
 from schemas.settings.config import LogFormat
@@ -49,7 +50,10 @@ def run(options: argparse.Namespace) -> int:
         )
         if config.log_format is LogFormat.JSON:
             log_only_json(as_json)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with (
+            ended_when_frozen(),
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
             return int(runner.run(options.run(config, options)))
     except DocllmError as error:
         fail(options, with_config(str(error), options.config), code=error.code)

@@ -20,6 +20,7 @@ from producer import __main__ as producer
 from producer.cli.parser import parser
 from schemas import errors
 from schemas.clients.kafka import CONSUMER_PROMISES, EXECUTING, PRODUCER_PROMISES, SET_BY_DOCLLM
+from schemas.runtime.interpreter_watchdog import FROZEN
 from schemas.runtime.starting import INTERRUPTED
 from schemas.settings.catalog import SETTINGS
 from schemas.settings.config import Config
@@ -235,7 +236,7 @@ def test_exit_codes_are_those_of_the_program() -> None:
         for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, errors.DocllmError)
     }
-    assert {int(code) for code, _ in rows(EXIT_CODES, "code")} == {0, *known, INTERRUPTED}
+    assert {int(code) for code, _ in rows(EXIT_CODES, "code")} == {0, *known, FROZEN, INTERRUPTED}
 
 
 def test_failure_classes_are_those_of_the_program() -> None:
