@@ -38,6 +38,7 @@ from agent.ports.outcome import Dead, Failure, Retry, Snooze
 from agent.process import child_process
 from producer.text.printable import FRAMES
 from schemas.runtime import crash
+from schemas.runtime.interpreter_watchdog import FROZEN
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.text.untrusted import described
 from schemas.text.wording import one_line
@@ -63,11 +64,15 @@ class ProcessUnusableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """What one attempt may use in its process; `label` names the type in messages."""
+    """What one attempt may use in its process; `label` names the type in messages.
+
+    `frozen_s`: for how much processor time its other Python threads may be kept from running.
+    """
 
     label: str
     memory_mb: int | None = None
     time_s: float | None = None
+    frozen_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -264,6 +269,9 @@ class HandlerProcess:
             code = await asyncio.to_thread(self._wait, EXIT_S)
         except subprocess.TimeoutExpired:
             return "its process was ended: it closed the link to its agent"
+        if code == FROZEN and self._limits.frozen_s is not None:
+            seconds = f"{self._limits.frozen_s:g} s of processor time"
+            return f"its process was ended: no Python code ran in it for {seconds}"
         if code >= 0:
             return f"its process ended with exit code {code}; a handler returns or raises"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)

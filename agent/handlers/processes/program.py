@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from agent.handlers.task_log import TaskLog
 from agent.ports.outcome import Dead, Outcome
 from agent.process import child_process
 from schemas.errors import ConfigError
+from schemas.runtime.interpreter_watchdog import ended_when_frozen
 from schemas.settings.config import Structured
 from schemas.task.line.parsing import TaskLine, parse_again
 
@@ -143,7 +144,7 @@ class RemoteContext(ViewedContext, Context):
 
 def main(arguments: list[str]) -> int:
     """Run attempts of the handler at a path until the agent closes the link, or check the path."""
-    where, path, memory_mb = arguments
+    where, path, memory_mb, frozen_s = arguments
     if where == CHECK:
         return _check(path)
     # A terminal's Ctrl-C is for the agent, which decides what becomes of its processes.
@@ -163,8 +164,9 @@ def main(arguments: list[str]) -> int:
     _limit_data(int(memory_mb))
     link.send(Message("ready", {}))
     link.start()
-    while True:
-        _run(function, link, link.next_run())
+    with ended_when_frozen(float(frozen_s)) if frozen_s != "0" else nullcontext():
+        while True:
+            _run(function, link, link.next_run())
 
 
 def _tell_result(result: Any, link: AgentLink) -> None:

@@ -97,8 +97,8 @@ def _start(handler: ProcessHandler) -> tuple["subprocess.Popen[bytes]", socket.s
     All of it happens on one thread, so that a cancelled start cannot close a descriptor too early.
     """
     ours, theirs = socket.socketpair()
-    memory_mb = handler.limits.memory_mb or 0
-    command = (*_PROGRAM, str(theirs.fileno()), handler.path, str(memory_mb))
+    limits = map(str, (handler.limits.memory_mb or 0, handler.limits.frozen_s or 0))
+    command = (*_PROGRAM, str(theirs.fileno()), handler.path, *limits)
     try:
         return child_process.start(command, keep=(theirs.fileno(),)), ours
     except OSError:
@@ -110,7 +110,7 @@ def _start(handler: ProcessHandler) -> tuple["subprocess.Popen[bytes]", socket.s
 
 def check(path: str) -> None:
     """Import a handler in a process of its own. Raises ConfigError if it cannot be used."""
-    command = (*_PROGRAM, CHECK, path, "0")
+    command = (*_PROGRAM, CHECK, path, "0", "0")
     try:
         done = subprocess.run(  # noqa: S603 - a program of our own
             command,

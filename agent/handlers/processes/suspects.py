@@ -17,6 +17,7 @@ from agent.handlers.processes.process import (
     ProcessUnusableError,
 )
 from schemas.codes import Code
+from schemas.runtime.interpreter_watchdog import LIMIT_S
 from schemas.settings.config import RunIn
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,9 @@ class Suspects:
         """
         if context.rules.run is RunIn.PROCESS or handler is map_reduce:
             return await handler(context)  # `map_reduce` runs no code but docllm's own
-        program = ProcessHandler(_path(handler, context), ProcessLimits(context.task.type))
+        # What froze its agents freezes its process too.
+        limits = ProcessLimits(context.task.type, frozen_s=LIMIT_S)
+        program = ProcessHandler(_path(handler, context), limits)
         try:
             return await self._processes.run_in_own_process(program, context)
         except ProcessUnusableError as error:

@@ -29,13 +29,18 @@ async def handle(context):
 """
 # The expression holds the interpreter's lock for years, of which the agent would bear a minute.
 BACKTRACKS = r'signal.setitimer(signal.ITIMER_VIRTUAL, 1); re.match(r"(a+)+$", "a" * 60 + "b")'
+FROZE = "was ended: no Python code ran in it for 60 s of processor time"
 
 
 @pytest.mark.parametrize(
     ("dies", "agents_end", "process_ended"),
     [
-        ("os._exit(0)", "ended with 0 while", "with exit code 0; a handler returns or raises"),
-        (BACKTRACKS, f"ended with {FROZEN}, because", "by SIGVTALRM"),
+        (
+            "os._exit(0)",
+            "ended with 0 while",
+            "ended with exit code 0; a handler returns or raises",
+        ),
+        (BACKTRACKS, f"ended with {FROZEN}, because", FROZE),
     ],
     ids=["exits", "never_returns"],
 )
@@ -67,7 +72,7 @@ def test_a_poison_task_takes_no_other_with_it(
     (letter,) = embedded.ledger.dead_letters()
     assert letter.error_class == "WORKER_LOST"
     assert letter.error_text == (
-        f"2 agents were lost while they worked on it; then its process ended {process_ended}"
+        f"2 agents were lost while they worked on it; then its process {process_ended}"
     )
     assert embedded.ledger.counts()["succeeded"] == TASKS - 1
     assert done.err.count(agents_end) == 2

@@ -23,7 +23,7 @@ from schemas.task.failures import ErrorClass
 from tests.support.handlers import HandlersHarness, completion, failure_of, handlers_harness
 
 MODULE = """
-import logging, os, sys, threading
+import logging, os, re, sys, threading
 
 from agent.handlers import CallRefusedError, DocumentError, GiveUpError, TryAgainError
 from agent.ports.outcome import Dead, Failure, Released, Spent
@@ -121,6 +121,10 @@ async def locked_async(context):
         return held.fence
 
 
+def backtracks(context):
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
 def late(context):
     def call():
         release.wait()
@@ -141,6 +145,7 @@ def late(context):
 release, done, told = threading.Event(), threading.Event(), []
 """
 PATIENCE_S = 120.0
+LIMITS = ProcessLimits("document")
 Scene = Callable[[HandlersHarness], Any]
 
 
@@ -153,7 +158,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def played(function: str, scene: Scene, *replies: Any, types: Any = None) -> Any:
+def played(
+    function: str,
+    scene: Scene,
+    *replies: Any,
+    types: Any = None,
+    limits: ProcessLimits = LIMITS,
+) -> Any:
     """Return what a scene gives with documents that a function of the module handles."""
 
     async def play() -> Any:
@@ -163,7 +174,7 @@ def played(function: str, scene: Scene, *replies: Any, types: Any = None) -> Any
                 thread=lambda call: loop.run_in_executor(pool, call), clock=SystemClock()
             )
             processes = HandlerProcesses(check=check, start=starter, max_processes=2)
-            handler = ProcessHandler(function, ProcessLimits("document"))
+            handler = ProcessHandler(function, limits)
             harness = handlers_harness(
                 *replies, types=types, document=partial(processes.run, handler)
             )
@@ -263,6 +274,16 @@ def test_a_refused_call_ends_the_handler_with_the_judges_outcome(folder: Path) -
     assert outcome.failure.error_class not in {ErrorClass.HANDLER, ErrorClass.HANDLER_GAVE_UP}
     assert outcome.spent.tokens_in == 20
     assert len(harness.llm.calls) == 2
+
+
+def test_a_suspect_that_lets_no_python_code_run_is_ended(folder: Path) -> None:
+    """Its process would otherwise compute for years."""
+    limits = ProcessLimits("document", frozen_s=0.3)
+
+    _, outcome = played("invoices:backtracks", once, limits=limits)
+
+    assert isinstance(outcome, Retry)
+    assert "no Python code ran in it for 0.3 s of processor time" in outcome.failure.text
 
 
 def test_the_built_in_handler_runs_in_a_process(folder: Path) -> None:
