@@ -5,7 +5,8 @@ Hidden files, docllm's own and the system's are never documents;
 
 The path is resolved first, and then opened folder by folder from its root without following links.
 So a link that is created in between is not followed. A pipe or a device cannot block the thread:
-the open does not block, and the handle's type is checked.
+the open does not block, and the handle's type is checked. A hard link below a root may name a file
+that lies elsewhere, so it must not be docllm's own, nor belong to somebody else.
 """
 
 import logging
@@ -18,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from agent.documents.errors import changed, refused, unreadable
 from agent.documents.ports import Expected
-from producer.input.excluded_files import resolved, root_of
+from producer.input.excluded_files import is_link_to_own, resolved, root_of
 from schemas.codes import Code
 from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.runtime.executors import Executor
@@ -73,12 +74,24 @@ class FileSource:
     def _require_same(self, status: os.stat_result, uri: str, size: int | None) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise refused(f"{uri} is not a regular file")
+        if status.st_nlink > 1 and self._is_foreign(status):
+            raise refused(
+                f"{uri} is a hard link to a file of docllm's own or of another user; copy the file"
+            )
         if size is not None and status.st_size != size:
             raise changed(
                 f"{uri} has changed since it was loaded: {status.st_size} bytes, not {size}"
             )
         if status.st_size > self._max_bytes:
             raise refused(f"{uri} has {status.st_size} bytes; at most {self._max_bytes} are read")
+
+    def _is_foreign(self, status: os.stat_result) -> bool:
+        """Return whether a file with several names was probably linked by one who may not read it.
+
+        Whoever owns a root may link files of their own in it.
+        """
+        owners = {os.geteuid(), *map(_owner, self._roots)}
+        return status.st_uid not in owners or is_link_to_own(status, self._own)
 
     def _open(self, path: Path, uri: str) -> int:
         target, roots = Path(os.path.realpath(path)), resolved(self._roots)
@@ -105,6 +118,13 @@ class FileSource:
                 ", ".join(map(str, self._roots)) or "none",
                 extra={"code": Code.DOCUMENT_REFUSED},
             )
+
+
+def _owner(root: Path) -> int | None:
+    try:
+        return root.stat().st_uid
+    except OSError:
+        return None
 
 
 def _path(uri: str) -> Path:

@@ -122,4 +122,5 @@ def _limits(erased: Erased, archives: list[str], group: str, texts: Path) -> Ite
         f"while agents run, on each of their machines: {shown(str(texts))}"
     )
     yield "  the audit and the list of replays, if a person named the tenant or id to a replay"
+    yield "  traces at the collector, if you trace: their spans have the ids and the tenant's name"
     yield "  backups and binary logs of the database, logs, the LLM's provider"

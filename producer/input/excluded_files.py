@@ -2,13 +2,15 @@
 
 docllm's own files hold keys and other tasks. `load --documents` leaves such files out, and agents
 refuse them below every root. The system's files include the environments of processes, which
-contain keys, and mounted secrets. Agents refuse them even below a root such as `/`. This module
-opens no file.
+contain keys, and mounted secrets. Agents refuse them even below a root such as `/`. A file's other
+names, its hard links, are told by its device and inode. This module opens no file.
 """
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from producer.input.lines import REJECTS_SUFFIX
@@ -39,6 +41,23 @@ def is_own(path: Path, own: Collection[Path]) -> bool:
         or path.name.endswith(REJECTS_SUFFIX)
         or any(path.is_relative_to(own_path) for own_path in own)
     )
+
+
+def is_link_to_own(status: os.stat_result, own: Iterable[Path]) -> bool:
+    """Return whether a file is one of `own`, or of a file below them, by another name.
+
+    Costs nothing for a file with one name.
+    """
+    return status.st_nlink > 1 and any(
+        (one.st_dev, one.st_ino) == (status.st_dev, status.st_ino) for one in _statuses(own)
+    )
+
+
+def _statuses(own: Iterable[Path]) -> Iterator[os.stat_result]:
+    for path in own:
+        for file in chain([path], path.rglob("*")):
+            with suppress(OSError):  # it is gone
+                yield file.stat()
 
 
 def is_hidden(parts: Iterable[str]) -> bool:

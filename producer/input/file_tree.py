@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Self
 
-from producer.input.excluded_files import is_own, resolved
+from producer.input.excluded_files import is_link_to_own, is_own, resolved
 from schemas.errors import ConfigError
 
 _WEB = ("http://", "https://")
@@ -127,13 +127,14 @@ class FileTree:
         problem, fix = "", ""
         try:
             is_file = item.is_file()
+            is_own_link = is_file and is_link_to_own(item.stat(), self.leave_out)
         # This comes before the link is resolved, because a loop cannot be resolved.
         except OSError as error:
             problem = f"is a link that cannot be followed: {error.strerror}"
             return FileEntry(name, path, problem, _MEND_LINK)
         if shown_name(name) != name:
             problem, fix = "has a name that is not UTF-8", "rename it"
-        elif item.is_symlink() and is_own(path.resolve(), self.leave_out):
+        elif is_own_link or (item.is_symlink() and is_own(path.resolve(), self.leave_out)):
             problem, fix = "is a link to a file of docllm's own", "remove the link"
         elif item.is_symlink() and not path.resolve().is_relative_to(self.root):
             problem = "is a link out of the folder"

@@ -2,7 +2,8 @@
 
 It only reads. It runs in threads of its own, so that it answers while the program is busy, and it
 serves few requests at once. Pages other than the health pages need a token, except on a loopback
-address.
+address. There, a browser of the machine may ask for a web page of a stranger, whose name leads to
+this address: without a token, the request must name a loopback address itself.
 """
 
 import hmac
@@ -32,6 +33,10 @@ REQUEST_S = 10.0  # a connection that is silent for so long is closed
 WHOLE_S = 30.0  # a connection that is open for so long is closed
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+_MISDIRECTED = (
+    b"ask for http://localhost or http://127.0.0.1 instead of another name of this machine, or set "
+    b"DOCLLM_HTTP_TOKEN\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,14 @@ class _Server(ThreadingMixIn, TCPServer):
         log.debug("a connection failed", exc_info=sys.exception())
 
 
+def _is_loopback(host: str) -> bool:
+    """Return whether a header's host, with or without a port, is a loopback address."""
+    for text in (host, f"{host}:80"):
+        with suppress(ValueError):
+            return Address.read(text.lower()).is_loopback
+    return False
+
+
 def _end(request: Any) -> None:
     with suppress(OSError):  # it has ended by itself
         request.shutdown(SHUT_RDWR)
@@ -170,8 +183,11 @@ class _RequestHandler(BaseHTTPRequestHandler):
         page = self.server.pages.get(self.path.partition("?")[0])
         if page is None:
             return HttpAnswer(b"no such page\n", HTTPStatus.NOT_FOUND)
-        if not page.is_public and not self._is_allowed():
-            return HttpAnswer(b"a token is needed\n", HTTPStatus.UNAUTHORIZED)
+        if not page.is_public:
+            if self.server.token is None and not self._names_loopback():
+                return HttpAnswer(_MISDIRECTED, HTTPStatus.MISDIRECTED_REQUEST)
+            if not self._is_allowed():
+                return HttpAnswer(b"a token is needed\n", HTTPStatus.UNAUTHORIZED)
         try:
             return page.answer()
         except Exception:
@@ -181,6 +197,11 @@ class _RequestHandler(BaseHTTPRequestHandler):
                 extra={"code": Code.INTERNAL_ERROR},
             )
             return HttpAnswer(b"the page cannot be made\n", HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _names_loopback(self) -> bool:
+        """Return whether the header `Host`, which every browser sends, names this machine."""
+        hosts = self.headers.get_all("Host", ["localhost"])
+        return all(map(_is_loopback, hosts))
 
     def _is_allowed(self) -> bool:
         """Return whether the request has the token; without a token, all requests have it."""

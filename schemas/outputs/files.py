@@ -2,10 +2,14 @@
 
 Failures are ObjectErrors. A new file is opened exclusively, below its root, without following
 links. It is on the disk, with its name, when the call returns. Each call blocks.
+
+Results may be confidential, so only the agents' user may read them, and whoever may write to the
+root: its group, or everybody.
 """
 
 import errno
 import os
+import stat
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -64,20 +68,28 @@ def _put_new(uri: str, content: bytes, root: str) -> None:
     base, parts = _path(root), uri_parts(uri).segments[len(uri_parts(root).segments) - 1 :]
     folder = os.open(os.path.realpath(base), _OPEN_FOLDER)
     try:
+        mode = _mode(os.fstat(folder).st_mode)
         for part in parts[:-1]:
-            inner = _inner(folder, part)
+            inner = _inner(folder, part, mode)
             os.close(folder)
             folder = inner
-        _create(folder, parts[-1], content)
+        _create(folder, parts[-1], content, mode & 0o666)
         os.fsync(folder)
     finally:
         os.close(folder)
 
 
-def _inner(folder: int, name: str) -> int:
+def _mode(root: int) -> int:
+    """Return the mode of folders below a root; everybody may write to `/tmp`, but not for that."""
+    of_group = stat.S_IRWXG if root & stat.S_IWGRP else 0
+    of_others = stat.S_IRWXO if root & stat.S_IWOTH and not root & stat.S_ISVTX else 0
+    return stat.S_IRWXU | of_group | of_others
+
+
+def _inner(folder: int, name: str, mode: int) -> int:
     """Return a handle of a folder in a folder; make it if it is missing."""
     try:
-        os.mkdir(name, dir_fd=folder)
+        os.mkdir(name, mode, dir_fd=folder)
     except FileExistsError:
         pass
     else:
@@ -85,8 +97,8 @@ def _inner(folder: int, name: str) -> int:
     return os.open(name, _OPEN_FOLDER, dir_fd=folder)
 
 
-def _create(folder: int, name: str, content: bytes) -> None:
-    handle = os.open(name, _CREATE, 0o666, dir_fd=folder)
+def _create(folder: int, name: str, content: bytes, mode: int) -> None:
+    handle = os.open(name, _CREATE, mode, dir_fd=folder)
     try:
         with os.fdopen(handle, "wb", closefd=False) as file:
             file.write(content)

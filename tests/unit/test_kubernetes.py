@@ -11,6 +11,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ import pytest
 import yaml
 
 from agent.cli.parser import run_parser
+from agent.documents.address import is_public
 from agent.reporting.health import Health
 from agent.reporting.latest_report import LatestReport
 from agent.reporting.metrics import AgentMetrics
@@ -42,6 +44,15 @@ FOLDER = ROOT / "deploy/kubernetes"
 # The oldest and the newest version that is supported by its makers.
 KUBERNETES = ("1.35", "1.37")
 PROGRAMS = ("agent", "exporter", "migrate", "topics")
+# Where clouds give their credentials: AWS and most others, ECS, Alibaba, Azure, Oracle.
+CREDENTIALS = (
+    "169.254.169.254",
+    "169.254.170.2",
+    "100.100.100.200",
+    "168.63.129.16",
+    "192.0.0.192",
+    "fd00:ec2::254",
+)
 KEYS = {"DOCLLM_LLM_API_KEY", "OPENAI_API_KEY"}
 
 Manifest = dict[str, Any]
@@ -349,5 +360,8 @@ def test_the_policy_lets_in_only_who_reads_metrics() -> None:
     ports = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
     assert ports == {container(name)["ports"][0]["containerPort"] for name in ("agent", "exporter")}
     open_to = [block["ipBlock"] for rule in policy["egress"] for block in rule.get("to", ())]
-    assert {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]} in open_to
+    closed = [ip_network(network) for block in open_to for network in block["except"]]
+    for address in CREDENTIALS:
+        assert any(ip_address(address) in network for network in closed), address
+        assert not is_public(ip_address(address))
     assert policy["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "docllm"}

@@ -9,6 +9,8 @@ from agent.documents.conversion.html import text_of_source
 from schemas.text.document_text import NoTextError
 
 _MAX_FILES = 10_000
+_HEAD_BYTES = 64
+_BEFORE_XML = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"  # byte order marks and blanks, also in UTF-16
 _MAX_XML_BYTES = 64 << 20  # unpacked; images and other media are never unpacked
 
 
@@ -31,7 +33,7 @@ def text_of_docx(raw: bytes) -> str:
 
 def _require_small(archive: zipfile.ZipFile) -> None:
     files = archive.infolist()
-    unpacked = sum(file.file_size for file in files if _is_read(file.filename))
+    unpacked = sum(file.file_size for file in files if _is_read(archive, file))
     if len(files) > _MAX_FILES or unpacked > _MAX_XML_BYTES:
         raise NoTextError(
             f"is a DOCX file that unpacks to {len(files)} files with {unpacked} bytes of text; "
@@ -39,8 +41,13 @@ def _require_small(archive: zipfile.ZipFile) -> None:
         )
 
 
-def _is_read(name: str) -> bool:
-    return name.lower().endswith((".xml", ".rels"))
+def _is_read(archive: zipfile.ZipFile, file: zipfile.ZipInfo) -> bool:
+    """Return whether a part can be read as XML; relationships may give that any name."""
+    if file.filename.lower().endswith((".xml", ".rels")):
+        return True
+    with archive.open(file) as part:
+        head = part.read(_HEAD_BYTES)
+    return bool(head.strip(b"\0")) and head.lstrip(_BEFORE_XML)[:1] in {b"", b"<"}
 
 
 def _no_image(_image: object) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent.documents import files
 from agent.documents.files import _open_below
 from agent.documents.reader import Documents
 from agent.handlers import DocumentError
@@ -155,6 +156,39 @@ def _class_of(documents: Documents, uri: str) -> str:
     except DocumentError as error:
         return error.failure.error_class
     return ""
+
+
+def test_a_hard_link_to_a_file_of_docllms_own_is_refused(root: Path, tmp_path: Path) -> None:
+    """Its path is that of a document; a link to any other file of the agent's user is read."""
+    own, other = tmp_path / "data" / "in" / "ledger.sqlite", tmp_path / "outside.txt"
+    own.parent.mkdir(parents=True)
+    own.write_text("api_key = 'secret'", encoding="utf-8")
+    (root / "a.txt").hardlink_to(own)
+    (root / "b.txt").hardlink_to(other)
+
+    for path in (tmp_path / "data", own):
+        documents = file_documents(root, own=[path, tmp_path / "gone"])
+        assert _class_of(documents, (root / "a.txt").as_uri()) == "DOCUMENT_REFUSED"
+        assert asyncio.run(documents.read((root / "b.txt").as_uri())) == "secret"
+
+
+def test_a_hard_link_to_a_file_of_another_user_is_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent may read files which the one who linked them may not; a file with one name is read.
+
+    Whoever owns the root may link files in it.
+    """
+    link, single = root / "a.txt", root / "year 1" / "r\u00e9port.txt"
+    link.hardlink_to(root.parent / "outside.txt")
+    documents = file_documents(root)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert asyncio.run(documents.read(link.as_uri())) == "secret"
+
+    monkeypatch.setattr(files, "_owner", lambda _root: os.getuid() + 2)
+
+    assert _class_of(documents, link.as_uri()) == "DOCUMENT_REFUSED"
+    assert asyncio.run(documents.read(single.as_uri())) == TEXT
 
 
 def test_a_root_may_lie_in_a_folder_of_the_system() -> None:

@@ -14,6 +14,7 @@ LIMITS = (
     "dead trim",
     "texts of converted documents",
     "the list of replays",
+    "traces at the collector",
     "backups and binary logs",
 )
 

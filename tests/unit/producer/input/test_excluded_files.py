@@ -42,6 +42,23 @@ def test_a_link_to_a_file_of_docllms_own_is_a_bad_document(tmp_path: Path) -> No
     assert ids([good]) == ["z.txt"]
 
 
+def test_a_hard_link_to_a_file_of_docllms_own_is_a_bad_document(tmp_path: Path) -> None:
+    """Another name of the settings or of a file in the data folder does not make it a document."""
+    own, tree = tmp_path / "own", tmp_path / "tree"
+    fill(own, "data/ledger.sqlite", "my.toml", "else.txt")
+    tree.mkdir()
+    for name in ("data/ledger.sqlite", "my.toml", "else.txt"):
+        (tree / Path(name).name).hardlink_to(own / name)
+
+    good, *bad = read(tree, leave_out=[own / "data", own / "my.toml", own / "gone"])
+
+    assert ids([good]) == ["else.txt"]
+    assert [f"{line.document} {line.error}" for line in bad if isinstance(line, InvalidLine)] == [
+        "ledger.sqlite is a link to a file of docllm's own",
+        "my.toml is a link to a file of docllm's own",
+    ]
+
+
 def test_a_hidden_document_goes_into_its_task_or_is_bad(tmp_path: Path) -> None:
     """A hidden document that a glob names is put into its task, or is bad if it is too large.
 

@@ -72,6 +72,40 @@ def test_the_token_is_needed_for_all_but_health() -> None:
         assert (answer.status, answer.read()) == (200, b"up 1\n")
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LocalHost:9464", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]", 200),
+        ("[::1]:9464", 200),
+        ("rebind.evil.example", 421),
+        ("rebind.evil.example:9464", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example:80", 421),
+        ("10.0.0.7:9464", 421),
+        ("localhost@evil.example", 421),
+        ("", 421),
+    ],
+)
+def test_a_page_of_a_stranger_in_a_browser_reads_nothing(host: str, status: int) -> None:
+    """Its name may lead to this machine; health stays open, and a token is better proof."""
+    with served() as ask:
+        assert ask("/metrics", Host=host).status == status
+        assert ask("/livez", Host=host).status == 200
+    with served(token=Secret(TOKEN)) as ask:
+        assert ask("/metrics", Host=host, Authorization=f"Bearer {TOKEN}").status == 200
+
+
+def test_a_client_that_names_no_host_is_no_browser() -> None:
+    server = HttpServer(address=ANY_PORT, pages=PAGES, token=None)
+    with closing(server), socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+
+        assert connection.makefile("rb").readline().split()[1] == b"200"
+
+
 def test_an_error_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     """An error may hold what only the operator may see."""
     with served() as ask:

@@ -32,6 +32,32 @@ def test_a_file_is_written_once_and_read_back(tmp_path: Path) -> None:
     assert fault("sizes", f"{root}gone/") is ObjectFault.MISSING
 
 
+@pytest.mark.parametrize(
+    ("of_root", "of_folder", "of_file"),
+    [
+        (0o755, 0o700, 0o600),
+        (0o1777, 0o770, 0o660),
+        (0o775, 0o770, 0o660),
+        (0o777, 0o777, 0o666),
+        (0o711, 0o700, 0o600),
+    ],
+)
+def test_who_may_not_write_to_the_root_reads_no_result(
+    tmp_path: Path, of_root: int, of_folder: int, of_file: int
+) -> None:
+    """A result has a whole answer; most roots may be read by every user of the machine."""
+    tmp_path.chmod(of_root)
+    root = f"file://{tmp_path}/"
+    umask = os.umask(0)
+    try:
+        files.put_new(f"{root}a/x.json", b"x", root=root)
+    finally:
+        os.umask(umask)
+
+    assert (tmp_path / "a").stat().st_mode & 0o777 == of_folder
+    assert (tmp_path / "a/x.json").stat().st_mode & 0o777 == of_file
+
+
 def test_no_link_leads_out_of_the_root(tmp_path: Path) -> None:
     """A folder or a file that is a link is refused, also if it is put there later."""
     inside, outside = tmp_path / "in", tmp_path / "out"

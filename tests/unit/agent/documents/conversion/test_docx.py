@@ -41,9 +41,21 @@ def test_a_file_that_is_broken_or_too_large_is_refused(raw: bytes, problem: str)
         text_of_docx(raw)
 
 
+@pytest.mark.parametrize("name", ["word/document.bin", "word/media/image1.png"])
+@pytest.mark.parametrize("blanks", ["", "\ufeff", " " * 100])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be"])
+def test_a_document_with_another_name_is_no_larger(name: str, blanks: str, encoding: str) -> None:
+    """Relationships may name any part as the document."""
+    large = (f"{blanks}<w:document" + " " * (65 << 20)).encode(encoding)
+
+    with pytest.raises(NoTextError, match="at most 10000 files with"):
+        text_of_docx(made_docx("a", files={name: large}))
+
+
 def test_media_is_never_unpacked() -> None:
     """A small text with large images is read."""
-    raw = made_docx("small", files={"word/media/image1.png": bytes(100 << 20)})
+    media = {"word/media/image1.png": b"\x89PNG", "word/embeddings/1.bin": b"PK"}
+    raw = made_docx("small", files={name: head + bytes(99 << 20) for name, head in media.items()})
 
     assert text_of_docx(raw) == "small"
 
