@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from agent.documents.conversion.isolation import isolate
 from agent.documents.conversion.protocol import HEAD, KINDS, MAX_TEXT_BYTES, MessageKind, said
 from agent.process import child_process
 from schemas.documents.extra import needed
@@ -30,6 +31,7 @@ def main(arguments: list[str]) -> None:
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     _limit(memory_mb)
+    isolate()
     connection.sendall(said(MessageKind.READY.value))
     with suppress(OSError):  # the agent is gone
         while head := _exactly(connection, HEAD.size):

@@ -61,8 +61,24 @@ def test_a_process_gets_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"sk-secret" not in environment[0]
 
 
+def status_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/status").read_text().splitlines()
+
+
 def environment_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_a_process_is_isolated() -> None:
+    """It cannot get rights back, and its system calls are filtered."""
+    status: list[str] = []
+
+    async def work(converters: Converters) -> None:
+        await converters.text(Kind.HTML, PAGE)
+        status.extend(status_of(converters._idle[0]._popen.pid))
+
+    run(work)
+    assert {"NoNewPrivs:\t1", "Seccomp:\t2"} <= set(status)
 
 
 def test_a_document_whose_process_is_killed_is_converted_by_a_new_one() -> None:
