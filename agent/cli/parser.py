@@ -30,7 +30,7 @@ examples:
 
 exit codes: 0 done or drained, 1 a task is dead (--fail-on-dead), 2 usage,
             3 a server cannot be reached, 4 wrong schema or topics,
-            5 internal, 130 forced by a third signal
+            5 internal, 26 frozen by a library, 130 forced by a third signal
 """
 
 

@@ -42,7 +42,7 @@ examples:
   python -m producer exporter                            metrics for Prometheus
 
 exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
-            4 wrong schema or topics, 5 internal, 130 interrupted
+            4 wrong schema or topics, 5 internal, 26 frozen, 130 interrupted
 """
 
 
