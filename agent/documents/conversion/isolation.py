@@ -33,7 +33,7 @@ _REFUSED = {
     "aarch64": (0xC000_00B7, (198, 221, 281, 117, 270, 271, 425, 438)),
 }
 _X32 = 0x4000_0000  # the same calls under other numbers
-_LOAD, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD, _IF_EQUAL, _IF_FROM, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER, _PROCESSOR = 0, 4  # where a call's description has them
 _ALLOW, _REFUSE = 0x7FFF_0000, 0x0005_0001  # with EPERM
 
@@ -104,7 +104,7 @@ def _refuse_calls(libc: ctypes.CDLL) -> None:
     if not calls:
         return
     # Each jump leads over what follows to the last instruction, which refuses.
-    tests = [(_IF_AT_LEAST, _X32), *((_IF_EQUAL, call) for call in calls)]
+    tests = [(_IF_FROM, _X32), *((_IF_EQUAL, call) for call in calls)]
     last = len(tests) + 3
     program = [
         (_LOAD, 0, 0, _PROCESSOR),
