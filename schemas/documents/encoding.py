@@ -12,11 +12,11 @@ _ENCODINGS = (
     "cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 koi8_r shift_jis euc_jp gb18030 big5 euc_kr"
 ).split()
 _SAMPLE_BYTES = 1 << 18
-# The encoding declaration of an HTML page or an XML file.
-_DECLARED = re.compile(
-    rb"<meta[^>]*charset\s*=\s*[\"']?\s*([\w.:-]+)|<\?xml[^>]*encoding\s*=\s*[\"']([\w.:-]+)",
-    re.IGNORECASE,
-)
+# The tags that declare the encoding of an HTML page or an XML file, and how each of them does. A
+# tag is cut out before it is searched, so no byte is read for more than one of them.
+_DECLARING = re.compile(rb"<(?:meta|(\?xml))([^>]*+)", re.IGNORECASE)
+_BY_META = re.compile(rb"charset\s*+=\s*+[\"']?+\s*+([\w.:-]++)", re.IGNORECASE)
+_BY_XML = re.compile(rb"encoding\s*+=\s*+[\"']([\w.:-]++)", re.IGNORECASE)
 _DECLARED_WITHIN = 4096
 # Encodings that pages use, as Python calls them; others are no text, or take quadratic time.
 _OF_PAGES = tuple(
@@ -61,10 +61,12 @@ def page_text(raw: bytes) -> str:
 
 
 def _declared(raw: bytes) -> str | None:
-    match = _DECLARED.search(raw, 0, _DECLARED_WITHIN)
-    if match is None:
+    tags = _DECLARING.finditer(raw, 0, _DECLARED_WITHIN)
+    names = ((_BY_XML if tag[1] else _BY_META).search(tag[2]) for tag in tags)
+    declared = next(filter(None, names), None)
+    if declared is None:
         return None
-    name = (match[1] or match[2]).decode().lower()
+    name = declared[1].decode().lower()
     name = _WIDER.get(name, name)
     if name.startswith(("utf-16", "utf-32", "utf16", "utf32")):
         return None  # a declaration of UTF-16 or UTF-32 is wrong: it was just read as ASCII

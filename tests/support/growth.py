@@ -1,0 +1,77 @@
+"""Measures how the time of a call grows with its input, as a ratio within one run.
+
+An expression that backtracks exponentially would never end, so the processor time of a measurement
+is limited; `re` looks for signals while it searches.
+"""
+
+import gc
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# A call on four times the input takes four times as long, or five if it sorts; a quadratic one
+# takes sixteen times as long.
+LINEAR = 8.0
+_LEAST_S = 0.002  # what a busy machine's clock still measures well
+_FIRST = 64
+_MOST = 1 << 18
+_LIMIT_S = 20.0
+_REPEATS = 5
+
+
+class EndlessError(AssertionError):
+    """A measurement did not end within its processor time."""
+
+
+def growth(call: Callable[[T], object], made: Callable[[int], T], *, most: int = _MOST) -> float:
+    """Return the time of `call(made(4 * n))` by that of `call(made(n))`; errors count as ends.
+
+    `n` grows until the call takes 2 ms. Returns 1 if it takes less with `most`, because then the
+    call bounds its input itself. Raises EndlessError.
+    """
+    with _limited():
+        size = _FIRST
+        while (small_s := _least_s(call, made(size))) < _LEAST_S:
+            size *= 2
+            if size > most:
+                return 1.0
+        # Both are measured again if they differ too much: another process may have disturbed one.
+        ratios = (_least_s(call, made(4 * size)) / small_s for _ in range(3))
+        return next((ratio for ratio in ratios if ratio <= LINEAR), 2 * LINEAR)
+
+
+def _least_s(call: Callable[[T], object], value: T) -> float:
+    least = float("inf")
+    for _ in range(_REPEATS):
+        began = time.thread_time()
+        try:
+            call(value)
+        except EndlessError:
+            raise
+        except Exception:  # noqa: BLE001, S110 - a refusal is an end like any other
+            pass
+        least = min(least, time.thread_time() - began)
+        if least < _LEAST_S / 4:
+            break
+    return least
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise EndlessError(f"the call did not end within {_LIMIT_S:.0f} s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _LIMIT_S)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
