@@ -22,9 +22,9 @@ _STATUS = re.compile("[45][0-9]{2}")
 # Matches a quoted text, which may be cut, with the message field's name before it. Apostrophes and
 # the quotation marks around JSON do not count as quotes.
 _QUOTED = re.compile(
-    rf"""((?P<mark>["'])(?:{"|".join(_TEXTS)})(?P=mark)\s*:\s*)?"""
+    rf"""((?P<mark>["'])(?:{"|".join(_TEXTS)})(?P=mark)\s*+:\s*+)?"""
     r"""(?P<quote>"|`|(?<!\w)'(?![{\[]))"""
-    r"(?P<said>(?:\\.|(?!(?P=quote))[^\\]|(?<=\w)'(?=\w))*)(?:(?P=quote)|\\?\Z)",
+    r"(?P<said>(?:\\.|(?!(?P=quote))[^\\]|(?<=\w)'(?=\w))*+)(?:(?P=quote)|\\)?+",
     re.DOTALL,
 )
 

@@ -15,9 +15,9 @@ _DOUBLINGS = 6
 # Above the first value, a number is seconds since 1970; above the second, milliseconds since 1970.
 _EPOCH_S = 1e9
 _EPOCH_MS = 1e11
-_PART = r"\d+(?:\.\d+)?(?:ms|us|µs|ns|d|h|m|s)"
-_DURATION = re.compile(rf"(?:{_PART}){{1,9}}")
-_PARTS = re.compile(r"([\d.]+)([a-zµ]+)")
+_PART = r"\d++(?:\.\d++)?(?:ms|us|µs|ns|d|h|m|s)"
+_DURATION = re.compile(rf"(?:{_PART}){{1,9}}+")
+_PARTS = re.compile(r"(?<![\d.])([\d.]++)([a-zµ]++)")
 _UNIT_S = {
     "d": 86_400.0,
     "h": 3600.0,

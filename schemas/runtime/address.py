@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-_FORM = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):(\d{1,5})")
+_FORM = re.compile(r"(?:\[([0-9A-Fa-f:.]++)\]|([^\s:/\[\]]++)):(\d{1,5})")
 _MAX_PORT = 65_535
 
 

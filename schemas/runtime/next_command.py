@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 # A command up to the last word of its name. The rehearsal LLM reads no configuration.
 _COMMAND = re.compile(
-    r"python -m (?:producer (?:(?:dead|guard|topics) )?[a-z]+|agent(?: resume| reaper)?)"
+    r"python -m (?:producer (?:(?:dead|guard|topics) )?[a-z]++|agent(?: resume| reaper)?)"
     r"\b(?! rehearsal-llm| --config)"
 )
 _MODULE = re.compile(r"python -m (?:producer\b|(?=agent\b))")

@@ -19,8 +19,8 @@ from typing import Any
 from schemas.errors import ConfigError
 
 FILE = "docllm.toml"
-_HEADER = re.compile(r"\s*\[+([^\[\]]+)\]")
-_PAIR = re.compile(r"\s*([\w\"'. -]+?)\s*=")
+_HEADER = re.compile(r"\s*+\[++([^\[\]]++)\]")
+_PAIR = re.compile(r"\s*+([\w\"'.\s-]++)=")
 
 
 class SettingFile:
@@ -118,7 +118,7 @@ def _is_private(group_id: int) -> bool:
 
 
 def _unquoted(name: str) -> str:
-    return name.replace('"', "").replace("'", "").replace(" ", "")
+    return "".join(name.replace('"', "").replace("'", "").split())
 
 
 def _flat(

@@ -68,8 +68,8 @@ _TESTS = "DOCLLM_TEST_"  # the prefix of the tests' own variables
 # Kubernetes sets these variables in a pod for each Service whose name begins with `docllm-`. The
 # names of settings take precedence.
 _SERVICE = re.compile(
-    r"DOCLLM(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?"
-    r"|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+    r"DOCLLM(_[A-Z0-9_]{1,63})?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]{1,63})?"
+    r"|PORT(_\d{1,5}_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 _TYPES = "types."
 # Sections whose names are those that lines use, and what a line calls them.

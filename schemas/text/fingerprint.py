@@ -9,9 +9,9 @@ import re
 _READ_CHARS = 4000
 _HEX_CHARS = 8
 
-_QUOTED = re.compile(r"\"[^\"]*\"|`[^`]*`|'[^']*'")
+_QUOTED = re.compile(r"\"[^\"]*+\"|`[^`]*+`|'[^']*+'")
 _WORD = re.compile(r"\w+")
-_NUMBERS = re.compile(r"#(?:[-.:/,]#)*")
+_NUMBERS = re.compile(r"#(?:[-.:/,]#)*+")
 _HEX = frozenset("0123456789abcdef")
 
 

@@ -16,8 +16,9 @@ _MIN_SECRET_CHARS = 6
 
 _KEY = re.compile(
     r"(?i)\b(?:(?:sk|pk|rk|gsk|hf|xai|key)[-_]|AIza)[\w*.-]{6,}"
-    r"|\b(?:bearer|api[_-]?key)[\\\"']*[\s:=]+[\\\"']*[\w*.+/=~-]{6,}"
-    r"|\b(?:api key|access[_-]?key|token|secret|password)[\\\"']*\s?[:=]\s?[\\\"']*[\w*.+/=~-]{16,}"
+    r"|\b(?:bearer|api[_-]?key)[\\\"']*+[\s:=]++[\\\"']*+[\w*.+/=~-]{6,}"
+    r"|\b(?:api key|access[_-]?key|token|secret|password)[\\\"']*+\s?[:=]\s?[\\\"']*+"
+    r"[\w*.+/=~-]{16,}"
 )
 _BLANK = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 

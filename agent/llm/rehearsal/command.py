@@ -20,7 +20,8 @@ from schemas.errors import ConfigError
 from schemas.runtime.clock import SystemClock
 from schemas.settings.quota import ChargeRule, QuotaLimits
 
-_RANGE = re.compile(r"([0-9]*\.?[0-9]+)(?:-([0-9]*\.?[0-9]+))?")
+_NUMBER = r"([0-9]++(?:\.[0-9]++)?|\.[0-9]++)"
+_RANGE = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")
 _BACKLOG = 4096
 
 

@@ -22,7 +22,7 @@ from schemas.text.wording import one_line
 
 # How an agent writes a provider's refusal: status, code if there is one, message.
 _REFUSAL = re.compile(
-    r"(?P<status>[45][0-9]{2})(?: (?P<code>[^\s:]+))?: (?P<message>.*)", re.DOTALL
+    r"(?P<status>[45][0-9]{2})(?: (?P<code>[^\s:]++))?: (?P<message>.*)", re.DOTALL
 )
 # The value of `error` for a succeeded task.
 EXPIRED_RESULT = "EXPIRED"

@@ -15,13 +15,14 @@ _MAX_PATTERN_WORK = 40_000
 _PIECE = re.compile(r"[(|]")
 _IN_PIECES = re.compile(r"\(\?[=!<>(]|\\[1-9kgGKzZA]|[*+?}]\+")
 _CLASS = re.compile(r"\\[0-9A-Za-z]")
-_ANY_CASE = re.compile(r"\(\?[A-Za-z-]*i")
+_ANY_CASE = re.compile(r"\(\?[A-Za-hj-z-]*+i")
 # In a class that ignores case, each of a million characters may be looked up.
 _WIDE = re.compile(r"\\[0-9A-Za-z]|[^\x00-\x7f]")
 _WIDE_WORK = 2_000
 
+# A class that does not end is one token too, so that nothing is read twice.
 _TOKEN = re.compile(
-    r"\\[pP](?:\{[^}]*\}|.)?|\\.|\[(?:\\.|[^\]\\])*\]|\{(\d*),?(\d*)\}|[()]|.", re.DOTALL
+    r"\\[pP](?:\{[^}]*+\}?+|.)?|\\.|\[(?:\\.|[^\]\\])*+\]?+|\{(\d*+),?(\d*+)\}|[()]|.", re.DOTALL
 )
 _MAX_REPEATED = 10_000
 _MAX_KB = 1_000_000.0

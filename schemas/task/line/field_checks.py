@@ -35,15 +35,15 @@ CheckField = Callable[[str, Any], Any]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_HOST = r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
+_HOST = r"([A-Za-z0-9][A-Za-z0-9._-]*+|\[[0-9A-Fa-f:.]++\])(:[0-9]{1,5})?"
 _DOCUMENT_URI = re.compile(
-    r"(file:///|(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*/)[!-~]+"
-    rf"|https://{_HOST}([/?][!-\"$-\[\]-~]*)?"  # neither # nor a backslash
+    r"(file:///|(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*+/)[!-~]+"
+    rf"|https://{_HOST}([/?][!-\"$-\[\]-~]*+)?"  # neither # nor a backslash
 )
 _ETAG = re.compile(r"[!-~]{1,255}")
-_OUTPUT_URI = re.compile(r"(s3|gs|az|file)://[!$->@-\[\]-~]*/")
+_OUTPUT_URI = re.compile(r"(s3|gs|az|file)://(?:[!$-.0->@-\[\]-~]*+/)++")
 _RFC3339 = re.compile(
-    r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
+    r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]++)?"
     r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
 _SET_BY_DOCLLM = ("messages", "model", "stream")

@@ -15,7 +15,7 @@ TRACE_AFTER = "docllm-trace-after"  # the span of the attempt before
 
 SPAN_BYTES = 8
 _TRACE_BYTES = 16
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*+)?")
 _SPAN = re.compile(r"[0-9a-f]{16}")
 _VERSION_CHARS = 55
 _LOW_64_BITS = (1 << 64) - 1

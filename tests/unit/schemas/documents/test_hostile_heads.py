@@ -52,14 +52,22 @@ def test_sixty_pieces_of_a_head_do_not_stop_its_reader(piece: str, encoding: str
         page_text(raw)
 
     for end in ("hello", "<"):
-        assert growth(read, lambda n, end=end: (piece * n + end).encode(encoding)) <= LINEAR
+
+        def made(n: int, end: str = end) -> bytes:
+            return (piece * n + end).encode(encoding)
+
+        assert growth(read, made) <= LINEAR
 
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_head_is_asked_for_a_page_in_linear_time(piece: str) -> None:
     """The expression itself is linear; that only 4,096 bytes are asked is a second bound."""
     for end in ("hello", "<html", "\ufffd"):
-        assert growth(is_page, lambda n, end=end: piece * n + end) <= LINEAR
+
+        def made(n: int, end: str = end) -> str:
+            return piece * n + end
+
+        assert growth(is_page, made) <= LINEAR
 
 
 @pytest.mark.parametrize("blank", [" ", "\n", "\t"])
