@@ -18,10 +18,10 @@ T = TypeVar("T")
 # takes sixteen times as long.
 LINEAR = 8.0
 _LEAST_S = 0.002  # what a busy machine's clock still measures well
-_FIRST = 64
-_MOST = 1 << 14
+_MOST = 1 << 13
 _LIMIT_S = 20.0
-_REPEATS = 5
+_REPEATS = 3
+_LONG_S = 0.1  # of which one measurement is exact enough
 
 
 class EndlessError(AssertionError):
@@ -35,20 +35,21 @@ def growth(
     most: int = _MOST,
     limit_s: float = _LIMIT_S,
 ) -> float:
-    """Return the time of `call(made(4 * n))` by that of `call(made(n))`; errors count as ends.
+    """Return the time of `call(made(most))` by that of a quarter; errors count as ends.
 
-    `n` grows until the call takes 2 ms. Returns 1 if it takes less with `most`, because then the
-    call bounds its input itself. Raises EndlessError after `limit_s` of processor time.
+    Returns 1 if it takes less than 2 ms: the call is fast enough, or bounds its input itself.
+    Raises EndlessError after `limit_s` of processor time.
     """
     with _limited(limit_s):
-        size = _FIRST
-        while (small_s := _least_s(call, made(size))) < _LEAST_S:
-            size *= 2
-            if size > most:
+        whole, quarter = made(most), made(most // 4)
+        # Measured again if they differ too much: another process may have disturbed one of them.
+        for _ in range(_REPEATS):
+            whole_s = _least_s(call, whole)
+            if whole_s < _LEAST_S:
                 return 1.0
-        # Both are measured again if they differ too much: another process may have disturbed one.
-        ratios = (_least_s(call, made(4 * size)) / small_s for _ in range(3))
-        return next((ratio for ratio in ratios if ratio <= LINEAR), 2 * LINEAR)
+            if (ratio := whole_s / _least_s(call, quarter)) <= LINEAR:
+                break
+        return ratio
 
 
 def _least_s(call: Callable[[T], object], value: T) -> float:
@@ -62,7 +63,7 @@ def _least_s(call: Callable[[T], object], value: T) -> float:
         except Exception:  # noqa: BLE001, S110 - a refusal is an end like any other
             pass
         least = min(least, time.thread_time() - began)
-        if least < _LEAST_S / 4:
+        if least < _LEAST_S or least > _LONG_S:
             break
     return least
 

@@ -16,6 +16,7 @@ from schemas.task.answer_schema.patterns import objects_in
 MAX_TRIALS = 100_000  # subschemas that may be tried on one value
 MAX_COPIED_PARTS = 300_000  # parts of a value that its errors may copy
 MAX_COMPOSITE_CHOICES = 1_000  # lists and objects in enums
+MAX_ID_CHARS = 1_000  # of an `$id` that is joined to those around it
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 # Keywords whose subschemas apply to the value itself: one, those of a list, those of an object.
@@ -76,8 +77,12 @@ def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
     return parts * depth * trials * document.most_listed(parts) <= MAX_COPIED_PARTS
 
 
-def repeated_id(schema: dict[str, Any]) -> str | None:
-    """Return an `$id` that two subschemas share, or None. The validator fails on such a schema."""
+def id_problem(schema: dict[str, Any]) -> str | None:
+    """Return what is wrong with the `$id`s of a schema, or None.
+
+    The validator fails on an `$id` that two subschemas share. To join many of them to a long one
+    takes the square of their lengths.
+    """
     ids: set[str] = set()
     unvisited: list[tuple[Any, str]] = [(schema, "")]
     while unvisited:
@@ -88,8 +93,10 @@ def repeated_id(schema: dict[str, Any]) -> str | None:
             name = _id(node)
             if name and not name.startswith("#"):
                 base = _joined(base, name)
+                if len(base) > MAX_ID_CHARS:
+                    return f"has an $id of more than {MAX_ID_CHARS} characters"
                 if base in ids:
-                    return name
+                    return f"has the $id {name} twice"
                 ids.add(base)
             unvisited.extend((child, base) for key, child in node.items() if key not in _DATA)
     return None

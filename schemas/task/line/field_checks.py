@@ -17,7 +17,7 @@ from schemas.task.answer_schema.bounds import (
     MAX_COMPOSITE_CHOICES,
     MAX_TRIALS,
     composite_choices,
-    repeated_id,
+    id_problem,
     too_much,
 )
 from schemas.task.answer_schema.patterns import excess_of_patterns
@@ -199,12 +199,12 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
             excess,
             "use fewer or simpler patterns; say in the prompt what they would refuse",
         )
-    if (name := repeated_id(value)) is not None:
+    if (problem := id_problem(value)) is not None:
         fix = (
-            "give each subschema an $id of its own, "
+            "give each subschema a short $id of its own, "
             "or leave the second one out and refer to the first by $ref"
         )
-        raise LineError(field, f"has the $id {name} twice", fix)
+        raise LineError(field, problem, fix)
     if composite_choices(value) > MAX_COMPOSITE_CHOICES:
         fix = "list texts and numbers, or describe the lists and objects by items and properties"
         raise LineError(

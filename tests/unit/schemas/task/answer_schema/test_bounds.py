@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from schemas.task.answer_schema.bounds import MAX_TRIALS, too_much
+from schemas.task.answer_schema.bounds import MAX_TRIALS, id_problem, too_much
 
 LEVELS = 30
 
@@ -141,3 +141,13 @@ def test_the_worst_accepted_schema_is_tried_quickly() -> None:
 
     assert not too_much(schema)
     assert not jsonschema_rs.validator_for(schema, offline=True).is_valid(7)
+
+
+def test_an_id_is_short_with_those_around_it() -> None:
+    """Two subschemas share no `$id`, and none is joined to one of a megabyte, again and again."""
+    inner = {"$id": "b", "$defs": {"c": {"$id": "c"}}}
+
+    assert id_problem({"$id": "https://a.example/a", "$defs": {"b": inner}}) is None
+    assert id_problem({"$id": "c", "$defs": {"b": inner}}) == "has the $id c twice"
+    long = {"$id": f"https://a.example/{'a/' * 500}", "$defs": {"b": inner}}
+    assert id_problem(long) == "has an $id of more than 1000 characters"
