@@ -6,6 +6,7 @@ brackets. Each reader here is given such texts, of n and of 4n characters.
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -134,6 +135,7 @@ def header_values(text: str) -> object:
     return trace_headers(headers), decode([*headers, (text, value)])
 
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 READERS: dict[str, Callable[[str], object]] = {
     "document": raw(_kind_and_text),
     "document in UTF-16": lambda text: _kind_and_text(text.encode("utf-16", "surrogatepass")),
@@ -165,7 +167,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "own file": lambda text: is_own(Path(text.replace("\0", "")), [Path("/data")]),
     "own file by name": lambda text: is_own(Path(f"#docllm{text}"), [Path("/data")]),
     "hidden file": lambda text: is_hidden(PurePath(text).parts),
-    "batch's name": batch_name,
+    "batch's name": lambda text: batch_name(text, NOW),
     "refusal": refused,
     "refusal as raw text": raw(lambda body: classified(Reply(429, {}, body))),
     "refusal in a success": lambda text: (hidden_status({"error": text}), of_value(500, text)),
