@@ -116,7 +116,7 @@ def test_load_names_a_line_that_makes_the_validator_panic() -> None:
 def test_a_doubled_id_is_refused_with_its_name() -> None:
     """A doubled id in a schema is refused with its name, so that its author can find it."""
     with pytest.raises(
-        LineError, match=r"has the \$id x:y twice; give each subschema an \$id of its own"
+        LineError, match=r"has the \$id x:y twice; give each subschema a short \$id of its own"
     ):
         parse(line("a", schema={"$defs": {"a": {"$id": "x:y"}, "b": {"items": {"$id": "x:y"}}}}))
 
