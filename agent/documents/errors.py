@@ -8,7 +8,7 @@ import re
 from agent.handlers.documents import DocumentError
 from schemas.task.failures import ErrorClass
 
-_USER = re.compile(r"(?<=//)(?:[^/@]*+@)++")
+_USER = re.compile(r"(?<=//)(?>(?:[^/@]*+@)+)")
 
 
 def refused(text: str) -> DocumentError:

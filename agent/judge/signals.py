@@ -24,7 +24,7 @@ _STATUS = re.compile("[45][0-9]{2}")
 _QUOTED = re.compile(
     rf"""((?P<mark>["'])(?:{"|".join(_TEXTS)})(?P=mark)\s*+:\s*+)?"""
     r"""(?P<quote>"|`|(?<!\w)'(?![{\[]))"""
-    r"(?P<said>(?:\\.|(?!(?P=quote))[^\\]|(?<=\w)'(?=\w))*+)(?:(?P=quote)|\\)?+",
+    r"(?P<said>(?>(?:\\.|(?!(?P=quote))[^\\]|(?<=\w)'(?=\w))*))(?:(?P=quote)|\\)?",
     re.DOTALL,
 )
 

@@ -16,7 +16,7 @@ _DOUBLINGS = 6
 _EPOCH_S = 1e9
 _EPOCH_MS = 1e11
 _PART = r"\d++(?:\.\d++)?(?:ms|us|µs|ns|d|h|m|s)"
-_DURATION = re.compile(rf"(?:{_PART}){{1,9}}+")
+_DURATION = re.compile(rf"(?>(?:{_PART}){{1,9}})")
 _PARTS = re.compile(r"(?<![\d.])([\d.]++)([a-zµ]++)")
 _UNIT_S = {
     "d": 86_400.0,

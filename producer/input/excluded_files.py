@@ -17,7 +17,7 @@ from producer.input.lines import REJECTS_SUFFIX
 from schemas.settings.config import Config
 
 # A copy of `docllm.toml` that an editor or a person made has the same keys.
-_CONFIGURATION = re.compile(r"#?docllm(?:[^/.]|\.(?!toml))*+\.toml.*", re.DOTALL)
+_CONFIGURATION = re.compile(r"#?docllm(?>(?:[^/.]|\.(?!toml))*)\.toml.*", re.DOTALL)
 _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets")))
 
 

@@ -22,7 +22,7 @@ _BOMS = (
 # A page begins with one of these tags, after comments and XML's own head. Markdown may begin with
 # others. No repetition gives back what it took, so the time is linear.
 _PAGE = re.compile(
-    r"\ufeff?+(?:\s|<!--(?:[^-]|-(?!->))*+-->|<\?xml[^>]*+>)*+"
+    r"\ufeff?+(?>(?:\s|<!--(?>(?:[^-]|-(?!->))*)-->|<\?xml[^>]*+>)*)"
     r"<(?:!doctype\s++html|html|head|body)[\s>/]",
     re.IGNORECASE,
 )

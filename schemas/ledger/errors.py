@@ -33,7 +33,7 @@ READ_ONLY = frozenset({1290, 1792, 1836})
 # space is freed.
 FULL = frozenset({1021, 1026, 1114})
 WHERE_GRANTS = "see Rights in the database in docs/how-to/kafka.md"
-_DENIED_RIGHT = re.compile(r"([A-Z]++(?:[ ,]++[A-Z]++)*+) command denied to user ")
+_DENIED_RIGHT = re.compile(r"([A-Z]++(?>(?:[ ,]++[A-Z]++)*)) command denied to user ")
 _SQLITE_BUSY = (
     "database is locked",
     "database table is locked",

@@ -40,7 +40,7 @@ FIXED_CLIENT_SETTINGS = (
     "retries",
     "transactional.id",
 )
-_FUNCTION = re.compile(r"[A-Za-z_]\w*+(\.[A-Za-z_]\w*+)*+:[A-Za-z_]\w*")
+_FUNCTION = re.compile(r"[A-Za-z_]\w*+(?>(?:\.[A-Za-z_]\w*+)*):[A-Za-z_]\w*")
 _RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 # All other undotted names, such as `error_cb`, are not text settings.
 _UNDOTTED = ("debug", "log_level")

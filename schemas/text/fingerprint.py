@@ -11,7 +11,7 @@ _HEX_CHARS = 8
 
 _QUOTED = re.compile(r"\"[^\"]*+\"|`[^`]*+`|'[^']*+'")
 _WORD = re.compile(r"\w+")
-_NUMBERS = re.compile(r"#(?:[-.:/,]#)*+")
+_NUMBERS = re.compile(r"#(?>(?:[-.:/,]#)*)")
 _HEX = frozenset("0123456789abcdef")
 
 

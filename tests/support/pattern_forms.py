@@ -3,8 +3,9 @@
 `re` backtracks: it may read the same text once for each way to divide it among repetitions, and
 once for each place at which a search may begin. Three rules exclude both, without a measurement:
 
-1. A repetition without a small bound is possessive (`*+`), or repeats one character as the last
-   part of the expression: a text has few divisions among the others.
+1. A repetition without a small bound is possessive (`*+`), or the last part of an atomic group
+   (`(?>(?:...)*)`), or repeats one character as the last part of the expression: a text has few
+   divisions among the others.
 2. Where the text is searched, what may fail comes before such a repetition, not after it; or no
    match can begin within the text that the repetition takes.
 3. Where a repeated group has such a repetition in a part that may fail, no other part of the group
@@ -16,6 +17,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from itertools import chain, combinations
 from typing import Any
@@ -53,7 +55,16 @@ REREADS = (
     " begin it with what the repetition does not take, or use match() on a part that was cut out"
 )
 REPEATED = "a repeated part that fails may be read again by another one: let them begin differently"
+GROUPS = "Python before 3.11.5 repeats a group wrongly by `*+`: write `(?>(?:...)*)`"
 REFERS = "a reference to a group of any length: capture one character, or write a scanner"
+
+
+class _Last(Enum):
+    """What comes after a part: another part, the end of a text or search, or nothing at all."""
+
+    NOT = 0
+    OF_TEXT = 1
+    OF_PART = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +119,14 @@ class Form:
 
     def faults(self) -> list[str]:
         """Return what makes the expression slow, once each; nothing if it is linear."""
-        return list(dict.fromkeys(self._of_whole(list(self._tree), _Place())))
+        parts = list(self._tree)
+        faults = list(self._of_parts(parts, _Place()))
+        divides = self._ways(parts, last=_Last.OF_TEXT) > _MOST_WAYS
+        return list(dict.fromkeys([DIVIDES, *faults] if divides else faults))
 
     def _of_whole(self, parts: Sequence[Part], place: _Place) -> Iterator[str]:
         """Yield the faults of parts that are never entered again once they have matched."""
-        if self._ways(parts, is_last=True) > _MOST_WAYS:
+        if self._ways(parts, last=_Last.OF_PART) > _MOST_WAYS:
             yield DIVIDES
         yield from self._of_parts(parts, place)
 
@@ -158,6 +172,8 @@ class Form:
         if self._letters(body) is None:
             repeated = replace(place, is_repeated=place.is_repeated or is_long)
             is_whole = code is CODES.POSSESSIVE_REPEAT
+            if is_whole:
+                yield GROUPS
             yield from (self._of_whole if is_whole else self._of_parts)(body, repeated)
             if place.is_repeated and least == 0:
                 yield from self._of_alternatives([body, []])
@@ -253,29 +269,30 @@ class Form:
             return True
         return all(any(map(self._may_fail, body)) for body in inner)
 
-    def _ways(self, parts: Sequence[Part], *, is_last: bool) -> float:
+    def _ways(self, parts: Sequence[Part], *, last: _Last) -> float:
         """Return in how many ways parts may match the same text; they are tried one by one."""
-        ends = (is_last and index == len(parts) - 1 for index in range(len(parts)))
+        rest = [_Last.NOT] * (len(parts) - 1) + [last]
         return math.prod(
-            self._ways_of(code, value, is_last=end)
-            for (code, value), end in zip(parts, ends, strict=True)
+            self._ways_of(part, last=after) for part, after in zip(parts, rest, strict=False)
         )
 
-    def _ways_of(self, code: Any, value: Any, *, is_last: bool) -> float:
-        branches = bodies((code, value))
+    def _ways_of(self, part: Part, *, last: _Last) -> float:
+        (code, value), inner = part, bodies(part)
         if code is CODES.SUBPATTERN:
-            return self._ways(branches[0], is_last=is_last)
+            return self._ways(inner[0], last=last)
         if code is CODES.BRANCH:
-            each = [self._ways(branch, is_last=is_last) for branch in branches]
-            differ = not any(self._meet(*pair) for pair in combinations(branches, 2))
+            each = [self._ways(branch, last=last) for branch in inner]
+            differ = not any(self._meet(*pair) for pair in combinations(inner, 2))
             return max(each) if differ else sum(each)
         if code not in {CODES.MAX_REPEAT, CODES.MIN_REPEAT}:
             return 1
-        least, most, body = value[0], value[1], list(value[2])
-        if self._letters(body) is not None:
-            is_greedy = code is CODES.MAX_REPEAT
-            return 1 if is_last and is_greedy else float(most - least + 1)
-        ways = self._ways(body, is_last=is_last and most == 1)
+        least, most, _ = value
+        is_last = last is not _Last.NOT and code is CODES.MAX_REPEAT
+        if self._letters(inner[0]) is not None:
+            return 1 if is_last else float(most - least + 1)
+        if is_last and last is _Last.OF_PART:  # a repetition that matched is never entered again
+            return self._ways(inner[0], last=_Last.NOT)
+        ways = self._ways(inner[0], last=last if most == 1 else _Last.NOT)
         return float(most - least + 1) * float(min(ways, 1e9) ** min(most, 30))
 
     def _is_long(self, parts: list[Part]) -> bool:

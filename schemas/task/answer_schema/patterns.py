@@ -22,7 +22,7 @@ _WIDE_WORK = 2_000
 
 # A class that does not end is one token too, so that nothing is read twice.
 _TOKEN = re.compile(
-    r"\\[pP](?:\{[^}]*+\}?+|.)?|\\.|\[(?:\\.|[^\]\\])*+\]?+|\{(\d*+),?(\d*+)\}|[()]|.", re.DOTALL
+    r"\\[pP](?:\{[^}]*+\}?+|.)?|\\.|\[(?>(?:\\.|[^\]\\])*)\]?+|\{(\d*+),?(\d*+)\}|[()]|.", re.DOTALL
 )
 _MAX_REPEATED = 10_000
 _MAX_KB = 1_000_000.0

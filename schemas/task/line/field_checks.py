@@ -41,7 +41,7 @@ _DOCUMENT_URI = re.compile(
     rf"|https://{_HOST}([/?][!-\"$-\[\]-~]*+)?"  # neither # nor a backslash
 )
 _ETAG = re.compile(r"[!-~]{1,255}")
-_OUTPUT_URI = re.compile(r"(s3|gs|az|file)://(?:[!$-.0->@-\[\]-~]*+/)++")
+_OUTPUT_URI = re.compile(r"(s3|gs|az|file)://(?>(?:[!$-.0->@-\[\]-~]*+/)+)")
 _RFC3339 = re.compile(
     r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]++)?"
     r"([Zz]|[+-][0-9]{2}:[0-9]{2})"

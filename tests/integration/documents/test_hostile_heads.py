@@ -32,9 +32,9 @@ def test_a_folder_of_hostile_files_is_loaded_and_answered(embedded: Deployment) 
     """A file of 425 bytes once stopped `load`, and each agent that read it, for ever."""
     embedded.llm("--latency", "0")
     names = made(embedded.folder / "in")
-    roots = {"DOCLLM_DOCUMENT_ROOTS": str(embedded.folder)}
+    embedded.environ |= {"DOCLLM_DOCUMENT_ROOTS": str(embedded.folder)}
 
-    tried = embedded.run("producer", "load", "--documents", "in", *PROMPT, "--dry-run", **roots)
+    tried = embedded.run("producer", "load", "--documents", "in", *PROMPT, "--dry-run")
     embedded.producer("load", "--documents", "in", *PROMPT, "--by-uri")
     embedded.until_done()
 
