@@ -176,6 +176,7 @@ def _metrics(parts: Parts, instruments: Instruments, heartbeat: Heartbeat) -> Ag
                 lambda: 0.0 if watch is None else watch.lag_s,
             ),
         ),
+        odd_answers=counts.odd_answers.counts,
     )
 
 

@@ -18,6 +18,7 @@ from agent.ports import Clock, RouteClient
 from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Spent
 from agent.quota.estimate import Estimates
 from agent.reporting.handler_errors import HandlerErrors
+from agent.reporting.odd_answers import OddAnswers
 from schemas.runtime.executors import Executor
 from schemas.settings.config import Price, TypeConfig
 
@@ -85,6 +86,7 @@ class Tools:
     `route_client` returns the client of a route. `apart` runs work that is too heavy for this
     process. `jitter` draws a number from 0 to 1. `types` is by task type. `failed` is called with
     every error that a handler raises. `errors` logs those that a handler did not raise on purpose.
+    `odd_answers` counts the answers that are not as OpenAI would send them.
     `route_refusal` returns why a follow-up's line may take no route.
     `usual_limit_s` is the time of a handler whose type sets no limit. `token_ratios` are the
     learned tokens per byte, by model and type of task.
@@ -102,5 +104,6 @@ class Tools:
     route_refusal: RouteRefusal = lambda _line, _allowed: ""
     failed: Callable[[BaseException], None] = lambda _error: None
     errors: HandlerErrors = field(default_factory=HandlerErrors)
+    odd_answers: OddAnswers = field(default_factory=OddAnswers)
     usual_limit_s: float = math.inf
     token_ratios: Estimates = field(default_factory=Estimates)

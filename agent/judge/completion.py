@@ -10,39 +10,26 @@ import orjson
 
 from agent.judge.signals import hidden_status, of_value
 from agent.ports.outcome import Failure
-from schemas.task.answer_schema.bounds import is_soon_explained
-from schemas.task.answer_schema.validator import first_error, validator_of
 from schemas.task.failures import ErrorClass
-from schemas.task.result.message_text import text_of
+from schemas.task.result.codec import COMPLETION
+from schemas.task.result.fitness import NO_OBJECT, AnswerRead, Unfit, read_answer, unreadable
+from schemas.task.result.mending import read_json
 from schemas.text.untrusted import contained, describe_error
 from schemas.text.wording import one_line
 
 _MAX_TOKENS = 2**31 - 1
 
-# The providers' finish reasons. Any other finish reason is BAD_OUTPUT.
-_FINISHED = frozenset({None, "stop", "end_turn", "eos", "stop_sequence"})
-_ENDINGS = {
-    "length": ErrorClass.TOO_LONG,
-    "max_tokens": ErrorClass.TOO_LONG,
-    "model_context_window_exceeded": ErrorClass.TOO_LONG,
-    "content_filter": ErrorClass.FILTERED,
-    "sensitive": ErrorClass.FILTERED,
-    "refusal": ErrorClass.FILTERED,
-    "error": ErrorClass.SERVER,
-    "network_error": ErrorClass.SERVER,
-    "insufficient_system_resource": ErrorClass.SERVER,
-    "abort": ErrorClass.SERVER,
-}
 # The failures of answers that the provider made, and bills.
 _ANSWERED = frozenset({ErrorClass.BAD_OUTPUT, ErrorClass.TOO_LONG, ErrorClass.FILTERED})
-_ADVICE = {ErrorClass.TOO_LONG: "; the answer was cut: raise max_tokens, or split the document"}
+_NOTHING = AnswerRead()
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """A success that was read.
 
-    `failure` is None if its answer can be used. `tokens_cached` is a part of `tokens_in`.
+    `failure` is None if its answer can be used; then `codec` is how the result is stored, and
+    `oddities` are what to say of the answer. `tokens_cached` is a part of `tokens_in`.
     """
 
     failure: Failure | None
@@ -50,6 +37,8 @@ class Completion:
     tokens_in: int = 0
     tokens_out: int = 0
     tokens_cached: int = 0
+    codec: int = COMPLETION
+    oddities: tuple[str, ...] = ()
 
     @property
     def is_of_unknown_cost(self) -> bool:
@@ -58,42 +47,42 @@ class Completion:
         return is_answer and not self.tokens_in and not self.tokens_out
 
 
-def read_completion(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Completion:
+def read_completion(
+    body: bytes, *, schema: dict[str, Any] | None, verbatim: bool, strict: bool = False
+) -> Completion:
     """Read a completion and check its answer.
 
     With `verbatim`, any answer that is not an error is accepted: the whole body, with its
-    `finish_reason`, is the result. A body on which a library fails is BAD_OUTPUT.
+    `finish_reason`, is the result. With `strict`, nothing is taken off around the answer. A body
+    on which a library fails is BAD_OUTPUT.
     """
     try:
         with contained():
-            return _read(body, schema, verbatim=verbatim)
+            return _read(body, schema, verbatim=verbatim, strict=strict)
     except Exception as error:  # noqa: BLE001 - the reply is one task's, and so is the failure
         return Completion(judging_failed(error))
 
 
-def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Completion:
+def _read(
+    body: bytes, schema: dict[str, Any] | None, *, verbatim: bool, strict: bool
+) -> Completion:
     try:
-        value = orjson.loads(body)
+        _, value, mended = read_json(body)
     except orjson.JSONDecodeError as error:
-        if body.lstrip().startswith(b"{"):
-            text = one_line(f"the reply is not JSON: {error.msg} ({len(body)} bytes)")
-            return Completion(Failure(ErrorClass.BAD_OUTPUT, text))
-        value = None  # a page of a server that stands in front of the provider
+        return Completion(_failure_of(unreadable(body, error.msg)))
     if not isinstance(value, dict):
-        return Completion(
-            Failure(
-                ErrorClass.SERVER,
-                "the reply is not a JSON object; does llm.base_url name an OpenAI-compatible API?",
-            )
-        )
+        return Completion(_failure_of(NO_OBJECT))
     model, usage = value.get("model"), value.get("usage")
     tokens_in = _count(usage, "prompt_tokens", "input_tokens")
+    failure, read = _contained_answer(value, schema, verbatim=verbatim, strict=strict)
     return Completion(
-        _contained_failure_in(value, schema, verbatim=verbatim),
+        failure,
         model if isinstance(model, str) else "",
         tokens_in,
         _count(usage, "completion_tokens", "output_tokens"),
         min(tokens_in, _cached(usage)),
+        read.codec,
+        (*(f"mended {name}" for name in mended), *read.oddities) if mended else read.oddities,
     )
 
 
@@ -105,18 +94,18 @@ def _cached(usage: Any) -> int:
     return _count(details, "cached_tokens") if details else 0
 
 
-def _contained_failure_in(
-    value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool
-) -> Failure | None:
-    """Return the result of `_failure_in`.
+def _contained_answer(
+    value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool, strict: bool
+) -> tuple[Failure | None, AnswerRead]:
+    """Return the failure of a completion, if it has one, and what was read of its answer.
 
     If a library fails on the reply, return that failure; the reply's usage is still counted.
     """
     try:
         with contained():
-            return _failure_in(value, schema, verbatim=verbatim)
+            return _answer_in(value, schema, verbatim=verbatim, strict=strict)
     except Exception as error:  # noqa: BLE001 - the answer is one task's, and so is the failure
-        return judging_failed(error)
+        return judging_failed(error), _NOTHING
 
 
 def judging_failed(error: BaseException) -> Failure:
@@ -137,9 +126,26 @@ def _count(usage: Any, *names: str) -> int:
     return int(min(max(count, 0), _MAX_TOKENS))
 
 
-def _failure_in(
-    value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool
-) -> Failure | None:
+def _answer_in(
+    value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool, strict: bool
+) -> tuple[Failure | None, AnswerRead]:
+    if (failure := _failure_in(value)) is not None:
+        return failure, _NOTHING
+    choice = value["choices"][0]
+    read = read_answer(
+        choice.get("finish_reason"), choice["message"], schema, verbatim=verbatim, strict=strict
+    )
+    if read.unfit is None:
+        return None, read
+    return _failure_of(read.unfit), read
+
+
+def _failure_of(unfit: Unfit) -> Failure:
+    return Failure(unfit.error_class, unfit.text, is_of_answer=unfit.is_correctable)
+
+
+def _failure_in(value: dict[str, Any]) -> Failure | None:
+    """Return the failure of a reply that has an error, or no message."""
     choices = value.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     for part in (value, choice):  # an error in the middle of an answer is in the choice
@@ -152,60 +158,4 @@ def _failure_in(
             "the reply has no choices with a message; "
             "does llm.base_url name an OpenAI-compatible API?",
         )
-    ended = _ending_failure(choice.get("finish_reason"), message)
-    if verbatim:
-        return ended if ended is not None and ended.error_class == ErrorClass.SERVER else None
-    return ended or _answer_failure(text_of(message.get("content")), schema)
-
-
-def _ending_failure(reason: Any, message: dict[str, Any]) -> Failure | None:
-    if refusal := message.get("refusal"):
-        return Failure(ErrorClass.FILTERED, one_line(f"the model refused: {_word(refusal)}"))
-    if isinstance(reason, str | None) and reason in _FINISHED:
-        return None
-    error_class = _ENDINGS.get(_word(reason), ErrorClass.BAD_OUTPUT)
-    return Failure(
-        error_class, one_line(f"finish_reason {_word(reason)}") + _ADVICE.get(error_class, "")
-    )
-
-
-def _word(value: Any) -> str:
-    """Return a text as it is, and the type of anything else, which may be nested too deep."""
-    return value if isinstance(value, str) else f"({type(value).__name__})"
-
-
-def _answer_failure(content: Any, schema: dict[str, Any] | None) -> Failure | None:
-    if not isinstance(content, str) or not content.strip():
-        return Failure(ErrorClass.BAD_OUTPUT, "the answer is empty")
-    return None if schema is None else _schema_failure(content, schema)
-
-
-def _schema_failure(content: str, schema: dict[str, Any]) -> Failure | None:
-    try:
-        answer = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        return _unfit(f"the answer is not JSON: {error.msg}")
-    try:
-        validator = validator_of(schema)
-    except ValueError as error:
-        return Failure(
-            ErrorClass.BAD_REQUEST, one_line(f"the schema of the request cannot be used: {error}")
-        )
-    try:
-        if validator.is_valid(answer):
-            return None
-        mismatch = first_error(validator, answer) if is_soon_explained(schema, answer) else None
-    except ValueError:
-        return Failure(
-            ErrorClass.BAD_OUTPUT,
-            "the answer is nested too deeply to be checked against the schema",
-        )
-    if mismatch is None:
-        return _unfit("the answer does not fit the schema")
-    place = "/".join(map(str, mismatch.instance_path))
-    return _unfit(f"the answer does not fit the schema at /{place}: {mismatch.message}")
-
-
-def _unfit(text: str) -> Failure:
-    """Return the failure of an answer that the model may correct."""
-    return Failure(ErrorClass.BAD_OUTPUT, one_line(text), is_of_answer=True)
+    return None

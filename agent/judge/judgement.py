@@ -10,7 +10,6 @@ from agent.judge.classes import CLASSES, Action
 from agent.judge.tiers import Tier, choose, retry_delay
 from agent.ports import CallFailed, Reply
 from agent.ports.outcome import (
-    COMPLETION,
     Dead,
     Failure,
     Retry,
@@ -25,6 +24,7 @@ from schemas.text.untrusted import contained
 from schemas.text.wording import one_line
 
 _SUCCESS = range(200, 300)
+_OK = 200
 _NOT_FOUND = 404
 # These statuses may concern one task alone: a firewall, or a model that only this task names. 401
 # concerns the key, which all tasks share.
@@ -46,6 +46,7 @@ class JudgeFacts:
     minimum wait before a retry. `jitter` is from 0 to 1. `utc_s` is the time now, for a Retry-After
     that is a date. `prices` are by model: by the provider's name for it, or else by the task's.
     `least_price_micro` is what the call costs at least if the provider does not say what it used.
+    With `strict`, nothing is taken off around an answer.
     """
 
     model: str
@@ -61,6 +62,7 @@ class JudgeFacts:
     min_retry_s: float = 0.0
     schema: dict[str, Any] | None = None
     verbatim: bool = False
+    strict: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
     least_price_micro: int = 0
 
@@ -99,7 +101,7 @@ def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | 
             classified(reply), _spent(facts, reply.headers), facts, reply.headers
         )
     completion_read = completion.read_completion(
-        reply.body, schema=facts.schema, verbatim=facts.verbatim
+        reply.body, schema=facts.schema, verbatim=facts.verbatim, strict=facts.strict
     )
     spent = _spent(facts, reply.headers, completion_read)
     if completion_read.is_of_unknown_cost:
@@ -107,8 +109,12 @@ def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | 
             spent, cost_micro=facts.least_price_micro, unsure_micro=facts.least_price_micro
         )
     if completion_read.failure is not None:
-        return outcome_of_failure(completion_read.failure, spent, facts, reply.headers)
-    return Succeeded(*pack_result(COMPLETION, reply.body), spent)
+        failure = completion_read.failure
+        if reply.status != _OK and failure.error_class == ErrorClass.SERVER:
+            failure = replace(failure, text=one_line(f"status {reply.status}: {failure.text}"))
+        return outcome_of_failure(failure, spent, facts, reply.headers)
+    body, codec = pack_result(completion_read.codec, reply.body)
+    return Succeeded(body, codec, spent, oddities=completion_read.oddities)
 
 
 def classified(reply: Reply) -> Failure:

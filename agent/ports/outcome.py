@@ -141,7 +141,8 @@ class Succeeded:
     """The attempt gave an answer. `body` is already packed as `codec` says.
 
     `follow_ups` are made in the transaction that stores the answer. If `output_uri` is not empty,
-    the answer must be written below it first, and its pointer settled.
+    the answer must be written below it first, and its pointer settled. `oddities` are what to note
+    of an answer that is not as OpenAI would send it.
     """
 
     body: bytes
@@ -149,6 +150,7 @@ class Succeeded:
     spent: Spent
     follow_ups: tuple[FollowUp, ...] = ()
     output_uri: str = ""
+    oddities: tuple[str, ...] = ()
 
     @property
     def is_pointer(self) -> bool:

@@ -38,8 +38,8 @@ MetricSource = tuple[str, str, Callable[[], float]]
 class AgentMetrics(Collector):
     """What one agent measures.
 
-    `counters` and `gauges` are read at each scrape; counters must never fall. Each series has the
-    label `group`, since agents of several groups may be watched by one Prometheus.
+    `counters`, `gauges` and `odd_answers` are read at each scrape; counters must never fall. Each
+    series has the label `group`, since agents of several groups may be watched by one Prometheus.
     """
 
     def __init__(
@@ -49,12 +49,14 @@ class AgentMetrics(Collector):
         routes: Sequence[str],
         counters: Sequence[MetricSource],
         gauges: Sequence[MetricSource],
+        odd_answers: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._group = group
         self._labels = RouteLabels(routes, most=ROUTES)
         self._counters = counters
         self._gauges = gauges
+        self._odd_answers = odd_answers
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -132,6 +134,14 @@ class AgentMetrics(Collector):
         yield build
         for name, text, read in self._counters:
             yield CounterMetricFamily(name, text, value=read())
+        odd = CounterMetricFamily(
+            "docllm_odd_answers",
+            "Answers that were taken although they are not as OpenAI would send them.",
+            labels=("kind",),
+        )
+        for kind, count in self._odd_answers().items():
+            odd.add_metric((kind,), count)
+        yield odd
         for name, text, read in self._gauges:
             yield GaugeMetricFamily(name, text, value=read())
 

@@ -19,6 +19,7 @@ from agent.ports.outcome import (
     Succeeded,
 )
 from agent.reporting.handler_errors import HandlerErrors
+from agent.reporting.odd_answers import OddAnswers
 from agent.reporting.retries import Retries
 from producer.text.printable import JsonFormatter, ShownFormatter, log_only_json, log_to_stderr
 from schemas.text.wording import number_of, one_line
@@ -134,6 +135,7 @@ class Counts:
     deaths: Deaths = field(default_factory=Deaths)
     retries: Retries = field(default_factory=Retries)
     handler_errors: HandlerErrors = field(default_factory=HandlerErrors)
+    odd_answers: OddAnswers = field(default_factory=OddAnswers)
 
     def note_settings_refused(self, why: str) -> None:
         """Note why changed settings are not used; an empty text takes that back."""

@@ -82,6 +82,7 @@ def _make_tools(choices: AgentChoices, shared: SharedParts) -> Tools:
         route_refusal=partial(route_refusal, providers.routes.naming),
         failed=shared.memory.note,
         errors=shared.counts.handler_errors,
+        odd_answers=shared.counts.odd_answers,
         usual_limit_s=usual_limit_s(providers.routes.longest_timeout_s),
     )
 

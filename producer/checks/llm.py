@@ -7,6 +7,7 @@ safe for a terminal.
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.request import getproxies_environment
@@ -14,6 +15,7 @@ from urllib.request import getproxies_environment
 import orjson
 from pyreqwest.exceptions import PyreqwestError
 
+from producer.checks.llm_answer import model_and_remark
 from producer.checks.llm_call import Caller, CheckAnswer
 from producer.text.printable import shown
 from schemas.clients import llm_address
@@ -21,12 +23,12 @@ from schemas.clients.http import connected, why
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.settings.config import LLMConfig, Structured
 from schemas.settings.headers import hidden
-from schemas.text.wording import one_line
+from schemas.task.result.mending import read_json
+from schemas.text.wording import masking, one_line
 
 TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
-# Characters shown of a model's name, of an error of the client, of the provider's message.
-_MODEL_SHOWN = 191
+# Characters shown of an error of the client, and of the provider's message.
 _WHY_SHOWN = 500
 _MESSAGE_SHOWN = 200
 # HTTP statuses.
@@ -66,8 +68,10 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
             f"{where} does not answer ({shown(why(error), _WHY_SHOWN)}); check {address}"
         ) from None
     _require_answer(answer, llm, route, url, versioned)
-    success = f"{where} answers as {_model(where, answer.body, address)}"
-    warnings = filter(None, (_in_clear(llm, url), _other_form(llm, route, form)))
+    hidden_body = masking(*_secrets(llm, url))(answer.body)
+    model, remark = model_and_remark(replace(answer, body=hidden_body), where, address)
+    success = f"{where} answers as {model}"
+    warnings = filter(None, (remark, _in_clear(llm, url), _other_form(llm, route, form)))
     return "; WARNING: ".join((success, *warnings))
 
 
@@ -186,7 +190,7 @@ def _message_of_failure(body: bytes, llm: LLMConfig, url: str) -> str:
     Some providers send such answers.
     """
     try:
-        failure = orjson.loads(body)["error"]
+        failure = read_json(body).value["error"]
     except (orjson.JSONDecodeError, LookupError, TypeError):
         return ""
     return (_message(body, llm, url) or "it gives no reason") if failure else ""
@@ -223,15 +227,3 @@ def _advice(status: int, route: str | None, url: str) -> str:
     if status in _TROUBLES:
         return "the provider has a fault; try again later"
     return f"check {_setting(route, 'model')} and what the server takes in a request"
-
-
-def _model(where: str, body: bytes, address: str) -> str:
-    try:
-        answer = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        answer = None
-    match answer:
-        case {"choices": [{"message": {}}, *_]}:
-            model = answer.get("model")
-            return shown(model, _MODEL_SHOWN) if isinstance(model, str) else "an unnamed model"
-    raise UnreachableError(f"{where} answers, but not with a completion; check {address}")

@@ -21,7 +21,7 @@ _MAX_BYTES = 1 << 20  # no more of a body is read
 _SUCCESS = range(200, 300)
 # Some servers take a request for JSON only if the prompt has this word.
 _PROMPT = 'Say ok, as JSON: {"ok": true}'
-_SCHEMA = {
+SCHEMA = {
     "type": "object",
     "properties": {"ok": {"type": "boolean"}},
     "required": ["ok"],
@@ -32,10 +32,11 @@ _CHEAP = {"max_tokens": 16}
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """A response's status and body."""
+    """A response's status and body; `limited` if the call limited the answer's length."""
 
     status: int
     body: bytes
+    limited: bool = True
 
     @property
     def is_success(self) -> bool:
@@ -54,14 +55,14 @@ class Caller:
     async def call(self, url: str, form: Structured, *, limited: bool = True) -> CheckAnswer:
         """Ask for one word; `limited` limits the answer, `form` asks for JSON."""
         async with self._request(url, form, _CHEAP if limited else {}) as response:
-            return CheckAnswer(response.status, await _read(response))
+            return CheckAnswer(response.status, await _read(response), limited)
 
     def _request(self, url: str, form: Structured, limit: dict[str, int]) -> StreamRequest:
         """Without a configured model the provider chooses one, as it does when agents call."""
         body: dict[str, Any] = {
             **({"model": self.llm.model} if self.llm.model else {}),
             "messages": [{"role": "user", "content": _PROMPT}],
-            **response_format(_SCHEMA, form),
+            **response_format(SCHEMA, form),
             **limit,
         }
         request = self.client.post(url).timeout(timedelta(seconds=self.timeout_s))

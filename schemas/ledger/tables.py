@@ -265,7 +265,8 @@ task_result = _table(
         server_default=text("0"),
         doc="0: an answer of a provider; 1: the same, zlib; 2: a JSON value of a handler; "
         "3: the same, zlib; 4: an answer under its type's schema; 5: the same, zlib; "
-        "6: a pointer to an object that has the answer, as JSON; 7: nothing, a purge deleted it",
+        "6: a pointer to an object that has the answer, as JSON; 7: nothing, a purge deleted it; "
+        "8: an answer after thoughts, which are not a part of it; 9: the same, zlib",
     ),
     Column("body", Blob, nullable=False, doc="the answer, or the pointer to it"),
     _word("route", 64, doc="the route"),

@@ -201,6 +201,12 @@ NAMED_SETTINGS: dict[str, dict[str, NamedSetting]] = {
             "how many tokens a part has in common with the one before it",
             "200",
         ),
+        "strict_answer": NamedSetting(
+            kinds.truth,
+            "whether an answer is taken as it is: no fence around it and no thoughts before it are "
+            "taken off, before a schema is judged too",
+            "false",
+        ),
         "merge_prompt": NamedSetting(
             kinds.text,
             "prompt that merges the answers for parts: `{answers}` stands for them, `{prompt}` for "

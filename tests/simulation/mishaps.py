@@ -67,11 +67,11 @@ class Mishaps:
         return read
 
     def judging(self, judge: Callable[..., Result]) -> Callable[..., Result]:
-        """Return the judge of an answer's text, which names its task; the judge may fail."""
+        """Return the judge of an answer's message, which names its task; the judge may fail."""
 
-        def judged(text: Any, *rest: Any) -> Result:
-            self._fail_sometimes(MISJUDGED in str(text))
-            return judge(text, *rest)
+        def judged(message: Any, *rest: Any, **options: Any) -> Result:
+            self._fail_sometimes(MISJUDGED in str(message))
+            return judge(message, *rest, **options)
 
         return judged
 

@@ -20,7 +20,6 @@ from sqlalchemy import select
 
 from agent.handlers import runner
 from agent.inflight.limits import InFlightLimits
-from agent.judge import completion
 from agent.ledger.counts import release_counts
 from agent.ledger.leases import leasing
 from agent.process.containment import OutOfMemoryError
@@ -35,6 +34,7 @@ from schemas.settings.quota import QuotaLimits
 from schemas.task.answer_schema.validator import validator_of
 from schemas.task.line.parsing import LineError, TaskLine, parse, parse_again
 from schemas.task.record.envelope import Outgoing
+from schemas.task.result import fitness
 from schemas.text.untrusted import describe_error
 from tests.invariants.happened import Outage
 from tests.invariants.promises import violations
@@ -399,9 +399,10 @@ class World:
                 (runner, "parse_again", mishaps.parsing_again(parse_again)),
             ]
             replaced += [
-                (completion, "_answer_failure", mishaps.judging(completion._answer_failure))
+                (fitness, "_text_answer", mishaps.judging(fitness._text_answer)),
+                (fitness, "_schema_answer", mishaps.judging(fitness._schema_answer)),
             ]
-            replaced += [(completion, "validator_of", mishaps.validating(validator_of))]
+            replaced += [(fitness, "validator_of", mishaps.validating(validator_of))]
             replaced += [(release_counts, "_PAST", _PAST)]
             replaced += [(loader, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
             for module, name, value in replaced:

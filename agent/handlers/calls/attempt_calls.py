@@ -29,7 +29,7 @@ from schemas.runtime import crash
 from schemas.settings.config import TypeConfig
 from schemas.task.failures import ErrorClass
 from schemas.task.line.parsing import TaskLine
-from schemas.task.result.codec import with_json
+from schemas.task.result.codec import JSON_COMPLETION, plain, with_json
 
 _NAME_CHARS = 191
 _RETRY_EVERY_S = 1.0  # pause between two checks whether the route takes calls again
@@ -114,7 +114,11 @@ class AttemptCalls:
             )
             if isinstance(outcome, Succeeded):
                 answer = reply.body if isinstance(reply, Reply) else b""
-                return Answer(answer, self._of_type(outcome, schema))
+                if outcome.oddities:
+                    self._tools.odd_answers.note(target.route, outcome.oddities)
+                is_json = schema is not None and not verbatim
+                codec = JSON_COMPLETION if is_json else plain(outcome.codec)
+                return Answer(answer, self._of_type(outcome, schema), codec)
             corrected = correction(sent, reply, outcome, schema) if may_correct else None
             if corrected is not None and not self._time.overdue:
                 sent, may_correct = corrected, False
@@ -287,6 +291,7 @@ class AttemptCalls:
             min_retry_s=self._rules.delay_s,
             schema=schema,
             verbatim=verbatim,
+            strict=self._rules.strict_answer,
             prices=tools.prices,
             least_price_micro=least_price_micro,
         )

@@ -7,7 +7,8 @@ import orjson
 from agent.handlers.calls.request import body_bytes
 from agent.ports import CallFailed, Reply
 from agent.ports.outcome import Dead, Retry, Snooze, Succeeded
-from schemas.task.result.message_text import text_of
+from schemas.task.result.answer import text_of_answer
+from schemas.task.result.codec import COMPLETION
 
 _MAX_CHARS = 100_000  # a longer answer or schema is not sent back
 _REQUEST = "This answer cannot be used: {complaint}. Answer again, with the corrected JSON alone."
@@ -44,5 +45,5 @@ def _content(reply: Reply | CallFailed) -> str | None:
     """Return the answer's text; None if there is none, or if it is too long to be sent again."""
     if not isinstance(reply, Reply) or len(reply.body) > 2 * _MAX_CHARS:
         return None
-    answer = text_of(orjson.loads(reply.body)["choices"][0]["message"]["content"])
-    return answer if isinstance(answer, str) and len(answer) <= _MAX_CHARS else None
+    answer = text_of_answer(reply.body, COMPLETION)
+    return answer if answer and len(answer) <= _MAX_CHARS else None

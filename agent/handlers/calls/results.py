@@ -5,27 +5,29 @@ Tested by tests/unit/agent/handlers/test_runner.py.
 
 from dataclasses import dataclass
 
-import orjson
-
 from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
-from schemas.task.result.message_text import text_of
+from schemas.task.result.answer import text_of_answer
+from schemas.task.result.codec import COMPLETION
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A completion that fits its task, as the provider sent it.
 
-    `outcome` is settled when a handler returns the answer.
+    `outcome` is settled when a handler returns the answer. `codec` is how its text is read.
     """
 
     body: bytes
     outcome: Succeeded
+    codec: int = COMPLETION
 
     @property
     def text(self) -> str:
-        """The message's content; empty if the message has none."""
-        text = text_of(orjson.loads(self.body)["choices"][0]["message"].get("content"))
-        return text if isinstance(text, str) else ""
+        """The message's text without leading thoughts; empty if the message has none.
+
+        Under a schema it is the JSON alone, without a fence around it.
+        """
+        return text_of_answer(self.body, self.codec)
 
 
 class CallRefusedError(Exception):

@@ -163,7 +163,8 @@ class AgentLink:
             spent = Spent(**message.fields["spent"])
             number = message.fields["call"]
             outcome = Succeeded(b"", VALUE, spent)
-            future.set_result(NumberedAnswer(message.data, outcome, number=number))
+            codec = message.fields["codec"]
+            future.set_result(NumberedAnswer(message.data, outcome, codec, number=number))
 
 
 def error_of(fields: Mapping[str, Any]) -> BaseException:

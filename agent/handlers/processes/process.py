@@ -236,7 +236,8 @@ class HandlerProcess:
             if isinstance(result, Answer):
                 run.kept[number] = result
                 spent = asdict(result.outcome.spent)
-                message = Message("answer", fields | {"spent": spent}, result.body)
+                of_answer = {"spent": spent, "codec": result.codec}
+                message = Message("answer", fields | of_answer, result.body)
             elif isinstance(result, str):  # a document
                 message = Message("text", fields, result.encode())
             else:

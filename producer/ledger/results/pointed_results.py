@@ -80,7 +80,13 @@ def _followed(
             reason = one_line(f"its output {pointer.uri} cannot be used: {describe_error(body)}")
             yield _lost(task, pointer.uri, reason, note_lost)
         else:
-            result = replace(task.result, codec=pointer.codec, body=body, output=pointer.uri)
+            result = replace(
+                task.result,
+                codec=pointer.codec,
+                body=body,
+                output=pointer.uri,
+                mended=pointer.mended,
+            )
             yield replace(task, result=result)
 
 

@@ -13,7 +13,13 @@ import orjson
 
 from schemas.task.failures import UNTRIED, ErrorClass
 from schemas.task.provider_error import ProviderError
-from schemas.task.result.answer import answer_of, as_written, readable, stored_json
+from schemas.task.result.answer import (
+    as_written,
+    read_result,
+    readable,
+    stored_json,
+    strict_json,
+)
 from schemas.task.result.codec import is_value
 from schemas.task.states import Status
 from schemas.text.money import units
@@ -46,7 +52,11 @@ _CLASSES_OF_REFUSALS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The stored result of a succeeded task; `output` is where it lies, if outside the ledger."""
+    """The stored result of a succeeded task.
+
+    `output` is where it lies, if outside the ledger, and `mended` what was mended when it was
+    written there.
+    """
 
     codec: int
     body: bytes
@@ -55,6 +65,7 @@ class Result:
     created_at: datetime
     route: str = ""
     output: str = ""
+    mended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +134,15 @@ def docllm_line(task: ExportedTask) -> bytes | None:
     origin = {"origin": "inbox"} if task.of_inbox else {}
     output = {"output": task.output} if task.output else {}
     family = {} if task.parent is None else {"parent": task.parent}
+    answer, mended = None, result.mended if result else ()
+    if result is not None:
+        answer, in_body = read_result(task.input, result.codec, result.body)
+        mended = mended or in_body
     return _line(
         {
             "id": task.key,
             "status": task.status.name.lower(),
-            "result": result and answer_of(task.input, result.codec, result.body),
+            "result": answer,
             "error": letter and {"code": letter.error_class, "message": letter.error_text},
             "attempts": attempts_of(
                 task.counted_attempts, task.status, letter.error_class if letter else ""
@@ -142,6 +157,7 @@ def docllm_line(task: ExportedTask) -> bytes | None:
         | origin
         | family
         | output
+        | ({"mended": mended} if mended else {})
     )
 
 
@@ -227,7 +243,7 @@ def _line(value: dict[str, Any]) -> bytes:
 
 
 def _completion(result: Result) -> Any:
-    """Return the whole completion as it was sent.
+    """Return the whole completion as it was sent, mended if it is not JSON.
 
     A handler's value takes the place of the message's text.
     """
@@ -236,4 +252,4 @@ def _completion(result: Result) -> Any:
         message = {"role": "assistant", "content": readable(body)}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return {"object": "chat.completion", "model": result.model, "choices": [choice]}
-    return as_written(body)
+    return as_written(strict_json(body))

@@ -6,12 +6,15 @@ Tested by tests/unit/producer/ledger/results/test_result_lines.py.
 """
 
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from schemas.task.result.codec import has_json, is_value, unpacked
+from schemas.task.result.codec import has_json, has_thoughts, is_value, unpacked
+from schemas.task.result.json_answer import json_answer
+from schemas.task.result.mending import read_json
 from schemas.task.result.message_text import text_of
+from schemas.task.result.wrapping import without_thoughts
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
@@ -27,18 +30,59 @@ def answer_of(line: bytes, codec: int, stored: bytes) -> Any:
     The answer is JSON if the task or its type has a schema. If no answer is found in the stored
     result, the result is returned as text.
     """
+    return read_result(line, codec, stored).answer
+
+
+class ResultRead(NamedTuple):
+    """The answer in a stored result, and what had to be mended so that it can be read."""
+
+    answer: Any
+    mended: tuple[str, ...] = ()
+
+
+def read_result(line: bytes, codec: int, stored: bytes) -> ResultRead:
+    """Return the answer as `answer_of` does, and what was mended in it."""
     body = stored_json(codec, stored)
     if is_value(codec):
-        return as_written(body)
+        return ResultRead(as_written(body))
     try:
-        content = _content(orjson.loads(body))
-        # A handler that called the LLM without the schema may answer with text.
-        if isinstance(content, str):
-            is_json = has_json(codec) or has_schema(line)
-            return as_written(content.encode()) if is_json else content
-        return orjson.Fragment(orjson.dumps(content))
+        _, completion, mended = read_json(body)
+        message = _message(completion)
+        content = text_of(message.get("content"))
+        if content is not None and not isinstance(content, str):
+            return ResultRead(orjson.Fragment(orjson.dumps(content)), mended)
+        if has_json(codec) or has_schema(line):
+            try:
+                answer = json_answer(message)
+            except orjson.JSONDecodeError:
+                # A handler that called the LLM without the schema may answer with text.
+                return ResultRead(content, mended)
+            text = orjson.Fragment(answer.text.translate(_ONE_LINE))
+            return ResultRead(text, tuple(dict.fromkeys(mended + answer.mended)))
+        if has_thoughts(codec) and content is not None:
+            content = without_thoughts(content)
+        return ResultRead(content, mended)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        return readable(body)
+        return ResultRead(readable(body))
+
+
+def text_of_answer(body: bytes, codec: int) -> str:
+    """Return the text of a completion, as a handler gets it; empty if it has none."""
+    message = _message(read_json(body).value)
+    if has_json(codec):
+        return json_answer(message).text.decode()
+    content = text_of(message.get("content"))
+    if not isinstance(content, str):
+        return ""
+    return without_thoughts(content) if has_thoughts(codec) else content
+
+
+def strict_json(body: bytes) -> bytes:
+    """Return a completion that strict readers can read, or else the body as it is."""
+    try:
+        return read_json(body).text
+    except orjson.JSONDecodeError:
+        return body
 
 
 def stored_json(codec: int, stored: bytes) -> bytes:
@@ -70,11 +114,11 @@ def readable(raw: bytes) -> str:
     return raw.decode(errors="backslashreplace")
 
 
-def _content(completion: Any) -> Any:
+def _message(completion: Any) -> dict[str, Any]:
     match completion:
-        case {"choices": [{"message": {"content": content}}, *_]}:
-            return text_of(content)
-    return None
+        case {"choices": [{"message": dict() as message}, *_]}:
+            return message
+    return {}
 
 
 def has_schema(line: bytes) -> bool:

@@ -16,9 +16,17 @@ JSON_COMPLETION = 4
 JSON_COMPLETION_ZLIB = 5
 POINTER = 6
 EXPIRED = 7  # a purge has deleted the result
+# The thoughts that the text begins with are not a part of the answer.
+COMPLETION_AFTER_THOUGHTS = 8
+COMPLETION_AFTER_THOUGHTS_ZLIB = 9
 # Maps each encoding that does not state that the text is JSON to the equal encoding that does.
 WITH_JSON = {COMPLETION: JSON_COMPLETION, COMPLETION_ZLIB: JSON_COMPLETION_ZLIB}
-_ZLIB = {COMPLETION: COMPLETION_ZLIB, VALUE: VALUE_ZLIB, JSON_COMPLETION: JSON_COMPLETION_ZLIB}
+_ZLIB = {
+    COMPLETION: COMPLETION_ZLIB,
+    VALUE: VALUE_ZLIB,
+    JSON_COMPLETION: JSON_COMPLETION_ZLIB,
+    COMPLETION_AFTER_THOUGHTS: COMPLETION_AFTER_THOUGHTS_ZLIB,
+}
 _PLAIN = {packed: plain for plain, packed in _ZLIB.items()}
 MIN_PACKED_BYTES = 4 << 10  # smaller results are not compressed
 _VALUES = (VALUE, VALUE_ZLIB)
@@ -44,6 +52,11 @@ def is_value(codec: int) -> bool:
 def has_json(codec: int) -> bool:
     """Return whether the text of a completion is JSON, whatever the task's line says."""
     return codec in WITH_JSON.values()
+
+
+def has_thoughts(codec: int) -> bool:
+    """Return whether the text of a completion begins with thoughts, which are no answer."""
+    return codec in {COMPLETION_AFTER_THOUGHTS, COMPLETION_AFTER_THOUGHTS_ZLIB}
 
 
 def with_json(codec: int) -> int:

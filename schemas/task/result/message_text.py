@@ -2,6 +2,9 @@
 
 from typing import Any
 
+# Where servers put the thoughts of a model beside its answer.
+_THOUGHTS = ("reasoning_content", "reasoning")
+
 
 def text_of(content: Any) -> Any:
     """Return the joined text of a message whose content is a list; any other content as it is.
@@ -14,3 +17,21 @@ def text_of(content: Any) -> Any:
     parts = (part for part in content if isinstance(part, dict) and part.get("type") == "text")
     texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
     return "".join(texts) if texts else content
+
+
+def is_empty(content: Any) -> bool:
+    """Return whether a content, as `text_of` returns it, has no answer.
+
+    A list of parts without a text has none; any other list is JSON.
+    """
+    if isinstance(content, list):
+        return all(isinstance(part, dict) and "type" in part for part in content)
+    return content is None or (isinstance(content, str) and not content.strip())
+
+
+def thoughts_of(message: dict[str, Any]) -> tuple[str, str]:
+    """Return the field with the model's thoughts, and their text; two empty texts without any."""
+    for name in _THOUGHTS:
+        if isinstance(text := message.get(name), str) and text.strip():
+            return name, text
+    return "", ""

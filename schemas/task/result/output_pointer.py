@@ -7,13 +7,15 @@ from the ledger are equal.
 
 import hashlib
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import orjson
 
-from schemas.task.result.answer import answer_of, stored_json
+from schemas.task.result.answer import read_result, stored_json, strict_json
 from schemas.task.result.codec import is_value, plain
 
 _END = b"}\n"
+NOT_MENDED: tuple[str, ...] = ()
 
 
 class OutputAlteredError(Exception):
@@ -25,6 +27,7 @@ class OutputPointer:
     """Where a result lies, and how its object looked when it was written.
 
     `codec` is the encoding of the stored result, which begins at byte `start` of the object.
+    `mended` is what was mended in the answer, so that the object is JSON.
     """
 
     uri: str
@@ -32,16 +35,21 @@ class OutputPointer:
     sha256: str
     codec: int
     start: int
+    mended: tuple[str, ...] = ()
 
     @classmethod
     def of_stored(cls, stored: bytes) -> "OutputPointer":
         """Return the pointer that the ledger has stored."""
         fields = orjson.loads(stored)
+        fields["mended"] = tuple(fields.get("mended", ()))
         return cls(**{name: fields[name] for name in cls.__slots__})
 
     def stored(self) -> bytes:
         """Return the pointer as the ledger stores it."""
-        return orjson.dumps(asdict(self))
+        fields = asdict(self)
+        if not self.mended:
+            del fields["mended"]
+        return orjson.dumps(fields)
 
     def result_in(self, content: bytes) -> bytes:
         """Return the stored result of the object. Raises OutputAlteredError."""
@@ -59,23 +67,27 @@ class Output:
     content: bytes
     codec: int
     start: int
+    mended: tuple[str, ...] = ()
 
     def pointer(self, uri: str) -> OutputPointer:
         """Return the pointer to this content at `uri`."""
         digest = hashlib.sha256(self.content).hexdigest()
-        return OutputPointer(uri, len(self.content), digest, self.codec, self.start)
+        return OutputPointer(uri, len(self.content), digest, self.codec, self.start, self.mended)
 
 
 def output_of(*, key: str, batch: str, codec: int, stored: bytes) -> Output:
     """Return the object of a task's result, which is stored as `codec` says.
 
-    The codec alone decides whether an answer is JSON, so the task's line is not needed.
+    The codec alone decides whether an answer is JSON, so the task's line is not needed. A
+    completion that had to be mended is written as it was mended, because the object is JSON.
     """
     body = stored_json(codec, stored)
-    head = {"id": key, "batch": batch}
-    last = "result"
+    head: dict[str, Any] = {"id": key, "batch": batch}
+    last, mended = "result", NOT_MENDED
     if not is_value(codec):
-        head["result"] = answer_of(b"", codec, stored)
-        last = "completion"
+        head["result"], mended = read_result(b"", codec, stored)
+        body, last = strict_json(body), "completion"
+    if mended:
+        head["mended"] = mended
     begin = b'%s,"%s":' % (orjson.dumps(head)[:-1], last.encode())
-    return Output(begin + body + _END, plain(codec), len(begin))
+    return Output(begin + body + _END, plain(codec), len(begin), mended)

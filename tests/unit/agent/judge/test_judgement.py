@@ -258,7 +258,8 @@ def test_an_answer_in_parts_is_its_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ['{"total": "secret words"}', "{}", "null", "not JSON", '```json\n{"total": 3}\n```']
+    "content",
+    ['{"total": "secret words"}', "{}", "null", "not JSON", 'Total:\n```\n{"total": 3}\n```'],
 )
 def test_answer_that_does_not_fit_the_schema(content: str) -> None:
     """An answer that does not fit is bad output, whose text does not repeat the answer."""

@@ -1,0 +1,66 @@
+"""Reads the answer to the check's call as agents read theirs. Pure.
+
+Tested by tests/unit/producer/checks/test_llm_answer.py.
+"""
+
+from typing import Any
+
+import orjson
+
+from producer.checks.llm_call import SCHEMA, CheckAnswer
+from producer.text.printable import shown
+from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.task.failures import ErrorClass
+from schemas.task.result.fitness import NO_OBJECT, read_answer, unreadable
+from schemas.task.result.mending import read_json
+
+_MODEL_SHOWN = 191
+
+
+def model_and_remark(answer: CheckAnswer, where: str, address: str) -> tuple[str, str]:
+    """Return the model that answers, and what agents would note of its answer, else nothing.
+
+    `where` and `address` name the server and its setting. Raises UnreachableError for a body that
+    is no completion, and UnsafeStateError if agents could not use such an answer.
+    """
+    try:
+        _, value, mended = read_json(answer.body)
+    except orjson.JSONDecodeError as error:
+        why = unreadable(answer.body, error.msg)
+        if why is NO_OBJECT:
+            raise _no_completion(where, address) from None
+        raise UnreachableError(f"{where} answers {answer.status}, but {why.text}") from None
+    match value:
+        case {"choices": [{"message": dict() as message} as choice, *_]}:
+            remark = _remark(answer, where, message, choice.get("finish_reason"), mended)
+            return _model(value.get("model")), remark
+    raise _no_completion(where, address)
+
+
+def _no_completion(where: str, address: str) -> UnreachableError:
+    return UnreachableError(f"{where} answers, but not with a completion; check {address}")
+
+
+def _model(name: Any) -> str:
+    return shown(name, _MODEL_SHOWN) if isinstance(name, str) else "an unnamed model"
+
+
+def _remark(
+    answer: CheckAnswer,
+    where: str,
+    message: dict[str, Any],
+    reason: Any,
+    mended: tuple[str, ...],
+) -> str:
+    unfit, _, oddities = read_answer(reason, message, SCHEMA)
+    if unfit is None:
+        odd = [*(f"mended {name}" for name in mended), *oddities]
+        return f"agents take its answer although it is odd ({'; '.join(odd)})" if odd else ""
+    if unfit.error_class == ErrorClass.TOO_LONG:
+        return "" if answer.limited else f"its answer to a prompt of one line: {unfit.text}"
+    if unfit.is_correctable:
+        return f"{shown(unfit.text)}; tasks with a schema would be asked twice, and may fail"
+    raise UnsafeStateError(
+        f"{where} answers, but agents could not use its answer ({unfit.error_class}: "
+        f"{shown(unfit.text)})"
+    )

@@ -1,0 +1,203 @@
+"""Says whether the answer of a completion can be used: its ending, its text, its schema.
+
+Agents judge their replies by it, and `check` the one that it asks for. Pure.
+
+Tested by tests/unit/agent/judge/test_endings.py and tests/unit/agent/judge/test_mended_answers.py.
+"""
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from schemas.task.answer_schema.bounds import is_soon_explained
+from schemas.task.answer_schema.validator import first_error, validator_of
+from schemas.task.failures import ErrorClass
+from schemas.task.result.codec import COMPLETION, COMPLETION_AFTER_THOUGHTS
+from schemas.task.result.ending import Ending, ending_of, reason_text
+from schemas.task.result.json_answer import json_answer
+from schemas.task.result.message_text import is_empty, text_of, thoughts_of
+from schemas.task.result.wrapping import without_thoughts
+from schemas.text.wording import one_line
+
+_ENDINGS = {
+    Ending.CUT: ErrorClass.TOO_LONG,
+    Ending.FILTERED: ErrorClass.FILTERED,
+    Ending.FAILED: ErrorClass.SERVER,
+    Ending.TOOLS: ErrorClass.BAD_OUTPUT,
+    Ending.MALFORMED: ErrorClass.BAD_OUTPUT,
+}
+_ADVICE = {
+    Ending.CUT: "; the answer was cut: raise max_tokens, or split the document",
+    Ending.TOOLS: "; the model called a tool instead of answering",
+}
+_REASON_CHARS = 40
+# What was odd about an answer that was taken all the same.
+THOUGHTS = "thoughts before it"
+WRAPPED = "a fence or thoughts around it"
+IN_THOUGHTS = "it is in the thoughts"
+
+
+class Unfit(NamedTuple):
+    """Why an answer cannot be used; `is_correctable` by the model, which may be asked again."""
+
+    error_class: ErrorClass
+    text: str
+    is_correctable: bool = False
+
+
+class AnswerRead(NamedTuple):
+    """An answer that was read.
+
+    `codec` is how its result is stored. `oddities` are what to say of an answer that can be used.
+    """
+
+    unfit: Unfit | None = None
+    codec: int = COMPLETION
+    oddities: tuple[str, ...] = ()
+
+
+_PLAIN = AnswerRead()
+# A page of a server that stands in front of the provider, or another API.
+NO_OBJECT = Unfit(
+    ErrorClass.SERVER,
+    "the reply is not a JSON object; does llm.base_url name an OpenAI-compatible API?",
+)
+_STREAMED = (b"data:", b"event:", b":")  # how server-sent events begin
+
+
+def unreadable(body: bytes, error: str) -> Unfit:
+    """Return why a reply that is no JSON cannot be used; `error` is what a reader says."""
+    start = body[:100].lstrip()
+    if start.startswith(b"{"):
+        text = one_line(f"the reply is not JSON: {error} ({len(body)} bytes)")
+        return Unfit(ErrorClass.BAD_OUTPUT, text)
+    if not body.strip():
+        text = "the reply is empty: the server took the call and gave no answer"
+        return Unfit(ErrorClass.SERVER, text)
+    if start.startswith(_STREAMED):
+        return Unfit(
+            ErrorClass.SERVER,
+            "the server streams its answer (server-sent events) although the request does not ask "
+            "for a stream; make the server, or the gateway before it, answer whole",
+        )
+    return NO_OBJECT
+
+
+def read_answer(
+    reason: Any,
+    message: dict[str, Any],
+    schema: dict[str, Any] | None,
+    *,
+    verbatim: bool = False,
+    strict: bool = False,
+) -> AnswerRead:
+    """Read the answer in a message, which ended for this `finish_reason`.
+
+    With `verbatim` any answer is taken that the server did not break off. With `strict` its text
+    is taken as it is.
+    """
+    ending = ending_of(reason)
+    odd = (f"finish_reason {_shown(reason)}",) if ending is Ending.UNKNOWN else ()
+    if verbatim:
+        is_broken = ending is Ending.FAILED and not message.get("refusal")
+        return AnswerRead(_ended(ending, reason) if is_broken else None, oddities=odd)
+    if refusal := message.get("refusal"):
+        text = one_line(f"the model refused: {reason_text(refusal)}")
+        return AnswerRead(Unfit(ErrorClass.FILTERED, text))
+    if ending in _ENDINGS:
+        return AnswerRead(_ended(ending, reason))
+    if schema is not None:
+        read = _schema_answer(message, schema, strict=strict)
+    else:
+        read = _text_answer(message, strict=strict)
+    if not odd:
+        return read
+    if read.unfit is None:
+        return read._replace(oddities=odd + read.oddities)
+    text = one_line(f"{read.unfit.text} ({odd[0]})")
+    return AnswerRead(read.unfit._replace(text=text))
+
+
+def _shown(reason: Any) -> str:
+    return one_line(reason_text(reason))[:_REASON_CHARS]
+
+
+def _ended(ending: Ending, reason: Any) -> Unfit:
+    text = one_line(f"finish_reason {reason_text(reason)}") + _ADVICE.get(ending, "")
+    return Unfit(_ENDINGS[ending], text)
+
+
+def _text_answer(message: dict[str, Any], *, strict: bool) -> AnswerRead:
+    content = text_of(message.get("content"))
+    if is_empty(content):
+        return _empty(message)
+    if not isinstance(content, str):
+        kind = type(content).__name__
+        return _bad_output(f"the content of the answer is a JSON value ({kind}), not a text")
+    if strict or (answer := without_thoughts(content)) is content:
+        return _PLAIN
+    if is_empty(answer):
+        return _bad_output(f"the answer has {len(content):,} characters of thoughts alone")
+    return AnswerRead(codec=COMPLETION_AFTER_THOUGHTS, oddities=(THOUGHTS,))
+
+
+def _empty(message: dict[str, Any]) -> AnswerRead:
+    name, thoughts = thoughts_of(message)
+    if not name:
+        return _bad_output("the answer is empty")
+    return _bad_output(
+        f"the answer is empty, while {name} has {len(thoughts):,} characters: the model may have "
+        "used up max_tokens, or the server's reasoning parser does not fit the model"
+    )
+
+
+def _schema_answer(message: dict[str, Any], schema: dict[str, Any], *, strict: bool) -> AnswerRead:
+    content = text_of(message.get("content"))
+    is_missing = is_empty(content)
+    try:
+        answer = json_answer(message, strict=strict)
+    except orjson.JSONDecodeError as error:
+        if is_missing:
+            return _empty(message)
+        return AnswerRead(_correctable(f"the answer is not JSON: {error.msg}"))
+    except orjson.JSONEncodeError:
+        return _bad_output("the answer is nested too deeply to be checked against the schema")
+    unfit = _schema_failure(answer.value, schema)
+    if unfit is not None:
+        return AnswerRead(unfit)
+    odd = [f"mended {name}" for name in answer.mended]
+    if is_missing:
+        odd.append(IN_THOUGHTS)
+    elif answer.was_wrapped:
+        odd.append(WRAPPED)
+    return AnswerRead(oddities=tuple(odd)) if odd else _PLAIN
+
+
+def _schema_failure(answer: Any, schema: dict[str, Any]) -> Unfit | None:
+    try:
+        validator = validator_of(schema)
+    except ValueError as error:
+        return Unfit(
+            ErrorClass.BAD_REQUEST, one_line(f"the schema of the request cannot be used: {error}")
+        )
+    try:
+        if validator.is_valid(answer):
+            return None
+        mismatch = first_error(validator, answer) if is_soon_explained(schema, answer) else None
+    except ValueError:
+        return Unfit(
+            ErrorClass.BAD_OUTPUT,
+            "the answer is nested too deeply to be checked against the schema",
+        )
+    if mismatch is None:
+        return _correctable("the answer does not fit the schema")
+    place = "/".join(map(str, mismatch.instance_path))
+    return _correctable(f"the answer does not fit the schema at /{place}: {mismatch.message}")
+
+
+def _bad_output(text: str) -> AnswerRead:
+    return AnswerRead(Unfit(ErrorClass.BAD_OUTPUT, text))
+
+
+def _correctable(text: str) -> Unfit:
+    return Unfit(ErrorClass.BAD_OUTPUT, one_line(text), is_correctable=True)

@@ -1,0 +1,82 @@
+"""Reads JSON that a strict reader refuses although a person can read it.
+
+Only a text that orjson refuses is read a second time, by the standard library. It takes half a
+surrogate pair, `NaN` and `Infinity`, and line breaks within a text; the rest is done here.
+"""
+
+import json
+import math
+import re
+from functools import partial
+from typing import Any, NamedTuple
+
+import orjson
+
+SURROGATE, NUMBER, CONTROL, ENCODING = "surrogate", "number", "control", "encoding"
+_HALF = re.compile("[\ud800-\udfff]")
+_MAX_DIGITS = 308  # a longer whole number is infinite as a double
+
+
+class Json(NamedTuple):
+    """A JSON text, its value, and what was mended in it; strict readers can read the text."""
+
+    text: bytes
+    value: Any
+    mended: tuple[str, ...] = ()
+
+
+def read_json(raw: bytes) -> Json:
+    """Return the JSON in `raw`, mended if need be. Raises JSONDecodeError.
+
+    What cannot be read becomes U+FFFD, a number without a value becomes null. A byte order mark is
+    left out.
+    """
+    try:
+        return Json(raw, orjson.loads(raw))
+    except orjson.JSONDecodeError as refusal:
+        try:
+            return _mended(raw)
+        except (ValueError, RecursionError):
+            raise refusal from None
+
+
+def _mended(raw: bytes) -> Json:
+    mended: dict[str, None] = {}  # in the order in which they were met
+    text = _decoded(raw, mended)
+
+    def number(digits: str) -> float | None:
+        is_whole = digits.lstrip("-").isdecimal()
+        if is_whole and len(digits) <= _MAX_DIGITS:
+            return int(digits)
+        if not is_whole and math.isfinite(real := float(digits)):
+            return real
+        mended[NUMBER] = None
+        return None
+
+    read = partial(json.loads, text, parse_int=number, parse_float=number, parse_constant=number)
+    try:
+        value = read()
+    except json.JSONDecodeError as error:
+        if not error.msg.startswith("Invalid control character"):
+            raise
+        mended[CONTROL] = None
+        value = read(strict=False)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if _HALF.search(text):
+        mended[SURROGATE] = None
+        # UTF-16 joins two halves that belong together.
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    strict = text.encode()
+    return Json(strict, orjson.loads(strict), tuple(mended))
+
+
+def _decoded(raw: bytes, mended: dict[str, None]) -> str:
+    """Return a text as the encoding says that its first bytes show, without a byte order mark."""
+    encoding = json.detect_encoding(raw)
+    try:
+        # Half a surrogate pair may also be written as three bytes.
+        text = raw.decode(encoding, "surrogatepass")
+    except UnicodeDecodeError:
+        mended[ENCODING] = None
+        text = raw.decode(encoding, "replace")
+    return text.lstrip("\ufeff")
