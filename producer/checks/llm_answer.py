@@ -53,13 +53,19 @@ def _remark(
     mended: tuple[str, ...],
 ) -> str:
     unfit, _, oddities = read_answer(reason, message, SCHEMA)
+    odd = [*(f"mended {name}" for name in mended), *oddities]
+    remarks = [f"agents take its answer although it is odd ({'; '.join(odd)})"] if odd else []
     if unfit is None:
-        odd = [*(f"mended {name}" for name in mended), *oddities]
-        return f"agents take its answer although it is odd ({'; '.join(odd)})" if odd else ""
+        return "".join(remarks)
     if unfit.error_class == ErrorClass.TOO_LONG:
-        return "" if answer.limited else f"its answer to a prompt of one line: {unfit.text}"
+        if not answer.limited:
+            remarks.append(f"its answer to a prompt of one line: {unfit.text}")
+        return "; ".join(remarks)
     if unfit.is_correctable:
-        return f"{shown(unfit.text)}; tasks with a schema would be asked twice, and may fail"
+        remarks.append(
+            f"{shown(unfit.text)}; tasks with a schema would be asked twice, and may fail"
+        )
+        return "; ".join(remarks)
     raise UnsafeStateError(
         f"{where} answers, but agents could not use its answer ({unfit.error_class}: "
         f"{shown(unfit.text)})"

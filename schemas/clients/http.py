@@ -18,6 +18,13 @@ _KEEPALIVE_INTERVAL = timedelta(seconds=15)
 # The library's error for a proxy that did not connect. The status of the proxy's refusal is lost,
 # except for 407.
 _TUNNEL_FAILED = "tunnel error: "
+# The library's errors for a body that is not compressed as its Content-Encoding says.
+_NOT_COMPRESSED = (
+    "Invalid gzip header",
+    "deflate decompression error",
+    "brotli error",
+    "Unknown frame descriptor",  # zstd
+)
 _LOGIN_REQUIRED = "tunnel error: proxy authorization required"
 # Many servers close an idle connection after 5 s. A call that reuses it at that moment fails
 # ambiguously.
@@ -60,6 +67,11 @@ def why(error: PyreqwestError) -> str:
 
     The first cause is left out: it repeats the URL, whose query may hold a key.
     """
+    if (last := causes(error)[-1:]) and last[0].startswith(_NOT_COMPRESSED):
+        return (
+            f"the reply cannot be decompressed ({last[0]}): its Content-Encoding is not how the "
+            "server, or a proxy before it, compressed it; turn compression off there"
+        )
     parts = [error.message, *(cause for cause in causes(error) if " for url " not in cause)]
     if wants_login(error):
         parts.append(

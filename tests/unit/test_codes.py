@@ -29,6 +29,8 @@ NO_CODE = {
     "a document %s; earlier ones were converted by the same process, so it is converted again by "
     "a new one": MENDS,
     "a publish of %d records lost its event loop": MENDS,
+    "an answer of route %s was taken although it is odd (%s); further ones are counted in "
+    "docllm_odd_answers_total": TELLS,
     "no offsets to begin from: %s": MENDS,
     "no watermarks: %s": MENDS,
     "not paused or resumed: %s": MENDS,

@@ -39,6 +39,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.settings.config import Config
 from schemas.task.line.parsing import LineError, TaskLine, parse
 from schemas.task.record.envelope import Publication, encode
+from schemas.task.result import fitness
 from schemas.task.states import Status
 from tests.support.documents import file_documents
 from tests.support.handlers import CountingExecutor, failure_of, handlers_harness
@@ -463,8 +464,8 @@ def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """A reply whose judging fails is bad output, and its call is paid."""
-    monkeypatch.setattr(completions, "first_error", failing(error))
-    monkeypatch.setattr(completions, "is_soon_explained", lambda *_: True)
+    monkeypatch.setattr(fitness, "first_error", failing(error))
+    monkeypatch.setattr(fitness, "is_soon_explained", lambda *_: True)
 
     outcome = handlers_harness().run({"id": "a", "prompt": "p", "schema": {"type": "array"}})
 
@@ -475,7 +476,7 @@ def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(
 
 
 @every_failure
-@pytest.mark.parametrize("place", ["_failure_in", "_count", "text_of"])
+@pytest.mark.parametrize("place", ["_failure_in", "_count", "read_answer"])
 def test_any_failure_during_judging_is_bad_output(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, place: str
 ) -> None:

@@ -2,7 +2,7 @@
 
 Agents judge their replies by it, and `check` the one that it asks for. Pure.
 
-Tested by tests/unit/agent/judge/test_endings.py and tests/unit/agent/judge/test_mended_answers.py.
+Tested by tests/unit/agent/judge/test_judgement_endings.py.
 """
 
 from typing import Any, NamedTuple

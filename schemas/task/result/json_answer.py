@@ -1,4 +1,7 @@
-"""The JSON of an answer, which every reader of answers takes through `json_answer`."""
+"""The JSON of an answer, which every reader of answers takes through `json_answer`.
+
+Tested by tests/unit/agent/judge/test_judgement_wrapped_answers.py.
+"""
 
 from typing import Any, NamedTuple
 

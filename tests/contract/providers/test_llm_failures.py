@@ -56,6 +56,18 @@ AMBIGUOUS = {
 }
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+async def test_a_body_that_is_compressed_otherwise_is_named(encoding: str) -> None:
+    """The error of the HTTP client speaks of the request, which was sent well."""
+    encoded = response("200 OK", b'{"choices":[]}', f"Content-Encoding: {encoding}")
+
+    failed = await ended(answering(encoded))
+
+    assert isinstance(failed, CallFailed)
+    assert failed.error_class == ErrorClass.AMBIGUOUS
+    assert failed.text.startswith("the reply cannot be decompressed (")
+
+
 @pytest.mark.parametrize("serve", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
 async def test_a_failure_that_may_have_been_billed_is_ambiguous(serve: Serve) -> None:
     """Once the connection was made, any failure may have been billed."""

@@ -40,6 +40,7 @@ def test_a_usual_answer_needs_no_remark(answer: bytes) -> None:
         (body(None, reasoning_content=JSON), "it is in the thoughts"),
         (body().replace(b'"m"', b'"m","logprobs":NaN'), "mended number"),
         (body("Sure, ok!"), "the answer is not JSON"),
+        (body("A").replace(b"A", rb"\ud83d"), "mended surrogate); the answer is not JSON"),
         (body("{}"), "the answer does not fit the schema"),
     ],
 )
