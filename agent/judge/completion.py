@@ -12,7 +12,7 @@ from agent.judge.signals import hidden_status, of_value
 from agent.ports.outcome import Failure
 from schemas.task.failures import ErrorClass
 from schemas.task.result.codec import COMPLETION
-from schemas.task.result.fitness import NO_OBJECT, AnswerRead, Unfit, read_answer, unreadable
+from schemas.task.result.fitness import NO_OBJECT, AnswerRead, Unfit, read_answer, unread_reply
 from schemas.task.result.mending import read_json
 from schemas.text.untrusted import contained, describe_error
 from schemas.text.wording import one_line
@@ -69,7 +69,7 @@ def _read(
     try:
         _, value, mended = read_json(body)
     except orjson.JSONDecodeError as error:
-        return Completion(_failure_of(unreadable(body, error.msg)))
+        return Completion(_failure_of(unread_reply(body, error.msg)))
     if not isinstance(value, dict):
         return Completion(_failure_of(NO_OBJECT))
     model, usage = value.get("model"), value.get("usage")

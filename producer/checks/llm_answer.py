@@ -11,7 +11,7 @@ from producer.checks.llm_call import SCHEMA, CheckAnswer
 from producer.text.printable import shown
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.task.failures import ErrorClass
-from schemas.task.result.fitness import NO_OBJECT, read_answer, unreadable
+from schemas.task.result.fitness import NO_OBJECT, read_answer, unread_reply
 from schemas.task.result.mending import read_json
 
 _MODEL_SHOWN = 191
@@ -26,7 +26,7 @@ def model_and_remark(answer: CheckAnswer, where: str, address: str) -> tuple[str
     try:
         _, value, mended = read_json(answer.body)
     except orjson.JSONDecodeError as error:
-        why = unreadable(answer.body, error.msg)
+        why = unread_reply(answer.body, error.msg)
         if why is NO_OBJECT:
             raise _no_completion(where, address) from None
         raise UnreachableError(f"{where} answers {answer.status}, but {why.text}") from None

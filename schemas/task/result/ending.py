@@ -35,7 +35,7 @@ _FAILED = re.compile(
 )
 
 
-class Ending(Enum):
+class FinishReason(Enum):
     """How an answer ended."""
 
     WHOLE = auto()
@@ -47,34 +47,34 @@ class Ending(Enum):
     UNKNOWN = auto()
 
 
-def ending_of(reason: Any) -> Ending:
+def ending_of(reason: Any) -> FinishReason:
     """Return what a `finish_reason` says; no reason means that the answer is whole."""
     if reason is None or reason == "stop":
-        return Ending.WHOLE
+        return FinishReason.WHOLE
     text = reason_text(reason)
     words = [word.lower() for word in _WORD.findall(text[:_READ_CHARS])]
     if tuple(words[:2]) == _NAME:
         del words[:2]
     if not text.strip() or words in (["none"], ["null"]):
-        return Ending.WHOLE
+        return FinishReason.WHOLE
     return _by_roots(words, "".join(words).removeprefix("".join(_NAME)))
 
 
-def _by_roots(words: list[str], joined: str) -> Ending:
+def _by_roots(words: list[str], joined: str) -> FinishReason:
     is_cut = _CUT.search(joined) or _begins([joined, *words], _LIMITED)
-    ending = Ending.UNKNOWN
+    ending = FinishReason.UNKNOWN
     if _begins(words, _TOOLS) or "functioncall" in joined or "toolcall" in joined:
-        ending = Ending.TOOLS
+        ending = FinishReason.TOOLS
     elif _FILTERED.search(joined):
-        ending = Ending.FILTERED
+        ending = FinishReason.FILTERED
     elif is_cut and not _begins(words, _NO_TOKENS):
-        ending = Ending.CUT
+        ending = FinishReason.CUT
     elif "malformed" in joined:
-        ending = Ending.MALFORMED
+        ending = FinishReason.MALFORMED
     elif _FAILED.search(joined):
-        ending = Ending.FAILED
+        ending = FinishReason.FAILED
     elif _begins([joined, *words], _WHOLE):
-        ending = Ending.WHOLE
+        ending = FinishReason.WHOLE
     return ending
 
 

@@ -13,22 +13,22 @@ from schemas.task.answer_schema.bounds import is_soon_explained
 from schemas.task.answer_schema.validator import first_error, validator_of
 from schemas.task.failures import ErrorClass
 from schemas.task.result.codec import COMPLETION, COMPLETION_AFTER_THOUGHTS
-from schemas.task.result.ending import Ending, ending_of, reason_text
+from schemas.task.result.ending import FinishReason, ending_of, reason_text
 from schemas.task.result.json_answer import json_answer
 from schemas.task.result.message_text import is_empty, text_of, thoughts_of
 from schemas.task.result.wrapping import without_thoughts
 from schemas.text.wording import one_line
 
 _ENDINGS = {
-    Ending.CUT: ErrorClass.TOO_LONG,
-    Ending.FILTERED: ErrorClass.FILTERED,
-    Ending.FAILED: ErrorClass.SERVER,
-    Ending.TOOLS: ErrorClass.BAD_OUTPUT,
-    Ending.MALFORMED: ErrorClass.BAD_OUTPUT,
+    FinishReason.CUT: ErrorClass.TOO_LONG,
+    FinishReason.FILTERED: ErrorClass.FILTERED,
+    FinishReason.FAILED: ErrorClass.SERVER,
+    FinishReason.TOOLS: ErrorClass.BAD_OUTPUT,
+    FinishReason.MALFORMED: ErrorClass.BAD_OUTPUT,
 }
 _ADVICE = {
-    Ending.CUT: "; the answer was cut: raise max_tokens, or split the document",
-    Ending.TOOLS: "; the model called a tool instead of answering",
+    FinishReason.CUT: "; the answer was cut: raise max_tokens, or split the document",
+    FinishReason.TOOLS: "; the model called a tool instead of answering",
 }
 _REASON_CHARS = 40
 # What was odd about an answer that was taken all the same.
@@ -65,7 +65,7 @@ NO_OBJECT = Unfit(
 _STREAMED = (b"data:", b"event:", b":")  # how server-sent events begin
 
 
-def unreadable(body: bytes, error: str) -> Unfit:
+def unread_reply(body: bytes, error: str) -> Unfit:
     """Return why a reply that is no JSON cannot be used; `error` is what a reader says."""
     start = body[:100].lstrip()
     if start.startswith(b"{"):
@@ -97,9 +97,9 @@ def read_answer(
     is taken as it is.
     """
     ending = ending_of(reason)
-    odd = (f"finish_reason {_shown(reason)}",) if ending is Ending.UNKNOWN else ()
+    odd = (f"finish_reason {_shown(reason)}",) if ending is FinishReason.UNKNOWN else ()
     if verbatim:
-        is_broken = ending is Ending.FAILED and not message.get("refusal")
+        is_broken = ending is FinishReason.FAILED and not message.get("refusal")
         return AnswerRead(_ended(ending, reason) if is_broken else None, oddities=odd)
     if refusal := message.get("refusal"):
         text = one_line(f"the model refused: {reason_text(refusal)}")
@@ -122,7 +122,7 @@ def _shown(reason: Any) -> str:
     return one_line(reason_text(reason))[:_REASON_CHARS]
 
 
-def _ended(ending: Ending, reason: Any) -> Unfit:
+def _ended(ending: FinishReason, reason: Any) -> Unfit:
     text = one_line(f"finish_reason {reason_text(reason)}") + _ADVICE.get(ending, "")
     return Unfit(_ENDINGS[ending], text)
 
