@@ -51,6 +51,8 @@ def read_result(line: bytes, codec: int, stored: bytes) -> ResultRead:
         content = text_of(message.get("content"))
         if content is not None and not isinstance(content, str):
             return ResultRead(orjson.Fragment(orjson.dumps(content)), mended)
+        if has_thoughts(codec) and content is not None:
+            content = without_thoughts(content)
         if has_json(codec) or has_schema(line):
             try:
                 answer = json_answer(message)
@@ -59,8 +61,6 @@ def read_result(line: bytes, codec: int, stored: bytes) -> ResultRead:
                 return ResultRead(content, mended)
             text = orjson.Fragment(answer.text.translate(_ONE_LINE))
             return ResultRead(text, tuple(dict.fromkeys(mended + answer.mended)))
-        if has_thoughts(codec) and content is not None:
-            content = without_thoughts(content)
         return ResultRead(content, mended)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return ResultRead(readable(body))

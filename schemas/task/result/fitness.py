@@ -15,7 +15,7 @@ from schemas.task.failures import ErrorClass
 from schemas.task.result.codec import COMPLETION, COMPLETION_AFTER_THOUGHTS
 from schemas.task.result.ending import FinishReason, ending_of, reason_text
 from schemas.task.result.json_answer import json_answer
-from schemas.task.result.message_text import is_empty, text_of, thoughts_of
+from schemas.task.result.message_text import is_empty, refusal_of, text_of, thoughts_of
 from schemas.task.result.wrapping import without_thoughts
 from schemas.text.wording import one_line
 
@@ -99,9 +99,9 @@ def read_answer(
     ending = ending_of(reason)
     odd = (f"finish_reason {_shown(reason)}",) if ending is FinishReason.UNKNOWN else ()
     if verbatim:
-        is_broken = ending is FinishReason.FAILED and not message.get("refusal")
+        is_broken = ending is FinishReason.FAILED and not refusal_of(message)
         return AnswerRead(_ended(ending, reason) if is_broken else None, oddities=odd)
-    if refusal := message.get("refusal"):
+    if refusal := refusal_of(message):
         text = one_line(f"the model refused: {reason_text(refusal)}")
         return AnswerRead(Unfit(ErrorClass.FILTERED, text))
     if ending in _ENDINGS:

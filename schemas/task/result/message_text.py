@@ -3,7 +3,7 @@
 from typing import Any
 
 # Where servers put the thoughts of a model beside its answer.
-_THOUGHTS = ("reasoning_content", "reasoning")
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
 def text_of(content: Any) -> Any:
@@ -27,6 +27,14 @@ def is_empty(content: Any) -> bool:
     if isinstance(content, list):
         return all(isinstance(part, dict) and "type" in part for part in content)
     return content is None or (isinstance(content, str) and not content.strip())
+
+
+def refusal_of(message: dict[str, Any]) -> Any:
+    """Return what the model says instead of an answer, in a field or a part of its own."""
+    if (refusal := message.get("refusal")) or not isinstance(message.get("content"), list):
+        return refusal
+    parts = (part for part in message["content"] if isinstance(part, dict))
+    return next((part["refusal"] for part in parts if part.get("refusal")), None)
 
 
 def thoughts_of(message: dict[str, Any]) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import zlib
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -39,6 +40,42 @@ def test_an_answer_that_does_not_fit_the_types_schema_is_refused() -> None:
     tried = handlers_harness(completion('{"sum": 7}'), types=OF_TYPE)
 
     assert failure_of(tried.run(INVOICE)).error_class == "BAD_OUTPUT"
+
+
+FENCED = '```json\n{"total": 7}\n```'
+
+
+def test_a_fenced_answer_is_taken_and_counted() -> None:
+    """It costs one call, and the metrics tell that the server answers so."""
+    tried = handlers_harness(completion(FENCED), types=OF_TYPE)
+
+    assert isinstance(tried.run(INVOICE), Succeeded)
+    assert len(tried.llm.calls) == 1
+    assert tried.tools.odd_answers.counts() == {"a fence or thoughts around it": 1}
+
+
+def test_a_strict_type_takes_no_fenced_answer() -> None:
+    """The model is asked once more, as for any answer that is not JSON."""
+    types = {"invoice": replace(OF_TYPE["invoice"], strict_answer=True)}
+    tried = handlers_harness(completion(FENCED), completion(FENCED), types=types)
+
+    assert failure_of(tried.run(INVOICE)).error_class == "BAD_OUTPUT"
+    assert len(tried.llm.calls) == 2
+    assert tried.tools.odd_answers.counts() == {}
+
+
+def test_a_handler_reads_an_answer_as_an_export_does() -> None:
+    """Under a schema it is JSON alone; without one it has no thoughts before it."""
+    texts = []
+
+    async def read(context: Context) -> None:
+        texts.append((await context.complete({"messages": []}, schema=SCHEMA)).text)
+        texts.append((await context.complete({"messages": []})).text)
+
+    replies = completion(FENCED), completion("<think>Well.</think> Seven.")
+    handlers_harness(*replies, invoice=read).run(INVOICE)
+
+    assert texts == ['{"total": 7}', "Seven."]
 
 
 def test_a_long_answer_under_a_types_schema_is_packed() -> None:

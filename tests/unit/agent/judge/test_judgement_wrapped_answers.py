@@ -8,7 +8,7 @@ import pytest
 from agent.handlers.calls.results import Answer
 from agent.judge import judge
 from agent.ports import Reply
-from agent.ports.outcome import Retry, Succeeded
+from agent.ports.outcome import Dead, Retry, Succeeded
 from schemas.task.result.answer import answer_value
 from schemas.task.result.codec import COMPLETION, JSON_COMPLETION
 from tests.support.replies import FACTS, completion
@@ -156,7 +156,7 @@ def test_thoughts_alone_are_no_answer() -> None:
     assert outcome.failure.text == "the answer has 21 characters of thoughts alone"
 
 
-@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
 @pytest.mark.parametrize("content", [None, "", " \n"])
 def test_an_answer_that_is_only_in_the_thoughts(name: str, content: str | None) -> None:
     """JSON that fits the schema is the answer; a text of thoughts is none, and is named."""
@@ -168,6 +168,22 @@ def test_an_answer_that_is_only_in_the_thoughts(name: str, content: str | None) 
         outcome = judged(content, schema, message={"content": content, name: text})
         assert isinstance(outcome, Retry)
         assert f"the answer is empty, while {name} has 1,200 characters" in outcome.failure.text
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": None, "refusal": "I cannot."},
+        {"content": [{"type": "refusal", "refusal": "I cannot."}]},
+    ],
+)
+def test_a_refusal_in_a_field_or_a_part_is_one(message: dict[str, Any]) -> None:
+    """OpenAI's schema has both."""
+    outcome = judged(None, None, message=message)
+
+    assert isinstance(outcome, Dead)
+    assert outcome.failure.error_class == "FILTERED"
+    assert outcome.failure.text == "the model refused: I cannot."
 
 
 @pytest.mark.parametrize("content", [{"port": 8080}, [{"port": 8080}], 8080, False])

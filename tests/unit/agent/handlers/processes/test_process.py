@@ -40,6 +40,12 @@ def extract(context):
     return {"text": answer.text, "document": context.document(), "facts": facts}
 
 
+def texts(context):
+    body = {"model": context.model, "messages": []}
+    schema = {"type": "object"}
+    return [context.complete(body).text, context.complete(body, schema=schema).text]
+
+
 async def answer(context):
     return await context.complete({"model": context.model, "messages": []})
 
@@ -220,6 +226,16 @@ def test_a_handler_in_a_process_has_the_names_of_one_in_a_thread(
     assert "from a library" in caplog.text
     batches = {record.getMessage()[:4]: getattr(record, "batch", None) for record in caplog.records}
     assert (batches["task"], batches["from"]) == ("b", None)
+
+
+def test_a_process_reads_an_answer_as_its_agent_does(folder: Path) -> None:
+    """Thoughts are no part of the text, and JSON has no fence."""
+    replies = completion("<think>Well.</think>Yes."), completion("```json\n{}\n```")
+
+    _, outcome = played("invoices:texts", once, *replies)
+
+    assert isinstance(outcome, Succeeded)
+    assert orjson.loads(outcome.body) == ["Yes.", "{}"]
 
 
 def test_an_answer_is_stored_as_the_provider_sent_it(folder: Path) -> None:
