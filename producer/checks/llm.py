@@ -69,7 +69,7 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
         ) from None
     _require_answer(answer, llm, route, url, versioned)
     hidden_body = masking(*_secrets(llm, url))(answer.body)
-    model, remark = model_and_remark(replace(answer, body=hidden_body), where, address)
+    model, remark = model_and_remark(replace(answer, body=hidden_body), form, where, address)
     success = f"{where} answers as {model}"
     warnings = filter(None, (remark, _in_clear(llm, url), _other_form(llm, route, form)))
     return "; WARNING: ".join((success, *warnings))

@@ -10,18 +10,23 @@ import orjson
 from producer.checks.llm_call import SCHEMA, CheckAnswer
 from producer.text.printable import shown
 from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.settings.config import Structured
 from schemas.task.failures import ErrorClass
-from schemas.task.result.fitness import NO_OBJECT, read_answer, unread_reply
+from schemas.task.result.fitness import NO_OBJECT, AnswerRead, read_answer, unread_reply
 from schemas.task.result.mending import read_json
 
 _MODEL_SHOWN = 191
+_ANY_OBJECT = {"type": "object"}  # what a server may answer that does not get the schema
 
 
-def model_and_remark(answer: CheckAnswer, where: str, address: str) -> tuple[str, str]:
+def model_and_remark(
+    answer: CheckAnswer, form: Structured, where: str, address: str
+) -> tuple[str, str]:
     """Return the model that answers, and what agents would note of its answer, else nothing.
 
-    `where` and `address` name the server and its setting. Raises UnreachableError for a body that
-    is no completion, and UnsafeStateError if agents could not use such an answer.
+    `form` is that of the schema in the call; `where` and `address` name the server and its setting.
+    Raises UnreachableError for a body that is no completion, and UnsafeStateError if agents could
+    not use such an answer.
     """
     try:
         _, value, mended = read_json(answer.body)
@@ -32,7 +37,9 @@ def model_and_remark(answer: CheckAnswer, where: str, address: str) -> tuple[str
         raise UnreachableError(f"{where} answers {answer.status}, but {why.text}") from None
     match value:
         case {"choices": [{"message": dict() as message} as choice, *_]}:
-            remark = _remark(answer, where, message, choice.get("finish_reason"), mended)
+            schema = SCHEMA if form is Structured.JSON_SCHEMA else _ANY_OBJECT
+            read = read_answer(choice.get("finish_reason"), message, schema)
+            remark = _remark(answer, where, read, mended)
             return _model(value.get("model")), remark
     raise _no_completion(where, address)
 
@@ -45,14 +52,8 @@ def _model(name: Any) -> str:
     return shown(name, _MODEL_SHOWN) if isinstance(name, str) else "an unnamed model"
 
 
-def _remark(
-    answer: CheckAnswer,
-    where: str,
-    message: dict[str, Any],
-    reason: Any,
-    mended: tuple[str, ...],
-) -> str:
-    unfit, _, oddities = read_answer(reason, message, SCHEMA)
+def _remark(answer: CheckAnswer, where: str, read: AnswerRead, mended: tuple[str, ...]) -> str:
+    unfit, _, oddities = read
     odd = [*(f"mended {name}" for name in mended), *oddities]
     remarks = [f"agents take its answer although it is odd ({'; '.join(odd)})"] if odd else []
     if unfit is None:

@@ -8,6 +8,7 @@ import pytest
 from producer.checks.llm_answer import model_and_remark
 from producer.checks.llm_call import CheckAnswer
 from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.settings.config import Structured
 
 JSON = '{"ok": true}'
 
@@ -17,8 +18,10 @@ def body(content: Any = JSON, reason: Any = "stop", **message: Any) -> bytes:
     return orjson.dumps({"model": "m", "choices": [choice]})
 
 
-def remark(answer: bytes, *, limited: bool = True) -> str:
-    model, text = model_and_remark(CheckAnswer(200, answer, limited), "http://h", "BASE_URL")
+def remark(
+    answer: bytes, *, limited: bool = True, form: Structured = Structured.JSON_SCHEMA
+) -> str:
+    model, text = model_and_remark(CheckAnswer(200, answer, limited), form, "http://h", "BASE_URL")
     assert model == "m"
     return text
 
@@ -47,6 +50,13 @@ def test_a_usual_answer_needs_no_remark(answer: bytes) -> None:
 def test_an_odd_answer_is_a_warning(answer: bytes, named: str) -> None:
     """Agents take such answers, or ask the model to correct them."""
     assert named in remark(answer)
+
+
+@pytest.mark.parametrize("form", [Structured.JSON_OBJECT, Structured.NONE])
+def test_other_json_is_an_answer_where_no_schema_was_sent(form: Structured) -> None:
+    """The prompt alone asks for it there."""
+    assert remark(body('{"n": 1}'), form=form) == ""
+    assert "the answer is not JSON" in remark(body("ok"), form=form)
 
 
 def test_a_cut_answer_without_a_limit_is_a_warning() -> None:
