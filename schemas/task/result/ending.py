@@ -12,7 +12,7 @@ from typing import Any
 
 _READ_CHARS = 200
 # The words of `MAX_TOKENS`, `FinishReason.STOP` and `eosFound`.
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_WORD = re.compile(r"(?>(?:[A-Z](?![a-z]))+)|[A-Z]?[a-z]++")
 _NAME = ("finish", "reason")  # of the enumeration itself
 
 # A word that begins with one of these ...

@@ -27,7 +27,7 @@ _CLOSING = re.compile(
     re.IGNORECASE,
 )
 _FENCES = ("```", "~~~")
-_LANGUAGE = re.compile(r"[^\S\n]*[A-Za-z][\w.+-]*(?=[\s{\[\"])")
+_LANGUAGE = re.compile(r"[^\S\n]*+[A-Za-z][\w.+-]*+(?=[\s{\[\"])")
 _TAG = re.compile(r"<(\w{1,20})>")
 _LAYERS = 3  # of fences and tags around each other
 
