@@ -12,6 +12,7 @@ from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.provider_error import ProviderError
 from schemas.task.record.lanes import Lane
 from schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, POINTER, VALUE, VALUE_ZLIB
+from schemas.task.result.notes import Notes
 
 __all__ = [
     "AMOUNTS", "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead",
@@ -141,7 +142,8 @@ class Succeeded:
     """The attempt gave an answer. `body` is already packed as `codec` says.
 
     `follow_ups` are made in the transaction that stores the answer. If `output_uri` is not empty,
-    the answer must be written below it first, and its pointer settled.
+    the answer must be written below it first, and its pointer settled. `notes` are stored beside
+    the result.
     """
 
     body: bytes
@@ -149,6 +151,7 @@ class Succeeded:
     spent: Spent
     follow_ups: tuple[FollowUp, ...] = ()
     output_uri: str = ""
+    notes: Notes = ()
 
     @property
     def is_pointer(self) -> bool:

@@ -135,6 +135,7 @@ class TallyOutcome(StrEnum):
     PROBE = "probe"  # no task: our own prompt was answered
     HOOK = "hook"  # no task: what a hook had paid
     CALL = "call"  # no task: calls of attempts beyond the one that is counted as their end
+    NOTE = "note"  # no task: notes beside results, by kind in the column `disposition`
 
 
 FOLLOW_UP = "follow-up"  # in the column `disposition` of `tally`: tasks that other tasks ordered

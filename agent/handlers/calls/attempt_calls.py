@@ -4,7 +4,7 @@ Tested by tests/unit/agent/handlers/test_runner.py.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,7 +52,10 @@ class _CallTarget:
 
 
 class AttemptCalls:
-    """Makes the calls of an attempt. `spent` adds up their cost."""
+    """Makes the calls of an attempt. `spent` adds up their cost.
+
+    `note` takes the notes of their answers.
+    """
 
     def __init__(
         self,
@@ -62,8 +65,10 @@ class AttemptCalls:
         run: HandlerRun,
         tools: Tools,
         time: AttemptTime,
+        note: Callable[..., None],
     ) -> None:
         self.spent = Spent()
+        self._note_beside = note
         self._task = task
         self._rules = rules
         self._run = run
@@ -113,6 +118,8 @@ class AttemptCalls:
                 target, sent, model, schema, output_limit, verbatim=verbatim
             )
             if isinstance(outcome, Succeeded):
+                for kind, texts in outcome.notes:
+                    self._note_beside(kind, *texts)
                 answer = reply.body if isinstance(reply, Reply) else b""
                 return Answer(answer, self._of_type(outcome, schema))
             corrected = correction(sent, reply, outcome, schema) if may_correct else None
