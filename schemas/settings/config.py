@@ -282,6 +282,7 @@ class TypeConfig:
     handler runs; in a process of its own it may use `memory_mb` and run for `time_s`.
     `on_success`, `on_retry` and `on_dead`: functions that run after an attempt has ended.
     `part_tokens`, `overlap_tokens` and `merge_prompt`: how `map-reduce` splits and merges.
+    `whole_input`: whether an answer to a prompt that the server has cut is a failure.
     """
 
     handler: str | None = None
@@ -307,6 +308,7 @@ class TypeConfig:
     part_tokens: int | None = None
     overlap_tokens: int | None = None
     merge_prompt: str | None = None
+    whole_input: bool = False
 
     @property
     def hooks(self) -> dict[HookEvent, str]:

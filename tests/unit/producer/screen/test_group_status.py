@@ -62,6 +62,10 @@ def large(name: str, **counts: int) -> BatchStatus:
 
 
 NIGHT = large("night", total=1)
+_CUT = (
+    "of a prompt that the server has cut: raise its context, and set `context_tokens`; export "
+    "marks them `truncated_input`"
+)
 
 
 def call_of(running_s: float) -> CallReport:
@@ -226,7 +230,7 @@ def test_results_with_notes_are_counted_below_their_batch() -> None:
     assert [line for line in lines if "(night)" in line] == [
         "2 results with newer  (night)",
         "12 results without parts of the document; export names them in `omitted`  (night)",
-        "1 result of a prompt that the server has cut; export: `truncated_input`  (night)",
+        f"1 result {_CUT}  (night)",
     ]
     assert not any("(b)" in line for line in lines)
 
