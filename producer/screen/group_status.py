@@ -42,7 +42,6 @@ _STATES = (
 )
 _NOTES: dict[str, str] = {
     NoteKind.OMITTED: "without parts of the document; export names them in `omitted`",
-    NoteKind.MENDED: "whose answer was mended; export names how in `mended`",
     NoteKind.TRUNCATED_INPUT: "of a prompt that the server has cut: raise its context, and set "
     "`context_tokens`; export marks them `truncated_input`",
 }

@@ -278,7 +278,7 @@ result_note = _table(
     "result_note",
     "one row for each note beside a result, for example what was left out of its document",
     _key("task_id", doc="the task"),
-    _key_word("kind", 32, doc="`omitted`, `mended` or `truncated_input`"),
+    _key_word("kind", 32, doc="`omitted` or `truncated_input`"),
     Column("detail", LongText, nullable=False, doc="what it concerns, as JSON"),
 )
 

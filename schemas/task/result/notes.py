@@ -1,4 +1,4 @@
-"""What is noted beside a result: parts that were left out, cut or mended.
+"""What is noted beside a result: parts of its task that the model did not get.
 
 A note has a kind and, for most kinds, the texts of what it concerns. An export writes it as a field
 of the result's line, by the name of its kind.
@@ -21,7 +21,6 @@ class NoteKind(StrEnum):
     """The kind of a note, as the ledger stores it."""
 
     OMITTED = "omitted"  # parts of the document that the model did not get
-    MENDED = "mended"  # what was mended in the answer before it was taken
     TRUNCATED_INPUT = "truncated_input"  # the server has cut the prompt
 
 

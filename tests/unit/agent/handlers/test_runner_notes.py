@@ -1,14 +1,11 @@
 """What is noted during an attempt is settled with its result, whatever the handler returns."""
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
 from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.calls import attempt_calls
-from agent.handlers.calls.judging import judged
 from agent.handlers.calls.results import Answer
 from agent.ports import Call, Reply
 from agent.ports.outcome import Dead, Retry, Succeeded
@@ -17,7 +14,7 @@ from schemas.task.failures import ErrorClass
 from schemas.task.result.notes import NoteKind
 from tests.support.handlers import FakeLLM, completion, handlers_harness
 
-BODY = {"model": "m", "messages": []}
+BODY: dict[str, Any] = {"model": "m", "messages": []}
 
 
 @pytest.mark.parametrize("is_value", [True, False])
@@ -47,29 +44,6 @@ def test_an_attempt_that_notes_nothing_has_no_notes() -> None:
     assert outcome.notes == ()
 
 
-def test_the_notes_of_an_answer_go_with_what_a_handler_makes_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The judge notes what it mended; a handler that returns other JSON does not lose that."""
-
-    async def two_calls(context: AttemptContext) -> Any:
-        answers = [await context.complete(BODY) for _ in range(2)]
-        return [answer.text for answer in answers]
-
-    monkeypatch.setattr(attempt_calls, "judged", mended)
-
-    outcome = handlers_harness(document=two_calls).run()
-
-    assert isinstance(outcome, Succeeded)
-    assert outcome.notes == ((NoteKind.MENDED, ("surrogate",)),)
-
-
-async def mended(*call: Any) -> Any:
-    outcome = await judged(*call)
-    assert isinstance(outcome, Succeeded)
-    return replace(outcome, notes=((NoteKind.MENDED, ("surrogate",)),))
-
-
 def cut_answer() -> Reply:
     """The answer of a server whose context is 4,096 tokens."""
     reply = orjson.loads(completion().body)
@@ -83,6 +57,20 @@ CONTEXT = 1024
 
 def test_an_answer_to_a_part_of_the_prompt_is_noted() -> None:
     outcome = handlers_harness(cut_answer()).run(LONG)
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.notes == ((NoteKind.TRUNCATED_INPUT, ()),)
+
+
+def test_the_note_of_an_answer_goes_with_what_a_handler_makes_of_it() -> None:
+    """A handler that returns other JSON does not lose it, and two calls make one note."""
+
+    async def two_calls(context: AttemptContext) -> Any:
+        messages = [{"role": "user", "content": LONG_TEXT}]
+        answers = [await context.complete(BODY | {"messages": messages}) for _ in range(2)]
+        return [answer.text for answer in answers]
+
+    outcome = handlers_harness(cut_answer(), document=two_calls).run()
 
     assert isinstance(outcome, Succeeded)
     assert outcome.notes == ((NoteKind.TRUNCATED_INPUT, ()),)

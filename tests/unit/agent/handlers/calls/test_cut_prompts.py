@@ -95,7 +95,7 @@ def test_a_count_that_repeats_is_a_limit() -> None:
 
 def test_once_a_limit_is_known_a_slightly_longer_prompt_is_found() -> None:
     """The estimate alone would not tell 4,600 tokens from 4,096."""
-    slightly = of_length(ENGLISH, 4_600 * 5)
+    slightly = of_length("internationalization ", 4_600 * 5)
     calls = [call(of_length(ENGLISH, 200_000), 4096), call(slightly, 4096), call(slightly, 4081)]
 
     assert found(calls, learned(0.2)) == [True, True, False]
@@ -136,6 +136,7 @@ def test_images_say_nothing(size: int) -> None:
         (body(" " * 60_000 + ENGLISH), 512),
         (body("." * 30 + "\n" + ENGLISH), 30),
         (of_length(ENGLISH, 200_000), 0),  # no usage
+        (of_length(ENGLISH, 200_000), 2),  # no usage either
         (of_length(ENGLISH, 200_000), 10),  # no usage either: a server that makes it up
         (of_length(ENGLISH, 200_000), 700),  # the part of a prompt that was in no cache
         (of_length(ENGLISH, 900), 2048),
@@ -169,8 +170,8 @@ def test_different_remainders_of_cached_prompts_are_no_limit() -> None:
 
 def test_a_route_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     cut_prompts, ratios = CutPrompts(), Estimates()
-    for route in ("r", "other", "r", "other"):
-        assert cut_prompts.is_cut(call(of_length(ENGLISH, 200_000), 4096, route), ratios)
+    for route, tokens in (("r", 4096), ("other", 4096), ("r", 4096), ("r", 2050), ("other", 4096)):
+        assert cut_prompts.is_cut(call(of_length(ENGLISH, 200_000), tokens, route), ratios)
 
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert [record.args[0] for record in warnings if isinstance(record.args, tuple)] == [
@@ -182,8 +183,9 @@ def test_a_route_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_large_request_is_looked_at_in_part() -> None:
-    """A text of megabytes that was cut is found; what is counted of it stays bounded."""
+    """A text of megabytes that was cut is found; what stands behind the first one is not read."""
     assert found([call(of_length(ENGLISH, 4_000_000), 4096)]) == [True]
+    assert found([call(body("- " * 600_000 + ENGLISH * 20_000), 4096)]) == [False]
 
 
 @pytest.mark.parametrize(
