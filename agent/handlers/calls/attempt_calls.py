@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.handlers.attempt_time import AttemptTime
-from agent.handlers.calls.cut_prompts import CountedCall, described
+from agent.handlers.calls.cut_prompts import CountedCall, cut_text
 from agent.handlers.calls.judging import Judged, judged
 from agent.handlers.calls.other_route import OtherRoute, body_for
 from agent.handlers.calls.permits import CallEnd, CallPermit, CallPermits
@@ -318,7 +318,7 @@ class AttemptCalls:
         if not isinstance(outcome, Succeeded):
             return outcome
         if self._rules.whole_input:
-            failure = Failure(ErrorClass.INPUT_CUT, described(spent.tokens_in, sent))
+            failure = Failure(ErrorClass.INPUT_CUT, cut_text(spent.tokens_in, sent))
             return outcome_of_failure(failure, spent, facts)
         return replace(outcome, notes=(*outcome.notes, (NoteKind.TRUNCATED_INPUT, ())))
 

@@ -47,7 +47,7 @@ _EAST_ASIAN = bytes(set(range(256)) - set(range(0xE3, 0xEA)))
 _SOUTH_ASIAN = bytes(set(range(256)) - {0xE0, 0xE1})
 
 
-class _Route:
+class _SeenCounts:
     """What was counted for one model on one route."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class CutPrompts:
     """Finds prompts that their servers have cut, and warns once for each route and model."""
 
     def __init__(self) -> None:
-        self._routes: OrderedDict[tuple[str, str], _Route] = OrderedDict()
+        self._routes: OrderedDict[tuple[str, str], _SeenCounts] = OrderedDict()
         self._cut_at: set[int] = set()
 
     def is_cut(self, call: CountedCall, ratios: Estimates) -> bool:
@@ -94,7 +94,7 @@ class CutPrompts:
         if tokens_in < _MIN_TOKENS or call.tokens_cached >= tokens_in:
             return False  # nothing can be told: a gateway may leave out what it had in its cache
         route, model = call.route, call.model
-        seen = self._routes.setdefault((route, model), _Route())
+        seen = self._routes.setdefault((route, model), _SeenCounts())
         if len(self._routes) > MAX_ROUTES:
             self._routes.popitem(last=False)
         if seen.cut_at == tokens_in and tokens_in < _AS_ESTIMATED * usual:
@@ -109,7 +109,7 @@ class CutPrompts:
         return True
 
 
-def described(tokens_in: int, body: bytes) -> str:
+def cut_text(tokens_in: int, body: bytes) -> str:
     """Return why a task fails whose input was cut."""
     return (
         f"the server has cut the prompt: it counted {tokens_in:,} tokens of a request of "
@@ -117,7 +117,7 @@ def described(tokens_in: int, body: bytes) -> str:
     )
 
 
-def _is_few(tokens_in: int, text: bytes, learned_per_byte: float, seen: _Route) -> bool:
+def _is_few(tokens_in: int, text: bytes, learned_per_byte: float, seen: _SeenCounts) -> bool:
     """Return whether the texts of a request must have more tokens than the server counted."""
     least = least_tokens(text)
     if tokens_in >= _MIN_CERTAIN and 2 * tokens_in < least:
