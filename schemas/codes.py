@@ -71,6 +71,7 @@ class Code(StrEnum):
     DOCUMENT_REFUSED = "document_refused"
     HANDLER_FAILS = "handler_fails"
     HANDLER_GOES_ON = "handler_goes_on"
+    INPUT_CUT = "input_cut"  # a server cuts prompts and answers a part of them
     LOAD_UNFINISHED = "load_unfinished"
     OUTCOME_UNWRITABLE = "outcome_unwritable"
     OUTPUT_UNWRITABLE = "output_unwritable"

@@ -32,6 +32,7 @@ from agent.ports.outcome import Dead, Outcome, Retry, Snooze
 from agent.routes import Router
 from schemas.agent_report import Reason, SuspectReport
 from schemas.settings.config import Trigger
+from schemas.task.failures import ErrorClass
 
 
 class Admission:
@@ -297,10 +298,14 @@ class Admission:
     def trigger(self, route: str, outcome: Retry | Snooze | Dead) -> Trigger | None:
         """Return the trigger by which a task may leave the route of its failed call, or None.
 
-        A class with the name of a trigger is that trigger. Otherwise the route must have stopped.
+        A class with the name of a trigger is that trigger; a prompt that was cut is too long.
+        Otherwise the route must have stopped.
         """
+        error_class = outcome.failure.error_class
+        if error_class == ErrorClass.INPUT_CUT:
+            return Trigger.TOO_LONG
         try:
-            return Trigger(outcome.failure.error_class)
+            return Trigger(error_class)
         except ValueError:
             is_of_route = effect_of(outcome.failure.error_class) in {Effect.OUTAGE, Effect.LOCKED}
             return self._routes.trigger(route, self._clock.now_s()) if is_of_route else None

@@ -16,7 +16,7 @@ from schemas.task.failures import ErrorClass
 
 MIN_WAIT_S = 1.0
 # Failures that are about the task: its route would fail it again.
-_OF_TASK = frozenset({ErrorClass.TOO_LONG, ErrorClass.FILTERED})
+_OF_TASK = frozenset({ErrorClass.TOO_LONG, ErrorClass.INPUT_CUT, ErrorClass.FILTERED})
 
 
 class AttemptRoutes:

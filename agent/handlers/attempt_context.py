@@ -23,6 +23,7 @@ from agent.ports.outcome import Failure, FollowUp, Outcome, Spent
 from schemas.settings.config import NO_SETTINGS, Structured
 from schemas.settings.known_models import known_tokens
 from schemas.task.line.parsing import TaskLine
+from schemas.task.result.notes import NoteKind, Notes
 
 
 class AttemptContext(Context):
@@ -44,8 +45,14 @@ class AttemptContext(Context):
         self._run = run
         self._tools = tools
         self._time = AttemptTime(clock=tools.clock, claim_s=run.left_s, rules=self.rules)
+        self._notes: dict[NoteKind, dict[str, None]] = {}
         self._calls = AttemptCalls(
-            task=self.task, rules=self.rules, run=run, tools=tools, time=self._time
+            task=self.task,
+            rules=self.rules,
+            run=run,
+            tools=tools,
+            time=self._time,
+            note=self.note,
         )
         self._locks = ContextLocks(locks=run.locks, time=self._time, may_call=run.may_call)
         rules = FollowUpRules(tools.types, tools.max_attempts_of, tools.route_refusal, tools.apart)
@@ -151,6 +158,13 @@ class AttemptContext(Context):
         if self._has_ended:
             raise AttemptEndedError(f"{self.name}: the attempt has ended, so this has no effect")
 
+    def note(self, kind: NoteKind, *texts: str) -> None:
+        """Note something beside the result of the attempt; it is stored if the attempt succeeds.
+
+        Texts of one kind are collected; equal ones count once.
+        """
+        self._notes.setdefault(kind, {}).update(dict.fromkeys(texts))
+
     # ---- for the runner
 
     def end(self) -> None:
@@ -166,6 +180,13 @@ class AttemptContext(Context):
     def follow_ups(self) -> tuple[FollowUp, ...]:
         """The follow-ups ordered so far."""
         return self._follow_ups.ordered
+
+    @property
+    def notes(self) -> Notes:
+        """The notes so far."""
+        if not self._notes:
+            return ()
+        return tuple((kind, tuple(texts)) for kind, texts in self._notes.items())
 
     @property
     def agents_lost(self) -> int:
@@ -221,6 +242,7 @@ class AttemptContext(Context):
         """Reset the context before the handler runs again within the attempt; costs stay."""
         self._time.begin_again()
         self._follow_ups.clear()
+        self._notes.clear()
         self._locks.give_back_all()
 
     async def take_lock(self, name: str) -> int:

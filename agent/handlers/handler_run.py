@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agent.handlers.calls.cut_prompts import CutPrompts
 from agent.handlers.calls.other_route import OtherRoute
 from agent.handlers.calls.permits import CallPermits, FreePermits
 from agent.handlers.calls.traces import NO_TRACE, AttemptTrace
@@ -89,7 +90,7 @@ class Tools:
     `odd_answers` counts the answers that are not as OpenAI would send them.
     `route_refusal` returns why a follow-up's line may take no route.
     `usual_limit_s` is the time of a handler whose type sets no limit. `token_ratios` are the
-    learned tokens per byte, by model and type of task.
+    learned tokens per byte, by model and type of task. `cut_prompts` finds prompts that were cut.
     """
 
     route_client: Callable[[str], RouteClient]
@@ -107,3 +108,4 @@ class Tools:
     odd_answers: OddAnswers = field(default_factory=OddAnswers)
     usual_limit_s: float = math.inf
     token_ratios: Estimates = field(default_factory=Estimates)
+    cut_prompts: CutPrompts = field(default_factory=CutPrompts)

@@ -141,9 +141,9 @@ class Handlers:
 
 def _outcome(result: Any, context: AttemptContext) -> Outcome:
     """Return the outcome of what a handler returned; a JSON value is stored as the result."""
-    outcome = _end(result, context)
-    if context.follow_ups and isinstance(outcome, Succeeded):
-        return replace(outcome, follow_ups=context.follow_ups)
+    outcome, follow_ups, notes = _end(result, context), context.follow_ups, context.notes
+    if (follow_ups or notes) and isinstance(outcome, Succeeded):
+        return replace(outcome, follow_ups=follow_ups, notes=notes)
     return outcome
 
 

@@ -50,6 +50,7 @@ CLASSES = {
     ErrorClass.DOCUMENT_UNREADABLE: ClassRule(Action.RETRY, Effect.NONE),
     ErrorClass.HANDLER_GAVE_UP: ClassRule(Action.GIVE_UP, Effect.NONE),
     ErrorClass.TOO_LONG: ClassRule(Action.GIVE_UP, Effect.UP),
+    ErrorClass.INPUT_CUT: ClassRule(Action.GIVE_UP, Effect.UP),
     ErrorClass.FILTERED: ClassRule(Action.GIVE_UP, Effect.UP),
     ErrorClass.BAD_REQUEST: ClassRule(Action.GIVE_UP, Effect.UP),
     ErrorClass.REPLY_TOO_LARGE: ClassRule(Action.GIVE_UP, Effect.UP),

@@ -12,6 +12,7 @@ from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.provider_error import ProviderError
 from schemas.task.record.lanes import Lane
 from schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, POINTER, VALUE, VALUE_ZLIB
+from schemas.task.result.notes import Notes
 
 __all__ = [
     "AMOUNTS", "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead",
@@ -142,7 +143,7 @@ class Succeeded:
 
     `follow_ups` are made in the transaction that stores the answer. If `output_uri` is not empty,
     the answer must be written below it first, and its pointer settled. `oddities` are what to note
-    of an answer that is not as OpenAI would send it.
+    of an answer that is not as OpenAI would send it; `notes` are stored beside the result.
     """
 
     body: bytes
@@ -151,6 +152,7 @@ class Succeeded:
     follow_ups: tuple[FollowUp, ...] = ()
     output_uri: str = ""
     oddities: tuple[str, ...] = ()
+    notes: Notes = ()
 
     @property
     def is_pointer(self) -> bool:

@@ -22,6 +22,7 @@ _WEIGHT = 0.1  # how much the newest call counts in the learned tokens per byte
 # usage is forgotten after some calls, not after hours of one call a minute.
 _MAX_GROWTH = 256
 _MIN_BYTES = 64
+_FEW_KNOWN = 5  # calls from which on the learned tokens per byte can be relied on
 _MAX_CHOICES = 128
 
 
@@ -96,6 +97,11 @@ class Estimates:
     def tokens_per_byte(self, route: str, task_type: str) -> float:
         """Return how many tokens a byte of such requests has."""
         return (self._kinds.get((route, task_type, False)) or _CallKind()).tokens_per_byte
+
+    def learned_per_byte(self, route: str, task_type: str) -> float:
+        """Return the same, or 0 before some such requests have been answered."""
+        kind = self._kinds.get((route, task_type, False))
+        return 0.0 if kind is None or kind.known < _FEW_KNOWN else kind.tokens_per_byte
 
     def learn(self, route: str, size: CallSize, tokens_in: int, tokens_out: int) -> None:
         """Learn what a call used."""

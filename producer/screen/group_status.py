@@ -25,6 +25,7 @@ from producer.text.printable import shown
 from producer.text.sparkline import sparkline
 from producer.text.urgency import Urgency
 from schemas.agent_report import AgentReport
+from schemas.task.result.notes import NoteKind
 from schemas.text.wording import number_of
 
 SLOW_S = 10.0  # age of the oldest call from which its task is named
@@ -39,6 +40,11 @@ _STATES = (
     ("dead", "dead", "red"),
     ("cancelled", "cancelled", "magenta"),
 )
+_NOTES: dict[str, str] = {
+    NoteKind.OMITTED: "without parts of the document; export names them in `omitted`",
+    NoteKind.TRUNCATED_INPUT: "of a prompt that the server has cut: raise its context, and set "
+    "`context_tokens`; export marks them `truncated_input`",
+}
 TREND = "10 min"  # the heading of the sparklines
 _LEAVING = (
     "tokens",
@@ -146,7 +152,7 @@ def _rows_of(batch: BatchStatus) -> int:
 
 
 def _remarks(batch: BatchStatus) -> int:
-    return bool(batch.follow_ups) + (batch.archived is not None)
+    return bool(batch.follow_ups) + (batch.archived is not None) + len(batch.notes)
 
 
 def _work_in(batch: BatchStatus) -> int:
@@ -215,6 +221,9 @@ def _batch_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
             attempts = f"{number_of(count, 'attempt')} failed with {name} in the last 10 minutes"
             then = "; their tasks are tried again" if batch.open else ""
             yield f"{attempts}{then}  ({batch.name})", "yellow"
+        for kind, count in sorted(batch.notes.items()):
+            results = number_of(count, "result")
+            yield f"{results} {_NOTES.get(kind, f'with {kind}')}  ({batch.name})", "yellow"
     for batch in status.batches:
         if batch.half_loaded:
             yield half_loaded_message(batch.name), "yellow"

@@ -275,6 +275,14 @@ task_result = _table(
     _word("release_name", 64, doc="release of the agent, empty in rows of older versions"),
 )
 
+result_note = _table(
+    "result_note",
+    "one row for each note beside a result, for example what was left out of its document",
+    _key("task_id", doc="the task"),
+    _key_word("kind", 32, doc="`omitted` or `truncated_input`"),
+    Column("detail", LongText, nullable=False, doc="what it concerns, as JSON"),
+)
+
 task_attempt = _table(
     "task_attempt",
     "one row for each attempt that ended otherwise than in success",
@@ -415,7 +423,7 @@ tally = _table(
         "outcome",
         64,
         doc="`loaded`, `replayed`, `succeeded`, `cancelled`, `probe`, `hook`, `call` (a further "
-        "call of an attempt), or the class of the error",
+        "call of an attempt), `note` (a note beside a result), or the class of the error",
     ),
     Column("fingerprint", binary(16), nullable=False, doc="of the error, if there is one"),
     Column(
@@ -424,7 +432,7 @@ tally = _table(
     _big("tokens_in", doc="tokens of the prompt"),
     _big("tokens_out", doc="tokens of the answer"),
     _big("cost_micro", doc="cost in millionths of the currency"),
-    _word("disposition", 32, doc="of a death"),
+    _word("disposition", 32, doc="of a death; of a note: its kind"),
     _word("model", 191, doc="the model that answered"),
     _word("tenant", 64, doc="the task's tenant"),
     _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
@@ -456,7 +464,7 @@ tally_sum = _table(
         "state", Tiny, primary_key=True, autoincrement=False, doc="state of the tasks; see States"
     ),
     _key_word("outcome", 64, doc="as in `tally`"),
-    _key_word("disposition", 32, doc="of deaths"),
+    _key_word("disposition", 32, doc="of deaths and notes"),
     _big("delta", doc="tasks in the state now"),
     _big("entered", doc="tasks that entered the state; it never falls"),
     _big("tokens_in", doc="tokens of the prompt"),

@@ -212,6 +212,12 @@ NAMED_SETTINGS: dict[str, dict[str, NamedSetting]] = {
             "prompt that merges the answers for parts: `{answers}` stands for them, `{prompt}` for "
             "the task's own prompt",
         ),
+        "whole_input": NamedSetting(
+            kinds.truth,
+            "`true`: a task whose prompt the server has cut is dead as `INPUT_CUT`; otherwise its "
+            "result has `truncated_input`",
+            "false",
+        ),
     },
 }
 

@@ -283,6 +283,7 @@ class TypeConfig:
     `on_success`, `on_retry` and `on_dead`: functions that run after an attempt has ended.
     `part_tokens`, `overlap_tokens` and `merge_prompt`: how `map-reduce` splits and merges.
     With `strict_answer`, no fence or thoughts are taken off around its answers.
+    `whole_input`: whether an answer to a prompt that the server has cut is a failure.
     """
 
     handler: str | None = None
@@ -309,6 +310,7 @@ class TypeConfig:
     overlap_tokens: int | None = None
     merge_prompt: str | None = None
     strict_answer: bool = False
+    whole_input: bool = False
 
     @property
     def hooks(self) -> dict[HookEvent, str]:

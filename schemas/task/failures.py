@@ -40,6 +40,7 @@ class ErrorClass(StrEnum):
     )
     HANDLER_GAVE_UP = "HANDLER_GAVE_UP", "the task's handler, or its type's rules, gave it up"
     TOO_LONG = "TOO_LONG", "the document, or the answer, exceeds the model's limit"
+    INPUT_CUT = "INPUT_CUT", "the server has cut the prompt, and the type's `whole_input` is true"
     FILTERED = "FILTERED", "refused by the provider's content filter, or by the model"
     BAD_REQUEST = "BAD_REQUEST", "the provider cannot take this request"
     REPLY_TOO_LARGE = "REPLY_TOO_LARGE", "the reply exceeds what the ledger stores"
@@ -135,6 +136,7 @@ class TallyOutcome(StrEnum):
     PROBE = "probe"  # no task: our own prompt was answered
     HOOK = "hook"  # no task: what a hook had paid
     CALL = "call"  # no task: calls of attempts beyond the one that is counted as their end
+    NOTE = "note"  # no task: notes beside results, by kind in the column `disposition`
 
 
 FOLLOW_UP = "follow-up"  # in the column `disposition` of `tally`: tasks that other tasks ordered

@@ -290,11 +290,11 @@ def _is_too_long(error: CallRefusedError) -> bool:
     A snooze says that a fallback may take the request, but has no room for it at the moment.
     """
     outcome = error.outcome
-    return (
-        isinstance(outcome, Dead)
-        and outcome.failure.error_class == ErrorClass.TOO_LONG
-        and not error.was_answered
-    )
+    if not isinstance(outcome, Dead):
+        return False
+    error_class = outcome.failure.error_class
+    is_refused = error_class == ErrorClass.TOO_LONG and not error.was_answered
+    return is_refused or error_class == ErrorClass.INPUT_CUT
 
 
 def _named(error: CallRefusedError, name: str) -> CallRefusedError:

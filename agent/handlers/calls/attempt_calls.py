@@ -4,11 +4,12 @@ Tested by tests/unit/agent/handlers/test_runner.py.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.handlers.attempt_time import AttemptTime
+from agent.handlers.calls.cut_prompts import CountedCall, cut_text
 from agent.handlers.calls.judging import Judged, judged
 from agent.handlers.calls.other_route import OtherRoute, body_for
 from agent.handlers.calls.permits import CallEnd, CallPermit, CallPermits
@@ -30,6 +31,7 @@ from schemas.settings.config import TypeConfig
 from schemas.task.failures import ErrorClass
 from schemas.task.line.parsing import TaskLine
 from schemas.task.result.codec import JSON_COMPLETION, plain, with_json
+from schemas.task.result.notes import NoteKind
 
 _NAME_CHARS = 191
 _RETRY_EVERY_S = 1.0  # pause between two checks whether the route takes calls again
@@ -52,7 +54,10 @@ class _CallTarget:
 
 
 class AttemptCalls:
-    """Makes the calls of an attempt. `spent` adds up their cost."""
+    """Makes the calls of an attempt. `spent` adds up their cost.
+
+    `note` takes the notes of their answers.
+    """
 
     def __init__(
         self,
@@ -62,8 +67,10 @@ class AttemptCalls:
         run: HandlerRun,
         tools: Tools,
         time: AttemptTime,
+        note: Callable[..., None],
     ) -> None:
         self.spent = Spent()
+        self._note_beside = note
         self._task = task
         self._rules = rules
         self._run = run
@@ -113,6 +120,8 @@ class AttemptCalls:
                 target, sent, model, schema, output_limit, verbatim=verbatim
             )
             if isinstance(outcome, Succeeded):
+                for kind, texts in outcome.notes:
+                    self._note_beside(kind, *texts)
                 answer = reply.body if isinstance(reply, Reply) else b""
                 if outcome.oddities:
                     self._tools.odd_answers.note(target.route, outcome.oddities)
@@ -225,7 +234,7 @@ class AttemptCalls:
                 least_price_micro=least_price_micro,
             )
             outcome = await judged(reply, facts, self._tools.apart)
-            self._learn_length(model, len(sent), outcome)
+            outcome = self._of_whole_prompt(target, model, sent, outcome, facts)
             end = CallEnd(reply=reply, outcome=outcome)
         finally:
             traced.ended(end)
@@ -296,10 +305,27 @@ class AttemptCalls:
             least_price_micro=least_price_micro,
         )
 
-    def _learn_length(self, model: str, length: int, outcome: Judged) -> None:
-        if tokens_in := outcome.spent.tokens_in:
-            size = CallSize(task_type=self._task.type, input_bytes=length)
-            self._tools.token_ratios.learn(model, size, tokens_in, outcome.spent.tokens_out)
+    def _of_whole_prompt(
+        self, target: _CallTarget, model: str, sent: bytes, outcome: Judged, facts: JudgeFacts
+    ) -> Judged:
+        """Return the outcome, with a note or as a failure if the server has cut the prompt.
+
+        Only whole prompts teach how many tokens a byte has.
+        """
+        spent, kind, ratios = outcome.spent, self._task.type, self._tools.token_ratios
+        if not spent.tokens_in:
+            return outcome
+        call = CountedCall(target.route, model, kind, sent, spent.tokens_in, spent.tokens_cached)
+        if not self._tools.cut_prompts.is_cut(call, ratios):
+            size = CallSize(task_type=kind, input_bytes=len(sent))
+            ratios.learn(model, size, spent.tokens_in, spent.tokens_out)
+            return outcome
+        if not isinstance(outcome, Succeeded):
+            return outcome
+        if self._rules.whole_input:
+            failure = Failure(ErrorClass.INPUT_CUT, cut_text(spent.tokens_in, sent))
+            return outcome_of_failure(failure, spent, facts)
+        return replace(outcome, notes=(*outcome.notes, (NoteKind.TRUNCATED_INPUT, ())))
 
     def _least_price_micro(self, call: Call, model: str) -> int:
         """Return the price of the call's input alone; 0 if its model has no price."""

@@ -17,7 +17,7 @@ from agent.ports import Settlement
 from agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
-from schemas.ledger.tables import task, task_loss, task_result
+from schemas.ledger.tables import result_note, task, task_loss, task_result
 from schemas.task.states import Status
 
 # These statements are built once. A statement that is built for each page is also compiled, or
@@ -95,6 +95,7 @@ def write(
                 for settlement, outcome in succeeded
             ],
         )
+        insert_rows(connection, result_note, list(written_rows.notes(succeeded)))
         _update_all(connection, _SUCCEED, succeeded)
     _die(connection, of_kind(chosen, Dead))
     _forget_losses(

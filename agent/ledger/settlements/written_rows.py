@@ -29,6 +29,7 @@ from producer.ledger import hook_orders, tally
 from producer.ledger.tally import TallyChange, TallyKey
 from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
 from schemas.task.hooks import Hooked, HookEvent
+from schemas.task.result.notes import detail
 from schemas.task.states import Status
 from schemas.text.packed_text import packed
 
@@ -70,6 +71,13 @@ def result(settlement: Settlement, outcome: Succeeded, release: str) -> dict[str
         "body": outcome.body,
         "release_name": release,
     } | _spent(settlement, outcome.spent)
+
+
+def notes(succeeded: Sequence[tuple[Settlement, Succeeded]]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the notes beside results; most results have none."""
+    for settlement, outcome in succeeded:
+        for kind, texts in outcome.notes:
+            yield {"task_id": settlement.row.task_id, "kind": str(kind), "detail": detail(texts)}
 
 
 def attempt(
@@ -143,6 +151,8 @@ def changes(
             row, route, model = settlement.row, settlement.route, _model(outcome.spent)
             of_key = succeeded.setdefault((row.batch_id, row.type, route, model, row.tenant), [])
             of_key.append(outcome.spent.on_this_route)
+            for note, _ in outcome.notes:
+                yield _change_of_note(settlement, note)
         else:
             yield from _changes_of_failure(settlement, outcome, letters.get(settlement.row.task_id))
     for (batch_id, kind, route, model, tenant), of_key in succeeded.items():
@@ -157,6 +167,21 @@ def changes(
         )
         sums = (sum(amounts) for amounts in zip(*map(_amounts, of_key), strict=True))
         yield TallyChange(key, len(of_key), **dict(zip(AMOUNTS, sums, strict=True)))
+
+
+def _change_of_note(settlement: Settlement, kind: str) -> TallyChange:
+    row = settlement.row
+    return TallyChange(
+        TallyKey(
+            row.batch_id,
+            row.type,
+            settlement.route,
+            Status.PROCESSING,
+            TallyOutcome.NOTE,
+            disposition=kind,
+            tenant=row.tenant,
+        )
+    )
 
 
 def _changes_elsewhere(settlement: Settlement, spent: Spent) -> Iterator[TallyChange]:

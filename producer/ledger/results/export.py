@@ -7,9 +7,11 @@ own, so an export of millions holds no snapshot and no lock.
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO, Protocol, TypeVar
 
+import orjson
 from sqlalchemy import Connection, Row, and_, func, select
 
 from producer.ledger import store
@@ -24,7 +26,15 @@ from producer.ledger.results.result_lines import (
     with_unreadable_output,
 )
 from schemas.codes import Code
-from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
+from schemas.ledger.tables import (
+    batch,
+    dead_letter,
+    result_note,
+    task,
+    task_attempt,
+    task_input,
+    task_result,
+)
 from schemas.task.provider_error import provider_error_of_packed
 from schemas.task.result.codec import EXPIRED
 from schemas.task.states import OPEN, Status
@@ -180,7 +190,22 @@ def _ended(connection: Connection, ids: Sequence[int]) -> list[ExportedTask]:
     rows = connection.execute(query).all()
     spent = _spent(connection, ids)
     call_ids = _last_call_ids(connection, [row.id for row in rows if row.status == Status.DEAD])
-    return [_task(row, spent.get(row.id, (0, 0, 0)), call_ids.get(row.id, "")) for row in rows]
+    tasks = [_task(row, spent.get(row.id, (0, 0, 0)), call_ids.get(row.id, "")) for row in rows]
+    notes = notes_of(connection, [task.task_id for task in tasks if task.result is not None])
+    if not notes:
+        return tasks
+    return [replace(task, notes=notes.get(task.task_id, task.notes)) for task in tasks]
+
+
+def notes_of(connection: Connection, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Return the notes beside the results of these tasks, by kind."""
+    if not ids:
+        return {}
+    query = select(result_note).where(result_note.c.task_id.in_(ids))
+    notes: dict[int, dict[str, Any]] = {}
+    for row in connection.execute(query.order_by(result_note.c.task_id, result_note.c.kind)):
+        notes.setdefault(row.task_id, {})[row.kind] = orjson.loads(row.detail)
+    return notes
 
 
 def _spent(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int, int]]:

@@ -4,8 +4,8 @@ Pure: no database, no file.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -90,6 +90,7 @@ class ExportedTask:
     Times are UTC without a zone. Tokens and cost are the sums over all attempts. `of_inbox`: a
     record of the inbox brought the task, so whoever may write there chose its id. `parent` is the
     id of the task that ordered it. `lost_output` is the URI of a result that cannot be read.
+    `notes` are those beside the result, by kind.
     """
 
     task_id: int
@@ -105,6 +106,7 @@ class ExportedTask:
     of_inbox: bool = False
     parent: str | None = None
     lost_output: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def output(self) -> str:
@@ -158,6 +160,7 @@ def docllm_line(task: ExportedTask) -> bytes | None:
         | family
         | output
         | ({"mended": mended} if mended else {})
+        | dict(task.notes)
     )
 
 

@@ -1,8 +1,8 @@
 """Reads tasks for an archive: what the ledger has of each, as a line of JSON.
 
 A line has the columns of five tables by name, under the name of their table. It has neither hooks
-nor what a task ordered. The first fields are for readers who do not know the tables: `id`, `status`
-and `answer`.
+nor what a task ordered. `notes`, missing if there are none, are those beside the result, by kind.
+The first fields are for readers who do not know the tables: `id`, `status` and `answer`.
 
 Tested by tests/contract/batches/test_archiver.py.
 """
@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, RowMapping, Table, select
 
+from producer.ledger.results import export
 from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
 from schemas.ledger.tables import dead_letter, task, task_attempt, task_input, task_result
 from schemas.task.result.answer import answer_of, readable, stored_json
@@ -41,6 +42,7 @@ def read_lines(connection: Connection, ids: Sequence[int]) -> list[ArchiveLine]:
     inputs = _by_task(connection, task_input, ids)
     results = _by_task(connection, task_result, ids)
     letters = _by_task(connection, dead_letter, ids)
+    notes = export.notes_of(connection, ids)
     attempts: dict[int, list[RowMapping]] = {}
     for row in _rows(connection, task_attempt, ids, "task_id"):
         attempts.setdefault(row["task_id"], []).append(row)
@@ -51,6 +53,7 @@ def read_lines(connection: Connection, ids: Sequence[int]) -> list[ArchiveLine]:
             results.get(row["id"]),
             letters.get(row["id"]),
             attempts.get(row["id"], ()),
+            notes.get(row["id"], {}),
         )
         for row in tasks
     ]
@@ -75,6 +78,7 @@ def _line(
     result: RowMapping | None,
     letter: RowMapping | None,
     attempts: Sequence[RowMapping],
+    notes: Mapping[str, Any],
 ) -> ArchiveLine:
     status = Status(row["status"])
     line: dict[str, Any] = {
@@ -87,6 +91,8 @@ def _line(
         "attempts": [_values(attempt) for attempt in attempts],
         "dead_letter": letter and _values(letter),
     }
+    if notes:
+        line["notes"] = notes
     return ArchiveLine(row["id"], status, orjson.dumps(line, option=_JSON))
 
 

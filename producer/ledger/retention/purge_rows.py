@@ -28,6 +28,7 @@ from schemas.ledger.tables import (
     follow_up,
     guard_look,
     hook,
+    result_note,
     task,
     task_attempt,
     task_input,
@@ -43,6 +44,7 @@ MAX_READ = 20  # inputs that are in memory at once
 # In the order in which transactions lock them; the rows of `task` itself are locked before.
 _OF_TASK: tuple[Column[Any], ...] = (
     task_result.c.task_id,
+    result_note.c.task_id,
     task_attempt.c.task_id,
     dead_letter.c.task_id,
     task_input.c.task_id,
@@ -137,7 +139,7 @@ def purge_page(
 
 
 def expire(connection: Connection, ids: Sequence[int], *, results: bool) -> None:
-    """Delete the inputs of final tasks, and with `results` the bodies of their results too.
+    """Delete the inputs of final tasks; with `results`, their notes and results' bodies too.
 
     Their rows stay, with times, tokens and cost. The caller has locked the tasks.
     """
@@ -146,6 +148,7 @@ def expire(connection: Connection, ids: Sequence[int], *, results: bool) -> None
     if results:
         emptied = update(task_result).where(task_result.c.task_id.in_(ids))
         connection.execute(emptied.values(codec=EXPIRED, body=b""))
+        connection.execute(delete(result_note).where(result_note.c.task_id.in_(ids)))
     else:
         _keep_forms(connection, ids)
     connection.execute(delete(task_input).where(task_input.c.task_id.in_(ids)))

@@ -47,6 +47,7 @@ class BatchStatus:
     one is the minute until now. It is empty if none ended. `failed_lately` has the attempts of the
     last ten minutes, by class of error, that failed without ending their task. `follow_ups` counts
     the tasks that other tasks of the batch ordered; `counts["total"]` includes them.
+    `notes` counts the results with a note of a kind, also those that were purged since.
     """
 
     name: str
@@ -64,6 +65,7 @@ class BatchStatus:
     failed_lately: dict[str, int] = field(default_factory=dict)
     follow_ups: int = 0
     archived: ArchivedBatch | None = None
+    notes: dict[str, int] = field(default_factory=dict)
 
     @property
     def open(self) -> int:
@@ -267,6 +269,7 @@ def _batch_status(
         failed_lately=failed_lately,
         follow_ups=sum(int(sums.n) for sums in all_sums if sums.disposition == FOLLOW_UP),
         archived=archived,
+        notes=_notes(all_sums),
     )
 
 
@@ -294,6 +297,12 @@ def _counts(rows: Any, running: Mapping[str, int]) -> dict[str, int]:
         "processing": processing,
         "retrying": retrying,
     } | final
+
+
+def _notes(rows: Any) -> dict[str, int]:
+    """Return how many results have a note, by its kind."""
+    notes = [row for row in rows if row.outcome == TallyOutcome.NOTE]
+    return {row.disposition: int(row.n) for row in notes}
 
 
 def _failures(rows: Any) -> dict[str, int]:

@@ -7,6 +7,7 @@ import asyncio
 import gzip
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from schemas.runtime.executors import InlineExecutor
 from schemas.task.allowed_uris import folder_uri
 from schemas.task.owner import owner_of
 from schemas.task.result.codec import COMPLETION, POINTER
+from schemas.task.result.notes import NoteKind
 from tests.support.ledger_database import (
     BATCH,
     GROUP,
@@ -102,7 +104,8 @@ def ended(ledger_db: LedgerDatabase) -> list[int]:
     """Load five tasks and end them: three answers, a death, a cancelled task."""
     agent = ledger_db.agent()
     ids = ledger_db.load("a", "b", HOSTILE, "dead", "cancelled")
-    outcomes: list[Outcome] = [SUCCEEDED, SUCCEEDED, SUCCEEDED, TOO_LONG]
+    noted = replace(SUCCEEDED, notes=((NoteKind.OMITTED, ("page 3",)),))
+    outcomes: list[Outcome] = [noted, SUCCEEDED, SUCCEEDED, TOO_LONG]
     for number, outcome in enumerate(outcomes):
         owner = owner_of(agent.agent_id, number + 1)
         row = ledger_db.claimed(ids[number], owner)
@@ -149,6 +152,8 @@ def test_an_archive_has_all_of_each_task(
     assert lines[0]["result"]["body"] == "answer"
     assert lines[0]["result"]["codec"] == COMPLETION
     assert [len(line["attempts"]) for line in lines] == [0, 0, 0, 1, 0]
+    assert lines[0]["notes"] == {"omitted": ["page 3"]}
+    assert not any("notes" in line for line in lines[1:])
     assert lines[3]["dead_letter"]["error_class"] == "TOO_LONG"
     assert lines[3]["attempts"][0]["cost_micro"] == 300
     contents = manifest.contents()

@@ -32,6 +32,7 @@ from schemas.errors import UnsafeStateError
 from schemas.ledger import tables
 from schemas.ledger.sql import utc_now
 from schemas.objects.errors import ObjectError, ObjectFault
+from schemas.task.result.notes import NoteKind
 from schemas.task.states import Status
 from tests.contract.batches.test_archiver import Memory
 from tests.contract.support.ledger_dead import applied, dead, delivered, killed, request, stored
@@ -74,11 +75,13 @@ STORED = Manifest(
         ),
     ),
 ).stored()
+NOTES = ((NoteKind.OMITTED, ("page 3",)),)
 GAUGES: dict[str, Any] = {"dead_letters": 0, "kept": Counter()}  # what the ledger holds now
 OF_TASKS = (
     tables.task,
     tables.task_input,
     tables.task_result,
+    tables.result_note,
     tables.task_attempt,
     tables.dead_letter,
     tables.dead_line,
@@ -91,7 +94,7 @@ OF_TASKS = (
 def final(ledger_db: LedgerDatabase, into: str = BATCH) -> list[int]:
     """Make a closed batch with a success, a death and a cancelled task; return their ids."""
     (succeeded,) = ledger_db.load(f"{into}-a", into=into)
-    killed(ledger_db, succeeded, SUCCEEDED)
+    killed(ledger_db, succeeded, replace(SUCCEEDED, notes=NOTES))
     (died,) = dead(ledger_db, f"{into}-b", into=into)
     (cancelled,) = ledger_db.load(f"{into}-c", into=into)
     ledger_db.call(store.close_batch, ledger_db.batch(into))

@@ -64,6 +64,7 @@ def refused(error_class: str) -> Dead:
     ("outcome", "trigger"),
     [
         (refused("TOO_LONG"), Trigger.TOO_LONG),
+        (refused("INPUT_CUT"), Trigger.TOO_LONG),
         (refused("FILTERED"), Trigger.FILTERED),
         (snoozed("CAPACITY"), Trigger.CAPACITY),
         (snoozed("MONEY"), Trigger.MONEY),

@@ -91,7 +91,7 @@ def test_each_class_stands_where_it_belongs() -> None:
         (Effect.OUTAGE, "SERVER NETWORK AMBIGUOUS"),
         (Effect.REFUSAL, "RATE RAMP CAPACITY"),
         (Effect.LOCKED, "MONEY AUTH"),
-        (Effect.UP, "BAD_OUTPUT TOO_LONG FILTERED BAD_REQUEST REPLY_TOO_LARGE"),
+        (Effect.UP, "BAD_OUTPUT TOO_LONG INPUT_CUT FILTERED BAD_REQUEST REPLY_TOO_LARGE"),
         (
             Effect.NONE,
             (

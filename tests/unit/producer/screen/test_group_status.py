@@ -62,6 +62,10 @@ def large(name: str, **counts: int) -> BatchStatus:
 
 
 NIGHT = large("night", total=1)
+_CUT = (
+    "of a prompt that the server has cut: raise its context, and set `context_tokens`; export "
+    "marks them `truncated_input`"
+)
 
 
 def call_of(running_s: float) -> CallReport:
@@ -216,6 +220,19 @@ def test_a_screen_has_the_batches_with_work() -> None:
     assert len(lines(large_group(*batches[:3]), 5)) == 5
     assert lines(group, 3)[3].startswith("b003")
     assert lines(large_group(*batches[:2]), 3)[-1].startswith("1 more batch has no room here")
+
+
+def test_results_with_notes_are_counted_below_their_batch() -> None:
+    """A kind that only a newer version knows is named too."""
+    notes = {"omitted": 12, "truncated_input": 1, "newer": 2}
+    lines = table(large_group(replace(NIGHT, notes=notes), large("b", total=1))).splitlines()
+
+    assert [line for line in lines if "(night)" in line] == [
+        "2 results with newer  (night)",
+        "12 results without parts of the document; export names them in `omitted`  (night)",
+        f"1 result {_CUT}  (night)",
+    ]
+    assert not any("(b)" in line for line in lines)
 
 
 def test_a_cancelled_batch_is_marked_beside_its_name() -> None:
