@@ -34,6 +34,7 @@ _TEXTS = (
     "blockreasonmessage",
     "raw",
 )
+_LISTS = frozenset({"error", "errors", "detail", "details", "message"})
 _PLACES = frozenset({"param", "loc"})
 _NOT_READ = frozenset(
     "input prompt content messages choices request body ctx output usage text document "
@@ -84,6 +85,8 @@ def read_value(value: Any) -> ErrorBody:
         name, part, depth = waiting.pop(0)
         if isinstance(part, list):
             inner = part[:_MAX_ITEMS] if depth < _MAX_DEPTH else []
+            if name in _LISTS:
+                texts += [item for item in inner if isinstance(item, str) and item.strip()]
             waiting[:0] = [(name, item, depth + 1) for item in inner]
             continue
         if isinstance(part, str):
@@ -162,7 +165,7 @@ def _plain(name: str) -> str:
 def _codes_of(name: str, fields: dict[str, Any]) -> Iterator[str]:
     """Yield the codes of an object, which stands under this name."""
     for key, value in fields.items():
-        if key in _CODES and _is_code(value):
+        if key in _CODES and _is_code(value) and not (key == "error" and " " in str(value)):
             yield str(value)
             if key == "blockreason" and value:
                 yield "content_filter"

@@ -56,7 +56,7 @@ def words_of_code(code: str) -> str:
 
 
 def _places(text: str, group: Group) -> list[int]:
-    places = []
+    places: list[int] = []
     for root in group:
         at = text.find(root)
         while at >= 0 and len(places) < _MAX_PLACES:
@@ -73,8 +73,9 @@ _SAYS_NOTHING = _group(
 
 _INPUT = _group(
     "_prompt|_input|_context|_messages_|_message_|_sequence|_n~ctx|_max~model~len|_max~seq~len"
-    "|_payload|_request body|_text_|_history|_inputs|输入|上下文|提示词|字数|文本|对话"
-    "|_eingabe|_kontext|_contexte|_entrée|_requête|_entrada|_contexto|_texto"
+    "|_payload|_request body|_text_|_history|_conversation|_document"
+    "|输入|上下文|提示词|字数|文本|对话"
+    "|_eingabe|_kontext|_contexte|_entrée|_requête|_entrada|_contexto|_texto|_texte"
     "|入力|プロンプト|コンテキスト|입력|프롬프트|컨텍스트|контекст|запрос|вход|промпт"
 )
 _OVER = _group(
@@ -118,7 +119,7 @@ TOO_LONG = (
     Rule(
         (
             _group("_token|토큰|токен|トークン"),
-            _group("too many|limit exceed|limits exceed|exceed|超过|超出|超|초과|превыш"),
+            _group("too many|more than|larger than|greater than|exceed|超过|超出|超|초과|превыш"),
         ),
         _OF_RATE + _OF_PARAMETER + _OUTPUT,
     ),
@@ -179,7 +180,8 @@ RATE = (
                 "_rate limit|_ratelimit|_rate exceed|_rate quota|_too many requests|throttl"
                 "|_too frequent|_rpm_|_tpm_|_qps_|_tokens per min|_requests per|_queries per"
                 "|_calls per|_calls minute|_request limit|_resource exhausted|_resource has been"
-                "|_concurrency|_too fast|频率|限流|流控|并发|过于频繁|请求过多|限速|速率|访问限制"
+                "|_concurrency|_too fast|频率|请求量|调用量|调用次数|限流|流控|并发"
+                "|过于频繁|请求过多|限速|速率|访问限制"
                 "|_zu viele anfragen|_ratenlimit|_trop de requêtes|_limite de débit"
                 "|_demasiadas solicitudes|_muitas solicit|_troppe richieste|リクエストが多すぎ"
                 "|レート制限|요청이 너무 많|요청 한도|속도 제한"
@@ -190,7 +192,7 @@ RATE = (
     Rule(
         (_group("_quota|_tokens|_token limit|_limit"), _group("_try again in|_wait before|_retry"))
     ),
-    Rule((_group("_quota"), _group("exceed|exhaust|reached|_out of"))),
+    Rule((_group("_quota"), _group("exceed|exhaust|_reach|_out of"))),
 )
 CAPACITY = (
     Rule(
@@ -223,7 +225,7 @@ MONEY = (
                 "|agotad|부족|недостаточно|исчерпан"
             ),
         ),
-        _group("_thinking|_limit balance|_load balanc"),
+        _group("_thinking|_rate limit|_load balanc"),
         70,
     ),
     Rule(
