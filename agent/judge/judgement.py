@@ -87,10 +87,6 @@ def unjudged(
 
 
 def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
-    if facts.refused_alone and not (
-        isinstance(reply, Reply) and reply.status in _MAY_BE_OF_ONE_TASK
-    ):
-        facts = replace(facts, refused_alone=False)
     if isinstance(reply, CallFailed):
         failure = Failure(reply.error_class, one_line(reply.text))
         is_maybe_billed = failure.error_class in _MAYBE_BILLED
@@ -127,6 +123,8 @@ def classified(reply: Reply) -> Failure:
             failure = signals.classify(reply.status, reply.body, cut=reply.cut)
     except Exception:  # noqa: BLE001 - the status alone says what the route must know
         failure = signals.classify(reply.status, b"")
+    if failure.error_class == ErrorClass.AUTH and reply.status in _MAY_BE_OF_ONE_TASK:
+        failure = replace(failure, may_be_of_task=True)
     if reply.status == _NOT_FOUND and reply.unversioned:
         return replace(failure, text=one_line(f"{failure.text} (does base_url lack /v1?)"))
     return failure
@@ -137,13 +135,15 @@ def outcome_of_failure(
 ) -> Retry | Snooze | Dead:
     """Return the outcome of a failed attempt, as the table of classes says.
 
-    A task that is refused alone (`facts.refused_alone`) is not snoozed: its attempt counts.
+    A task that is refused alone (`facts.refused_alone`) is dead: its route's key is accepted.
     """
+    if failure.may_be_of_task and facts.refused_alone:
+        text = one_line(f"{failure.text} (refused twice, while the route answered other calls)")
+        return Dead(replace(failure, error_class=ErrorClass.BAD_REQUEST, text=text), spent)
     action = CLASSES[failure.error_class].action
     if action is Action.GIVE_UP:
         return Dead(failure, spent)
-    is_alone = failure.error_class == ErrorClass.AUTH and facts.refused_alone
-    if action is Action.SNOOZE and not is_alone:
+    if action is Action.SNOOZE:
         delay_s = snooze_delay.delay(
             headers,
             snoozes=facts.snoozes,

@@ -19,12 +19,14 @@ class RouteEvidence:
     """What a call says about the provider.
 
     `reason` is the class and text of the failure, for a person. `reason` and `error_class` are
-    empty for a success.
+    empty for a success. `may_be_of_task`: a refusal as for a wrong key, which may be about the
+    task's document alone.
     """
 
     effect: Effect
     reason: str = ""
     error_class: str = ""
+    may_be_of_task: bool = False
 
 
 def by_outcome(outcome: Outcome) -> RouteEvidence:
@@ -58,4 +60,5 @@ def _of_failure(failure: Failure) -> RouteEvidence:
         effect_of(failure.error_class),
         f"{failure.error_class}: {failure.text}",
         failure.error_class,
+        failure.may_be_of_task,
     )

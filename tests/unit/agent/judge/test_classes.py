@@ -7,7 +7,7 @@ import pytest
 
 from agent.judge import CLASSES, Action, Effect, effect_of, judge, outcome_of_failure
 from agent.ports import CallFailed, Reply
-from agent.ports.outcome import Failure, Snooze, Spent
+from agent.ports.outcome import Dead, Failure, Snooze, Spent
 from schemas.task.failures import ErrorClass
 from tests.support.replies import DEAD, FACTS, RETRIED, SNOOZED, became
 
@@ -131,22 +131,34 @@ def test_a_fault_that_is_not_the_tasks_never_kills_it(name: ErrorClass) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, rule in CLASSES.items() if rule.action is Action.SNOOZE]
 )
-def test_only_a_refused_key_can_be_a_tasks_own_fault(name: ErrorClass) -> None:
-    """Only a refused key can be a task's own fault.
-
-    A firewall that refuses one document answers as for a wrong key. A limit or a lack of money
-    concerns all tasks.
-    """
+def test_a_class_that_waits_waits_even_if_others_are_answered(name: ErrorClass) -> None:
+    """A limit, a lack of money or a wrong key concerns all tasks."""
     alone = replace(FACTS, refused_alone=True)
-    ended = [
-        became(
-            outcome_of_failure(Failure(name, "x"), Spent(), replace(alone, counted_before=attempt))
-        )[:2]
-        for attempt in (0, 1, 4)
-    ]
 
-    own = [(RETRIED, "30s"), (RETRIED, "5m"), (DEAD, "exhausted")]
-    assert ended == (own if name == "AUTH" else [(SNOOZED, 1.5)] * 3)
+    assert became(outcome_of_failure(Failure(name, "x"), Spent(), alone)) == (SNOOZED, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("status", "refused_alone", "ended"),
+    [
+        (403, False, (SNOOZED, 1.5)),
+        (403, True, (DEAD, "permanent")),
+        (404, True, (DEAD, "permanent")),
+        (401, True, (SNOOZED, 1.5)),
+    ],
+)
+def test_a_firewall_that_refuses_one_document_is_no_wrong_key(
+    status: int, ended: object, *, refused_alone: bool
+) -> None:
+    """A firewall answers 403 to one document as for a wrong key; then the request is bad."""
+    body = b"<html><title>403 Forbidden</title>blocked by our firewall</html>"
+
+    outcome = judge(Reply(status, {}, body), replace(FACTS, refused_alone=refused_alone))
+
+    assert became(outcome) == ended
+    assert "blocked by our firewall" in outcome.failure.text
+    if isinstance(outcome, Dead):
+        assert outcome.failure.error_class == "BAD_REQUEST"
 
 
 def test_a_type_may_wait_longer() -> None:
