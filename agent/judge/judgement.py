@@ -31,6 +31,7 @@ _NOT_FOUND = 404
 _MAY_BE_OF_ONE_TASK = frozenset({400, 403, 404})
 _CALL_ID_HEADERS = ("x-request-id", "request-id", "apim-request-id")
 _NAME_CHARS = 191
+_DOUBT_CHARS = 400
 # The provider may have worked on these calls and bills them, but its usage did not arrive.
 _MAYBE_BILLED = frozenset({ErrorClass.AMBIGUOUS, ErrorClass.REPLY_TOO_LARGE})
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -144,6 +145,7 @@ def outcome_of_failure(
     if action is Action.GIVE_UP:
         return Dead(failure, spent)
     if action is Action.SNOOZE:
+        failure = _with_doubt(failure, headers, facts)
         delay_s = snooze_delay.delay(
             headers,
             snoozes=facts.snoozes,
@@ -154,10 +156,20 @@ def outcome_of_failure(
         return Snooze(failure, spent, delay_s)
     if facts.counted_before + 1 >= facts.max_attempts:
         return Dead(failure, spent, Disposition.EXHAUSTED)
-    wanted_s = max(facts.min_retry_s, snooze_delay.asked_for(headers, facts.utc_s) or 0.0)
+    asked_s = snooze_delay.asked_for(headers, facts.utc_s) or 0.0
+    wanted_s = max(facts.min_retry_s, snooze_delay.believed(asked_s))
     tier = choose(facts.tiers, counted_before=facts.counted_before, wanted_s=wanted_s)
     delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=facts.jitter)
     return Retry(failure, spent, tier.name, delay_s)
+
+
+def _with_doubt(failure: Failure, headers: Mapping[str, str], facts: JudgeFacts) -> Failure:
+    """Return the failure; its text names a wait that is too long to be believed."""
+    asked_s = snooze_delay.asked_for(headers, facts.utc_s) if headers else None
+    if asked_s is None or asked_s <= snooze_delay.BELIEVED_S:
+        return failure
+    waits = f"asked for a wait of {asked_s / 3600:.1f} h; asked again after 10 min"
+    return replace(failure, text=one_line(f"{failure.text[:_DOUBT_CHARS]} ({waits})"))
 
 
 def _spent(

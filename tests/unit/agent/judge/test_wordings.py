@@ -185,14 +185,14 @@ def test_a_completion_is_never_read_for_wordings(monkeypatch: pytest.MonkeyPatch
 def test_what_is_read_of_an_error_is_bounded() -> None:
     """A large error costs no more words than a small one: only its shown part is classified."""
     read: list[int] = []
-    sizes = (1_000, 64_000)
 
-    for size in sizes:
+    def counting(text: str) -> str:
+        read.append(len(text))
+        return words_of(text)
+
+    for size in (1_000, 64_000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                "agent.judge.signals.words_of",
-                lambda text: read.append(len(text)) or words_of(text),
-            )
+            patch.setattr("agent.judge.signals.words_of", counting)
             class_of(400, error("salt and pepper " * (size // 16)))
 
     assert read[0] == read[1]
