@@ -18,6 +18,7 @@ from agent.ports.outcome import (
     Succeeded,
 )
 from schemas.settings.config import Price
+from schemas.settings.wordings import NO_WORDINGS, Wordings
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.result.codec import pack_result
 from schemas.text.untrusted import contained
@@ -47,7 +48,7 @@ class JudgeFacts:
     minimum wait before a retry. `jitter` is from 0 to 1. `utc_s` is the time now, for a Retry-After
     that is a date. `prices` are by model: by the provider's name for it, or else by the task's.
     `least_price_micro` is what the call costs at least if the provider does not say what it used.
-    With `strict`, nothing is taken off around an answer.
+    With `strict`, nothing is taken off around an answer. `wordings` are the route's.
     """
 
     model: str
@@ -66,6 +67,7 @@ class JudgeFacts:
     strict: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
     least_price_micro: int = 0
+    wordings: Wordings = NO_WORDINGS
 
 
 def judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
@@ -95,7 +97,7 @@ def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | 
         return outcome_of_failure(failure, spent, facts)
     if reply.status not in _SUCCESS:
         return outcome_of_failure(
-            classified(reply), _spent(facts, reply.headers), facts, reply.headers
+            classified(reply, facts.wordings), _spent(facts, reply.headers), facts, reply.headers
         )
     completion_read = completion.read_completion(
         reply.body, schema=facts.schema, verbatim=facts.verbatim, strict=facts.strict
@@ -106,7 +108,7 @@ def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | 
             spent, cost_micro=facts.least_price_micro, unsure_micro=facts.least_price_micro
         )
     if completion_read.failure is not None:
-        failure = completion_read.failure
+        failure = taught(completion_read.failure, facts.wordings)
         if reply.status != _OK and failure.error_class == ErrorClass.SERVER:
             failure = replace(failure, text=one_line(f"status {reply.status}: {failure.text}"))
         return outcome_of_failure(failure, spent, facts, reply.headers)
@@ -114,8 +116,8 @@ def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | 
     return Succeeded(body, codec, spent, oddities=completion_read.oddities)
 
 
-def classified(reply: Reply) -> Failure:
-    """Return the failure of an unsuccessful reply.
+def classified(reply: Reply, wordings: Wordings = NO_WORDINGS) -> Failure:
+    """Return the failure of an unsuccessful reply; the route's own wordings come first.
 
     If its body cannot be parsed, the status alone decides.
     """
@@ -124,11 +126,24 @@ def classified(reply: Reply) -> Failure:
             failure = signals.classify(reply.status, reply.body, cut=reply.cut)
     except Exception:  # noqa: BLE001 - the status alone says what the route must know
         failure = signals.classify(reply.status, b"")
+    failure = taught(failure, wordings)
     if failure.error_class == ErrorClass.AUTH and reply.status in _MAY_BE_OF_ONE_TASK:
         failure = replace(failure, may_be_of_task=True)
     if reply.status == _NOT_FOUND and reply.unversioned:
         return replace(failure, text=one_line(f"{failure.text} (does base_url lack /v1?)"))
     return failure
+
+
+def taught(failure: Failure, wordings: Wordings) -> Failure:
+    """Return the failure with the class that a wording of its route gives it.
+
+    The failure's text is matched, as a person sees it, without what it quotes: a document that is
+    repeated there must not choose the class.
+    """
+    if not wordings or failure.is_of_answer:
+        return failure
+    error_class = wordings.class_of(signals.unquoted(failure.text))
+    return failure if error_class is None else replace(failure, error_class=error_class)
 
 
 def outcome_of_failure(

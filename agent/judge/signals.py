@@ -232,7 +232,7 @@ def _failure(status: int, body: ErrorBody) -> Failure:
 def _class_of(status: int, body: ErrorBody, texts: Sequence[str]) -> ErrorClass:
     codes = frozenset(code.lower() for code in body.codes)
     words = [*map(words_of_code, body.codes), *map(words_of, body.places)]
-    words += [words_of(_unquoted(text)) for text in texts]
+    words += [words_of(unquoted(text)) for text in texts]
     text = " | ".join(words)
     return next((row.error_class for row in TABLE if row.fits(status, codes, text)), _NO_STATUS)
 
@@ -256,7 +256,7 @@ def _exact(status: int, codes: Sequence[str]) -> int:
     return next((number for number in named if number in _EXACT), status)
 
 
-def _unquoted(text: str) -> str:
+def unquoted(text: str) -> str:
     """Return the text without its quoted parts.
 
     Quoted names, of one word, stay. So does the message of an error that is quoted as JSON.
@@ -266,5 +266,5 @@ def _unquoted(text: str) -> str:
 
 def _kept_part(match: re.Match[str]) -> str:
     if match["mark"]:
-        return _unquoted(match["said"])
+        return unquoted(match["said"])
     return "" if len(match["said"].split()) > 1 else match[0]

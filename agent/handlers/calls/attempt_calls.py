@@ -294,6 +294,7 @@ class AttemptCalls:
             strict=self._rules.strict_answer,
             prices=tools.prices,
             least_price_micro=least_price_micro,
+            wordings=target.client.wordings,
         )
 
     def _learn_length(self, model: str, length: int, outcome: Judged) -> None:
