@@ -73,4 +73,4 @@ class ResumeListener:
                 if delivery.state is DeliveryState.DELAYED:
                     self._table.delay(delivery, self._clock.now_s())
         if snoozed:
-            log.info("%s of route %s wait no longer", number_of(len(snoozed), "task"), route)
+            log.info("ended the wait of %s of route %s", number_of(len(snoozed), "task"), route)
