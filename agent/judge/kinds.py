@@ -41,8 +41,11 @@ class Rule:
 def words_of(text: str) -> str:
     """Return a text as lower-case words, with one blank around each.
 
-    Names such as `RateLimitError` become words; `max_tokens` stays one, with its `_` as `~`.
+    Names such as `RateLimitError` become words; `max_tokens` stays one, with its `_` as `~`. A text
+    of one name is a code.
     """
+    if "_" in text and " " not in text.strip():
+        return words_of_code(text)
     words = " ".join(_WORD.findall(_CAMEL.sub(" ", text).lower()))
     words = f" {words} ".replace("_", "~")
     for phrase in _SAYS_NOTHING:
@@ -81,16 +84,18 @@ _INPUT = _group(
 _OVER = _group(
     "too long|too large|too big|longer than|larger than|greater than|more than|exceed|overflow"
     "|less than|fewer than|at most|maximum|_max_|limit|shorter|_reduce|truncat|not fit|too many"
-    "|_>_|_<=_|_range of|_above_|only supports up to|_over_|超|过长|上限|最大|限制|太长|太多"
+    "|_>_|_<=_|_range of|_above_|_only supports|_over_|_full_|not enough|ran out of|run out of"
+    "|_max~length|_max~input|_shorten|超|过长|上限|最大|限制|太长|太多"
     "|zu lang|überschreit|trop long|dépass|maximal|demasiado|supera|excede|muito long|troppo lung"
     "|長すぎ|最大|上限|초과|너무 길|최대|превыш|слишком|максимал|больш"
 )
 _SIZE = _group(
-    "_token|_length|_long|_size|_window|_large|_characters|_context|_bytes|overflow|长|字数|token"
+    "_token|_length|_long|_size|_window|_large|_character|_context|_bytes|overflow|长|字数|token"
     "|länge|_lang_|longue|jetons|longitud|largo|longo|トークン|長|토큰|길|токен|длин|размер"
 )
 _OF_RATE = _group(
-    "_rate_|_per min|_per day|_per second|_per hour|_rpm_|_tpm_|_rpd_|_tpd_|_qps_|_quota|throttl"
+    "_rate_|_запросов|_per min|_per day|_per second|_per hour|_rpm_|_tpm_|_rpd_|_tpd_|_qps_"
+    "|_quota|throttl"
     "|_concurren|_frequen|_wait_|_try again in|_retry after|_daily|_monthly|频|并发|流控|限流"
 )
 _OF_PARAMETER = _group(
@@ -102,6 +107,18 @@ _OUTPUT = _group(
     "|_output tokens|_output limit"
 )
 _BELOW_ZERO = tuple(f" -{digit}" for digit in range(1, 10))
+
+_STRONG_INPUT = _group(
+    "_prompt|_context|_input|输入|上下文|内容|文本|_eingabe|_kontext|_contexte|_entrée|_texte"
+    "|_entrada"
+    "|_contexto|_texto|入力|プロンプト|コンテキスト|입력|프롬프트|컨텍스트|контекст|промпт|запрос"
+)
+_STRONG_OVER = _group(
+    "too long|too large|too big|exceed|overflow|longer than|_shorten|超过|超出|超长|过长|超限"
+    "|太长"
+    "|zu lang|zu groß|überschreit|trop long|trop grand|dépass|demasiado|supera|excede|muito long"
+    "|troppo lung|長すぎ|超え|초과|너무 길|너무 깁|너무 긴|превыш|слишком"
+)
 
 TOO_LARGE = (
     Rule((_group("_request too large|_entity too large|_payload too large|_too large for"),)),
@@ -116,10 +133,14 @@ TOO_LONG = (
         (_group("_prompt|_input|_context_|_context~length|_messages_"), _OVER, _SIZE),
         _OF_RATE + _OF_PARAMETER + _group("_number of output tokens"),
     ),
+    Rule((_STRONG_INPUT, _STRONG_OVER), _OF_RATE + _OF_PARAMETER + _OUTPUT, 50),
     Rule(
         (
             _group("_token|토큰|токен|トークン"),
-            _group("too many|more than|larger than|greater than|exceed|超过|超出|超|초과|превыш"),
+            _group(
+                "too many|more than|larger than|greater than|_over the|limit reached|exceed|超过"
+                "|超出|超|초과|превыш"
+            ),
         ),
         _OF_RATE + _OF_PARAMETER + _OUTPUT,
     ),
@@ -138,7 +159,9 @@ FILTERED = (
                 "|_safety system|_responsible ai|_prohibited content|_safety check|_inappropriate"
                 "|_unsafe content|_content management|_usage guidelines|_censorship|_high risk"
                 "|_content exists risk|_risk detect|_illegal detect|_harmful|_prompt guard"
-                "|敏感|违规|涉敏|不合规|审核不|内容安全|不当内容|不安全|不適切|부적절|유해"
+                "|_nsfw|_hate speech|_safety guard|_safety block|_content safety"
+                "|违禁|内容审核|敏感|违规|涉敏|不合规|审核不|内容安全|不当内容|不安全|不適切"
+                "|부적절|유해"
                 "|unangemessen|inappropri|inapropiad|inadequad|неприемлем|недопустим"
             ),
         ),
@@ -149,7 +172,8 @@ FILTERED = (
             _CONTENT,
             _group(
                 "_flagged|_unsafe|_sensitive|_prohibited|_blocked|_filtered|_offensive|_censor"
-                "|_disallowed|_harm_|_objectionable|_toxic|_new~sensitive"
+                "|_disallowed|_harm_|_objectionable|_toxic|_new~sensitive|bloqué|bloquead|bloccat"
+                "|blockiert|gefiltert|запрещ|заблокир|ブロック|차단"
             ),
         ),
         _group("_content type|_content length|_requests blocked"),
@@ -159,7 +183,8 @@ FILTERED = (
         (
             _group("_violat|_against|_breach|_verst|_enfreint|_viola|違反|위반|наруша|违反"),
             _group(
-                "_polic|_guideline|_practices|_terms of|_safety|_usage|_community|_rules|richtlinie"
+                "_polic|_guideline|_practices|_terms of|_safety|_usage|_community|_rules"
+                "|richtlinie"
                 "|politique|política|règles|ポリシー|規約|정책|политик|правил|政策|规定|法律"
             ),
         ),
@@ -178,12 +203,16 @@ RATE = (
         (
             _group(
                 "_rate limit|_ratelimit|_rate exceed|_rate quota|_too many requests|throttl"
-                "|_too frequent|_rpm_|_tpm_|_qps_|_tokens per min|_requests per|_queries per"
+                "|_too frequent|_rpm|_tpm|_qps|_slow down|_tokens per min|_requests per"
+                "|_queries per"
                 "|_calls per|_calls minute|_request limit|_resource exhausted|_resource has been"
-                "|_concurrency|_too fast|频率|请求量|调用量|调用次数|限流|流控|并发"
+                "|_concurrency|_too fast|_too quickly|频繁|频率|请求量|调用量|调用次数|限流|流控"
+                "|并发"
                 "|过于频繁|请求过多|限速|速率|访问限制"
                 "|_zu viele anfragen|_ratenlimit|_trop de requêtes|_limite de débit"
-                "|_demasiadas solicitudes|_muitas solicit|_troppe richieste|リクエストが多すぎ"
+                "|_limite de requ"
+                "|_demasiadas solicitudes|_demasiadas peticiones|_muitas solicit"
+                "|_troppe richieste|リクエストが多すぎ"
                 "|レート制限|요청이 너무 많|요청 한도|속도 제한"
                 "|слишком много запросов|лимит запросов"
             ),
@@ -192,6 +221,8 @@ RATE = (
     Rule(
         (_group("_quota|_tokens|_token limit|_limit"), _group("_try again in|_wait before|_retry"))
     ),
+    Rule((_group("_requests_|_concurrent"), _group("too many|_limit|_reached|too often"))),
+    Rule((_group("_hourly|_daily"), _group("_limit|_reached|exceed"))),
     Rule((_group("_quota"), _group("exceed|exhaust|_reach|_out of"))),
 )
 CAPACITY = (
@@ -200,10 +231,13 @@ CAPACITY = (
             _group(
                 "_overloaded|_over capacity|_high demand|_high traffic|_high load|_server busy"
                 "|_too busy|_is busy|_no capacity|_capacity exceeded|_capacity temporarily"
-                "|_queue is full|_queue exceeded|_loading model|_currently loading|_is loading"
-                "|_resource unavailable|_no deployments available|_too many connections"
+                "|_queue is full|_queue full|_queue exceeded|_pending requests|_no available"
+                "|_loading model|_currently loading|_is loading|_still loading|_heavy load"
+                "|_resource unavailable|_resources exhausted|_no deployments available"
+                "|_too many connections"
                 "|_unable to handle additional|_insufficient capacity|_at capacity"
-                "|负载|繁忙|访问量过大|过载|饱和|überlastet|surchargé|sobrecargad|混雑|混み合|過負荷"
+                "|负载|繁忙|访问量过大|过载|饱和|überlastet|surchargé|sobrecargad|混雑|混み合"
+                "|過負荷"
                 "|과부하|혼잡|перегруж"
             ),
         ),
@@ -213,14 +247,17 @@ MONEY = (
     Rule(
         (
             _group(
-                "_balance|_credit|_funds_|_prepay|_prepaid|_spend limit|_spending|_budget_"
+                "_balance|_credit|_funds_|_wallet|_prepay|_prepaid|_spend limit|_spending"
+                "|_budget_"
                 "|_payment|_billing|_invoice|余额|额度|余量|资源包|_guthaben|_kontostand|_solde_"
                 "|_crédit|_saldo|_fondos|残高|잔액|크레딧|баланс|средств"
             ),
             _group(
                 "insufficient|too low|deplet|exhaust|not enough|_out of_|exceed|_limit|_cap_"
                 "|_reached|overdue|expired|_required|_enter |_negative|_used all|_used up|_fail"
-                "|_need|_add |_purchase|_recharge|_top up|afford|_suspend|_more credits"
+                "|_need|_add |_not enabled|_not active|_inactive|_no billing|_no remaining"
+                "|_is empty"
+                "|_purchase|_recharge|_top up|afford|_suspend|_more credits"
                 "|不足|用尽|用完|欠费|reicht nicht|aufgebraucht|insuffisant|épuisé|insuficiente"
                 "|agotad|부족|недостаточно|исчерпан"
             ),
@@ -232,14 +269,15 @@ MONEY = (
         (
             _group(
                 "欠费|_payment required|_arrear|_exceeded budget|_over budget|_insufficient quota"
-                "|_insufficient user quota|_api usage limits|_free allocation|残高不足"
+                "|_insufficient user quota|_api usage limits|_free allocation|_recharge"
+                "|_account overdue|_overdue balance|残高不足"
             ),
         ),
     ),
     Rule(
         (
-            _group("_monthly|_free tier|_your plan_|_of the plan_|_subscription"),
-            _group("_quota|_usage|_limit|_free tier|_allocation|_expired"),
+            _group("_monthly|_free tier|_free quota|_your plan_|_of the plan_|_subscription"),
+            _group("_quota|_usage|_limit|_free tier|_free quota|_allocation|_expired"),
             _group("_reached|exceed|_exhaust|_used up|_expired"),
         ),
         _group("_per min|_rate limit"),
@@ -249,12 +287,15 @@ AUTH = (
     Rule(
         (
             _group(
-                "_api key|_apikey|_api token|_access token|_authentication|_authorization"
+                "api key|_apikey|_api token|_access token|_authentication|_authorization"
                 "|_credential|_security token|_secret key|_login"
             ),
             _group(
-                "_invalid|_incorrect|_not valid|_expired|_missing|_revoked|_wrong|_no longer valid"
-                "|_unauthor|_multiple|_fail|_carry|_not authorized"
+                "_invalid|_incorrect|_not valid|_expired|_missing|_revoked|_wrong"
+                "|_no longer valid"
+                "|_unauthor|_multiple|_fail|_carry|_not authorized|_no api|_not provided|无效"
+                "|错误|过期|ungültig"
+                "|invalide|inválid|неверн|недействит"
             ),
         ),
         _group("_certificate pinning"),
@@ -279,7 +320,8 @@ AUTH = (
             _group(
                 "_organization has been disabled|_location is not supported|_invalid model"
                 "|_free tier is not available in your country|_model identifier is invalid"
-                "|_no models loaded|_plain http request was sent|_http request to an https server"
+                "|_no models loaded|_unknown model|_unauthorized|_invalid token_|_token expired"
+                "|鉴权失败|未授权|_plain http request was sent|_http request to an https server"
                 "|_required ssl certificate|_the ssl certificate error|_login fail"
             ),
         ),
