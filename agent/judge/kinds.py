@@ -11,7 +11,7 @@ from itertools import product
 SPAN = 110  # characters between the first and the last root of a rule
 _MAX_PLACES = 8  # of one group
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_WORD = re.compile(r"[<>]=?|-?[0-9][0-9.,]*|[^\W\d]+")
+_WORD = re.compile(r"[<>]=?|-?[0-9][0-9.,]*+|[^\W\d]++")
 Group = tuple[str, ...]
 
 
