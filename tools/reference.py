@@ -13,15 +13,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import orjson
 from sqlalchemy import Table
 from sqlalchemy.dialects import mysql
 
+from agent.judge.error_body import read_body
+from agent.judge.signals import TABLE
 from schemas.ledger.tables import metadata
 from schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
 from schemas.task.states import Status
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
-PAGES = ("commands.md", "settings.md", "tables.md")
+PAGES = ("commands.md", "failures.md", "settings.md", "tables.md")
+REFUSALS = FOLDER.parents[1] / "tests" / "unit" / "agent" / "judge" / "wordings.jsonl"
+EXAMPLES, EXAMPLE_CHARS = 4, 80
 PART = re.compile(r"(<!-- begin ([\w ]+?) \([^)\n]*\) -->\n).*?(<!-- end -->)", re.DOTALL)
 HELP = re.compile(
     r"(^```text\n\$ python (-m [^\n]* --help)\n).*?(^```\n)", re.MULTILINE | re.DOTALL
@@ -88,6 +93,32 @@ def named_settings() -> str:
     )
 
 
+def refusals() -> str:
+    """Return a table of classes with refusals from the corpus of the tests."""
+    corpus = [orjson.loads(line) for line in REFUSALS.read_bytes().splitlines()]
+    names = dict.fromkeys(row.error_class for row in TABLE)
+    return table(
+        ("class", "refusals tested", "such as"),
+        (
+            (code(name), str(len(rows)), "<br>".join(_examples(rows)))
+            for name in names
+            if (rows := [row for row in corpus if row[3] == name])
+        ),
+    )
+
+
+def _examples(rows: list[list[Any]]) -> list[str]:
+    """Return refusals of several providers, each with its status, spread over the corpus."""
+    said: dict[str, str] = {}
+    for provider, status, body, _ in rows:
+        raw = body.encode() if isinstance(body, str) else orjson.dumps(body)
+        words = ": ".join(read_body(raw).texts)
+        if words and len(words) <= EXAMPLE_CHARS and not set(words) & set("|`\n"):
+            said.setdefault(provider, f"{provider}, {status}: {words}")
+    shown = list(said.values())
+    return shown[:: max(1, len(shown) // EXAMPLES)][:EXAMPLES]
+
+
 def states() -> str:
     """Return the table of a task's states."""
     return table(("number", "state"), ((str(int(state)), state.name.lower()) for state in Status))
@@ -127,6 +158,7 @@ def _row(cells: Iterable[str]) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "named settings": named_settings,
+    "refusals": refusals,
     "states": states,
     "tables": ledger_tables,
 }

@@ -86,6 +86,17 @@ class DelayQueue:
         """Return when the next delivery is due."""
         return self._heap[0][0] if self._heap else None
 
+    def snoozed_on(self, route: str) -> list[Delivery]:
+        """Return the deliveries that wait since their task was snoozed on a route."""
+        return [
+            delivery
+            for at_s, _, delivery in self._heap
+            if delivery.snoozes
+            and delivery.route == route
+            and delivery.wake_at_s == at_s
+            and delivery.state is DeliveryState.DELAYED
+        ]
+
     def wake(self, agents: Iterable[int], now_s: float) -> int:
         """Make deliveries due now if one of these agents holds their task; return how many."""
         woken = 0

@@ -204,6 +204,10 @@ class InFlightTable:
         self.drop_bodies(delivery)
         self._delayed.put_while_held(delivery, agent_id, now_s)
 
+    def snoozed_on(self, route: str) -> list[Delivery]:
+        """Return the deliveries that wait since their task was snoozed on a route."""
+        return self._delayed.snoozed_on(route)
+
     def wake(self, agents: Iterable[int], now_s: float) -> int:
         """Make deliveries due now if one of these agents holds their task; return how many."""
         return self._delayed.wake(agents, now_s)

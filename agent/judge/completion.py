@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from agent.judge.signals import hidden_status, of_value
+from agent.judge.signals import of_success
 from agent.ports.outcome import Failure
 from schemas.task.failures import ErrorClass
 from schemas.task.result.codec import COMPLETION
@@ -69,9 +69,11 @@ def _read(
     try:
         _, value, mended = read_json(body)
     except orjson.JSONDecodeError as error:
-        return Completion(_failure_of(unread_reply(body, error.msg)))
+        unread = unread_reply(body, error.msg)
+        # A page of a server that stands in front, or a text, may say what it refuses.
+        return Completion(of_success(body) if unread is NO_OBJECT else _failure_of(unread))
     if not isinstance(value, dict):
-        return Completion(_failure_of(NO_OBJECT))
+        return Completion(of_success(value))
     model, usage = value.get("model"), value.get("usage")
     tokens_in = _count(usage, "prompt_tokens", "input_tokens")
     failure, read = _contained_answer(value, schema, verbatim=verbatim, strict=strict)
@@ -150,12 +152,8 @@ def _failure_in(value: dict[str, Any]) -> Failure | None:
     choice = choices[0] if isinstance(choices, list) and choices else None
     for part in (value, choice):  # an error in the middle of an answer is in the choice
         if isinstance(part, dict) and part.get("error"):
-            return of_value(hidden_status(part), part)
+            return of_success(part)
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        return Failure(
-            ErrorClass.SERVER,
-            "the reply has no choices with a message; "
-            "does llm.base_url name an OpenAI-compatible API?",
-        )
+        return of_success(value)
     return None

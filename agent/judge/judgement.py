@@ -18,6 +18,7 @@ from agent.ports.outcome import (
     Succeeded,
 )
 from schemas.settings.config import Price
+from schemas.settings.wordings import NO_WORDINGS, Wordings
 from schemas.task.failures import Disposition, ErrorClass
 from schemas.task.result.codec import pack_result
 from schemas.text.untrusted import contained
@@ -31,6 +32,7 @@ _NOT_FOUND = 404
 _MAY_BE_OF_ONE_TASK = frozenset({400, 403, 404})
 _CALL_ID_HEADERS = ("x-request-id", "request-id", "apim-request-id")
 _NAME_CHARS = 191
+_DOUBT_CHARS = 400
 # The provider may have worked on these calls and bills them, but its usage did not arrive.
 _MAYBE_BILLED = frozenset({ErrorClass.AMBIGUOUS, ErrorClass.REPLY_TOO_LARGE})
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -46,7 +48,7 @@ class JudgeFacts:
     minimum wait before a retry. `jitter` is from 0 to 1. `utc_s` is the time now, for a Retry-After
     that is a date. `prices` are by model: by the provider's name for it, or else by the task's.
     `least_price_micro` is what the call costs at least if the provider does not say what it used.
-    With `strict`, nothing is taken off around an answer.
+    With `strict`, nothing is taken off around an answer. `wordings` are the route's.
     """
 
     model: str
@@ -65,6 +67,7 @@ class JudgeFacts:
     strict: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
     least_price_micro: int = 0
+    wordings: Wordings = NO_WORDINGS
 
 
 def judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
@@ -87,10 +90,6 @@ def unjudged(
 
 
 def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
-    if facts.refused_alone and not (
-        isinstance(reply, Reply) and reply.status in _MAY_BE_OF_ONE_TASK
-    ):
-        facts = replace(facts, refused_alone=False)
     if isinstance(reply, CallFailed):
         failure = Failure(reply.error_class, one_line(reply.text))
         is_maybe_billed = failure.error_class in _MAYBE_BILLED
@@ -98,7 +97,7 @@ def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | 
         return outcome_of_failure(failure, spent, facts)
     if reply.status not in _SUCCESS:
         return outcome_of_failure(
-            classified(reply), _spent(facts, reply.headers), facts, reply.headers
+            classified(reply, facts.wordings), _spent(facts, reply.headers), facts, reply.headers
         )
     completion_read = completion.read_completion(
         reply.body, schema=facts.schema, verbatim=facts.verbatim, strict=facts.strict
@@ -109,7 +108,7 @@ def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | 
             spent, cost_micro=facts.least_price_micro, unsure_micro=facts.least_price_micro
         )
     if completion_read.failure is not None:
-        failure = completion_read.failure
+        failure = taught(completion_read.failure, facts.wordings)
         if reply.status != _OK and failure.error_class == ErrorClass.SERVER:
             failure = replace(failure, text=one_line(f"status {reply.status}: {failure.text}"))
         return outcome_of_failure(failure, spent, facts, reply.headers)
@@ -117,8 +116,8 @@ def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | 
     return Succeeded(body, codec, spent, oddities=completion_read.oddities)
 
 
-def classified(reply: Reply) -> Failure:
-    """Return the failure of an unsuccessful reply.
+def classified(reply: Reply, wordings: Wordings = NO_WORDINGS) -> Failure:
+    """Return the failure of an unsuccessful reply; the route's own wordings come first.
 
     If its body cannot be parsed, the status alone decides.
     """
@@ -127,9 +126,24 @@ def classified(reply: Reply) -> Failure:
             failure = signals.classify(reply.status, reply.body, cut=reply.cut)
     except Exception:  # noqa: BLE001 - the status alone says what the route must know
         failure = signals.classify(reply.status, b"")
+    failure = taught(failure, wordings)
+    if failure.error_class == ErrorClass.AUTH and reply.status in _MAY_BE_OF_ONE_TASK:
+        failure = replace(failure, may_be_of_task=True)
     if reply.status == _NOT_FOUND and reply.unversioned:
         return replace(failure, text=one_line(f"{failure.text} (does base_url lack /v1?)"))
     return failure
+
+
+def taught(failure: Failure, wordings: Wordings) -> Failure:
+    """Return the failure with the class that a wording of its route gives it.
+
+    The failure's text is matched, as a person sees it, without what it quotes: a document that is
+    repeated there must not choose the class.
+    """
+    if not wordings or failure.is_of_answer:
+        return failure
+    error_class = wordings.class_of(signals.unquoted(failure.text))
+    return failure if error_class is None else replace(failure, error_class=error_class)
 
 
 def outcome_of_failure(
@@ -137,13 +151,16 @@ def outcome_of_failure(
 ) -> Retry | Snooze | Dead:
     """Return the outcome of a failed attempt, as the table of classes says.
 
-    A task that is refused alone (`facts.refused_alone`) is not snoozed: its attempt counts.
+    A task that is refused alone (`facts.refused_alone`) is dead: its route's key is accepted.
     """
+    if failure.may_be_of_task and facts.refused_alone:
+        text = one_line(f"{failure.text} (refused twice, while the route answered other calls)")
+        return Dead(replace(failure, error_class=ErrorClass.BAD_REQUEST, text=text), spent)
     action = CLASSES[failure.error_class].action
     if action is Action.GIVE_UP:
         return Dead(failure, spent)
-    is_alone = failure.error_class == ErrorClass.AUTH and facts.refused_alone
-    if action is Action.SNOOZE and not is_alone:
+    if action is Action.SNOOZE:
+        failure = _with_doubt(failure, headers, facts)
         delay_s = snooze_delay.delay(
             headers,
             snoozes=facts.snoozes,
@@ -154,10 +171,20 @@ def outcome_of_failure(
         return Snooze(failure, spent, delay_s)
     if facts.counted_before + 1 >= facts.max_attempts:
         return Dead(failure, spent, Disposition.EXHAUSTED)
-    wanted_s = max(facts.min_retry_s, snooze_delay.asked_for(headers, facts.utc_s) or 0.0)
+    asked_s = snooze_delay.asked_for(headers, facts.utc_s) or 0.0
+    wanted_s = max(facts.min_retry_s, snooze_delay.believed(asked_s))
     tier = choose(facts.tiers, counted_before=facts.counted_before, wanted_s=wanted_s)
     delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=facts.jitter)
     return Retry(failure, spent, tier.name, delay_s)
+
+
+def _with_doubt(failure: Failure, headers: Mapping[str, str], facts: JudgeFacts) -> Failure:
+    """Return the failure; its text names a wait that is too long to be believed."""
+    asked_s = snooze_delay.asked_for(headers, facts.utc_s) if headers else None
+    if asked_s is None or asked_s <= snooze_delay.BELIEVED_S:
+        return failure
+    waits = f"asked for a wait of {asked_s / 3600:.1f} h; asked again after 10 min"
+    return replace(failure, text=one_line(f"{failure.text[:_DOUBT_CHARS]} ({waits})"))
 
 
 def _spent(

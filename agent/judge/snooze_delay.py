@@ -10,6 +10,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 MAX_ASKED_S = 86_400.0
+# A longer wait that one refusal asks for is doubted: the task asks again after this time. If the
+# provider refuses everything, the route as a whole waits, with one call from time to time.
+BELIEVED_S = 600.0
 MAX_BACK_OFF_S = 60.0
 _DOUBLINGS = 6
 # Above the first value, a number is seconds since 1970; above the second, milliseconds since 1970.
@@ -38,7 +41,14 @@ def delay(
     The back-off of 1 to 60 s grows with `snoozes`, the snoozes in a row.
     """
     asked = asked_for(headers, utc_s, limits=limits)
-    return back_off(snoozes, jitter) if asked is None else asked + jitter * max(1.0, asked / 10)
+    if asked is None:
+        return back_off(snoozes, jitter)
+    return believed(asked) + jitter * max(1.0, believed(asked) / 10)
+
+
+def believed(asked_s: float) -> float:
+    """Return for how long a task waits if its provider asks for this wait."""
+    return min(asked_s, BELIEVED_S)
 
 
 def back_off(snoozes: int, jitter: float) -> float:

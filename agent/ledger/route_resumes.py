@@ -5,6 +5,7 @@ There is one row for each route of a group, and every agent reads it.
 Tested by tests/contract/guards/test_resume.py.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, select, update
@@ -13,7 +14,8 @@ from producer.ledger import audit
 from producer.ledger.audit import AuditKind
 from producer.ledger.tally import counts
 from schemas.ledger.sql import insert_new, utc_after, utc_now
-from schemas.ledger.tables import batch, route_resume
+from schemas.ledger.tables import batch, route_resume, task
+from schemas.task.states import Status
 
 KNOWN_S = 86400.0
 # Built once, because every agent runs this query each second.
@@ -43,6 +45,16 @@ def resume(connection: Connection, group: str, route: str, actor: str) -> None:
 def resumed(connection: Connection, group: str) -> dict[str, datetime]:
     """Return when each route of a group was last resumed."""
     return {row.route: row.resumed_at for row in connection.execute(_RESUMED, {"of_group": group})}
+
+
+def end_waits(connection: Connection, ids: Sequence[int]) -> None:
+    """Make these tasks due now, as far as they wait after an attempt that is not counted."""
+    waits = (
+        task.c.id.in_(sorted(ids)),
+        task.c.status == int(Status.PENDING),
+        task.c.due_at > utc_now(),
+    )
+    connection.execute(update(task).where(*waits).values(due_at=utc_now()))
 
 
 def routes_in_use(connection: Connection, group: str) -> set[str]:

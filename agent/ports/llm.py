@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from schemas.settings.config import Structured
+from schemas.settings.wordings import NO_WORDINGS, Wordings
 from schemas.task.failures import ErrorClass
 
 MAX_REPLY_BYTES = 16 << 20
@@ -71,7 +72,7 @@ class RouteClient:
 
     `model` is for tasks that name no model; None leaves the choice to the provider. `structured` is
     the form in which the server takes a schema. `context_tokens` is how many tokens the model
-    takes, None if unknown.
+    takes, None if unknown. `wordings` say what refusals of the server mean.
     """
 
     llm: LLM
@@ -79,3 +80,4 @@ class RouteClient:
     timeout_s: float
     structured: Structured = Structured.JSON_SCHEMA
     context_tokens: int | None = None
+    wordings: Wordings = NO_WORDINGS

@@ -110,7 +110,8 @@ class Failure:
     `traceback` shows where the code of a handler failed, if that was the reason. `provider_error`
     is what the provider's error names, if it was one. `is_of_answer`: the answer is complete but
     does not match the schema, so the model may be asked to correct it. `keeps_losses`: the task's
-    recorded losses stay, because it may still be the task that kills its agents.
+    recorded losses stay, because it may still be the task that kills its agents. `may_be_of_task`:
+    the provider refused the call as for a wrong key, but so may a firewall refuse one document.
     """
 
     error_class: ErrorClass
@@ -119,6 +120,7 @@ class Failure:
     provider_error: ProviderError = field(default=ProviderError(), compare=False, repr=False)
     is_of_answer: bool = field(default=False, compare=False, repr=False)
     keeps_losses: bool = field(default=False, compare=False, repr=False)
+    may_be_of_task: bool = field(default=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

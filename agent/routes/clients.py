@@ -16,6 +16,7 @@ from schemas.settings.account import account
 from schemas.settings.config import Config, Secret
 from schemas.settings.known_models import known_tokens
 from schemas.settings.routing import configured_routes
+from schemas.settings.wordings import Wordings
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ class RouteClients:
             settings.timeout_s,
             settings.structured,
             settings.context_tokens or known_tokens(settings.model or ""),
+            Wordings(settings.wordings),
         )
 
 

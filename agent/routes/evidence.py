@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from agent.judge import Effect, effect_of, one_line
 from agent.judge.completion import read_completion
-from agent.judge.judgement import classified
+from agent.judge.judgement import classified, taught
 from agent.ports import CallFailed, Reply
 from agent.ports.outcome import Dead, Failure, Moved, Outcome, Retry, Snooze, Succeeded
+from schemas.settings.wordings import NO_WORDINGS, Wordings
 
 _SUCCESS = range(200, 300)
 
@@ -19,12 +20,14 @@ class RouteEvidence:
     """What a call says about the provider.
 
     `reason` is the class and text of the failure, for a person. `reason` and `error_class` are
-    empty for a success.
+    empty for a success. `may_be_of_task`: a refusal as for a wrong key, which may be about the
+    task's document alone.
     """
 
     effect: Effect
     reason: str = ""
     error_class: str = ""
+    may_be_of_task: bool = False
 
 
 def by_outcome(outcome: Outcome) -> RouteEvidence:
@@ -39,16 +42,16 @@ def by_outcome(outcome: Outcome) -> RouteEvidence:
     return RouteEvidence(Effect.NONE)
 
 
-def by_answer(answer: Reply | CallFailed) -> RouteEvidence:
+def by_answer(answer: Reply | CallFailed, wordings: Wordings = NO_WORDINGS) -> RouteEvidence:
     """Return the evidence of the answer to a prompt of our own."""
     if isinstance(answer, CallFailed):
         return _of_failure(Failure(answer.error_class, one_line(answer.text)))
     if answer.status not in _SUCCESS:
-        return _of_failure(classified(answer))
+        return _of_failure(classified(answer, wordings))
     failure = read_completion(answer.body, schema=None, verbatim=True).failure
     if failure is None:
         return RouteEvidence(Effect.UP)
-    evidence = _of_failure(failure)
+    evidence = _of_failure(taught(failure, wordings))
     # Our own prompt is harmless, so an unusable completion is the provider's fault.
     return replace(evidence, effect=Effect.OUTAGE) if evidence.effect is Effect.UP else evidence
 
@@ -58,4 +61,5 @@ def _of_failure(failure: Failure) -> RouteEvidence:
         effect_of(failure.error_class),
         f"{failure.error_class}: {failure.text}",
         failure.error_class,
+        failure.may_be_of_task,
     )

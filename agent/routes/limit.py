@@ -25,6 +25,8 @@ from agent.routes.level import GROWTH, ConcurrencyLevel
 
 MAX_PAUSE_S = 5.0
 MIN_PAUSE_S = 0.25
+# If the trial is refused too, and the provider asks for a long wait, calls are tried less often.
+ASKED_LONG_S, MAX_LONG_PAUSE_S = 240.0, 60.0
 # A burst of refusals: at least BURST calls (or BURST_PART of the level) were refused, while at most
 # BURST_CALLS times as many calls began. The number grows with the level, because several tasks
 # start at once.
@@ -143,7 +145,8 @@ class ConcurrencyLimit:
         if began_s < self.from_s:
             return
         if self._mode is _Mode.TRIAL:
-            self.pause(now_s, max(pause_s, 2 * self._pause_s))
+            longest_s = MAX_LONG_PAUSE_S if pause_s >= ASKED_LONG_S else MAX_PAUSE_S
+            self.pause(now_s, max(pause_s, 2 * self._pause_s), longest_s)
             return
         taken = running + self.places_kept(now_s) if self._mode is _Mode.LIMITED else inf
         has_changed = self._level.note_refused(began_s, now_s, self._spared, taken)
@@ -166,14 +169,14 @@ class ConcurrencyLimit:
         if self._level.calls == self._slots:
             self._mode = _Mode.OPEN
 
-    def pause(self, now_s: float, pause_s: float) -> None:
+    def pause(self, now_s: float, pause_s: float, longest_s: float = MAX_PAUSE_S) -> None:
         """Let nothing begin for a while, and then one call."""
         if self._mode is not _Mode.TRIAL:
             self._former = inf if self._mode is _Mode.RAMP else self._level.calls
         self._mode = _Mode.TRIAL
         self._running_at_trial, self._trial_from_s = 0, inf
         self.from_s = now_s
-        self._pause_s = min(MAX_PAUSE_S, max(MIN_PAUSE_S, pause_s))
+        self._pause_s = min(longest_s, max(MIN_PAUSE_S, pause_s))
         self._paused_until_s = now_s + self._pause_s
 
     def _is_trial_accepted(self, now_s: float) -> bool:

@@ -71,6 +71,11 @@ class ProbeSchedule:
             self._granted_until_s = _NEVER
         self._interval_s = self.following_interval_s
         self._wait(now_s)
+        return self.limit_s
+
+    @property
+    def limit_s(self) -> float:
+        """How long a probe may take."""
         if not self._times.known:
             return self.timeout_s
         return min(self.timeout_s, max(MIN_LIMIT_S, USUAL * self._times.slowest_s))

@@ -52,7 +52,7 @@ class ProbeSender:
         model_field = {"model": client.model} if client.model else {}
         request_id = f"docllm-probe/{quote(route, safe='')}#{next(self._numbers)}"
         call = Call(orjson.dumps(model_field | body), request_id, limit_s or client.timeout_s)
-        return by_answer(await client.llm.complete(call))
+        return by_answer(await client.llm.complete(call), client.wordings)
 
     async def _probe(self, permit: RoutePermit) -> None:
         evidence = RouteEvidence(Effect.NONE)

@@ -4,6 +4,9 @@ A route stops if the provider fails, and is parked if a person must act. If call
 route takes fewer calls, or pauses. Calls that began before the last change of state are ignored.
 Once the route has stopped, an attempt that fails because of the outage is not counted.
 
+A refusal as for a wrong key may be about one document. So the cheap prompt is sent at once: if it
+is refused too, the route is parked; if it is answered, the task is refused alone.
+
 A task is at fault itself if it fails again with the provider's error although others were answered
 since it failed before. Then its failures count for the task and say nothing about the route.
 """
@@ -20,6 +23,7 @@ from agent.routes.answer_times import AnswerTimes
 from agent.routes.circuit import Circuit
 from agent.routes.evidence import RouteEvidence, by_outcome
 from agent.routes.faulty_tasks import FaultyTasks
+from agent.routes.key_question import KeyQuestion
 from agent.routes.limit import ConcurrencyLimit
 from agent.routes.probe_schedule import ProbeSchedule
 from agent.routes.window import OutcomeWindow, run_for
@@ -36,6 +40,7 @@ log = logging.getLogger(__name__)
 # failures in a row, so then the longer run of `run_for` is required.
 LOCKED_RUN = 3
 MIN_SNOOZE_S = 1.0
+QUESTION_S = 30.0  # how long the prompt may take that shows whether the key is at fault
 # Calls that run for less are not reported as hanging, even if answers are usually fast.
 HUNG_S = 30.0
 _CLASSES: frozenset[str] = frozenset(ErrorClass)
@@ -91,6 +96,7 @@ class Route:
         self._limit = ConcurrencyLimit(slots=slots, times=self._times)
         self._faulty = FaultyTasks()
         self._locked = 0
+        self._question = KeyQuestion()
         # The start time of the newest call that got a usable answer.
         self._answered_from_s = float("-inf")
         # Calls for tasks, by the identity of the permit, the oldest first.
@@ -118,6 +124,8 @@ class Route:
         """
         if self.stopped:
             free = 1 if self.probes.task_due(now_s) else 0
+        elif self._waits_for_prompt:
+            free = 0
         elif (allowed := self._limit.allowed(now_s)) is None:
             free = slots
         else:
@@ -145,6 +153,8 @@ class Route:
         self.used_at_s = now_s
         if self.stopped:
             return self._probe(task_id, now_s) if self.probes.task_due(now_s) else None
+        if self._waits_for_prompt:
+            return None
         allowed = self._limit.allowed(now_s)
         if allowed is not None and self._places_taken(now_s) >= allowed:
             return None
@@ -157,7 +167,13 @@ class Route:
 
     def permit_prompt(self, now_s: float) -> RoutePermit | None:
         """Return the permission to send the cheap prompt; None if it is not time for it."""
-        return self._probe(None, now_s) if self.stopped and self.probes.prompt_due(now_s) else None
+        if self.stopped:
+            return self._probe(None, now_s) if self.probes.prompt_due(now_s) else None
+        if not self._question.ask():
+            return None
+        self._prompts += 1
+        limit_s = min(QUESTION_S, self.probes.limit_s)
+        return RoutePermit(self.name, self.generation, now_s, limit_s)
 
     def _probe(self, task_id: int | None, now_s: float) -> RoutePermit:
         permit = RoutePermit(self.name, self.generation, now_s, self.probes.start(now_s), task_id)
@@ -203,6 +219,9 @@ class Route:
         self._now_s = now_s
         if self.stopped:
             self.probes.end()
+        elif permit.task_id is None:
+            self._prompt_ended(permit, evidence, now_s)
+            return
         match evidence.effect:
             case Effect.UP:
                 self._up(permit, evidence, now_s)
@@ -225,6 +244,7 @@ class Route:
         self._ok += 1
         if not evidence.reason:  # a provider may reject a request before it looks at the key
             self._answered_from_s = max(self._answered_from_s, permit.began_s)
+            self._question.note_answered(permit.began_s)
         self._locked = 0
         self._limit.note_answered(permit.began_s, now_s)
         self.probes.note_success(permit.task_id)
@@ -267,10 +287,31 @@ class Route:
         elif self.stopped:
             # The provider answers, so its outage is over. More such answers park the route.
             self._circuit.report(now_s, failed=False)
-        elif self._locked >= (
-            self._longest_run if self._answered_from_s > self.changed_at_s else LOCKED_RUN
-        ):
+        elif evidence.may_be_of_task:
+            self._question.raise_at(now_s)
+        elif self._all_locked:
             self.stop(now_s, evidence.reason, parked=True)
+
+    @property
+    def _all_locked(self) -> bool:
+        """Whether so many calls in a row were refused that the key may be at fault."""
+        has_answered = self._answered_from_s > self.changed_at_s
+        return self._locked >= (self._longest_run if has_answered else LOCKED_RUN)
+
+    @property
+    def _waits_for_prompt(self) -> bool:
+        """Whether no call starts until the prompt shows whether the key is at fault."""
+        return self._question.is_open and self._all_locked
+
+    def _prompt_ended(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
+        """Learn from the prompt on an open route; it shows whether the key is at fault."""
+        self._question.note_ended()
+        if evidence.effect is Effect.UP and not evidence.reason:
+            self._up(permit, evidence, now_s)
+        elif evidence.effect is Effect.LOCKED or self._all_locked:
+            self.stop(now_s, evidence.reason or self.reason, parked=True)
+        else:
+            self._question.close()
 
     # ---- stop and restart
 
@@ -291,6 +332,7 @@ class Route:
 
     def _circuit_changed(self, stopped: bool) -> None:  # noqa: FBT001 - the listener's form
         self.generation += 1
+        self._question = KeyQuestion()
         self._limit.restart(self._now_s)
         if stopped:
             if self.state is RouteState.OPEN:

@@ -107,7 +107,13 @@ def _make_route_duties(choices: AgentChoices, wired: WiredParts) -> _RouteDuties
         routes_of=lambda value: preview(value, routes.naming).plan,
         own_orders=wired.shared.own_orders,
     )
-    listener = ResumeListener(transactions=transactions, clock=clock, group=group, routes=routes)
+    listener = ResumeListener(
+        transactions=transactions,
+        clock=clock,
+        group=group,
+        routes=routes,
+        table=wired.dispatching.table,
+    )
     call_up = CallUpWalk(
         transactions=transactions,
         clock=clock,

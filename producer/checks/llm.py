@@ -21,8 +21,9 @@ from producer.text.printable import shown
 from schemas.clients import llm_address
 from schemas.clients.http import connected, why
 from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.settings.config import LLMConfig, Structured
+from schemas.settings.config import DEFAULT_ROUTE, LLMConfig, Structured
 from schemas.settings.headers import hidden
+from schemas.settings.wordings import Wordings
 from schemas.task.result.mending import read_json
 from schemas.text.wording import masking, one_line
 
@@ -134,12 +135,20 @@ def _require_answer(
         message = _message(answer.body, llm, url)
         raise UnsafeStateError(
             f"{where} answers {status}{': ' if message else ''}{message}; "
-            f"{_advice(status, route, url)}"
+            f"{_taught(message, llm, route) or _advice(status, route, url)}"
         )
     if message := _message_of_failure(answer.body, llm, url):
         raise UnsafeStateError(
-            f"{where} answers {status} with an error: {message}; {_advice(status, route, url)}"
+            f"{where} answers {status} with an error: {message}; "
+            f"{_taught(message, llm, route) or _advice(status, route, url)}"
         )
+
+
+def _taught(message: str, llm: LLMConfig, route: str | None) -> str:
+    """Return what agents take a refusal for by the route's own wordings, else nothing."""
+    error_class = Wordings(llm.wordings).class_of(message)
+    setting = f"routes.{route or DEFAULT_ROUTE}.wordings"
+    return "" if error_class is None else f"agents take it for {error_class}, by {setting}"
 
 
 def _in_clear(llm: LLMConfig, url: str) -> str:

@@ -28,6 +28,7 @@ def account(config: Config, route: str) -> LLMConfig:
         or (llm.context_tokens if same_server and model == llm.model else None),
         headers=(llm.headers if same_server else {}) if own.headers is None else own.headers,
         structured=own.structured or (llm.structured if same_server else Structured.JSON_SCHEMA),
+        wordings=own.wordings,
         limits=llm.limits if route == DEFAULT_ROUTE and not own.limits.given else own.limits,
     )
 

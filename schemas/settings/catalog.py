@@ -12,6 +12,7 @@ from schemas.settings.headers import headers
 from schemas.settings.quota import ChargeRule
 from schemas.settings.schedule import schedule
 from schemas.settings.schema_file import schema_file
+from schemas.settings.wordings import wordings
 from schemas.version import VERSION
 
 MAX_TOKENS = 1_000_000_000  # the largest context of a model; more is a mistake
@@ -107,6 +108,11 @@ NAMED_SETTINGS: dict[str, dict[str, NamedSetting]] = {
             "parked for its key or "
             "model), `CAPACITY`, `TOO_LONG`, `FILTERED`, `MONEY`",
             "OUTAGE, CAPACITY, TOO_LONG",
+        ),
+        "wordings": NamedSetting(
+            wordings,
+            "what refusals of this server mean: for a class, `TOO_LONG`, `FILTERED`, `RATE`, "
+            "`CAPACITY`, `MONEY` or `AUTH`, a list of texts and `/expressions/`",
         ),
         **_LIMITS,
     },

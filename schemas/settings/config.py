@@ -103,7 +103,7 @@ class LLMConfig:
 
     `base_url` ends before `/chat/completions`; None means that no LLM is configured.
     `context_tokens`: how many tokens the model takes, None if unknown. `headers` are sent with each
-    call. `limits` are the provider's for `model`.
+    call. `limits` are the provider's for `model`. `wordings` are those of the route.
     """
 
     base_url: str | None = None
@@ -114,6 +114,7 @@ class LLMConfig:
     headers: dict[str, Secret] = field(default_factory=dict)
     structured: Structured = Structured.JSON_SCHEMA
     limits: QuotaLimits = NO_LIMITS
+    wordings: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def identity(self) -> Hashable:
@@ -246,6 +247,7 @@ class RouteConfig:
     `[llm]`. Key, headers and `structured` are inherited only if the address is that of `[llm]`, and
     `context_tokens` only if the model is `llm.model` at that address. `headers` replace those of
     `[llm]`. `fallback`: the routes to which tasks go on after a failure of `fallback_on`, in order.
+    `wordings`: texts of its server's refusals, by the class that they mean.
     `limits` also hold for other routes of the same account and model
     (`schemas/settings/account.py`).
     """
@@ -260,6 +262,7 @@ class RouteConfig:
     limits: QuotaLimits = NO_LIMITS
     fallback: tuple[str, ...] = ()
     fallback_on: tuple[Trigger, ...] = (Trigger.OUTAGE, Trigger.CAPACITY, Trigger.TOO_LONG)
+    wordings: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class RunIn(StrEnum):

@@ -303,6 +303,7 @@ class AttemptCalls:
             strict=self._rules.strict_answer,
             prices=tools.prices,
             least_price_micro=least_price_micro,
+            wordings=target.client.wordings,
         )
 
     def _of_whole_prompt(

@@ -9,19 +9,23 @@ import logging
 from datetime import datetime
 from functools import partial
 
+from agent.inflight.delivery import DeliveryState
+from agent.inflight.table import InFlightTable
 from agent.ledger import route_resumes
 from agent.maintenance.duty import Duty, repeat
 from agent.ports import Clock
 from agent.routes import Router
 from schemas.ledger.transactions import Transactions
+from schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 
 CHECK_EVERY_S = 2.0
+PAGE = 500  # tasks whose waits one transaction ends
 
 
 class ResumeListener:
-    """Resumes each route that a person resumes after this duty began.
+    """Resumes each route that a person resumes after this duty began, and its snoozed tasks.
 
     Earlier resumes were meant for the agents that ran then.
     """
@@ -33,11 +37,13 @@ class ResumeListener:
         clock: Clock,
         group: str,
         routes: Router,
+        table: InFlightTable,
     ) -> None:
         self._transactions = transactions
         self._clock = clock
         self._group = group
         self._routes = routes
+        self._table = table
         self._duty = Duty(name="looking for resumed routes", work=self.check, clock=clock)
         self._heard: dict[str, datetime] | None = None
 
@@ -54,3 +60,17 @@ class ResumeListener:
                 continue
             if self._routes.resume(route, self._clock.now_s()):
                 log.info("route %s is resumed by a person", route)
+            await self._end_waits(route)
+
+    async def _end_waits(self, route: str) -> None:
+        """Let the route's snoozed tasks of this agent start now, however long they would wait."""
+        snoozed = self._table.snoozed_on(route)
+        for first in range(0, len(snoozed), PAGE):
+            page = snoozed[first : first + PAGE]
+            ids = [delivery.task_id for delivery in page]
+            await self._transactions.write(route_resumes.end_waits, ids)
+            for delivery in page:
+                if delivery.state is DeliveryState.DELAYED:
+                    self._table.delay(delivery, self._clock.now_s())
+        if snoozed:
+            log.info("ended the wait of %s of route %s", number_of(len(snoozed), "task"), route)

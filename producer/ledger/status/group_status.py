@@ -12,11 +12,12 @@ from sqlalchemy import Connection
 from producer.ledger import guards, hook_orders, outbox, quarantine, replay_progress
 from producer.ledger.replay_progress import ReplayRun
 from producer.ledger.retention import archive_rows
-from producer.ledger.status import agent_status, batch_status, releases
+from producer.ledger.status import agent_status, batch_status, progress, releases
 from producer.ledger.status.agent_status import AgentStatus
 from producer.ledger.status.batch_status import BatchStatus
 from producer.ledger.status.releases import ReleaseStatus
 from producer.text.agent_sentences import Sentence
+from producer.text.pace import duration
 from producer.text.urgency import Urgency
 from schemas.ledger.migrations import ledger_id
 from schemas.task.guard import Guard
@@ -41,6 +42,9 @@ class GroupStatus:
     archived: int = 0  # how many batches are archived, if none is shown
     quarantined: int = 0  # records that are no task, counted up to the reader's limit
     oldest_order: int = 0  # the id of the oldest publish order, 0 if there is none
+    # Tasks that a refused call lets wait for over a minute, and the seconds until the first is due.
+    held: int = 0
+    held_s: float | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -56,6 +60,18 @@ class GroupStatus:
         records = number_of(self.quarantined, "record")
         command = f"python -m producer dead list --group {self.group}"
         return f"quarantined, because no task of docllm: {at_least}{records}; see: {command}"
+
+    @property
+    def held_text(self) -> str:
+        """How many tasks wait for long after a refused call, in words; empty if none does."""
+        if not self.held or self.held_s is None:
+            return ""
+        wait = "waits" if self.held == 1 else "wait, the first"
+        command = f"python -m agent resume ROUTE --group {self.group}"
+        return (
+            f"after a refused call, {number_of(self.held, 'task')} {wait} for "
+            f"{duration(self.held_s)}; to call now: {command}"
+        )
 
     def without_empty_batches(self) -> Self:
         """Return the status without batches that never had a task, and that nobody loads now.
@@ -115,6 +131,8 @@ def read_group(
         if release.is_worse
     )
     replays = tuple(replay_progress.unfinished(connection, group))
+    any_pending = any(batch.counts["pending"] for batch in batches)
+    held, held_s = progress.long_waits(connection, group) if any_pending else (0, None)
     return GroupStatus(
         group,
         ledger_id(connection),
@@ -128,6 +146,8 @@ def read_group(
         0 if batches else archive_rows.archived(connection, group),
         quarantine.count_left(connection, group, max_quarantined),
         waiting.oldest_id,
+        held,
+        held_s,
     )
 
 

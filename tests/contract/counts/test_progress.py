@@ -1,5 +1,7 @@
 """The progress of a group is right after each move, and says what open tasks wait for."""
 
+from dataclasses import replace
+
 import pytest
 
 from agent.ports.outcome import Outcome
@@ -92,6 +94,22 @@ def test_a_refused_task_waits_for_a_try(ledger_db: LedgerDatabase) -> None:
     assert (found.snoozed, found.retrying, elsewhere.snoozed) == (1, 0, 0)
     assert found.snoozed_due_s is not None
     assert 0 < found.snoozed_due_s < 120
+
+
+def test_a_long_wait_after_a_refused_call_is_told_from_a_short_one(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """Only waits of over a minute count; those in a tier are not after a refused call."""
+    short, long, tier = ledger_db.load("short", "long", "tier")
+    settled(ledger_db, short, SNOOZE)
+    settled(ledger_db, long, replace(SNOOZE, delay_s=600.0))
+    settled(ledger_db, tier, replace(RETRY, delay_s=600.0))
+
+    count, due_s = ledger_db.run(lambda c: progress.long_waits(c, GROUP))
+
+    assert count == 1
+    assert due_s == pytest.approx(600.0, abs=30.0)
+    assert ledger_db.run(lambda c: progress.long_waits(c, "other")) == (0, None)
 
 
 def test_a_replay_is_more_work_and_takes_no_end_away(ledger_db: LedgerDatabase) -> None:

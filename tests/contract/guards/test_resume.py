@@ -3,6 +3,8 @@
 Every running agent learns it.
 """
 
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.table import InFlightTable
 from agent.ledger.route_resumes import resume, resumed, routes_in_use
 from agent.maintenance.waits.resume_listener import ResumeListener
 from agent.ports import Clock
@@ -10,7 +12,8 @@ from agent.routes import Router
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
 from tests.support.doubles import double_of
-from tests.support.ledger_database import DEAD, GROUP, SNOOZE, LedgerDatabase
+from tests.support.ledger_database import DEAD, GROUP, RETRY, SNOOZE, LedgerDatabase
+from tests.unit.agent.inflight.test_delay_queue import new_delivery
 
 
 def say(ledger_db: LedgerDatabase, route: str, group: str = GROUP) -> None:
@@ -22,12 +25,19 @@ class Agent:
 
     def __init__(self, ledger_db: LedgerDatabase) -> None:
         self.told: list[str] = []
+        self.waiting: list[Delivery] = []
+        self.woken: list[Delivery] = []
         clock: Clock = SystemClock()
         self._duty = ResumeListener(
             transactions=ledger_db.transactions,
             clock=clock,
             group=GROUP,
             routes=double_of(Router, resume=self._resume),
+            table=double_of(
+                InFlightTable,
+                snoozed_on=lambda route: self.waiting if route == "a" else [],
+                delay=lambda delivery, _at_s: self.woken.append(delivery),
+            ),
         )
 
     def _resume(self, route: str, _now_s: float) -> bool:
@@ -53,6 +63,32 @@ async def test_every_agent_hears_it_once(ledger_db: LedgerDatabase) -> None:
     say(ledger_db, "a")
 
     assert (await first.hears(), await second.hears()) == (["a"], ["a"])
+
+
+async def test_a_resume_ends_the_waits_of_snoozed_tasks(ledger_db: LedgerDatabase) -> None:
+    """A task that a refusal would hold for long is due at once; a tier's time is left alone."""
+    snoozed, retrying = ledger_db.load("snoozed", "retrying")
+    owner = ledger_db.agent().next_owner()
+    ledger_db.settle(ledger_db.claimed(snoozed, owner), owner, SNOOZE)
+    ledger_db.settle(ledger_db.claimed(retrying, owner), owner, RETRY)
+    before = {row.id: row.due_at for row in ledger_db.rows(tables.task)}
+    agent = Agent(ledger_db)
+    await agent.hears()
+    agent.waiting = [new_delivery(snoozed), new_delivery(retrying)]
+    for delivery in agent.waiting:
+        delivery.state = DeliveryState.DELAYED
+    agent.waiting[1].state = DeliveryState.ASKING
+
+    say(ledger_db, "b")
+    await agent.hears()
+    assert agent.woken == []
+    say(ledger_db, "a")
+    await agent.hears()
+
+    after = {row.id: row.due_at for row in ledger_db.rows(tables.task)}
+    assert after[snoozed] < before[snoozed]
+    assert after[retrying] == before[retrying]
+    assert agent.woken == agent.waiting[:1]
 
 
 async def test_a_resume_from_before_the_start_is_ignored(ledger_db: LedgerDatabase) -> None:

@@ -443,3 +443,16 @@ async def test_a_key_that_a_proxy_can_read_is_reported(monkeypatch: pytest.Monke
         in refusal
     )
     assert "WARNING" not in open_to_all
+
+
+def test_a_taught_refusal_is_named_by_its_class() -> None:
+    """`check` says what agents take a refusal for if the route's wordings name it."""
+
+    async def run() -> None:
+        answer = response("400 Bad Request", b'{"error": "max input reached"}')
+        async with server(answering(answer, [])) as url:
+            taught: dict[str, tuple[str, ...]] = {"TOO_LONG": ("Max input",)}
+            await ask(LLMConfig(base_url=url, api_key=KEY, wordings=taught), "large")
+
+    with pytest.raises(UnsafeStateError, match=r"for TOO_LONG, by routes\.large\.wordings"):
+        asyncio.run(run())

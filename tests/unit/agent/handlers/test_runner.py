@@ -62,8 +62,8 @@ def test_a_failed_call_is_judged() -> None:
     )
 
 
-def test_a_refusal_of_one_task_alone_counts() -> None:
-    """A refusal counts only if other tasks were answered meanwhile, as the agent tells.
+def test_a_task_that_is_refused_alone_is_dead() -> None:
+    """A refusal ends a task only if other calls were answered meanwhile, as the agent tells.
 
     All tasks share the key, which may work at times.
     """
@@ -74,8 +74,8 @@ def test_a_refusal_of_one_task_alone_counts() -> None:
 
     assert [type(handlers_harness(answer).run()) for answer in answers] == [Snooze] * 4
     assert [type(handlers_harness(answer).run(refused_alone=True)) for answer in answers] == [
-        Retry,
-        Retry,
+        Dead,
+        Dead,
         Snooze,
         Snooze,
     ]

@@ -163,3 +163,20 @@ def test_a_delivery_that_has_left_is_forgotten() -> None:
 
     assert len(queue.take_due(1.0, 100)) == 10
     assert queue._by_agent == {}
+
+
+def test_the_snoozed_deliveries_of_a_route_are_found() -> None:
+    """Only deliveries that still wait, after a snooze, on that route."""
+    queue = DelayQueue()
+    snoozed, early, other, taken = (new_delivery(task_id) for task_id in range(1, 5))
+    other.route = "other"
+    for delivery in (snoozed, other, taken):
+        delivery.snoozes = 1
+    for delivery in (snoozed, early, other):
+        queue.put(delivery, 600.0)
+    queue.put(taken, 10.0)
+    queue.put(snoozed, 700.0)
+    queue.take_due(20.0, 10)
+
+    assert queue.snoozed_on("route") == [snoozed]
+    assert queue.snoozed_on("other") == [other]

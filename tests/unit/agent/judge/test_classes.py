@@ -7,8 +7,9 @@ import pytest
 
 from agent.judge import CLASSES, Action, Effect, effect_of, judge, outcome_of_failure
 from agent.ports import CallFailed, Reply
-from agent.ports.outcome import Failure, Snooze, Spent
+from agent.ports.outcome import Dead, Failure, Snooze, Spent
 from schemas.task.failures import ErrorClass
+from tests.support.handlers import failure_of
 from tests.support.replies import DEAD, FACTS, RETRIED, SNOOZED, became
 
 CASES: dict[str, tuple[dict[str, Any], str | None]] = {
@@ -36,8 +37,8 @@ BECOMES: dict[Action, dict[str, tuple[object, ...]]] = {
         "more attempts than are allowed": (SNOOZED, 1.5),
         "asked for less than the tier": (SNOOZED, 21),
         "asked for more than the tier": (SNOOZED, 63),
-        "asked for more than any tier": (SNOOZED, 7560),
-        "asked for more than a day": (SNOOZED, 90_720),
+        "asked for more than any tier": (SNOOZED, 630),
+        "asked for more than a day": (SNOOZED, 630),
         "asked for on the last attempt": (SNOOZED, 63),
     },
     Action.RETRY: {
@@ -49,8 +50,8 @@ BECOMES: dict[Action, dict[str, tuple[object, ...]]] = {
         "more attempts than are allowed": (DEAD, "exhausted"),
         "asked for less than the tier": (RETRIED, "30s", 33),
         "asked for more than the tier": (RETRIED, "5m", 330),
-        "asked for more than any tier": (RETRIED, "1h", 7920),
-        "asked for more than a day": (RETRIED, "1h", 95_040),
+        "asked for more than any tier": (RETRIED, "1h", 3960),
+        "asked for more than a day": (RETRIED, "1h", 3960),
         "asked for on the last attempt": (DEAD, "exhausted"),
     },
     Action.GIVE_UP: dict.fromkeys(CASES, (DEAD, "permanent")),
@@ -67,7 +68,8 @@ def test_every_cell_of_the_table(name: ErrorClass, case: str) -> None:
     outcome = outcome_of_failure(Failure(name, "x"), Spent(), replace(FACTS, **changes), headers)
 
     assert became(outcome) == BECOMES[CLASSES[name].action][case]
-    assert outcome.failure == Failure(name, "x")
+    assert outcome.failure.error_class == name
+    assert outcome.failure.text.split(" (asked for a wait of ")[0] == "x"
 
 
 def test_each_class_stands_where_it_belongs() -> None:
@@ -131,22 +133,45 @@ def test_a_fault_that_is_not_the_tasks_never_kills_it(name: ErrorClass) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, rule in CLASSES.items() if rule.action is Action.SNOOZE]
 )
-def test_only_a_refused_key_can_be_a_tasks_own_fault(name: ErrorClass) -> None:
-    """Only a refused key can be a task's own fault.
-
-    A firewall that refuses one document answers as for a wrong key. A limit or a lack of money
-    concerns all tasks.
-    """
+def test_a_class_that_waits_waits_even_if_others_are_answered(name: ErrorClass) -> None:
+    """A limit, a lack of money or a wrong key concerns all tasks."""
     alone = replace(FACTS, refused_alone=True)
-    ended = [
-        became(
-            outcome_of_failure(Failure(name, "x"), Spent(), replace(alone, counted_before=attempt))
-        )[:2]
-        for attempt in (0, 1, 4)
-    ]
 
-    own = [(RETRIED, "30s"), (RETRIED, "5m"), (DEAD, "exhausted")]
-    assert ended == (own if name == "AUTH" else [(SNOOZED, 1.5)] * 3)
+    assert became(outcome_of_failure(Failure(name, "x"), Spent(), alone)) == (SNOOZED, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("status", "refused_alone", "ended"),
+    [
+        (403, False, (SNOOZED, 1.5)),
+        (403, True, (DEAD, "permanent")),
+        (404, True, (DEAD, "permanent")),
+        (401, True, (SNOOZED, 1.5)),
+    ],
+)
+def test_a_firewall_that_refuses_one_document_is_no_wrong_key(
+    status: int, ended: object, *, refused_alone: bool
+) -> None:
+    """A firewall answers 403 to one document as for a wrong key; then the request is bad."""
+    body = b"<html><title>403 Forbidden</title>blocked by our firewall</html>"
+
+    outcome = judge(Reply(status, {}, body), replace(FACTS, refused_alone=refused_alone))
+
+    assert became(outcome) == ended
+    failure = failure_of(outcome)
+    assert "blocked by our firewall" in failure.text
+    assert failure.error_class == ("BAD_REQUEST" if isinstance(outcome, Dead) else "AUTH")
+
+
+def test_a_wait_that_is_too_long_to_be_believed_is_named() -> None:
+    """One refusal that asks for a day holds its task for ten minutes; the text says so."""
+    body = b'{"error": {"message": "Please retry later."}}'
+    outcome = judge(Reply(429, {"retry-after": "86400"}, body), FACTS)
+
+    assert became(outcome) == (SNOOZED, 630)
+    assert failure_of(outcome).text == (
+        "429: Please retry later. (asked for a wait of 24.0 h; asked again after 10 min)"
+    )
 
 
 def test_a_type_may_wait_longer() -> None:

@@ -248,3 +248,20 @@ def test_settings_that_cannot_be_used_change_no_account() -> None:
     assert {name: route_clients(name) for name in before} == before
     asyncio.run(route_clients.close_retired(0.0))
     assert [llm.closed for llm in made] == [0, 0, 0, 1]
+
+
+def test_wordings_are_those_of_the_settings_that_hold_now() -> None:
+    """Changed wordings hold for the next call, without another client."""
+    made: list[FakeLLM] = []
+    naming = RouteNames(CONFIG)
+    route_clients = RouteClients(config=CONFIG, naming=naming, connect=connected(made))
+    assert not route_clients("same").wordings
+    count = len(made)
+
+    taught = replace(CONFIG.routes["same"], wordings={"RATE": ("not so fast",)})
+    config = replace(CONFIG, routes={**CONFIG.routes, "same": taught})
+    route_clients.apply(route_clients.prepared(config), 50.0)
+
+    assert route_clients("same").wordings.class_of("Not so fast!") == "RATE"
+    assert not route_clients("keyed").wordings
+    assert len(made) == count

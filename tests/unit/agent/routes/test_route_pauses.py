@@ -337,3 +337,16 @@ def parked() -> Router:
     for _ in range(3):
         call(router, snoozed("MONEY"), 100.0)
     return router
+
+
+def test_a_provider_that_is_closed_for_long_is_not_hammered() -> None:
+    """If the call after a pause is refused too, with a long wait, one call a minute is tried."""
+    router = routes()
+    paused(router, snoozed("RATE", 600.0), 100.0)
+    call(router, snoozed("RATE", 600.0), 105.0)
+
+    assert [router.room(ROUTE, at_s, 0, 64) for at_s in (164.9, 165.0)] == [0, 1]
+
+    call(router, GOOD, 165.0)
+
+    assert not router.closed(ROUTE, 165.1)

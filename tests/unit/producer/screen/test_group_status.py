@@ -390,6 +390,19 @@ def test_one_thing_is_not_plural() -> None:
     assert below(replace(group, agents=(), orders=2000)) == ["2,000 publish orders wait"]
 
 
+def test_tasks_that_a_refused_call_holds_for_long_are_named() -> None:
+    """The line says for how long, and how to end the wait."""
+    advice = "to call now: python -m agent resume ROUTE --group g"
+
+    assert below(group_of()) == []
+    assert below(replace(group_of(), held=1, held_s=598.0)) == [
+        f"after a refused call, 1 task waits for 0:09:58; {advice}"
+    ]
+    assert below(replace(group_of(), held=20, held_s=61.0)) == [
+        f"after a refused call, 20 tasks wait, the first for 0:01:01; {advice}"
+    ]
+
+
 def test_quarantined_records_are_counted_with_the_command_that_shows_them() -> None:
     """No more than a limit are counted, so there may be more than that."""
     group = group_of()

@@ -1,0 +1,143 @@
+"""A refusal as for a wrong key: the cheap prompt shows whether it was about one document."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.judge import Effect
+from agent.ports import Reply
+from agent.ports.outcome import Snooze
+from agent.routes import Router
+from agent.routes.evidence import RouteEvidence, by_answer
+from tests.support.routes import GOOD, ROUTE, call, permitted, routes, snoozed
+
+FORBIDDEN = snoozed("AUTH")
+FORBIDDEN = replace(FORBIDDEN, failure=replace(FORBIDDEN.failure, may_be_of_task=True))
+ANSWERED = RouteEvidence(Effect.UP)
+REFUSED = by_answer(Reply(403, {}, b'{"error": "Forbidden"}'))
+UNUSABLE = by_answer(Reply(400, {}, b'{"error": "no such parameter"}'))
+
+
+def asked(router: Router, at_s: float, evidence: RouteEvidence) -> None:
+    """Answer the prompt that is due."""
+    (prompt,) = router.prompts(at_s)
+    router.answered(prompt, evidence, at_s + 0.1)
+
+
+@pytest.mark.parametrize("has_answered", [False, True])
+def test_the_first_refusal_sends_the_prompt_at_once(*, has_answered: bool) -> None:
+    """One prompt at a time is sent, on a route that goes on."""
+    router = routes()
+    if has_answered:
+        call(router, GOOD, 99.0)
+    assert router.prompts(100.0) == []
+
+    call(router, FORBIDDEN, 100.0)
+
+    (prompt,) = router.prompts(100.1)
+    assert (prompt.route, prompt.task_id) == (ROUTE, None)
+    assert router.prompts(100.2) == []
+    assert router.room(ROUTE, 100.2, 0, 8) == 8
+    assert not router.closed(ROUTE, 100.2)
+
+
+def test_a_refused_prompt_parks_the_route() -> None:
+    """The key, the model or the address is wrong: one refusal and one prompt show it."""
+    router = routes()
+    call(router, FORBIDDEN, 100.0)
+    asked(router, 100.1, REFUSED)
+
+    (report,) = router.reports((), 100.3, 0.0)
+    assert (report.state, report.error_class) == ("parked", "AUTH")
+
+
+def test_an_answered_prompt_shows_that_the_task_is_refused_alone() -> None:
+    """However many documents a firewall refuses, the route never parks."""
+    router = routes()
+    for second in range(100, 130):
+        for task_id in range(5):
+            if router.room(ROUTE, second, 0, 8):
+                call(router, FORBIDDEN, float(second), task_id)
+        asked(router, second + 0.1, ANSWERED)
+
+        assert router.answered_since(ROUTE, float(second))
+        assert not router.closed(ROUTE, second + 0.2)
+
+
+def test_no_call_starts_after_a_run_of_refusals_until_the_prompt_has_ended() -> None:
+    """A wrong key costs a few calls, not one for each waiting task."""
+    router = routes()
+    for _ in range(3):
+        call(router, FORBIDDEN, 100.0)
+
+    assert router.room(ROUTE, 100.0, 0, 64) == 0
+    assert router.permit(ROUTE, 7, 100.0) is None
+    assert not router.closed(ROUTE, 100.0)
+
+    asked(router, 100.1, ANSWERED)
+
+    assert router.room(ROUTE, 100.3, 0, 64) == 64
+
+
+def test_a_prompt_that_shows_nothing_leaves_the_run_to_decide() -> None:
+    """A prompt that the provider cannot read neither clears the key nor parks the route alone."""
+    router = routes()
+    call(router, FORBIDDEN, 100.0)
+    asked(router, 100.1, UNUSABLE)
+    assert not router.closed(ROUTE, 100.3)
+    assert not router.answered_since(ROUTE, 99.0)
+
+    for _ in range(2):
+        call(router, FORBIDDEN, 100.4)
+    asked(router, 100.5, UNUSABLE)
+
+    assert router.closed(ROUTE, 100.7)
+
+
+def test_no_prompt_is_sent_if_a_later_call_was_answered() -> None:
+    """The answer to another call, begun after the refusal, shows the same for nothing."""
+    router = routes()
+    call(router, FORBIDDEN, 100.0)
+    call(router, GOOD, 100.1)
+
+    assert router.prompts(100.2) == []
+
+
+def test_a_refusal_while_the_prompt_runs_asks_again() -> None:
+    """A prompt that began before a refusal says nothing about it."""
+    router = routes()
+    call(router, FORBIDDEN, 100.0)
+    (prompt,) = router.prompts(100.1)
+    call(router, FORBIDDEN, 100.2, task_id=2)
+    router.answered(prompt, ANSWERED, 100.3)
+
+    assert not router.answered_since(ROUTE, 100.2)
+    asked(router, 100.4, ANSWERED)
+    assert router.answered_since(ROUTE, 100.2)
+
+
+def test_a_refused_key_itself_is_never_doubted() -> None:
+    """A 401 is about the key: it parks the route as before, without a prompt."""
+    router = routes()
+    for _ in range(3):
+        assert isinstance(call(router, snoozed("AUTH"), 100.0), Snooze)
+        assert router.prompts(100.1) == []
+
+    assert router.closed(ROUTE, 100.0)
+
+
+def test_a_prompt_of_before_a_stop_says_nothing_after_it() -> None:
+    """A question ends with a change of the route's state."""
+    router = routes()
+    call(router, FORBIDDEN, 100.0)
+    (prompt,) = router.prompts(100.1)
+    for _ in range(2):
+        call(router, snoozed("MONEY"), 100.2)
+    assert router.closed(ROUTE, 100.2)
+
+    router.answered(prompt, ANSWERED, 100.3)
+    assert router.closed(ROUTE, 100.3)
+    router.resume(ROUTE, 100.4)
+
+    assert router.prompts(100.5) == []
+    assert permitted(router, 100.5)
