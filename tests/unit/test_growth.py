@@ -19,7 +19,7 @@ from agent.documents.errors import shown_uri
 from agent.handlers.builtin.parts import split
 from agent.judge import judge
 from agent.judge.judgement import classified
-from agent.judge.signals import hidden_status, of_value
+from agent.judge.signals import of_success
 from agent.judge.snooze_delay import asked_for
 from agent.ports import Reply
 from agent.quota.provider_headers import left, share_left
@@ -170,7 +170,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "batch's name": lambda text: batch_name(text, NOW),
     "refusal": refused,
     "refusal as raw text": raw(lambda body: classified(Reply(429, {}, body))),
-    "refusal in a success": lambda text: (hidden_status({"error": text}), of_value(500, text)),
+    "refusal in a success": lambda text: of_success({"error": text}),
     "success": answered,
     "success as raw text": raw(lambda body: judge(Reply(200, {}, body), FACTS)),
     "headers": in_headers,
