@@ -98,7 +98,7 @@ async def registered_agent(
         agent = make_agent(choices)
         _serve(parts, resources, instruments, closing, number)
         # An agent that cannot be built, as with a broken handler, must not look alive.
-        await resources.heartbeat.register()
+        await resources.beating.register()
         resources.beating.start()
         yield agent, progress
 
@@ -278,7 +278,7 @@ async def registered_repair_agent(parts: Parts) -> AsyncIterator[RepairAgent]:
         )
         retention = make_retention_loops(parts, retaining)
         beating = HeartbeatThread(heartbeat, executor=parts.transactions.executor)
-        await heartbeat.register()  # last: an agent that cannot be built must not look alive
+        await beating.register()  # last: an agent that cannot be built must not look alive
         beating.start()
         yield RepairAgent(
             duties=(*repairing, *retention, ids.run, data_folder(parts).run), membership=beating

@@ -125,7 +125,7 @@ class Checks:
         def compare(database: Database) -> str:
             migrations.require(database)
             try:
-                missing_rights = database.run(rights.missing, tries=1)
+                missing_rights = database.run(rights.missing)
             except DatabaseError as error:
                 cause = getattr(error, "orig", error)
                 raise UnreachableError(f"{database.where} accepts no writes: {cause}") from None

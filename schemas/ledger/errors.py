@@ -108,6 +108,12 @@ def busy(error: BaseException) -> bool:
     return is_busy or isinstance(error, PoolTimeout)
 
 
+def file_locked(error: BaseException) -> bool:
+    """Return whether another program held the lock of SQLite's file for the whole wait."""
+    is_sqlite = isinstance(getattr(error, "orig", None), sqlite3.OperationalError)
+    return is_sqlite and "is locked" in str(error).lower()
+
+
 def passing(error: BaseException) -> bool:
     """Return whether the same transaction may succeed when it is run again."""
     return lost(error) or busy(error)
