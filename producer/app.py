@@ -350,5 +350,5 @@ def _require_schema(config: Config, database: Database) -> None:
 
 async def _require_topics(config: Config, family: TopicFamily) -> None:
     if config.embedded and await family.never_made():
-        await family.apply(EMBEDDED_PARTITIONS, None)
+        await family.apply(None, None, default=EMBEDDED_PARTITIONS)
     await family.require()

@@ -26,6 +26,7 @@ from agent.inflight.limits import InFlightLimits
 from agent.ledger.settlements.reply_limit import reply_limit_bytes
 from agent.maintenance.duty import DutyLoop
 from agent.maintenance.monitoring.loop_watch import LoopWatch
+from agent.maintenance.monitoring.topic_settings import TopicSettings
 from agent.maintenance.rounds import repair_loops
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.process.child_executor import ChildExecutor
@@ -92,7 +93,7 @@ async def registered_agent(
             instruments=instruments,
             reply_limit_bytes=await parts.transactions.read(reply_limit_bytes),
             jitter=random.random,
-            duties=_duties(parts, resources, progress, ids),
+            duties=_duties(parts, resources, progress, ids, instruments.counts),
             rereading=_rereading(load, reread, rehearsal=rehearsal),
         )
         agent = make_agent(choices)
@@ -227,10 +228,23 @@ def _form(config: Config, *, rehearsal: bool) -> AgentReport:
 
 
 def _duties(
-    parts: Parts, resources: AgentResources, progress: Progress, ids: StoredIdsReader
+    parts: Parts,
+    resources: AgentResources,
+    progress: Progress,
+    ids: StoredIdsReader,
+    counts: Counts,
 ) -> list[DutyLoop]:
     """Return the duties that only a real agent has, besides those that `wiring` gives it."""
     duties = [ids.run, progress.run, data_folder(parts).run]
+    if not parts.config.embedded:  # nobody else can change embedded topics
+        settings = TopicSettings(
+            family=parts.family,
+            counts=counts,
+            clock=parts.clock,
+            kafka=parts.kafka,
+            group=parts.topics.group,
+        )
+        duties.append(settings.run)
     if resources.board is not None:
         sharing = BoardSync(
             routes=resources.providers.routes,

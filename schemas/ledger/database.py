@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from schemas.codes import Code
 from schemas.errors import ConfigError, DeniedError, UnreachableError, UnsafeStateError
 from schemas.ledger.errors import (
-    READ_ONLY,
+    REFUSED_BY_SETTINGS,
     away,
     code,
     denied,
@@ -28,6 +28,7 @@ from schemas.ledger.errors import (
     too_long,
 )
 from schemas.ledger.mysql_engine import Sockets, StatementLimits, mysql_engine
+from schemas.ledger.server_settings import cause
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.outage import Outage
 
@@ -164,12 +165,12 @@ class Database:
                 _LOCK_TRIES if self.sqlite else 1,
             )
         except SQLAlchemyError as error:
-            cause = _driver_error(error)
+            self.require_settings(error)
             is_refused = code(error) in _REFUSED
             problem = "refuses the connection" if is_refused else "does not answer"
             setting = "DOCLLM_DATA_DIR" if self.sqlite else "DOCLLM_DATABASE_URL"
             raise UnreachableError(
-                f"the database {self.where} {problem}: {cause}; check {setting}",
+                f"the database {self.where} {problem}: {_driver_error(error)}; check {setting}",
                 may_pass=not is_refused,
             ) from None
         if packet < MIN_PACKET_BYTES:
@@ -203,7 +204,7 @@ class Database:
             try:
                 return work(connection)
             except DBAPIError as error:
-                if code(error) in READ_ONLY:
+                if code(error) in REFUSED_BY_SETTINGS:
                     connection.invalidate()
                 raise
 
@@ -222,7 +223,9 @@ class Database:
                 if file_locked(error):
                     self.outage.failed(f"{_driver_error(error)}: {_LOCKED}", after_s=_LOCK_STEP_S)
                 elif away(error) or (passing(error) and count >= _CONFLICTS_UNTIL_OUTAGE):
-                    self.outage.failed(_driver_error(error))
+                    refused = cause(error)
+                    told = f"{refused}: {_driver_error(error)}" if refused else _driver_error(error)
+                    self.outage.failed(told)
                 if not passing(error) or count == tries or (self._reads_only and too_long(error)):
                     raise
                 if too_long(error):
@@ -237,6 +240,13 @@ class Database:
         if denied(error):
             refused = refusal(error, self.engine.url.database)
             raise DeniedError(f"the database {self.where} {refused}") from None
+
+    def require_settings(self, error: SQLAlchemyError) -> None:
+        """Raise UnsafeStateError if the error comes from a setting of the server."""
+        if refused := cause(error):
+            raise UnsafeStateError(
+                f"the database {self.where} cannot be used: {refused} ({_driver_error(error)})"
+            ) from None
 
     def _too_long_message(self, error: SQLAlchemyError) -> str:
         what_happened = "ended a statement that took too long; docllm tries it again"
