@@ -16,7 +16,7 @@ from typing import IO, Any, BinaryIO
 import orjson
 
 from producer.input.foreign_lines import ForeignForm, foreign_form
-from producer.input.packed import BUFFER_BYTES, DAMAGED, NoLinesError, unpacked
+from producer.input.packed import BUFFER_BYTES, DAMAGED, NoLinesError, as_text
 from producer.input.position import Position
 from schemas.errors import ConfigError
 from schemas.task.line.parsing import BOM, LineError, TaskLine, parse, too_large
@@ -105,7 +105,7 @@ def _lines(
 
     with opened as file:
         try:
-            with unpacked(file) as stream:
+            with as_text(file) as stream:
                 yield from _foreign_named_once(read(stream))
         except NoLinesError as refusal:
             yield InvalidLine(1, "", refusal.error, refusal.fix, None)

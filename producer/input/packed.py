@@ -46,7 +46,7 @@ DAMAGED = (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError, zipfile.BadZip
 class NoLinesError(Exception):
     """An input that holds no task lines, or none that can be read: what it is, and what to do."""
 
-    def __init__(self, error: str, fix: str) -> None:
+    def __init__(self, error: str, *, fix: str) -> None:
         super().__init__(error)
         self.error = error
         self.fix = fix
@@ -65,7 +65,7 @@ class _Decompressor(Protocol):
 
 
 @contextmanager
-def unpacked(file: IO[bytes]) -> Iterator[IO[bytes]]:
+def as_text(file: IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield the text of a file in UTF-8, unpacked if it is packed.
 
     Raises NoLinesError if the file is of a kind that has no task lines. Reading raises an error of
@@ -79,7 +79,7 @@ def unpacked(file: IO[bytes]) -> Iterator[IO[bytes]]:
             if read is None:
                 _refuse_binary(head)
                 break
-            stream = opened.enter_context(io.BufferedReader(_Parts(read), BUFFER_BYTES))
+            stream = opened.enter_context(io.BufferedReader(_ReadStream(read), BUFFER_BYTES))
         yield stream
 
 
@@ -93,18 +93,18 @@ def _reader(stream: IO[bytes], head: bytes, opened: ExitStack) -> Callable[[int]
     if head.startswith(b"\x1f\x8b"):
         return opened.enter_context(gzip.GzipFile(fileobj=stream)).read1
     if head.startswith(b"BZh") and head[4:10] in {b"1AY&SY", b"\x17rE8P\x90"}:
-        return _Joined(stream, bz2.BZ2Decompressor).read
+        return _Joined(stream, make=bz2.BZ2Decompressor).read
     if head.startswith((b"\xfd7zXZ\0", b"\x5d\0\0")):
-        return _Joined(stream, partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY_BYTES)).read
+        return _Joined(stream, make=partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY_BYTES)).read
     if head.startswith((b"PK\3\4", b"PK\5\6")):
         return _of_zip(stream, opened)
     encoding = bom_encoding(head)
     if encoding in {"utf-16", "utf-32"}:
-        return _Recoded(stream, encoding).read
+        return _Recoded(stream, encoding=encoding).read
     return None
 
 
-class _Parts(io.RawIOBase):
+class _ReadStream(io.RawIOBase):
     """A stream made of what a function returns, which is at most as long as it is asked for.
 
     A buffer reads it, so that a line does not cost a Python call of its own.
@@ -125,7 +125,7 @@ class _Parts(io.RawIOBase):
 class _Joined:
     """Packed streams one behind the other, as `cat a.xz b.xz` writes them, padded or not."""
 
-    def __init__(self, file: IO[bytes], make: Callable[[], _Decompressor]) -> None:
+    def __init__(self, file: IO[bytes], *, make: Callable[[], _Decompressor]) -> None:
         self._file = file
         self._make = make
         self._decompressor = make()
@@ -161,7 +161,7 @@ class _Recoded:
     Half a surrogate pair stays one, so that only its line is refused.
     """
 
-    def __init__(self, file: IO[bytes], encoding: str) -> None:
+    def __init__(self, file: IO[bytes], *, encoding: str) -> None:
         self._file = file
         self._decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
         self._left = b""
@@ -189,18 +189,18 @@ def _of_zip(stream: IO[bytes], opened: ExitStack) -> Callable[[int], bytes]:
     if "[Content_Types].xml" in names:
         raise NoLinesError(
             "the file is an Office document",
-            "load documents with --documents, and save a table as task lines",
+            fix="load documents with --documents, and save a table as task lines",
         )
     if len(names) != 1:
         raise NoLinesError(
             f"the file is a zip archive of {len(names)} files, and only one can be read",
-            "unpack it, and load its files one by one: unzip FILE",
+            fix="unpack it, and load its files one by one: unzip FILE",
         )
     member = archive.getinfo(names[0])
     if member.flag_bits & 1 or member.compress_type not in _READ_OF_ZIP:
         raise NoLinesError(
             "the file is a zip archive with a password, or packed by a rare method",
-            "unpack it first: unzip FILE",
+            fix="unpack it first: unzip FILE",
         )
     content = opened.enter_context(archive.open(member))
     return cast("zipfile.ZipExtFile", content).read1
@@ -212,12 +212,12 @@ def _refuse_binary(head: bytes) -> None:
         if head.startswith(beginning):
             raise NoLinesError(
                 f"the file is {encoding} without a byte order mark",
-                f"convert it first: iconv -f {encoding} -t UTF-8 FILE | docllm load -",
+                fix=f"convert it first: iconv -f {encoding} -t UTF-8 FILE | docllm load -",
             )
     if not head or head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in {b"{", b"["}:
         return
     if b"%PDF-" in head[:1024]:
-        raise NoLinesError("the file is a PDF document", "load documents with --documents")
+        raise NoLinesError("the file is a PDF document", fix="load documents with --documents")
     try:
         kind_of(head)
     except NoTextError as refusal:
@@ -227,5 +227,5 @@ def _refuse_binary(head: bytes) -> None:
         command = next((_UNPACK[kind] for kind in _UNPACK if kind in name), "")
         raise NoLinesError(
             f"the file is {name}",
-            f"unpack it first: {command}" if command else "name a file of task lines",
+            fix=f"unpack it first: {command}" if command else "name a file of task lines",
         ) from None
