@@ -227,9 +227,14 @@ async def opened_ledger(
     executor = ThreadExecutor("database", threads=connections)
     transactions = Transactions(database=database, executor=executor)
     try:
-        async with _setup_lock(config):
-            await executor(lambda: _require_schema(config, database))
-        yield LedgerParts(transactions, await transactions.read(migrations.ledger_id))
+        try:
+            async with _setup_lock(config):
+                await executor(lambda: _require_schema(config, database))
+            ledger_id = await transactions.read(migrations.ledger_id)
+        except asyncio.CancelledError:
+            database.abandon()
+            raise
+        yield LedgerParts(transactions, ledger_id)
     except DatabaseError as error:
         if not too_long(error):
             raise
@@ -345,5 +350,5 @@ def _require_schema(config: Config, database: Database) -> None:
 
 async def _require_topics(config: Config, family: TopicFamily) -> None:
     if config.embedded and await family.never_made():
-        await family.apply(EMBEDDED_PARTITIONS, None)
+        await family.apply(None, None, default=EMBEDDED_PARTITIONS)
     await family.require()

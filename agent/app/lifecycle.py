@@ -26,6 +26,7 @@ from agent.inflight.limits import InFlightLimits
 from agent.ledger.settlements.reply_limit import reply_limit_bytes
 from agent.maintenance.duty import DutyLoop
 from agent.maintenance.monitoring.loop_watch import LoopWatch
+from agent.maintenance.monitoring.topic_settings import TopicSettings
 from agent.maintenance.rounds import repair_loops
 from agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from agent.process.child_executor import ChildExecutor
@@ -92,13 +93,13 @@ async def registered_agent(
             instruments=instruments,
             reply_limit_bytes=await parts.transactions.read(reply_limit_bytes),
             jitter=random.random,
-            duties=_duties(parts, resources, progress, ids),
+            duties=_duties(parts, resources, progress, ids, instruments.counts),
             rereading=_rereading(load, reread, rehearsal=rehearsal),
         )
         agent = make_agent(choices)
         _serve(parts, resources, instruments, closing, number)
         # An agent that cannot be built, as with a broken handler, must not look alive.
-        await resources.heartbeat.register()
+        await resources.beating.register()
         resources.beating.start()
         yield agent, progress
 
@@ -228,10 +229,23 @@ def _form(config: Config, *, rehearsal: bool) -> AgentReport:
 
 
 def _duties(
-    parts: Parts, resources: AgentResources, progress: Progress, ids: StoredIdsReader
+    parts: Parts,
+    resources: AgentResources,
+    progress: Progress,
+    ids: StoredIdsReader,
+    counts: Counts,
 ) -> list[DutyLoop]:
     """Return the duties that only a real agent has, besides those that `wiring` gives it."""
     duties = [ids.run, progress.run, data_folder(parts).run]
+    if not parts.config.embedded:  # nobody else can change embedded topics
+        settings = TopicSettings(
+            family=parts.family,
+            counts=counts,
+            clock=parts.clock,
+            kafka=parts.kafka,
+            group=parts.topics.group,
+        )
+        duties.append(settings.run)
     if resources.board is not None:
         sharing = BoardSync(
             routes=resources.providers.routes,
@@ -279,7 +293,7 @@ async def registered_repair_agent(parts: Parts) -> AsyncIterator[RepairAgent]:
         )
         retention = make_retention_loops(parts, retaining)
         beating = HeartbeatThread(heartbeat, executor=parts.transactions.executor)
-        await heartbeat.register()  # last: an agent that cannot be built must not look alive
+        await beating.register()  # last: an agent that cannot be built must not look alive
         beating.start()
         yield RepairAgent(
             duties=(*repairing, *retention, ids.run, data_folder(parts).run), membership=beating

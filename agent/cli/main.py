@@ -11,7 +11,7 @@ import random
 import resource
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from agent.process.child_process import ParentPipe, Word
 from agent.process.clock_jump import wait_for_backward_jump
 from agent.process.containment import new_event_loop
 from agent.process.signals import rereads, stops
-from agent.process.stop_request import StopRequest
+from agent.process.stop_request import StoppedAtStart, StopRequest, starting
 from agent.process.supervisor import Supervisor
 from agent.reporting import group_watch
 from agent.reporting.progress import Progress
@@ -186,10 +186,23 @@ async def _run(config: Config, options: argparse.Namespace) -> bool:
             config.agent.slots,
             extra={"code": Code.FILES_TOO_FEW},
         )
-    with _llm_settings(config, options) as llm, _started_anew(config, stop) as anew:
+    with (
+        _llm_settings(config, options) as llm,
+        _started_anew(config, stop) as anew,
+        _stopped_at_start(),
+    ):
         await _work(config, llm, options, stop, reread)
     # A stop signal during the drain hurries it and also prevents the restart.
     return anew.is_set() and not stop.hurry.is_set()
+
+
+@contextmanager
+def _stopped_at_start() -> Iterator[None]:
+    """Let an agent end with 0 that was asked to stop before it began."""
+    try:
+        yield
+    except StoppedAtStart:
+        log.info("asked to stop before the agent began: nothing to drain")
 
 
 @contextmanager
@@ -229,32 +242,36 @@ async def _work(
 ) -> None:
     config = replace(config, llm=llm)
     load = partial(_load_again, options, llm, current_folder())
-    async with opened(config, options.group) as parts:
-        log.info("%s", app.describe(parts))
-        if options.child in {None, 1}:
-            for warning in keys_in_clear(config, getproxies_environment()):
-                log.warning("%s", warning, extra={"code": Code.KEY_IN_CLEAR})
-        if options.rehearsal:
-            log.warning(
-                "rehearsal LLM: the answers are extracts of the documents, no model is called"
+    async with AsyncExitStack() as closing:
+        async with starting(stop):
+            parts = await closing.enter_async_context(opened(config, options.group))
+            log.info("%s", app.describe(parts))
+            if options.child in {None, 1}:
+                for warning in keys_in_clear(config, getproxies_environment()):
+                    log.warning("%s", warning, extra={"code": Code.KEY_IN_CLEAR})
+            if options.rehearsal:
+                log.warning(
+                    "rehearsal LLM: the answers are extracts of the documents, no model is called"
+                )
+            report = ParentPipe(options.report)
+            agent, progress = await closing.enter_async_context(
+                app.registered_agent(
+                    parts,
+                    rehearsal=options.rehearsal,
+                    load=load,
+                    reread=reread,
+                    tell=report.tell if options.child else None,
+                    number=options.child or 1,
+                )
             )
-        report = ParentPipe(options.report)
-        async with app.registered_agent(
-            parts,
-            rehearsal=options.rehearsal,
-            load=load,
-            reread=reread,
-            tell=report.tell if options.child else None,
-            number=options.child or 1,
-        ) as (agent, progress):
-            await _run_agent(
-                agent,
-                progress,
-                options,
-                stop,
-                report,
-                drain_timeout_s=config.agent.drain_timeout_s,
-            )
+        await _run_agent(
+            agent,
+            progress,
+            options,
+            stop,
+            report,
+            drain_timeout_s=config.agent.drain_timeout_s,
+        )
 
 
 async def _run_agent(
@@ -335,11 +352,11 @@ async def _run_repair_agent(config: Config, options: argparse.Namespace) -> bool
         raise ConfigError(f"`agent reaper` takes no tasks; start it without {' and '.join(given)}")
     stop = _signals(drain_watchdog.GRACE_S)
     _on_reread(partial(log.info, "`agent reaper` reads its settings only when it starts"))
-    with _started_anew(config, stop) as anew:
-        async with (
-            opened(config, options.group) as parts,
-            app.registered_repair_agent(parts) as agent,
-        ):
+    with _started_anew(config, stop) as anew, _stopped_at_start():
+        async with AsyncExitStack() as closing:
+            async with starting(stop):
+                parts = await closing.enter_async_context(opened(config, options.group))
+                agent = await closing.enter_async_context(app.registered_repair_agent(parts))
             log.info("reaping for group %s", options.group)
             try:
                 await agent.run(stop)

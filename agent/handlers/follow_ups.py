@@ -185,7 +185,7 @@ class FollowUps:
 
 def _shown(line: Mapping[str, Any]) -> str:
     """Return how to name a line to a person."""
-    key = line.get("id", line.get("custom_id"))
+    key = line.get("id", line.get("custom_id", line.get("key")))
     return f"the follow-up {key[:_SHOWN_CHARS]!r}" if isinstance(key, str) else "the follow-up"
 
 

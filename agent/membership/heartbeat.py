@@ -203,6 +203,10 @@ class HeartbeatThread:
         """Whether the thread has run and runs no more."""
         return self._thread.ident is not None and not self._thread.is_alive()
 
+    async def register(self) -> None:
+        """Register the agent. The event loop goes on while the ledger takes no writes."""
+        await self._executor(lambda: self._loop.run_until_complete(self._heartbeat.register()))
+
     def start(self) -> None:
         """Start sending heartbeats."""
         self._beating = self._loop.create_task(self._heartbeat.run())

@@ -42,7 +42,9 @@ class CallSize:
 
 def most_out(params: Mapping[str, Any]) -> int | None:
     """Return how many tokens the answers to a request may have, None if it does not say."""
-    named = params.get("max_completion_tokens", params.get("max_tokens"))
+    named = params.get("max_completion_tokens")
+    if named is None:
+        named = params.get("max_tokens")
     if isinstance(named, bool) or not isinstance(named, int) or named < 1:
         return None
     choices = params.get("n")

@@ -131,6 +131,8 @@ class Counts:
     attempts: int = 0
     # Topics without the id that `topics apply` stored; they are not read.
     unknown_topics: set[str] = field(default_factory=set)
+    # What differs from the settings that a topic must have, by topic.
+    changed_topics: Mapping[str, str] = field(default_factory=dict)
     settings_refused: str = ""  # why changed settings are not used; empty if nothing was refused
     deaths: Deaths = field(default_factory=Deaths)
     retries: Retries = field(default_factory=Retries)

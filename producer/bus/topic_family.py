@@ -82,18 +82,21 @@ class TopicFamily:
         self._transactions = transactions
         self._topics = topics
 
-    async def apply(self, partitions: int, replication_factor: int | None) -> list[str]:
+    async def apply(
+        self, partitions: int | None, replication_factor: int | None, *, default: int = PARTITIONS
+    ) -> list[str]:
         """Make missing topics, add partitions, set settings, store ids; return a line for each.
 
-        Partitions are never reduced.
+        Partitions are never reduced. With None, none are added either: a missing topic gets as many
+        as the group's other topics have, or `default` if it is the first.
         """
         states = await self._admin.describe(self._topics.names)
+        fewest = min((state.partitions for state in states.values()), default=default)
         lines, without = await self._lanes_left_out()
         for name in self._topics.names:
             if name in states or not (self._topics.is_old(name) or name in without):
-                lines += await self._apply_one(
-                    name, states.get(name), partitions, replication_factor
-                )
+                needed = partitions or (states[name].partitions if name in states else fewest)
+                lines += await self._apply_one(name, states.get(name), needed, replication_factor)
         lines += await self._old_tier_lines(states)
         while (are_new := await self._store_current(without)) is None:
             pass  # another program stored ids that may be newer than those seen here: look again
@@ -172,7 +175,7 @@ class TopicFamily:
             await self._admin.grow(name, partitions)
             crash.reach("topics.grown")
             lines.append(f"{name}: raised from {state.partitions} to {partitions} partitions")
-        if _settings_differ(state):
+        if _setting_differences(state):
             await self._admin.configure(name)
             crash.reach("topics.configured")
             lines.append(f"{name}: settings set")
@@ -288,24 +291,25 @@ class TopicFamily:
         if codec is None:
             return []
         reason = f"{COMPRESSION} is {codec}, and some clients cannot read its letters"
-        return [f"topic {name}: {reason}; to change that: {self._apply_command(states)}"]
+        return [f"topic {name}: {reason}; to change that: {self._apply_command()}"]
 
-    def _apply_command(self, states: Mapping[str, TopicState]) -> str:
-        """Return the command that makes and sets topics.
-
-        It names the partitions that are there, because `apply` would add some otherwise.
-        """
-        fewest = min(state.partitions for state in states.values())
-        return f"python -m producer topics apply --partitions {fewest} --group {self._topics.group}"
+    def _apply_command(self) -> str:
+        """Return the command that makes and sets topics."""
+        return f"python -m producer topics apply --group {self._topics.group}"
 
     async def lane_advice(self) -> list[str]:
         """Return advice about lanes that the group lacks, and how to add them; it is optional."""
         stored = await self.stored_ids()
         if stored is None or not (unmade := _unmade(self._topics, stored)):
             return []
-        states = await self._admin.describe(self._topics.names)
         missing = f"topics {' and '.join(unmade)} are not made, so priority has no effect"
-        return [f"{missing}; to change that: {self._apply_command(states)}"] if states else []
+        return [f"{missing}; to change that: {self._apply_command()}"]
+
+    async def changed_settings(self) -> dict[str, str]:
+        """Return what differs from the settings that every topic must have, by topic."""
+        states = sorted((await self._admin.describe(self._topics.names)).items())
+        lines = {name: ", ".join(_setting_differences(state)) for name, state in states}
+        return {name: line for name, line in lines.items() if line}
 
     async def hidden_settings(self) -> list[str]:
         """Return the settings that the brokers do not reveal, a line for each.
@@ -333,10 +337,7 @@ class TopicFamily:
         differences = await self.differences(leave_out)
         stored = await self.stored_ids()
         if differences or stored is None:
-            raise UnsafeStateError(
-                f"{'; '.join(differences)}; run: python -m producer topics apply --group "
-                f"{self._topics.group}"
-            )
+            raise UnsafeStateError(f"{'; '.join(differences)}; run: {self._apply_command()}")
         return stored
 
 
@@ -351,8 +352,12 @@ def _unmade(topics: Topics, stored: StoredIds) -> list[str]:
     return [name for name in topics.added_names if name not in stored.topic_ids]
 
 
-def _settings_differ(state: TopicState) -> bool:
-    return any(state.settings.get(name, value) != value for name, value in TOPIC_SETTINGS.items())
+def _setting_differences(state: TopicState) -> list[str]:
+    return [
+        f"{name} is {state.settings[name]}, must be {value}"
+        for name, value in TOPIC_SETTINGS.items()
+        if state.settings.get(name, value) != value
+    ]
 
 
 def _codec_of_few(name: str, state: TopicState) -> str | None:
@@ -370,10 +375,7 @@ def _difference(name: str, state: TopicState | None, stored: StoredIds) -> list[
             f"topic {name} was created again: its id is {state.topic_id}, "
             f"the ledger knows {stored.topic_ids.get(name)}"
         )
-    for setting, value in TOPIC_SETTINGS.items():
-        if state.settings.get(setting, value) != value:
-            lines.append(f"topic {name}: {setting} is {state.settings[setting]}, must be {value}")
-    return lines
+    return [*lines, *(f"topic {name}: {line}" for line in _setting_differences(state))]
 
 
 def _read(connection: Connection, group: str) -> StoredIds | None:

@@ -28,7 +28,7 @@ from producer.ledger import rights
 from producer.ledger.status import agent_status
 from schemas.clients.redis import redis_client, redis_reason
 from schemas.errors import ConfigError, DeniedError, DocllmError, UnreachableError, UnsafeStateError
-from schemas.ledger import migrations
+from schemas.ledger import migrations, server_settings
 from schemas.ledger.database import Database, DatabaseError
 from schemas.ledger.errors import WHERE_GRANTS
 from schemas.ledger.transactions import Transactions
@@ -104,6 +104,8 @@ class Checks:
             return f"{self._config.data_dir / LEDGER_FILE} is {TO_COME} it"
 
         def where(database: Database) -> str:
+            if refused := database.run_singly(server_settings.refusing):
+                raise UnsafeStateError(f"{database.where}: {refused}")
             return f"{database.where} answers"
 
         return await self._with_database(where)
@@ -125,8 +127,9 @@ class Checks:
         def compare(database: Database) -> str:
             migrations.require(database)
             try:
-                missing_rights = database.run(rights.missing, tries=1)
+                missing_rights = database.run(rights.missing)
             except DatabaseError as error:
+                database.require_settings(error)
                 cause = getattr(error, "orig", error)
                 raise UnreachableError(f"{database.where} accepts no writes: {cause}") from None
             if rights.reads_only(missing_rights):

@@ -56,10 +56,11 @@ async def _apply(
     family: TopicFamily, options: argparse.Namespace, answer: CommandAnswer, *, embedded: bool
 ) -> int:
     """Make or raise the topics."""
-    partitions = options.partitions or (EMBEDDED_PARTITIONS if embedded else PARTITIONS)
-    lines = await family.apply(partitions, options.replication_factor)
+    partitions = options.partitions
+    default = EMBEDDED_PARTITIONS if embedded else PARTITIONS
+    lines = await family.apply(partitions, options.replication_factor, default=default)
     answer.say("\n".join(lines) or "topics are as they should be", action="apply", changes=lines)
-    wider = await family.wider_than(partitions) if options.partitions else {}
+    wider = await family.wider_than(partitions) if partitions else {}
     for name, number in wider.items():
         note(f"{name} keeps its {number} partitions: they can be raised, never lowered")
     return 0

@@ -225,7 +225,8 @@ def _add_topics(commands: Subparsers) -> None:
         "--partitions",
         type=up_to(MAX_PARTITIONS),
         metavar="N",
-        help="partitions of each topic (12; embedded 4); never lowered",
+        help="raise each topic to N partitions; by default none is raised, and a new group "
+        "gets 12 (embedded 4)",
     )
     parser.add_argument(
         "--replication-factor",

@@ -1,15 +1,13 @@
 """Reads the input of `producer load` in bounded memory, and yields good and bad lines.
 
-The input is a file or standard input, gzipped or not. No content of the input raises an error: a
+The input is a file or standard input, packed or not. No content of the input raises an error: a
 line that is no task becomes an `InvalidLine` with its line number, and reading continues behind it.
 """
 
-import gzip
-import io
 import os
 import shlex
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,17 +15,19 @@ from typing import IO, Any, BinaryIO
 
 import orjson
 
+from producer.input.foreign_lines import ForeignForm, foreign_form
+from producer.input.packed import BUFFER_BYTES, DAMAGED, NoLinesError, as_text
 from producer.input.position import Position
 from schemas.errors import ConfigError
 from schemas.task.line.parsing import BOM, LineError, TaskLine, parse, too_large
-from schemas.task.line.strict_json import NOT_UTF8, reading
+from schemas.task.line.strict_json import NOT_JSON, NOT_UTF8, reading
 from schemas.task.record.envelope import MAX_TASK_BYTES
 
 STDIN = "-"
 REJECTS_SUFFIX = ".rejects.jsonl"
 
-_BUFFER_BYTES = 1 << 20
-_GZIP = b"\x1f\x8b"  # no text begins with these bytes
+_FOREIGN_LINES = 10  # of another program, one after another: fewer are reported one by one
+_PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
 _REPLACEMENT = "\ufffd"  # replaces the bad bytes in the text of a line that is not UTF-8
 
@@ -79,31 +79,78 @@ def read_lines(
 
     `position` follows how far it is read.
 
-    Gzip is unpacked. Empty lines are skipped but counted. A line of a rejects file stands for its
-    repaired `text`. Raises ConfigError at once if the source cannot be opened.
+    A packed input is unpacked, whatever its name. Empty lines are skipped but counted. A line of a
+    rejects file stands for its repaired `text`. Lines of another program are one bad line, and so
+    is a file of another kind. Raises ConfigError at once if the source cannot be opened.
     """
     file: IO[bytes] = stdin if source == STDIN else _open(source)
     if position is not None:
         position.follow(file)
     opened = nullcontext(file) if source == STDIN else file
-    return _lines(opened, packed=source.endswith(".gz"))
+    return _lines(opened)
 
 
 def _lines(
-    opened: AbstractContextManager[IO[bytes]], *, packed: bool
+    opened: AbstractContextManager[IO[bytes]],
 ) -> Generator[ValidLine | InvalidLine, None, None]:
-    number = 0
+    last = 0
+
+    def read(stream: IO[bytes]) -> Iterator[ValidLine | InvalidLine]:
+        nonlocal last
+        for last, line in _split(stream):
+            if isinstance(line, LineError):
+                yield _bad(last, line, None)
+            elif not line.isspace():
+                yield read_line(last, line)
+
     with opened as file:
         try:
-            is_packed = packed or _is_gzip(file)
-            with _unpacked(file) if is_packed else nullcontext(file) as stream:
-                for number, line in _split(stream):
-                    if isinstance(line, int):
-                        yield _bad(number, too_large(line), None)
-                    elif not line.isspace():
-                        yield read_line(number, line)
-        except (OSError, EOFError, zlib.error) as failure:
-            yield _damaged(number + 1, failure)
+            with as_text(file) as stream:
+                yield from _foreign_named_once(read(stream))
+        except NoLinesError as refusal:
+            yield InvalidLine(1, "", refusal.error, refusal.fix, None)
+        except (*DAMAGED, zlib.error) as failure:
+            yield _damaged(last + 1, failure)
+
+
+def _foreign_named_once(
+    lines: Iterator[ValidLine | InvalidLine],
+) -> Iterator[ValidLine | InvalidLine]:
+    """Yield the lines; many lines of another program, one after another, are one bad line."""
+    run: list[InvalidLine] = []  # lines of one form, at most _FOREIGN_LINES
+    form: ForeignForm | None = None
+    last = 0
+    for line in lines:
+        of_line = _foreign_form(line)
+        if of_line is None or of_line != form:
+            yield from _run_of(form, run, last, is_all=False)
+            run, form = [], of_line
+        if form is None or isinstance(line, ValidLine):
+            yield line
+        else:
+            if form.alone and last == 0:
+                yield _bad(line.line, form.error_of("the rest is not read"), None)
+                return
+            if len(run) < _FOREIGN_LINES:
+                run.append(line)
+        last = line.line
+    yield from _run_of(form, run, last, is_all=bool(run) and run[0].line == 1)
+
+
+def _run_of(
+    form: ForeignForm | None, run: Sequence[InvalidLine], last: int, *, is_all: bool
+) -> Iterator[InvalidLine]:
+    """Yield lines of one form, the last of which is line `last`: one line for many, or for all."""
+    if form is not None and (len(run) == _FOREIGN_LINES or (is_all and len(run) > 1)):
+        yield _bad(run[0].line, form.error_of(f"as is each line up to {last}"), None)
+    else:
+        yield from run
+
+
+def _foreign_form(line: ValidLine | InvalidLine) -> ForeignForm | None:
+    if isinstance(line, ValidLine) or line.text is None or line.error.startswith(NOT_UTF8):
+        return None
+    return foreign_form(line.text, line.field)
 
 
 def read_line(number: int, value: bytes) -> ValidLine | InvalidLine:
@@ -112,7 +159,15 @@ def read_line(number: int, value: bytes) -> ValidLine | InvalidLine:
         with reading(memory=True):
             return _read(number, value)
     except LineError as error:
-        return _bad(number, error, value.decode("utf-8", "replace"))
+        return _named(_bad(number, error, value.decode("utf-8", "replace")))
+
+
+def _named(bad: InvalidLine) -> InvalidLine:
+    """Return a bad line with the error that names its form, if it is another program's."""
+    form = _foreign_form(bad)
+    if form is None or (bad.error.startswith(NOT_JSON) and not form.alone):
+        return bad
+    return _bad(bad.line, form.error_of(), bad.text)
 
 
 def _read(number: int, value: bytes) -> ValidLine | InvalidLine:
@@ -139,11 +194,17 @@ def clashing(line: ValidLine, batch: str) -> InvalidLine:
     fix = "give the line another id, or load it into another batch with --batch"
     return InvalidLine(
         line.line,
-        "custom_id" if line.task.format == "openai" else "id",
+        _name_of_id(line),
         error,
         fix,
         line.value.decode(),
     )
+
+
+def _name_of_id(line: ValidLine) -> str:
+    if line.task.format == "docllm":
+        return "id"
+    return "custom_id" if "custom_id" in orjson.loads(line.value) else "key"
 
 
 def batch_name(source: str, now: datetime) -> str:
@@ -156,12 +217,14 @@ def batch_name(source: str, now: datetime) -> str:
     name = os.path.basename(source)  # noqa: PTH119 - a source is a text, not always a path
     while name.endswith(REJECTS_SUFFIX):
         name = name.removesuffix(REJECTS_SUFFIX)
-    return name.removesuffix(".gz").removesuffix(".jsonl") or name
+    for packing in _PACKINGS:
+        name = name.removesuffix(packing)
+    return name.removesuffix(".jsonl") or name
 
 
 def _open(source: str) -> IO[bytes]:
     try:
-        return open(source, "rb", buffering=_BUFFER_BYTES)  # noqa: PTH123 - a text, not a Path
+        return open(source, "rb", buffering=BUFFER_BYTES)  # noqa: PTH123 - a text, not a Path
     except IsADirectoryError:
         raise ConfigError(
             f"{source} cannot be read: it is a folder; for its documents: python -m producer load "
@@ -171,41 +234,10 @@ def _open(source: str) -> IO[bytes]:
         raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
 
 
-def _is_gzip(file: IO[bytes]) -> bool:
-    """Check the first bytes without consuming them, because a pipe cannot seek back."""
-    return isinstance(file, io.BufferedReader) and file.peek(len(_GZIP)).startswith(_GZIP)
-
-
-def _unpacked(file: IO[bytes]) -> io.BufferedReader:
-    return io.BufferedReader(_Unpacked(file), _BUFFER_BYTES)
-
-
-class _Unpacked(io.RawIOBase):
-    """A gzip stream that returns all data up to the first damaged byte.
-
-    Reads through a buffer, so that a line does not cost a Python call of its own.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._gzip = gzip.GzipFile(fileobj=file)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        part = self._gzip.read1(len(buffer))
-        buffer[: len(part)] = part
-        return len(part)
-
-    def close(self) -> None:
-        self._gzip.close()
-        super().close()
-
-
-def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | int]]:
+def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | LineError]]:
     """Yield the number and bytes of each line without its end.
 
-    A line that is too large to read is yielded as its size in bytes.
+    A line that is too large to read is yielded as its error.
     """
     number, longest = 0, MAX_TASK_BYTES + len(BOM) + len(b"\r\n")
     while line := stream.readline(longest):
@@ -215,7 +247,7 @@ def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | int]]:
         if line.endswith(b"\n"):
             line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
         elif len(line) > MAX_TASK_BYTES:
-            yield number, len(line) + _skip(stream)
+            yield number, too_large(len(line) + _skip(stream), line)
             continue
         if line:
             yield number, line
@@ -224,7 +256,7 @@ def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | int]]:
 def _skip(stream: IO[bytes]) -> int:
     """Read to the end of the line; return how many bytes that were."""
     skipped = 0
-    while part := stream.readline(_BUFFER_BYTES):
+    while part := stream.readline(BUFFER_BYTES):
         skipped += len(part)
         if part.endswith(b"\n"):
             return skipped - 1
@@ -237,6 +269,8 @@ def _bad(number: int, error: LineError, text: str | None) -> InvalidLine:
 
 def _damaged(number: int, failure: Exception) -> InvalidLine:
     reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
+    if isinstance(failure, UnicodeDecodeError):
+        reason = f"it is not {failure.encoding}: {failure.reason}"
     error = f"cannot be read, and neither can the rest: {reason}"
     return InvalidLine(
         number,

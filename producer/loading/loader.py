@@ -42,12 +42,14 @@ class Summary:
     """The counts of a load.
 
     `before` is the number of tasks that the batch had when the load began; `unsent` is the number
-    of records that the relay will publish.
+    of records that the relay will publish. `repeated` is the number of the `known` tasks that came
+    before in the input; a load into a batch with other tasks may not see all of them.
     """
 
     before: int = 0
     new: int = 0
     known: int = 0
+    repeated: int = 0
     bad: int = 0
     unsent: int = 0
     errors: list[str] = field(default_factory=list)

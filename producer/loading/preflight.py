@@ -147,3 +147,4 @@ class Preflight:
         self.summary.new += len(new)
         self.summary.bad += len(bad_lines)
         self.summary.known += len(good_lines) - len(new) - len(clashes)
+        self.summary.repeated += len(set(in_input.known) - clashes)

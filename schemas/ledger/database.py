@@ -17,8 +17,18 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from schemas.codes import Code
 from schemas.errors import ConfigError, DeniedError, UnreachableError, UnsafeStateError
-from schemas.ledger.errors import READ_ONLY, away, code, denied, passing, refusal, too_long
+from schemas.ledger.errors import (
+    REFUSED_BY_SETTINGS,
+    away,
+    code,
+    denied,
+    file_locked,
+    passing,
+    refusal,
+    too_long,
+)
 from schemas.ledger.mysql_engine import Sockets, StatementLimits, mysql_engine
+from schemas.ledger.server_settings import cause
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.outage import Outage
 
@@ -42,6 +52,11 @@ _LONG_OUTAGE_PAUSE_S = 4.0
 # outage.
 _CONFLICTS_UNTIL_OUTAGE = 10
 TIMEOUT_S = 30
+# One wait for SQLite's lock, which nothing interrupts: a program that is asked to stop waits for
+# its end. `run` begins the next one.
+_LOCK_STEP_S = 2
+_LOCK_TRIES = 5  # of a program that opens the file
+_LOCKED = "another program, such as a backup or a suspended agent, keeps it locked"
 _TOO_LONG_PAUSE_S = 10.0
 # A record of 4 MiB as hexadecimal digits, in one statement with a megabyte of others.
 MIN_PACKET_BYTES = 10 << 20
@@ -143,18 +158,19 @@ class Database:
         """
         question = f"SELECT {MIN_PACKET_BYTES}" if self.sqlite else "SELECT @@max_allowed_packet"
         try:
-            packet = int(
-                self._autocommit(
-                    lambda connection: connection.exec_driver_sql(question).scalar_one()
-                )
+            packet = self._retry(
+                lambda: self._autocommit(
+                    lambda connection: int(connection.exec_driver_sql(question).scalar_one())
+                ),
+                _LOCK_TRIES if self.sqlite else 1,
             )
         except SQLAlchemyError as error:
-            cause = _driver_error(error)
+            self.require_settings(error)
             is_refused = code(error) in _REFUSED
             problem = "refuses the connection" if is_refused else "does not answer"
             setting = "DOCLLM_DATA_DIR" if self.sqlite else "DOCLLM_DATABASE_URL"
             raise UnreachableError(
-                f"the database {self.where} {problem}: {cause}; check {setting}",
+                f"the database {self.where} {problem}: {_driver_error(error)}; check {setting}",
                 may_pass=not is_refused,
             ) from None
         if packet < MIN_PACKET_BYTES:
@@ -188,7 +204,7 @@ class Database:
             try:
                 return work(connection)
             except DBAPIError as error:
-                if code(error) in READ_ONLY:
+                if code(error) in REFUSED_BY_SETTINGS:
                     connection.invalidate()
                 raise
 
@@ -204,8 +220,12 @@ class Database:
                     log.warning(
                         "%s", self._too_long_message(error), extra={"code": Code.DATABASE_SLOW}
                     )
-                if away(error) or (passing(error) and count >= _CONFLICTS_UNTIL_OUTAGE):
-                    self.outage.failed(_driver_error(error))
+                if file_locked(error):
+                    self.outage.failed(f"{_driver_error(error)}: {_LOCKED}", after_s=_LOCK_STEP_S)
+                elif away(error) or (passing(error) and count >= _CONFLICTS_UNTIL_OUTAGE):
+                    refused = cause(error)
+                    told = f"{refused}: {_driver_error(error)}" if refused else _driver_error(error)
+                    self.outage.failed(told)
                 if not passing(error) or count == tries or (self._reads_only and too_long(error)):
                     raise
                 if too_long(error):
@@ -220,6 +240,13 @@ class Database:
         if denied(error):
             refused = refusal(error, self.engine.url.database)
             raise DeniedError(f"the database {self.where} {refused}") from None
+
+    def require_settings(self, error: SQLAlchemyError) -> None:
+        """Raise UnsafeStateError if the error comes from a setting of the server."""
+        if refused := cause(error):
+            raise UnsafeStateError(
+                f"the database {self.where} cannot be used: {refused} ({_driver_error(error)})"
+            ) from None
 
     def _too_long_message(self, error: SQLAlchemyError) -> str:
         what_happened = "ended a statement that took too long; docllm tries it again"
@@ -249,7 +276,9 @@ def _sqlite(url: str) -> Engine:
     if not path:
         raise ConfigError("an SQLite ledger needs a file; set DOCLLM_DATA_DIR")
     engine = create_engine(
-        url, hide_parameters=True, connect_args={"timeout": 30, "check_same_thread": False}
+        url,
+        hide_parameters=True,
+        connect_args={"timeout": _LOCK_STEP_S, "check_same_thread": False},
     )
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
@@ -258,7 +287,7 @@ def _sqlite(url: str) -> Engine:
 
 def _prepare_sqlite(dbapi: Any, _record: object) -> None:
     dbapi.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000"):
+    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
         dbapi.execute(f"PRAGMA {pragma}")
 
 

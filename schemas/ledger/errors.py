@@ -21,14 +21,21 @@ TOO_LONG = frozenset({1969, 3024})
 # The connection was lost in the middle of a statement, which may be the cause.
 LOST = frozenset({2006, 2013, 2014, 2026, 2055, 1053, 1158, 1159, 1160, 1161, 1927, 4031})
 # The server accepted no connection: it is not running, all connections are in use, a limit of this
-# host or user is reached, a cluster node is not ready, a proxy has no server, or a password is
-# being changed.
+# host or user is reached, a cluster node is not ready, a proxy has no server, a password is being
+# changed or has expired, the user is locked, or the server demands TLS.
 CANNOT_CONNECT = 2003
-TURNED_AWAY = frozenset({2002, CANNOT_CONNECT, 1040, 1045, 1047, 1129, 1203, 1226, 1698, 9001})
+TURNED_AWAY = frozenset(
+    {2002, CANNOT_CONNECT, 1040, 1045, 1047, 1129, 1203, 1226, 1698, 1820, 1862, 3118, 3159, 4151}
+    | {9001}
+)
 # The user is known but lacks the right: to a table, a column, the server, a routine, the database.
 DENIED = frozenset({1142, 1143, 1227, 1370, 1044})
 # The server became read-only by a failover; another connection finds the new primary.
-READ_ONLY = frozenset({1290, 1792, 1836})
+READ_ONLY = frozenset({1036, 1290, 1792, 1836, 1874, 1881})
+# The server's settings refuse what docllm writes, whatever it is: the format of the binary log, its
+# largest packet or its largest transaction, or rules of its replication. Another connection finds
+# the settings of then. `schemas.ledger.server_settings` says what to set.
+REFUSED_BY_SETTINGS = READ_ONLY | {1153, 1197, 1661, 1663, 1665, 1785, 1786, 1787, 3098}
 # The server's disk is full. Statements that need no space still work; the others work again once
 # space is freed.
 FULL = frozenset({1021, 1026, 1114})
@@ -89,7 +96,7 @@ def denied_right(error: BaseException) -> str:
 
 def away(error: BaseException) -> bool:
     """Return whether the server is unreachable or takes nothing from any client."""
-    return lost(error) or code(error) in TURNED_AWAY | READ_ONLY | FULL
+    return lost(error) or code(error) in TURNED_AWAY | REFUSED_BY_SETTINGS | FULL
 
 
 def too_long(error: BaseException) -> bool:
@@ -100,12 +107,19 @@ def too_long(error: BaseException) -> bool:
 def busy(error: BaseException) -> bool:
     """Return whether the database cannot take such a transaction now.
 
-    The connection is refused, others hold locks, the server is read-only, or its disk is full.
+    The connection is refused, others hold locks, the server's settings forbid to write, or its disk
+    is full.
     """
     if isinstance(getattr(error, "orig", None), sqlite3.OperationalError):
         return any(word in str(error).lower() for word in _SQLITE_BUSY)
-    is_busy = code(error) in CONFLICTS | TOO_LONG | TURNED_AWAY | READ_ONLY | FULL
+    is_busy = code(error) in CONFLICTS | TOO_LONG | TURNED_AWAY | REFUSED_BY_SETTINGS | FULL
     return is_busy or isinstance(error, PoolTimeout)
+
+
+def file_locked(error: BaseException) -> bool:
+    """Return whether another program held the lock of SQLite's file for the whole wait."""
+    is_sqlite = isinstance(getattr(error, "orig", None), sqlite3.OperationalError)
+    return is_sqlite and "is locked" in str(error).lower()
 
 
 def passing(error: BaseException) -> bool:

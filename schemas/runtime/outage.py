@@ -73,12 +73,15 @@ class Outage:
         since_s = self._since_s
         return 0.0 if since_s is None else self._clock.now_s() - since_s
 
-    def failed(self, error: object) -> None:
-        """Record a failed try; `error` is shown to a person, so it must hold no secret."""
+    def failed(self, error: object, *, after_s: float = 0.0) -> None:
+        """Record a failed try that took `after_s`.
+
+        `error` is shown to a person, so it must hold no secret.
+        """
         with self._lock:
             now_s = self._failed_at_s = self._clock.now_s()
             if self._since_s is None:
-                self._since_s, self._tries = now_s, 0
+                self._since_s, self._tries = now_s - after_s, 0
             self._tries += 1
             self._log_failure(error, now_s, now_s - self._since_s)
 

@@ -109,7 +109,7 @@ class AttemptCalls:
         self, body: Mapping[str, Any], *, schema: dict[str, Any] | None, verbatim: bool
     ) -> Answer:
         """Make a chat completion and return its answer; see `Context.complete`."""
-        sent, model, output_limit = body_bytes(body), str(body.get("model", "")), most_out(body)
+        sent, model, output_limit = body_bytes(body), str(body.get("model") or ""), most_out(body)
         del body  # another copy of the text would wait for the answer
         target = self._target
         if target.client is not self._first:

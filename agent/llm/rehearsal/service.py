@@ -188,7 +188,7 @@ def _bad_request(text: str) -> _PreparedReply:
 
 def _size(body: Mapping[str, Any], answer: _PreparedReply) -> RehearsedCall:
     """Return the size of a call; the longest answer is the answer if the request names none."""
-    named = body.get("max_completion_tokens", body.get("max_tokens"))
+    named = body.get("max_completion_tokens") or body.get("max_tokens")
     most_out = named if isinstance(named, int) else 0
     return RehearsedCall(
         tokens_in=answer.tokens_in,

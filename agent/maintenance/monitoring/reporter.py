@@ -92,5 +92,7 @@ class Reporter:
             yield Reason(Code.SETTINGS_REFUSED, text=self._counts.settings_refused)
         for topic in sorted(self._counts.unknown_topics):
             yield Reason(Code.TOPIC_UNKNOWN, topic)
+        for topic, text in self._counts.changed_topics.items():
+            yield Reason(Code.TOPIC_UNKNOWN, topic, text=text)
         yield from self._admission.reasons(now_s)
         yield from self._locks.reasons(now_s)

@@ -199,7 +199,9 @@ async def _load(
         loader.summary.before = before
         try:
             with _noting_a_break(loader, batch):
-                return await loader.load(lines)
+                summary = await loader.load(lines)
+                summary.repeated = max(0, summary.known - before)
+                return summary
         finally:
             counted_all.cancel()
             for executor in (reading, counting):

@@ -147,7 +147,7 @@ class Input:
         if not self._is_stream:
             return
         try:
-            file = self._stack.enter_context(_temporary(self._options.file))
+            file = self._stack.enter_context(_temporary())
             for part in _stream_parts(self._options.file):
                 file.write(part)
             file.flush()
@@ -200,14 +200,9 @@ def _wait_at_standard_input() -> None:
 
 
 @contextmanager
-def _temporary(source: str) -> Iterator[IO[bytes]]:
-    """Yield a temporary file for a stream. Raises OSError.
-
-    Its name shows, like the source's name, whether the content is packed.
-    """
-    file = tempfile.NamedTemporaryFile(  # noqa: SIM115
-        prefix="docllm-stdin-", suffix=".gz" if source.endswith(".gz") else None
-    )
+def _temporary() -> Iterator[IO[bytes]]:
+    """Yield a temporary file for a stream. Raises OSError."""
+    file = tempfile.NamedTemporaryFile(prefix="docllm-stdin-")  # noqa: SIM115
     try:
         yield file
     finally:

@@ -126,9 +126,13 @@ def _facts(summary: Summary, sums: Sums) -> dict[str, Any]:
 def _result(summary: Summary, done: str) -> str:
     if not (summary.new or summary.known or summary.bad):
         return "the input has no task line"
-    known = f"{summary.known:,} loaded already" if summary.known else ""
-    new = f"{number_of(summary.new, 'task')} {done}" if summary.new else "nothing new"
-    return f"{new}, {known}" if known else new
+    loaded = summary.known - summary.repeated
+    parts = [f"{number_of(summary.new, 'task')} {done}" if summary.new else "nothing new"]
+    if loaded:
+        parts.append(f"{loaded:,} loaded already")
+    if summary.repeated:
+        parts.append(f"{number_of(summary.repeated, 'line')} repeated in the input")
+    return ", ".join(parts)
 
 
 def _cost(summary: Summary, sums: Sums) -> str:

@@ -279,7 +279,7 @@ def _forget(connection: Connection, group: str, rows: Sequence[Any], *, tenant: 
 
 def _is_of(subject: Subject, key: bytes | None, value: bytes | None) -> bool | None:
     """Return whether a record is the subject's; None if it may be, and cannot be read."""
-    names = ("tenant",) if subject.key is None else ("id", "custom_id")
+    names = ("tenant",) if subject.key is None else ("id", "custom_id", "key")
     wanted = subject.tenant if subject.key is None else subject.key
     sought = (wanted or "").encode()
     if subject.key is not None and key == sought:

@@ -23,9 +23,9 @@ from sqlalchemy import (
 )
 
 from schemas.errors import UnsafeStateError
-from schemas.ledger import agent_rows
+from schemas.ledger import agent_rows, server_settings
 from schemas.ledger.database import Database, DatabaseError
-from schemas.ledger.errors import deadlocked, locked_out
+from schemas.ledger.errors import deadlocked, denied, locked_out, passing
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, ledger
 from schemas.runtime import crash
@@ -76,6 +76,8 @@ def migrate(database: Database) -> tuple[str | None, str]:
     database's user lacks a right.
     """
     try:
+        if refused := database.run_singly(server_settings.refusing):
+            raise UnsafeStateError(f"the database {database.where} cannot be used: {refused}")
         with database.engine.connect() as connection:
             _lock(connection)
             try:
@@ -84,6 +86,7 @@ def migrate(database: Database) -> tuple[str | None, str]:
                 _unlock(connection)
     except DatabaseError as error:
         database.require_right(error)
+        database.require_settings(error)
         if locked_out(error) or deadlocked(error):
             raise UnsafeStateError(f"{_IN_USE} ({getattr(error, 'orig', error)})") from None
         raise
@@ -248,7 +251,17 @@ def _lock(connection: Connection) -> None:
         connection.execute(text("SELECT GET_LOCK(:name, 1)"), {"name": _LOCK}).scalar()
         for _ in range(_LOCK_TRIES)
     )
-    if 1 not in tries:
+    try:
+        is_locked = 1 in tries
+    except DatabaseError as error:
+        if denied(error) or passing(error):
+            raise
+        raise UnsafeStateError(
+            f"the server has no GET_LOCK, which keeps two migrations apart "
+            f"({getattr(error, 'orig', error)}); run migrate at the server itself, "
+            "not through a proxy, and with a mode of its cluster that permits it"
+        ) from None
+    if not is_locked:
         raise UnsafeStateError("another migrate is running; run it again when that one has ended")
 
 

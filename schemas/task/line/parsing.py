@@ -39,7 +39,7 @@ DEFAULT_TENANT = "default"
 BOM = b"\xef\xbb\xbf"
 PLACEHOLDER = "{document}"
 MAX_PROMPT_CHARS = 40_000_000  # enough for one document of 32 MiB
-_CHAT = "/v1/chat/completions"
+_CHAT = "/chat/completions"  # with or without a version, a deployment or a query
 _SENT = ("params", "schema", "body")  # parts that are encoded anew and sent to the provider
 
 
@@ -98,7 +98,7 @@ def parse_again(value: bytes) -> TaskLine:
 def _task(value: bytes, checks: Mapping[str, CheckField], *, is_accepted: bool) -> TaskLine:
     with reading(memory=False):
         if len(value) > MAX_TASK_BYTES:
-            raise too_large(len(value))
+            raise too_large(len(value), value)
         line = read_object(value)
         if not is_accepted:
             refuse_many(line, value)
@@ -117,13 +117,21 @@ def prompt_chars(prompt: str, document: str) -> int:
     return len(prompt) + prompt.count(PLACEHOLDER) * (len(document) - len(PLACEHOLDER))
 
 
-def too_large(size_bytes: int) -> LineError:
-    """Return the error for a line that is larger than a record may be."""
+def too_large(size_bytes: int, beginning: bytes) -> LineError:
+    """Return the error for a line that is larger than a record may be.
+
+    `beginning` is as much of the line as was read.
+    """
+    is_openai = b'"custom_id"' in beginning or b'"messages"' in beginning
     fix = (
-        f"use at most {MAX_TASK_BYTES} bytes a line; "
-        "for a large document write input.uri instead of input.text"
+        "instead of an image's or a file's bytes write the URL at which the provider reads it, "
+        'such as {"image_url": {"url": "https://..."}}, or make the image smaller'
+        if is_openai
+        else "for a large document write input.uri instead of input.text"
     )
-    return LineError("", f"is {size_bytes} bytes long", fix)
+    return LineError(
+        "", f"is {size_bytes} bytes long", f"use at most {MAX_TASK_BYTES} bytes a line; {fix}"
+    )
 
 
 def _docllm(line: dict[str, Any], checks: Mapping[str, CheckField]) -> TaskLine:
@@ -182,16 +190,19 @@ def _check_prompt_chars(prompt: str, document: str) -> None:
 
 def _openai(line: dict[str, Any]) -> TaskLine:
     fields = _checked(line, _OPENAI)
-    for name in _OPENAI:
+    name_of_id = "key" if "key" in fields else "custom_id"
+    for name in (name_of_id, "body"):
         if name not in fields:
             raise LineError(
                 name,
                 "is missing",
                 "a line of the OpenAI batch format has custom_id, method, url and body",
             )
+    if len(fields.keys() & {"key", "custom_id"}) > 1:
+        raise LineError("key", "is a second id", "keep custom_id alone")
     body = fields["body"]
     return TaskLine(
-        key=fields["custom_id"], format="openai", type=OPENAI, model=body.get("model"), body=body
+        key=fields[name_of_id], format="openai", type=OPENAI, model=body.get("model"), body=body
     )
 
 
@@ -216,24 +227,27 @@ def _unknown(name: str, checks: Mapping[str, CheckField]) -> LineError:
 
 
 def _method(name: str, value: Any) -> None:
-    if value != "POST":
+    if value is not None and value != "POST":
         raise LineError(name, "is not POST", 'write "method": "POST"')
 
 
 def _url(name: str, value: Any) -> None:
-    if value != _CHAT:
+    if value is None:
+        return
+    if type(value) is not str or not value.partition("?")[0].endswith(_CHAT):
         raise LineError(
             name,
-            f"is not {_CHAT}",
-            f"only chat completions are supported; write {_CHAT}, with a matching body",
+            f"is not /v1{_CHAT}",
+            f"only chat completions are supported; write /v1{_CHAT}, with a matching body",
         )
 
 
 def _body(name: str, value: Any) -> dict[str, Any]:
     body = field_checks.json_object(name, value)
-    if "model" in body:
+    if body.get("model") is not None:
         field_checks.model(f"{name}.model", body["model"])
-    if body.get("stream", False) is not False:
+    stream = body.get("stream")
+    if stream is not None and stream is not False:
         raise LineError(
             f"{name}.stream", "asks for a stream", "leave it out: docllm reads whole answers"
         )
@@ -270,6 +284,7 @@ _ACCEPTED = _DOCLLM | {
 }
 _OPENAI: dict[str, CheckField] = {
     "custom_id": field_checks.key,
+    "key": field_checks.key,
     "method": _method,
     "url": _url,
     "body": _body,

@@ -16,6 +16,7 @@ from schemas.text.untrusted import describe_error, is_interrupt
 MAX_DEPTH = 250
 MAX_VALUES = 200_000
 NOT_UTF8 = "is not UTF-8"
+NOT_JSON = "is not JSON"
 _SHOWN_CHARS = 500
 # The range that orjson reads and writes; a number beyond it becomes a float.
 _WHOLE = range(-(2**63), 2**64)
@@ -108,7 +109,7 @@ def _not_json(value: bytes, error: orjson.JSONDecodeError) -> LineError:
         return _too_deep()
     return LineError(
         "",
-        f"is not JSON: {error.msg} at column {error.colno}",
+        f"{NOT_JSON}: {error.msg} at column {error.colno}",
         "write one whole JSON object on each line",
     )
 

@@ -151,6 +151,25 @@ def test_third_signal_ends_it(embedded: Deployment) -> None:
     assert embedded.ledger.counts()["processing"] == SLOTS
 
 
+@pytest.mark.parametrize("command", [("agent", "--until-done"), ("agent", "reaper")])
+def test_an_agent_that_meets_a_locked_ledger_says_so_and_leaves(
+    embedded: Deployment, command: tuple[str, ...]
+) -> None:
+    """An agent that starts while another program locks the ledger names it and obeys SIGTERM."""
+    embedded.llm()
+    embedded.load(1)
+    with closing(
+        sqlite3.connect(embedded.folder / "docllm-data" / "ledger.sqlite", isolation_level=None)
+    ) as lock:
+        lock.execute("BEGIN IMMEDIATE")
+        agent = embedded.start(*command, "--group", embedded.group)
+        embedded.until(partial(logged, agent, "database is locked"), "the cause in the log")
+        agent.signal(signal.SIGTERM)
+
+        assert agent.wait() == 0, agent.tail()
+    assert embedded.ledger.agents() == []
+
+
 def test_drain_without_a_database_says_so(on_kafka: Deployment, mariadb_server: MariaDB) -> None:
     """Without a ledger a drain ends with 3, and reports that outcomes are not settled.
 

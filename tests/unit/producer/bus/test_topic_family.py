@@ -149,8 +149,7 @@ def test_letters_of_an_older_group_are_accepted_and_changed_by_apply(
             (advice,) = await older.codec_advice()
             assert advice == (
                 "topic group.dlq: compression.type is producer, and some clients cannot read its "
-                "letters; to change that: python -m producer topics apply --partitions 4 --group "
-                "group"
+                "letters; to change that: python -m producer topics apply --group group"
             )
             assert await older.apply(4, None) == [
                 "group.dlq: compression.type set to gzip; older letters stay as they are"
@@ -201,6 +200,60 @@ def test_a_service_that_keeps_its_codec_hinders_nothing(
 
     reason = "Kafka refused to configure group.dlq: not allowed"
     assert asyncio.run(lines()) == [f"group.dlq: compression.type stays producer: {reason}"]
+
+
+class ChangedSettings(EmbeddedTopicAdmin):
+    """Another program set a limit of retention on one topic."""
+
+    async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
+        """Return the states with the limit."""
+        states = await super().describe(topics)
+        state = states["group.tasks"]
+        limit = {**state.settings, "retention.ms": "1000"}
+        return states | {"group.tasks": replace(state, settings=limit)}
+
+
+def test_apply_without_a_number_adds_no_partitions(database: Database, tmp_path: Path) -> None:
+    """It is the command that agents name, and partitions cannot be taken away again."""
+
+    async def run() -> list[str]:
+        quick, changed = (
+            kind(tmp_path / "bus.sqlite") for kind in (EmbeddedTopicAdmin, ChangedSettings)
+        )
+        await quick.create("group.tasks", 2, None)
+        try:
+            await family(database, quick).apply(None, None, default=12)
+            topics = family(database, changed)
+            lines = await topics.apply(None, None, default=12)
+            states = await quick.describe(TOPICS.names)
+
+            assert {state.partitions for state in states.values()} == {2}
+            assert states.keys() == set(TOPICS.names)
+            assert await topics.changed_settings() == {
+                "group.tasks": "retention.ms is 1000, must be -1"
+            }
+            return lines
+        finally:
+            await quick.close()
+            await changed.close()
+
+    assert asyncio.run(run()) == ["group.tasks: settings set"]
+
+
+def test_the_first_topics_have_the_default_number_of_partitions(
+    database: Database, tmp_path: Path
+) -> None:
+    """Without a number and without topics, there is only the default."""
+
+    async def run() -> set[int]:
+        admin = EmbeddedTopicAdmin(tmp_path / "bus.sqlite")
+        try:
+            await family(database, admin).apply(None, None, default=3)
+            return {state.partitions for state in (await admin.describe(TOPICS.names)).values()}
+        finally:
+            await admin.close()
+
+    assert asyncio.run(run()) == {3}
 
 
 def stored(database: Database, before: StoredIds | None, seen: StoredIds) -> bool:
@@ -330,7 +383,7 @@ def test_lanes_are_not_made_while_agents_run_that_do_not_know_them(
         assert advice == (
             "topics group.tasks.urgent and group.tasks.bulk are not made, so priority has no "
             "effect; to change that: "
-            "python -m producer topics apply --partitions 4 --group group"
+            "python -m producer topics apply --group group"
         )
         assert database.run(served_from) < families.LANES_FROM
 

@@ -92,7 +92,7 @@ def test_a_new_task_is_counted_once() -> None:
     summary, bad, new = looked_at(lines, ask)
 
     assert (bad, new) == ([2, 5], [1, 6])
-    assert (summary.new, summary.known, summary.bad) == (2, 3, 2)
+    assert (summary.new, summary.known, summary.repeated, summary.bad) == (2, 3, 2, 2)
 
 
 def test_a_full_temporary_folder_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

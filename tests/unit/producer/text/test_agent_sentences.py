@@ -53,6 +53,13 @@ def said(*reasons: Reason) -> list[str]:
             ),
         ),
         (
+            Reason(Code.TOPIC_UNKNOWN, "g.tasks", text="retention.ms is 1000, must be -1"),
+            (
+                "topic g.tasks may lose waiting work: retention.ms is 1000, must be -1, run: "
+                "python -m producer topics apply"
+            ),
+        ),
+        (
             Reason(Code.ROUTE_LIMITED, "fast", text="rpm", count=5000, agents=3),
             "route fast waits for its rpm: 5,000 per minute, 3 agents",
         ),

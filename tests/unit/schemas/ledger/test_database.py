@@ -1,5 +1,6 @@
 """Transactions are tried again, outages are logged once, and servers are checked."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -209,7 +210,31 @@ def test_an_embedded_ledger_is_a_file(tmp_path: Path) -> None:
     )
 
     database.close()
-    assert modes == ["wal", 2, 30_000]
+    assert modes == ["wal", 2, 2_000]
+
+
+def test_a_locked_file_is_reported_after_two_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLite waits 2 s within each try; a person learns the cause within 5 s."""
+    clock, left = HandClock(), [1, 2]
+    database = Database(
+        f"sqlite:///{tmp_path / 'ledger.db'}",
+        pause=lambda _: None,
+        outage=Outage(name="the database", clock=clock),
+    )
+
+    def work(_: Connection) -> None:
+        if left:
+            left.pop()
+            clock.at_s += 2
+            raise OperationalError("BEGIN", {}, sqlite3.OperationalError("database is locked"))
+
+    database.run(work)
+
+    database.close()
+    (message,) = caplog.messages
+    assert "(database is locked: another program, such as a backup" in message
 
 
 def test_a_missing_folder_does_not_answer(tmp_path: Path) -> None:

@@ -48,6 +48,13 @@ def test_a_prompt_that_would_be_too_long_is_refused() -> None:
     assert refused.value.failure.error_class == "DOCUMENT_REFUSED"
 
 
+def test_a_model_that_is_null_is_the_configured_one() -> None:
+    """OpenAI's clients write null for what is not set; everything else is sent as it is."""
+    line = OPENAI | {"body": {"model": None, "messages": [{"role": "user"}], "stream": None}}
+
+    assert body_of(line, model="m") == line["body"] | {"model": "m"}
+
+
 def test_params_and_schema_go_into_the_body() -> None:
     """A schema becomes a response format; params win over it; the task's model wins too.
 

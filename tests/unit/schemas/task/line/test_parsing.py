@@ -61,6 +61,14 @@ GOOD = [
     openai(),
     openai(body=CHAT | {"stream": False, "temperature": 1}),
     openai(body={"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]}),
+    openai(body=CHAT | {"stream": None, "model": None, "temperature": None, "n": None}),
+    openai(method=..., url=...),
+    openai(method=None, url=None),
+    openai(url="/chat/completions"),
+    openai(url="/v1/chat/completions?api-version=2024-10-21"),
+    openai(url="/openai/deployments/my-model/chat/completions?api-version=2024-10-21"),
+    openai(url="https://llm.example.com/v1/chat/completions"),
+    openai(custom_id=..., key="a", method=..., url=...),
 ]
 
 # The line, the field that the error names, and words of the error.
@@ -151,10 +159,13 @@ BAD = [
     (ours(metadata="x"), "metadata", "text"),
     (openai(custom_id=...), "custom_id", "missing"),
     (openai(custom_id=" a"), "custom_id", "blanks"),
-    (openai(method=...), "method", "missing"),
+    (openai(key="b"), "key", "second id"),
+    (openai(custom_id=..., key=" a"), "key", "blanks"),
     (openai(method="GET"), "method", "not POST"),
     (openai(url="/v1/embeddings"), "url", "/v1/chat/completions"),
-    (openai(url=None), "url", "/v1/chat/completions"),
+    (openai(url="/v1/embeddings?for=/chat/completions"), "url", "/v1/chat/completions"),
+    (openai(url=7), "url", "/v1/chat/completions"),
+    (openai(custom_id=None), "custom_id", "null"),
     (openai(body=...), "body", "missing"),
     (openai(body=[]), "body", "list"),
     (openai(body={"model": "m"}), "body.messages", "list of messages"),
@@ -219,7 +230,7 @@ def published(line: dict[str, Any]) -> jsonschema_rs.Validator:
 @pytest.mark.parametrize("line", GOOD, ids=str)
 def test_a_good_line_is_taken_by_parse_and_by_the_published_schema(line: dict[str, Any]) -> None:
     """Every good line becomes a task, and its format's JSON Schema accepts it."""
-    assert parse(orjson.dumps(line)).key == line.get("id", line.get("custom_id"))
+    assert parse(orjson.dumps(line)).key == line.get("id", line.get("custom_id", line.get("key")))
     assert published(line).is_valid(line)
 
 

@@ -1,0 +1,231 @@
+"""Unpacks an input: its packing and its encoding are recognized by its first bytes, not its name.
+
+Whatever an input unpacks to, it is read part by part, so a small file cannot fill the memory.
+"""
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import IO, Any, Protocol, cast
+
+from schemas.documents.kind import bom_encoding, kind_of
+from schemas.text.document_text import NoTextError
+
+BUFFER_BYTES = 1 << 20
+_PART_BYTES = 1 << 16
+_HEAD_BYTES = 4096
+_MAX_LAYERS = 4  # such as UTF-16 in gzip in zip
+_XZ_MEMORY_BYTES = 128 << 20  # `xz -9` needs 65 MiB
+_READ_OF_ZIP = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2}
+_WITHOUT_BOM = {
+    b"{\0\0\0": "UTF-32LE",  # before UTF-16's, with which it begins
+    b"\0\0\0{": "UTF-32BE",
+    b"{\0": "UTF-16LE",
+    b"\0{": "UTF-16BE",
+}
+_UNPACK = {
+    "Zstandard": "zstd -dc FILE | docllm load -",
+    "7-Zip": "7z x FILE",
+    "RAR": "unrar x FILE",
+    "tar": "tar -xf FILE",
+}
+# What an operating system adds to an archive.
+_ADDED = ("__MACOSX/", ".DS_Store", "Thumbs.db")
+
+DAMAGED = (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError, zipfile.BadZipFile)
+
+
+class NoLinesError(Exception):
+    """An input that holds no task lines, or none that can be read: what it is, and what to do."""
+
+    def __init__(self, error: str, *, fix: str) -> None:
+        super().__init__(error)
+        self.error = error
+        self.fix = fix
+
+
+class _Decompressor(Protocol):
+    """A decompressor of bz2 or lzma, for one packed stream."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
+
+
+@contextmanager
+def as_text(file: IO[bytes]) -> Iterator[IO[bytes]]:
+    """Yield the text of a file in UTF-8, unpacked if it is packed.
+
+    Raises NoLinesError if the file is of a kind that has no task lines. Reading raises an error of
+    DAMAGED, or zlib's, behind all data before the damage.
+    """
+    with ExitStack() as opened:
+        stream = file
+        for _ in range(_MAX_LAYERS):
+            head = _head(stream)
+            read = _reader(stream, head, opened)
+            if read is None:
+                _refuse_binary(head)
+                break
+            stream = opened.enter_context(io.BufferedReader(_ReadStream(read), BUFFER_BYTES))
+        yield stream
+
+
+def _head(stream: IO[bytes]) -> bytes:
+    """Return the first bytes without consuming them, because a pipe cannot seek back."""
+    return stream.peek(_HEAD_BYTES)[:_HEAD_BYTES] if isinstance(stream, io.BufferedReader) else b""
+
+
+def _reader(stream: IO[bytes], head: bytes, opened: ExitStack) -> Callable[[int], bytes] | None:
+    """Return what reads the content of a stream, None if its bytes are the content."""
+    if head.startswith(b"\x1f\x8b"):
+        return opened.enter_context(gzip.GzipFile(fileobj=stream)).read1
+    if head.startswith(b"BZh") and head[4:10] in {b"1AY&SY", b"\x17rE8P\x90"}:
+        return _Joined(stream, make=bz2.BZ2Decompressor).read
+    if head.startswith((b"\xfd7zXZ\0", b"\x5d\0\0")):
+        return _Joined(stream, make=partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY_BYTES)).read
+    if head.startswith((b"PK\3\4", b"PK\5\6")):
+        return _of_zip(stream, opened)
+    encoding = bom_encoding(head)
+    if encoding in {"utf-16", "utf-32"}:
+        return _Recoded(stream, encoding=encoding).read
+    return None
+
+
+class _ReadStream(io.RawIOBase):
+    """A stream made of what a function returns, which is at most as long as it is asked for.
+
+    A buffer reads it, so that a line does not cost a Python call of its own.
+    """
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._read(len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
+
+
+class _Joined:
+    """Packed streams one behind the other, as `cat a.xz b.xz` writes them, padded or not."""
+
+    def __init__(self, file: IO[bytes], *, make: Callable[[], _Decompressor]) -> None:
+        self._file = file
+        self._make = make
+        self._decompressor = make()
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, b"" at the end."""
+        while True:
+            packed = b""
+            if self._decompressor.eof:
+                packed = self._behind(self._decompressor.unused_data)
+                if not packed:
+                    return b""
+                self._decompressor = self._make()
+            elif self._decompressor.needs_input:
+                packed = self._file.read(_PART_BYTES)
+                if not packed:
+                    raise EOFError("it ends in the middle of a packed stream")
+            if part := self._decompressor.decompress(packed, size):
+                return part
+
+    def _behind(self, packed: bytes) -> bytes:
+        """Return the beginning of the next stream, b"" if there is none."""
+        while not (packed := packed.lstrip(b"\0")):
+            packed = self._file.read(_PART_BYTES)
+            if not packed:
+                return b""
+        return packed
+
+
+class _Recoded:
+    """A text in UTF-16 or UTF-32, as UTF-8.
+
+    Half a surrogate pair stays one, so that only its line is refused.
+    """
+
+    def __init__(self, file: IO[bytes], *, encoding: str) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+        self._left = b""
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, b"" at the end."""
+        while not self._left:
+            raw = self._file.read(_PART_BYTES)
+            self._left = self._decoder.decode(raw, not raw).encode("utf-8", "surrogatepass")
+            if not raw and not self._left:
+                return b""
+        part, self._left = self._left[:size], self._left[size:]
+        return part
+
+
+def _of_zip(stream: IO[bytes], opened: ExitStack) -> Callable[[int], bytes]:
+    """Return what reads the only file of a zip archive."""
+    if not stream.seekable():  # the list of files is at the end
+        copied: IO[bytes] = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        shutil.copyfileobj(stream, copied)
+        stream = copied
+    archive = opened.enter_context(zipfile.ZipFile(stream))
+    names = [name for name in archive.namelist() if not name.endswith(("/", *_ADDED[1:]))]
+    names = [name for name in names if not name.startswith(_ADDED[0])]
+    if "[Content_Types].xml" in names:
+        raise NoLinesError(
+            "the file is an Office document",
+            fix="load documents with --documents, and save a table as task lines",
+        )
+    if len(names) != 1:
+        raise NoLinesError(
+            f"the file is a zip archive of {len(names)} files, and only one can be read",
+            fix="unpack it, and load its files one by one: unzip FILE",
+        )
+    member = archive.getinfo(names[0])
+    if member.flag_bits & 1 or member.compress_type not in _READ_OF_ZIP:
+        raise NoLinesError(
+            "the file is a zip archive with a password, or packed by a rare method",
+            fix="unpack it first: unzip FILE",
+        )
+    content = opened.enter_context(archive.open(member))
+    return cast("zipfile.ZipExtFile", content).read1
+
+
+def _refuse_binary(head: bytes) -> None:
+    """Raise NoLinesError if a file begins as no text does, or as a text that has no lines."""
+    for beginning, encoding in _WITHOUT_BOM.items():
+        if head.startswith(beginning):
+            raise NoLinesError(
+                f"the file is {encoding} without a byte order mark",
+                fix=f"convert it first: iconv -f {encoding} -t UTF-8 FILE | docllm load -",
+            )
+    if not head or head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in {b"{", b"["}:
+        return
+    if b"%PDF-" in head[:1024]:
+        raise NoLinesError("the file is a PDF document", fix="load documents with --documents")
+    try:
+        kind_of(head)
+    except NoTextError as refusal:
+        name = str(refusal).removesuffix(", which is not read").removeprefix("is ")
+        if name.startswith("not text") and b"\n{" in head:
+            return  # some of its lines are damaged, not all
+        command = next((_UNPACK[kind] for kind in _UNPACK if kind in name), "")
+        raise NoLinesError(
+            f"the file is {name}",
+            fix=f"unpack it first: {command}" if command else "name a file of task lines",
+        ) from None
