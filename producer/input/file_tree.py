@@ -9,6 +9,7 @@ silently.
 """
 
 import os
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,6 +23,7 @@ _WEB = ("http://", "https://")
 _WILD = "*?["
 _ANY_DEPTH = "**"
 _MEND_LINK = "remove the link, or restore the file"
+_MEND_FILE = "allow the file to be read, then load again"
 _OTHER_CASE = (
     "matches the pattern but for the case of its ending",
     "rename it, or write the pattern so that it matches, for example '*.[tT][xX][tT]'",
@@ -71,6 +73,7 @@ class FileTree:
                 "for example 'docs/**/*.txt'"
             )
         pattern = path.parts[len(fixed.parts) :]
+        require_whole_depths(pattern)
         return cls(fixed.resolve(), pattern or (_ANY_DEPTH,), resolved(leave_out))
 
     @property
@@ -148,6 +151,8 @@ class FileTree:
             is_own_link = is_file and is_link_to_own(item.stat(), self.leave_out)
         # This comes before the link is resolved, because a loop cannot be resolved.
         except OSError as error:
+            if not item.is_symlink():
+                return FileEntry(name, path, f"cannot be read: {error.strerror}", _MEND_FILE)
             problem = f"is a link that cannot be followed: {error.strerror}"
             return FileEntry(name, path, problem, _MEND_LINK)
         if shown_name(name) != name:
@@ -183,6 +188,17 @@ def _may_be_folder(link: "os.DirEntry[str]") -> bool:
         return link.is_dir() or not link.is_file()
     except OSError:
         return True
+
+
+def require_whole_depths(pattern: tuple[str, ...]) -> None:
+    """Refuse `**` beside other characters, which would match in one folder only."""
+    for part in pattern:
+        if _ANY_DEPTH in part and part != _ANY_DEPTH:
+            name = re.sub(r"\*{2,}+", "*", part)
+            raise ConfigError(
+                f"{part} in a pattern would match in one folder only; "
+                f"write **/{name} for any depth, or {name}"
+            )
 
 
 def shown_name(name: str) -> str:
