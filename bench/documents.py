@@ -58,7 +58,7 @@ def _converted(raw: bytes) -> int:
     async def convert() -> int:
         converters = Converters(thread=InlineExecutor(), max_processes=1)
         try:
-            return len(await converters.text(Kind.PDF, raw))
+            return len((await converters.text(Kind.PDF, raw)).text)
         finally:
             await converters.close()
 

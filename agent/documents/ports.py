@@ -6,6 +6,8 @@ Tested by tests/unit/agent/documents/test_reader.py.
 from dataclasses import dataclass
 from typing import Protocol
 
+from schemas.text.document_text import ReadText
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
@@ -35,6 +37,6 @@ class DocumentSource(Protocol):
 class Conversion(Protocol):
     """Turns a document's bytes into text."""
 
-    async def text(self, raw: bytes, uri: str) -> str:
+    async def text(self, raw: bytes, uri: str) -> ReadText:
         """Return the document's text. Raises DocumentError, which names `uri` without its query."""
         ...

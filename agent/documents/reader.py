@@ -12,6 +12,7 @@ from agent.documents.run_by_size import run_by_size
 from agent.handlers.documents import DocumentError, require_content
 from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.runtime.executors import Executor
+from schemas.text.document_text import ReadText
 from schemas.text.untrusted import describe_error, is_panic
 
 _BYTES_IN_FLIGHT = 4 * MAX_DOCUMENT_BYTES
@@ -41,8 +42,8 @@ class Documents:
         size: int | None = None,
         sha256: str | None = None,
         etag: str | None = None,
-    ) -> str:
-        """Return the text of the document.
+    ) -> ReadText:
+        """Return the text of the document, and what was left out of it.
 
         `size` (bytes), `sha256` and `etag` are the values that it must still have. Raises
         DocumentError.
@@ -59,7 +60,7 @@ class Documents:
                 f"{describe_error(error)}"
             ) from error
 
-    async def _text(self, uri: str, expected: Expected) -> str:
+    async def _text(self, uri: str, expected: Expected) -> ReadText:
         source, name = self._source(uri), shown_uri(uri)
         size = _USUAL_BYTES if expected.size is None else expected.size
         if size > MAX_DOCUMENT_BYTES:  # else its line could stop all other documents meanwhile
@@ -72,7 +73,9 @@ class Documents:
                 await held.enter_async_context(self._in_flight.hold(size))
                 raw = await source.fetch(uri, expected)
             await self._require_digest(raw, name, expected.sha256)
-            return require_content(await self._conversion.text(raw, name), name)
+            read = await self._conversion.text(raw, name)
+            require_content(read.text, name)
+            return read
 
     def _source(self, uri: str) -> DocumentSource:
         scheme, colon, _rest = uri.partition(":")

@@ -118,9 +118,12 @@ class AttemptContext(Context):
         task = self.task
         if task.uri is None:
             return None if task.text is None else require_content(task.text, "the document")
-        return await self._tools.documents.read(
+        read = await self._tools.documents.read(
             task.uri, size=task.size, sha256=task.sha256, etag=task.etag
         )
+        if read.omitted:
+            self.note(NoteKind.OMITTED, *read.omitted)
+        return read.text
 
     async def complete(
         self,

@@ -8,7 +8,7 @@ from typing import Protocol
 from agent.judge import one_line
 from agent.ports.outcome import Failure
 from schemas.task.failures import ErrorClass
-from schemas.text.document_text import blank_problem
+from schemas.text.document_text import ReadText, blank_problem
 
 
 class DocumentError(Exception):
@@ -29,8 +29,8 @@ class DocumentReader(Protocol):
         size: int | None = None,
         sha256: str | None = None,
         etag: str | None = None,
-    ) -> str:
-        """Return the text of the document.
+    ) -> ReadText:
+        """Return the text of the document, and what was left out of it.
 
         `size` (bytes), `sha256` and `etag` are the values that it must still have. Raises
         DocumentError.

@@ -9,7 +9,7 @@ from typing import Any
 
 from producer.input.excluded_files import is_hidden
 from schemas.documents.encoding import decoded_text
-from schemas.documents.kind import Kind, kind_of
+from schemas.documents.kind import Kind, kind_of, misnamed
 from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.text.document_text import DocumentText, NoTextError, blank_problem
 
@@ -36,6 +36,9 @@ def source_of(path: Path, limit: int) -> dict[str, Any]:
         fix = f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes"
         raise UnusableError(f"is {max(path.stat().st_size, len(raw))} bytes long", fix)
     kind = _kind(raw)
+    if problem := misnamed(kind, path.name):
+        fix = "it may be a server's error page: get it again, or rename it to load what it says"
+        raise UnusableError(problem, fix)
     if kind is Kind.TEXT and len(raw) <= limit:
         return {"text": raw.decode("utf-8-sig")}
     if is_hidden([path.resolve().name]):

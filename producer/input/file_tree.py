@@ -3,11 +3,13 @@
 An id is the path below the folder, or below the glob's fixed part, with `/` between its parts.
 docllm's own files are left out, and hidden files unless the glob names their dot.
 
-Links are followed only inside the tree. A link out of it is an entry with a problem, so that
-nothing is left out silently.
+Links to files are followed only inside the tree, and links to folders never. A link or a name that
+may hide documents which the pattern means is an entry with a problem, so that nothing is left out
+silently.
 """
 
 import os
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -21,6 +23,13 @@ _WEB = ("http://", "https://")
 _WILD = "*?["
 _ANY_DEPTH = "**"
 _MEND_LINK = "remove the link, or restore the file"
+_MEND_FILE = "allow the file to be read, then load again"
+_OTHER_CASE = (
+    "matches the pattern but for the case of its ending",
+    "rename it, or write the pattern so that it matches, for example '*.[tT][xX][tT]'",
+)
+# A folder to enter, the parts of its path, and the positions in the pattern that it leads to.
+_Folder = tuple[Path, tuple[str, ...], set[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,7 @@ class FileTree:
                 "for example 'docs/**/*.txt'"
             )
         pattern = path.parts[len(fixed.parts) :]
+        require_whole_depths(pattern)
         return cls(fixed.resolve(), pattern or (_ANY_DEPTH,), resolved(leave_out))
 
     @property
@@ -76,7 +86,7 @@ class FileTree:
 
         Only the names in the folders on the current path are in memory.
         """
-        open_folders = [self._list_folder(self.root, ())]
+        open_folders = [self._list_folder(self.root, (), _skip_empty_depths({0}, self.pattern))]
         while open_folders:
             for entry in open_folders[-1]:
                 if not isinstance(entry, FileEntry):
@@ -87,11 +97,11 @@ class FileTree:
                 open_folders.pop()
 
     def _list_folder(
-        self, folder: Path, parents: tuple[str, ...]
-    ) -> Iterator[FileEntry | tuple[Path, tuple[str, ...]]]:
+        self, folder: Path, parents: tuple[str, ...], positions: set[int]
+    ) -> Iterator["FileEntry | _Folder"]:
         """Yield the entries of one folder and, in their places, the folders to enter.
 
-        A folder comes with the parts of its path.
+        `positions` are those in the pattern that the folder's path leads to.
         """
         try:
             items = sorted(os.scandir(folder), key=_order)
@@ -104,25 +114,36 @@ class FileTree:
             )
             return
         for item in items:
-            parts = (*parents, item.name)
+            path, parts = Path(item.path), (*parents, item.name)
+            reached = _positions_after(item.name, positions, self.pattern)
+            is_passed = any(position < len(self.pattern) for position in reached)
             if item.is_dir(follow_symlinks=False):
-                if self._is_entered(Path(item.path), parts):
-                    yield Path(item.path), parts
-            elif not is_own(Path(item.path), self.leave_out) and matches_pattern(
-                parts, self.pattern
-            ):
-                entry = self._entry(item, "/".join(parts))
+                if is_passed and path not in self.leave_out:
+                    yield path, parts, reached
+            elif not is_own(path, self.leave_out):
+                entry, is_link = None, is_passed and item.is_symlink()
+                if len(self.pattern) in reached or (is_link and _may_be_folder(item)):
+                    entry = self._entry(item, "/".join(parts), reached)
+                elif self._differs_in_case(item.name, positions):
+                    entry = FileEntry("/".join(parts), path, *_OTHER_CASE)
                 if entry is not None:
                     yield entry
 
-    def _is_entered(self, folder: Path, parts: tuple[str, ...]) -> bool:
-        is_too_deep = _ANY_DEPTH not in self.pattern and len(parts) >= len(self.pattern)
-        if folder in self.leave_out or is_too_deep:
+    def _differs_in_case(self, name: str, positions: set[int]) -> bool:
+        """Return whether a file matches but for the case of its ending, as `A.TXT` and `*.txt`."""
+        dot, ending = "", ""
+        if self.pattern[-1] != _ANY_DEPTH:
+            _, dot, ending = self.pattern[-1].rpartition(".")
+        start = len(name) - len(dot + ending)
+        if not ending or any(char in ending for char in _WILD) or start < 0:
             return False
-        return not parts[-1].startswith(".") or any(part.startswith(".") for part in self.pattern)
+        if name[start:].lower() != (dot + ending).lower():
+            return False
+        alike = name[:start] + dot + ending
+        return len(self.pattern) in _positions_after(alike, positions, self.pattern)
 
-    def _entry(self, item: "os.DirEntry[str]", name: str) -> FileEntry | None:
-        """Return the entry of a file; None for a linked folder, whose documents are in the tree."""
+    def _entry(self, item: "os.DirEntry[str]", name: str, reached: set[int]) -> FileEntry | None:
+        """Return the entry of a file or link; None for a linked folder that hides nothing."""
         path = Path(item.path)
         problem, fix = "", ""
         try:
@@ -130,6 +151,8 @@ class FileTree:
             is_own_link = is_file and is_link_to_own(item.stat(), self.leave_out)
         # This comes before the link is resolved, because a loop cannot be resolved.
         except OSError as error:
+            if not item.is_symlink():
+                return FileEntry(name, path, f"cannot be read: {error.strerror}", _MEND_FILE)
             problem = f"is a link that cannot be followed: {error.strerror}"
             return FileEntry(name, path, problem, _MEND_LINK)
         if shown_name(name) != name:
@@ -142,11 +165,40 @@ class FileTree:
         elif not is_file and not path.exists():
             problem, fix = "is a link to a file that does not exist", _MEND_LINK
         elif not is_file and path.is_dir():
-            return None
+            if reached - {len(self.pattern)} <= self._positions_of(path.resolve()):
+                return None
+            problem = "is a link to a folder whose documents the pattern does not mean"
+            fix = "load that folder itself, or remove the link; links to folders are not followed"
         elif not is_file:
             problem = "is not a regular file"
             fix = "move it elsewhere, or name the documents with a pattern"
         return FileEntry(name, path, problem, fix)
+
+    def _positions_of(self, folder: Path) -> set[int]:
+        """Return the positions in the pattern that a folder's own path leads to."""
+        positions = _skip_empty_depths({0}, self.pattern)
+        for part in folder.relative_to(self.root).parts:
+            positions = _positions_after(part, positions, self.pattern)
+        return positions
+
+
+def _may_be_folder(link: "os.DirEntry[str]") -> bool:
+    """Return whether a link leads to a folder, or nobody can tell."""
+    try:
+        return link.is_dir() or not link.is_file()
+    except OSError:
+        return True
+
+
+def require_whole_depths(pattern: tuple[str, ...]) -> None:
+    """Refuse `**` beside other characters, which would match in one folder only."""
+    for part in pattern:
+        if _ANY_DEPTH in part and part != _ANY_DEPTH:
+            name = re.sub(r"\*{2,}+", "*", part)
+            raise ConfigError(
+                f"{part} in a pattern would match in one folder only; "
+                f"write **/{name} for any depth, or {name}"
+            )
 
 
 def shown_name(name: str) -> str:
@@ -191,16 +243,21 @@ def matches_pattern(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     """
     positions = _skip_empty_depths({0}, pattern)
     for part in parts:
-        matched = {
-            position
-            for position in positions
-            if position < len(pattern) and _part_matches(part, pattern[position])
-        }
-        positions = _skip_empty_depths(
-            {position if pattern[position] == _ANY_DEPTH else position + 1 for position in matched},
-            pattern,
-        )
+        positions = _positions_after(part, positions, pattern)
     return len(pattern) in positions
+
+
+def _positions_after(part: str, positions: set[int], pattern: tuple[str, ...]) -> set[int]:
+    """Return the positions in the pattern to which one more part of a path leads."""
+    matched = {
+        position
+        for position in positions
+        if position < len(pattern) and _part_matches(part, pattern[position])
+    }
+    return _skip_empty_depths(
+        {position if pattern[position] == _ANY_DEPTH else position + 1 for position in matched},
+        pattern,
+    )
 
 
 def _skip_empty_depths(positions: set[int], pattern: tuple[str, ...]) -> set[int]:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from producer.input.documents import question_of, task_line, with_document
 from producer.input.excluded_files import is_hidden
-from producer.input.file_tree import matches_pattern
+from producer.input.file_tree import matches_pattern, require_whole_depths
 from producer.input.lines import InvalidLine, ValidLine, read_line
 from schemas.documents.limits import MAX_DOCUMENT_BYTES
 from schemas.errors import ConfigError, DocllmError, UnreachableError
@@ -47,6 +47,7 @@ class ObjectTree:
             ObjectAddress.of(prefix)
         except ValueError as error:
             raise ConfigError(f"--documents: {error}; {_FORM}") from None
+        require_whole_depths(tuple(parts[end:]))
         return cls(prefix, tuple(parts[end:]))
 
     @property

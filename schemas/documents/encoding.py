@@ -5,6 +5,7 @@ import re
 
 from schemas.documents.extra import needed
 from schemas.documents.kind import bom_encoding, is_utf8
+from schemas.documents.signs import seven_bit_encoding
 from schemas.text.document_text import NoTextError
 
 # The encodings that are told apart, the most usual first: it wins between equals.
@@ -20,7 +21,8 @@ _BY_XML = re.compile(rb"encoding\s*+=\s*+[\"']([\w.:-]++)", re.IGNORECASE)
 _DECLARED_WITHIN = 4096
 # Encodings that pages use, as Python calls them; others are no text, or take quadratic time.
 _OF_PAGES = tuple(
-    "ascii big5 cp125 cp866 cp874 cp932 cp949 euc_ gb iso2022 iso8859 koi8 mac shift utf-8".split()
+    "ascii big5 cp125 cp866 cp874 cp932 cp949 euc_ gb hz iso2022 iso8859 koi8 mac shift utf-7 "
+    "utf-8".split()
 )
 # Browsers read these names as the Windows encodings that contain them.
 _WIDER = {
@@ -39,6 +41,8 @@ _WIDER = {
 
 def decoded_text(raw: bytes) -> str:
     """Return the text of bytes that are text in some encoding. Raises NoTextError."""
+    if seven_bit := seven_bit_encoding(raw):
+        return raw.decode(seven_bit, "replace")
     encoding = bom_encoding(raw) or ("utf-8" if is_utf8(raw) else _detected(raw))
     try:
         text = raw.decode(encoding)
@@ -60,13 +64,21 @@ def page_text(raw: bytes) -> str:
     return decoded_text(raw)
 
 
+def text_in(raw: bytes, declared: str) -> str | None:
+    """Return the text of bytes in an encoding that their sender declares; None if it is unknown."""
+    codec = _codec(declared.lower())
+    return None if codec is None else raw.decode(codec, "replace").replace("\0", "")
+
+
 def _declared(raw: bytes) -> str | None:
     tags = _DECLARING.finditer(raw, 0, _DECLARED_WITHIN)
     names = ((_BY_XML if tag[1] else _BY_META).search(tag[2]) for tag in tags)
     declared = next(filter(None, names), None)
-    if declared is None:
-        return None
-    name = declared[1].decode().lower()
+    return None if declared is None else _codec(declared[1].decode().lower())
+
+
+def _codec(name: str) -> str | None:
+    """Return an encoding by its name, as Python calls it; None if no page is written in it."""
     name = _WIDER.get(name, name)
     if name.startswith(("utf-16", "utf-32", "utf16", "utf32")):
         return None  # a declaration of UTF-16 or UTF-32 is wrong: it was just read as ASCII

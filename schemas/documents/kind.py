@@ -4,9 +4,12 @@ import codecs
 import re
 from enum import Enum
 
+from schemas.documents.signs import is_mail, is_mailbox, seven_bit_encoding
 from schemas.text.document_text import NoTextError
 
 _PDF = b"%PDF-"
+_RTF = b"{\\rtf"
+_POSTSCRIPT = "%!PS"
 _PDF_SEARCHED = 1024  # PDF readers allow other bytes before the PDF header
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _HEAD = 4096
@@ -34,11 +37,6 @@ _MAGICS = (
     (0, b"MM\0*", "a TIFF image"),
     (8, b"WEBP", "a WebP image"),
     (0, b"BM", "a BMP image"),
-    (
-        0,
-        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
-        "an Office file of before 2007, or an encrypted one",
-    ),
     (0, b"\x1f\x8b", "a gzip archive"),
     (0, b"BZh", "a bzip2 archive"),
     (0, b"\xfd7zXZ\0", "an xz archive"),
@@ -73,8 +71,12 @@ class Kind(Enum):
     HTML = "HTML"
     PDF = "PDF"
     DOCX = "DOCX"
+    RTF = "RTF"
+    MAIL = "a mail"
 
 
+_TEXTUAL = frozenset({Kind.TEXT, Kind.UNICODE, Kind.OTHER_TEXT, Kind.HTML})
+_NEVER_TEXT = (".pdf", ".docx")
 # What zip archives hold: of a kind that is read, and of those that are not.
 _ZIPPED: tuple[tuple[bytes, Kind | str], ...] = (
     (b"word/document", Kind.DOCX),
@@ -86,6 +88,17 @@ _ZIPPED: tuple[tuple[bytes, Kind | str], ...] = (
 )
 
 
+# What files of Office before 2007 hold, by the names of their streams.
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_OLE_STREAMS = (
+    ("EncryptedPackage", "an encrypted Office file"),
+    ("__substg1.0_", "an Outlook mail (MSG)"),
+    ("WordDocument", "a Word file of before 2007 (DOC)"),
+    ("Workbook", "an Excel file of before 2007 (XLS)"),
+    ("PowerPoint Document", "a PowerPoint file of before 2007 (PPT)"),
+)
+
+
 def kind_of(raw: bytes) -> Kind:
     """Return the kind of a whole document.
 
@@ -93,17 +106,48 @@ def kind_of(raw: bytes) -> Kind:
     """
     if raw[:_PDF_SEARCHED].lstrip(b"\xef\xbb\xbf \t\r\n\0").startswith(_PDF):
         return Kind.PDF
-    if raw.startswith(_ZIP):
-        return _kind_of_zip(raw)
+    if raw.startswith((*_ZIP, _RTF, _OLE)):
+        return Kind.RTF if raw.startswith(_RTF) else _kind_of_container(raw)
     encoding = bom_encoding(raw)
     if encoding in {"utf-16", "utf-32"}:
         return Kind.HTML if is_page(raw[:_HEAD].decode(encoding, "ignore")) else Kind.UNICODE
     if is_utf8(raw):
-        return Kind.HTML if is_page(raw[:_HEAD].decode(errors="ignore")) else Kind.TEXT
+        return _kind_of_text(raw, raw[:_HEAD].decode(errors="ignore"), Kind.TEXT)
     if _PDF in raw[:_PDF_SEARCHED]:
         return Kind.PDF
     _refuse_binary(raw)
-    return Kind.HTML if is_page(raw[:_HEAD].decode("latin-1")) else Kind.OTHER_TEXT
+    return _kind_of_text(raw, raw[:_HEAD].decode("latin-1"), Kind.OTHER_TEXT)
+
+
+def misnamed(kind: Kind, name: str) -> str:
+    """Return what is wrong with text in a file that is named as a PDF or DOCX; "" if nothing is.
+
+    A server's error or login page is often saved under the name of the document itself.
+    """
+    ending = next(filter(name[-5:].lower().endswith, _NEVER_TEXT), "")
+    if not ending or kind not in _TEXTUAL:
+        return ""
+    return f"is {kind.value}, though its name ends in {ending}"
+
+
+def _kind_of_text(raw: bytes, head: str, kind: Kind) -> Kind:
+    """Return the kind of bytes that are text, which is `kind` if they have no sign of another."""
+    if is_page(head):
+        return Kind.HTML
+    if head.startswith(_POSTSCRIPT):
+        raise NoTextError("is a PostScript file, which is not read")
+    if is_mailbox(raw):
+        raise NoTextError("is a mailbox (MBOX), which is not read")
+    if is_mail(raw):
+        return Kind.MAIL
+    return Kind.OTHER_TEXT if seven_bit_encoding(raw) else kind
+
+
+def _kind_of_ole(raw: bytes) -> str:
+    for stream, kind in _OLE_STREAMS:
+        if stream.encode("utf-16-le") in raw:
+            return kind
+    return "an Office file of before 2007, or an encrypted one"
 
 
 def bom_encoding(raw: bytes) -> str | None:
@@ -130,9 +174,12 @@ def is_utf8(raw: bytes) -> bool:
     return True
 
 
-def _kind_of_zip(raw: bytes) -> Kind:
-    """Return the kind of a zip archive, whose files have their names in clear."""
-    found = next((found for inside, found in _ZIPPED if inside in raw), "a ZIP archive")
+def _kind_of_container(raw: bytes) -> Kind:
+    """Return the kind of a file that holds named ones, whose names it has in clear."""
+    if raw.startswith(_OLE):
+        found: Kind | str = _kind_of_ole(raw)
+    else:
+        found = next((found for inside, found in _ZIPPED if inside in raw), "a ZIP archive")
     if isinstance(found, Kind):
         return found
     raise NoTextError(f"is {found}, which is not read")

@@ -160,7 +160,7 @@ NAMED_SETTINGS: dict[str, dict[str, NamedSetting]] = {
             kinds.text, "model of the tasks that name none; a type has a `route` or a `model`"
         ),
         "prompt": NamedSetting(
-            kinds.text,
+            kinds.prompt,
             "prompt of the tasks that have none, with `{document}` where their input belongs",
         ),
         "schema": NamedSetting(

@@ -21,6 +21,7 @@ from schemas.settings.config import TRACE_ID, Secret
 from schemas.task.allowed_uris import FORM as URI_PREFIX_FORM
 from schemas.task.allowed_uris import folder_uri, require_prefix
 from schemas.task.record.topics import duration_s
+from schemas.text.placeholder import with_places
 
 CheckValue = Callable[[Any], Any]
 
@@ -63,6 +64,11 @@ def text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("write a text")
     return value.strip()
+
+
+def prompt(value: Any) -> str:
+    """Return a prompt, with `{document}` for the place of a task's input."""
+    return with_places(text(value))
 
 
 def secret(value: Any) -> Secret:

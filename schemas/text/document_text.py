@@ -1,10 +1,18 @@
 """Decodes a document's bytes, in the same way for a load and for an agent."""
 
 import codecs
+from typing import NamedTuple
 
 
 class NoTextError(ValueError):
     """The bytes are not text; the error says why."""
+
+
+class ReadText(NamedTuple):
+    """The text of a document, and the names of its parts that hold text but were not read."""
+
+    text: str
+    omitted: tuple[str, ...] = ()
 
 
 class DocumentText:

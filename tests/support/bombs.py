@@ -8,7 +8,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 
-from tests.support.made_documents import made_docx, made_pdf, pdf_of, pdf_stream, zipped
+from tests.support.made_documents import (
+    made_docx,
+    made_pdf,
+    pdf_of,
+    pdf_stream,
+    related,
+    zipped,
+)
 
 MEGABYTE = 1 << 20
 _PAGE = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R >>"
@@ -24,6 +31,7 @@ def bombs() -> Iterator[tuple[str, bytes]]:
     yield from _pdf()
     yield from _pages()
     yield from _texts()
+    yield from _mails()
 
 
 def _zeros(megabytes: int) -> bytes:
@@ -153,3 +161,15 @@ def _texts() -> Iterator[tuple[str, bytes]]:
     yield "controls.txt", bytes(range(1, 32)) * 10_000 + b"\xff"
     yield "image.pdf", b"\x89PNG\r\n\x1a\n" + bytes(MEGABYTE)
     yield "office.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(MEGABYTE)
+
+
+def _mails() -> Iterator[tuple[str, bytes]]:
+    mime = b"MIME-Version: 1.0\n"
+    deep = (b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(5000))
+    yield "deep.eml", mime + b"".join(deep)
+    yield "mails in mails.eml", mime + b"Content-Type: message/rfc822\n\n" * 1000
+    yield "deep.rtf", b"{\\rtf1 " + b"{" * (10 * MEGABYTE)
+    yield "binary.rtf", b"{\\rtf1 " + b"\\bin9999999999 " * 1000
+    chunks = '<w:altChunk xmlns:r="x" r:id="c"/>' * 100
+    files = {"word/_rels/document.xml.rels": related(c="a.txt"), "word/a.txt": b"x" * (30 << 20)}
+    yield "chunks.docx", made_docx(body=chunks, files=files)

@@ -105,10 +105,16 @@ def linked_image(relation: str) -> str:
 
 def linked(**targets: str) -> bytes:
     """Return the relations of a DOCX's text to images elsewhere."""
+    return related("image", external=True, **targets)
+
+
+def related(kind: str = "aFChunk", *, external: bool = False, **targets: str) -> bytes:
+    """Return the relations of a DOCX's text to parts of the file, or to places outside it."""
     links = "http://schemas.openxmlformats.org"
+    mode = 'TargetMode="External"' if external else ""
     each = "".join(
-        f'<Relationship Id="{name}" Type="{links}/officeDocument/2006/relationships/image" '
-        f'Target="{target}" TargetMode="External"/>'
+        f'<Relationship Id="{name}" Type="{links}/officeDocument/2006/relationships/{kind}" '
+        f'Target="{target}" {mode}/>'
         for name, target in targets.items()
     )
     return (

@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+CONVERTERS = ("docx", "docx_chunks", "html", "mail", "pdf", "pdf_pages")
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 packages, libraries, adapters = (text.split() for text in sys.argv[1:])
@@ -54,7 +55,7 @@ def test_all_programs_are_imported_where_no_extra_is_installed() -> None:
     libraries = (
         "charset_normalizer mammoth obstore opentelemetry pypdf pypdfium2 requests selectolax"
     )
-    converters = " ".join(f"agent.documents.conversion.{name}" for name in ("docx", "html", "pdf"))
+    converters = " ".join(f"agent.documents.conversion.{name}" for name in CONVERTERS)
     adapters = f"{converters} producer.tracing.otlp"
 
     done = subprocess.run(

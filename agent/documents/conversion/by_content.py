@@ -13,9 +13,9 @@ from agent.documents.conversion.process import ConversionDiedError
 from agent.documents.errors import refused, unreadable
 from agent.documents.run_by_size import run_by_size
 from schemas.documents.encoding import decoded_text
-from schemas.documents.kind import Kind, kind_of
+from schemas.documents.kind import Kind, kind_of, misnamed
 from schemas.runtime.executors import Executor
-from schemas.text.document_text import NoTextError
+from schemas.text.document_text import NoTextError, ReadText
 
 # The kinds that the agent decodes itself; a process converts all others.
 DECODERS: dict[Kind, Callable[[bytes], str]] = {
@@ -27,13 +27,13 @@ DECODERS: dict[Kind, Callable[[bytes], str]] = {
 class TextMaker(Protocol):
     """Extracts the text of documents that are not plain text."""
 
-    async def text(self, kind: Kind, raw: bytes) -> str:
+    async def text(self, kind: Kind, raw: bytes) -> ReadText:
         """Return the text of a document. Raises NoTextError and ConversionDiedError."""
         ...
 
 
 class ByContent:
-    """Converts by content, never by file name; `kept` is the cache of converted texts."""
+    """Converts by content, not by file name; `kept` is the cache of converted texts."""
 
     def __init__(
         self, *, executor: Executor, converters: TextMaker, kept: KeptTexts | None = None
@@ -42,31 +42,33 @@ class ByContent:
         self._converters = converters
         self._kept = kept
 
-    async def text(self, raw: bytes, uri: str) -> str:
+    async def text(self, raw: bytes, uri: str) -> ReadText:
         """Return the document's text. Raises DocumentError."""
         try:
             kind, text = await run_by_size(
-                self._executor, partial(_kind_and_text, raw), size=len(raw)
+                self._executor, partial(_kind_and_text, raw, uri), size=len(raw)
             )
-            return text if text is not None else await self._converted(kind, raw)
+            return await self._converted(kind, raw) if text is None else ReadText(text)
         except NoTextError as error:
             raise refused(f"{uri} {error}") from None
         except ConversionDiedError as error:
             raise (refused if error.lasting else unreadable)(f"{uri} {error}") from None
 
-    async def _converted(self, kind: Kind, raw: bytes) -> str:
+    async def _converted(self, kind: Kind, raw: bytes) -> ReadText:
         kept = self._kept
         if kept is None:
             return await self._converters.text(kind, raw)
-        text = await self._executor(partial(kept.get, raw))
-        if text is None:
-            text = await self._converters.text(kind, raw)
-            await self._executor(partial(kept.put, raw, text))
-        return text
+        read = await self._executor(partial(kept.get, raw))
+        if read is None:
+            read = await self._converters.text(kind, raw)
+            await self._executor(partial(kept.put, raw, read))
+        return read
 
 
-def _kind_and_text(raw: bytes) -> tuple[Kind, str | None]:
+def _kind_and_text(raw: bytes, name: str) -> tuple[Kind, str | None]:
     """Return the document's kind, and its text if no child process is needed."""
     kind = kind_of(raw)
+    if problem := misnamed(kind, name):
+        raise NoTextError(f"{problem}; it may be a server's error page")
     decode = DECODERS.get(kind)
     return kind, None if decode is None else decode(raw)

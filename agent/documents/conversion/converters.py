@@ -15,6 +15,7 @@ from agent.documents.conversion.process import (
 )
 from schemas.documents.kind import Kind
 from schemas.runtime.executors import Executor
+from schemas.text.document_text import ReadText
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Converters:
         self._free = asyncio.Semaphore(max_processes)
         self._idle: list[ConvertingProcess] = []
 
-    async def text(self, kind: Kind, raw: bytes) -> str:
+    async def text(self, kind: Kind, raw: bytes) -> ReadText:
         """Return the text of a document. Raises NoTextError and ConversionDiedError."""
         async with self._free:
             if self._idle:
@@ -62,7 +63,7 @@ class Converters:
         while self._idle:
             await self._idle.pop().close()
 
-    async def _convert(self, process: ConvertingProcess, kind: Kind, raw: bytes) -> str:
+    async def _convert(self, process: ConvertingProcess, kind: Kind, raw: bytes) -> ReadText:
         try:
             return await process.convert(kind, raw)
         finally:

@@ -14,11 +14,13 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from agent.documents.conversion.protocol import text_from_bytes, text_to_bytes
 from schemas.codes import Code
+from schemas.text.document_text import ReadText
 
 log = logging.getLogger(__name__)
 
-_VERSION = 1  # raise it when the same document gets another text
+_VERSION = 2  # raise it when the same document gets another text
 _LIBRARIES = ("charset-normalizer", "mammoth", "pypdf", "pypdfium2", "selectolax")
 _DIGEST_CHARS = 64
 _ENDING = ".txt"
@@ -39,26 +41,26 @@ class KeptTexts:
         self._written = most_bytes
         self._told = False
 
-    def get(self, raw: bytes) -> str | None:
-        """Return the text of a document, None if it is not kept."""
+    def get(self, raw: bytes) -> ReadText | None:
+        """Return the text of a document and what was left out, None if it is not kept."""
         path = self._path(raw)
         try:
             content = path.read_bytes()
-            digest, text = content[:_DIGEST_CHARS], content[_DIGEST_CHARS:]
-            if hashlib.sha256(text).hexdigest().encode() != digest:
+            digest, data = content[:_DIGEST_CHARS], content[_DIGEST_CHARS:]
+            if hashlib.sha256(data).hexdigest().encode() != digest:
                 path.unlink()
                 return None
             os.utime(path)
-            return text.decode()
+            return text_from_bytes(data)
         except FileNotFoundError:
             return None
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             self._tell(error)
             return None
 
-    def put(self, raw: bytes, text: str) -> None:
-        """Keep the text of a document."""
-        content = text.encode()
+    def put(self, raw: bytes, read: ReadText) -> None:
+        """Keep the text of a document, and what was left out of it."""
+        content = text_to_bytes(read)
         content = hashlib.sha256(content).hexdigest().encode() + content
         if len(content) > self._most_bytes * (1 - _FILL):
             return  # one such text would displace many others

@@ -2,68 +2,109 @@
 
 import io
 import logging
+from collections.abc import Sequence
 
 import pypdfium2
 import pypdfium2.raw
 from pypdf import PageObject, PdfReader
 
-from schemas.text.document_text import NoTextError
+from agent.documents.conversion.pdf_pages import PdfiumPages, ReadPage, lost_pages
+from schemas.text.document_text import NoTextError, ReadText
 
 _BETWEEN_PAGES = "\n\n"
-_HYPHEN = "\ufffe"  # PDFium's sign for a hyphen at the end of a line
 _ENCRYPTED = "is an encrypted PDF; save a copy without a password"
+_XFA = "is an XFA form, whose text is not in its pages; print it to PDF"
+_XFA_TYPES = frozenset({pypdfium2.raw.FORMTYPE_XFA_FULL, pypdfium2.raw.FORMTYPE_XFA_FOREGROUND})
 
 
-def text_of_pdf(raw: bytes) -> str:
-    """Return the text of all pages. Raises NoTextError."""
+def text_of_pdf(raw: bytes) -> ReadText:
+    """Return the text of all pages, and what was left out. Raises NoTextError."""
     try:
-        pages = _by_pdfium(raw)
+        pages, others = _by_pdfium(raw)
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == pypdfium2.raw.FPDF_ERR_PASSWORD:
             raise NoTextError(_ENCRYPTED) from None
-        pages = _by_pypdf(raw)
-    text = _BETWEEN_PAGES.join(pages).strip()
+        pages, others = _by_pypdf(raw), []
+    lost = lost_pages(pages)
+    text = _BETWEEN_PAGES.join(page.text for page in pages).strip()
     if not text:
         raise NoTextError(
             f"is a PDF with {len(pages)} pages and no text in them, as scans are; "
             "run OCR on it first"
         )
-    return text
+    omitted = _ranges(lost)
+    read = sum(bool(page.text) for page in pages) - sum(bool(pages[at].text) for at in lost)
+    if len(lost) > read:
+        raise NoTextError(
+            f"is a PDF with {len(lost)} of {len(pages)} pages without text, as scans are "
+            f"({', '.join(omitted)}); run OCR on it first"
+        )
+    return ReadText(text, (*omitted, *others))
 
 
-def _by_pdfium(raw: bytes) -> list[str]:
+def _by_pdfium(raw: bytes) -> tuple[list[ReadPage], list[str]]:
+    """Return the pages, and what else the file holds."""
     with pypdfium2.PdfDocument(raw) as document:
-        return [_page_text(document, number) for number in range(len(document))]
+        form = document.get_formtype()
+        if form == pypdfium2.raw.FORMTYPE_XFA_FULL:
+            raise NoTextError(_XFA)
+        reader = PdfiumPages(document, has_form=form != pypdfium2.raw.FORMTYPE_NONE)
+        pages = [reader.page(number) for number in range(len(document))]
+        if form in _XFA_TYPES and not reader.fields:
+            raise NoTextError(_XFA)
+        if (attached := reader.attachments()) and _is_portfolio(raw):
+            raise NoTextError(
+                f"is a PDF portfolio of {len(attached)} files; extract them, and load these"
+            )
+        return pages, attached + reader.comments()
 
 
-def _page_text(document: pypdfium2.PdfDocument, number: int) -> str:
-    page = document[number]
+def _is_portfolio(raw: bytes) -> bool:
+    """Return whether a PDF only shows the files in it."""
     try:
-        text_page = page.get_textpage()
-        try:
-            text: str = text_page.get_text_range()
-        finally:
-            text_page.close()
-    finally:
-        page.close()
-    return text.replace("\r\n", "\n").replace(_HYPHEN, "-\n").replace("\0", "").strip()
+        return "/Collection" in _reader(raw).root_object
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:  # noqa: BLE001 - PDFium has read it, and pypdf fails in many ways
+        return False
 
 
-def _by_pypdf(raw: bytes) -> list[str]:
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+def _by_pypdf(raw: bytes) -> list[ReadPage]:
     try:
-        reader = PdfReader(io.BytesIO(raw))
-        pages = [] if reader.is_encrypted else list(map(_text_of_page, reader.pages))
+        reader = _reader(raw)
+        pages = [] if reader.is_encrypted else list(map(_page_by_pypdf, reader.pages))
+        is_xfa = not reader.is_encrypted and "/XFA" in reader.root_object.get("/AcroForm", {})
+        is_xfa = is_xfa and not any("/Annots" in page for page in reader.pages)
     except (MemoryError, RecursionError):
         raise
     except Exception as error:
         raise NoTextError(
             f"is a broken PDF ({type(error).__name__}); save it again from a program that opens it"
         ) from error
-    if reader.is_encrypted:
-        raise NoTextError(_ENCRYPTED)
+    if reader.is_encrypted or is_xfa:
+        raise NoTextError(_ENCRYPTED if reader.is_encrypted else _XFA)
     return pages
 
 
-def _text_of_page(page: PageObject) -> str:
-    return page.extract_text().replace("\0", "").strip()
+def _reader(raw: bytes) -> PdfReader:
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    return PdfReader(io.BytesIO(raw))
+
+
+def _page_by_pypdf(page: PageObject) -> ReadPage:
+    text = page.extract_text().replace("\0", "").strip()
+    return ReadPage(text, drawn=not text and "/XObject" in page.get("/Resources", {}))
+
+
+def _ranges(numbers: Sequence[int]) -> list[str]:
+    """Return the names of pages, of which the first has the number 0: `page 3`, `pages 5-12`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return [
+        f"page {first + 1}" if first == last else f"pages {first + 1}-{last + 1}"
+        for first, last in runs
+    ]

@@ -13,11 +13,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from agent.documents.conversion.protocol import HEAD, KIND_BYTES, MAX_TEXT_BYTES, MessageKind
+from agent.documents.conversion.protocol import (
+    HEAD,
+    KIND_BYTES,
+    MAX_NAMES_BYTES,
+    MAX_TEXT_BYTES,
+    MessageKind,
+    text_from_bytes,
+)
 from agent.process import child_process
 from schemas.documents.kind import Kind
 from schemas.runtime.executors import Executor
-from schemas.text.document_text import NoTextError
+from schemas.text.document_text import NoTextError, ReadText
 
 _PROGRAM = (*child_process.INTERPRETER, "agent.documents.conversion.program")
 _START_S = 60.0
@@ -94,7 +101,7 @@ class ConvertingProcess:
         await self._reader.readexactly(HEAD.size)
         self.usable = True
 
-    async def convert(self, kind: Kind, raw: bytes) -> str:
+    async def convert(self, kind: Kind, raw: bytes) -> ReadText:
         """Return the text of a document. Raises NoTextError and ConversionDiedError."""
         self.documents += 1
         self.usable = False
@@ -113,7 +120,7 @@ class ConvertingProcess:
             raise ConversionDiedError(text, lasting=True)
         self.usable = True
         if word is MessageKind.TEXT:
-            return data.decode()
+            return text_from_bytes(data)
         raise NoTextError(data.decode("utf-8", "replace"))
 
     async def close(self) -> None:
@@ -131,7 +138,7 @@ class ConvertingProcess:
         del raw
         await self._writer.drain()
         byte, size = HEAD.unpack(await self._reader.readexactly(HEAD.size))
-        if size > MAX_TEXT_BYTES:
+        if size > MAX_TEXT_BYTES + MAX_NAMES_BYTES:
             raise ValueError(size)
         return MessageKind(byte), await self._reader.readexactly(size)
 

@@ -13,11 +13,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from agent.documents.conversion.isolation import isolate
-from agent.documents.conversion.protocol import HEAD, KINDS, MAX_TEXT_BYTES, MessageKind, said
+from agent.documents.conversion.protocol import (
+    HEAD,
+    KINDS,
+    MAX_TEXT_BYTES,
+    MessageKind,
+    said,
+    text_to_bytes,
+)
 from agent.process import child_process
 from schemas.documents.extra import needed
 from schemas.documents.kind import Kind
-from schemas.text.document_text import NoTextError
+from schemas.text.document_text import NoTextError, ReadText
 
 _PART_BYTES = 1 << 20
 
@@ -46,11 +53,12 @@ def main(arguments: list[str]) -> None:
 
 
 def _converted(kind: Kind, raw: bytes) -> tuple[MessageKind, bytes]:
-    """Return the text, or why there is none."""
+    """Return the packed text, or why there is none."""
     try:
         with needed(kind.value):
             convert = CONVERTERS[kind]()
-        text = convert(raw).encode("utf-8", "replace")
+        made = convert(raw)
+        data = text_to_bytes(made if isinstance(made, ReadText) else ReadText(made))
     except NoTextError as error:
         return MessageKind.REFUSED, str(error).encode("utf-8", "replace")
     except MemoryError:
@@ -60,35 +68,48 @@ def _converted(kind: Kind, raw: bytes) -> tuple[MessageKind, bytes]:
     except Exception as error:  # noqa: BLE001 - whatever a library raises, its document is at fault
         name = type(error).__name__
         return MessageKind.REFUSED, f"is {kind.value} that its reader cannot read ({name})".encode()
-    if len(text) > MAX_TEXT_BYTES:
+    size = len(data) - data.index(b"\n") - 1
+    if size > MAX_TEXT_BYTES:
         return MessageKind.REFUSED, (
-            f"has {len(text)} bytes of text; at most {MAX_TEXT_BYTES} are read".encode()
+            f"has {size} bytes of text; at most {MAX_TEXT_BYTES} are read".encode()
         )
-    return MessageKind.TEXT, text
+    return MessageKind.TEXT, data
 
 
-def _pdf() -> Callable[[bytes], str]:
+def _pdf() -> Callable[[bytes], ReadText | str]:
     from agent.documents.conversion.pdf import text_of_pdf  # noqa: PLC0415
 
     return text_of_pdf
 
 
-def _docx() -> Callable[[bytes], str]:
+def _docx() -> Callable[[bytes], ReadText | str]:
     from agent.documents.conversion.docx import text_of_docx  # noqa: PLC0415
 
     return text_of_docx
 
 
-def _html() -> Callable[[bytes], str]:
+def _html() -> Callable[[bytes], ReadText | str]:
     from agent.documents.conversion.html import text_of_html  # noqa: PLC0415
 
     return text_of_html
 
 
-def _other_text() -> Callable[[bytes], str]:
+def _other_text() -> Callable[[bytes], ReadText | str]:
     from schemas.documents.encoding import decoded_text  # noqa: PLC0415
 
     return decoded_text
+
+
+def _rtf() -> Callable[[bytes], ReadText | str]:
+    from agent.documents.conversion.rtf import text_of_rtf  # noqa: PLC0415
+
+    return text_of_rtf
+
+
+def _mail() -> Callable[[bytes], ReadText | str]:
+    from agent.documents.conversion.mail import text_of_mail  # noqa: PLC0415
+
+    return text_of_mail
 
 
 # What imports the converter of a kind. A process loads no library before a document needs it.
@@ -97,6 +118,8 @@ CONVERTERS = {
     Kind.DOCX: _docx,
     Kind.HTML: _html,
     Kind.OTHER_TEXT: _other_text,
+    Kind.RTF: _rtf,
+    Kind.MAIL: _mail,
 }
 
 

@@ -4,15 +4,29 @@ Tested by tests/unit/agent/documents/conversion/test_converters.py.
 """
 
 import struct
+from collections.abc import Sequence
 from enum import Enum
 
 from schemas.documents.kind import Kind
 from schemas.documents.limits import MAX_DOCUMENT_BYTES
+from schemas.text.document_text import ReadText
+from schemas.text.wording import one_line
 
 HEAD = struct.Struct(">cQ")
 MAX_TEXT_BYTES = MAX_DOCUMENT_BYTES  # in UTF-8, as of a document that is plain text
 # What the agent says: a document of a kind follows. Each kind here has a converter in `program`.
-KIND_BYTES = {Kind.PDF: b"p", Kind.DOCX: b"d", Kind.HTML: b"h", Kind.OTHER_TEXT: b"o"}
+KIND_BYTES = {
+    Kind.PDF: b"p",
+    Kind.DOCX: b"d",
+    Kind.HTML: b"h",
+    Kind.OTHER_TEXT: b"o",
+    Kind.RTF: b"r",
+    Kind.MAIL: b"m",
+}
+MAX_NAMES_BYTES = 16 << 10
+_MAX_NAMES = 50
+_NAME_CHARS = 60
+_MARK = "\x1f"  # stands in no name, because `one_line` removes it
 KINDS = {byte: kind for kind, byte in KIND_BYTES.items()}
 
 
@@ -20,9 +34,30 @@ class MessageKind(Enum):
     """What a process says."""
 
     READY = b"+"  # it takes documents
-    TEXT = b"t"  # the text follows
+    TEXT = b"t"  # the text follows, packed with the names of what was left out
     REFUSED = b"r"  # why the document has no text follows
     WORN = b"w"  # the document needs more memory than it may; the process ends
+
+
+def text_to_bytes(read: ReadText) -> bytes:
+    """Return a text and what was left out of it as bytes: a line of names, then the text."""
+    names = _MARK.join(_bounded(read.omitted)).encode("utf-8", "replace")
+    return names + b"\n" + read.text.encode("utf-8", "replace")
+
+
+def text_from_bytes(data: bytes) -> ReadText:
+    """Return what `text_to_bytes` made of a text. Raises ValueError."""
+    end = data.index(b"\n", 0, MAX_NAMES_BYTES)
+    names = data[:end].decode()
+    return ReadText(data[end + 1 :].decode(), _bounded(names.split(_MARK)) if names else ())
+
+
+def _bounded(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names that fit into a result: few, short, and each on one line."""
+    shown = [one_line(name)[:_NAME_CHARS] for name in names[:_MAX_NAMES]]
+    if len(names) > _MAX_NAMES:
+        shown[-1] = f"{len(names) - _MAX_NAMES + 1} more parts"
+    return tuple(shown)
 
 
 def said(byte: bytes, data: bytes = b"") -> bytes:

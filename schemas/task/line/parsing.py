@@ -23,6 +23,7 @@ from schemas.task.line.strict_json import (
 from schemas.task.record.envelope import MAX_TASK_BYTES
 from schemas.task.record.lanes import DEFAULT_PRIORITY
 from schemas.task.task_types import DOCUMENT, OPENAI
+from schemas.text.placeholder import PLACEHOLDER
 
 __all__ = [
     "BOM",
@@ -37,7 +38,6 @@ __all__ = [
 
 DEFAULT_TENANT = "default"
 BOM = b"\xef\xbb\xbf"
-PLACEHOLDER = "{document}"
 MAX_PROMPT_CHARS = 40_000_000  # enough for one document of 32 MiB
 _CHAT = "/chat/completions"  # with or without a version, a deployment or a query
 _SENT = ("params", "schema", "body")  # parts that are encoded anew and sent to the provider
@@ -264,7 +264,7 @@ def _body(name: str, value: Any) -> dict[str, Any]:
 _DOCLLM: dict[str, CheckField] = {
     "id": field_checks.key,
     "type": field_checks.name,
-    "prompt": field_checks.text,
+    "prompt": field_checks.prompt,
     "input": field_checks.source,
     "model": field_checks.model,
     "route": field_checks.route,

@@ -27,7 +27,11 @@ def test_documents_of_every_kind_are_answered(embedded: Deployment) -> None:
         "c.txt": "Wörter in der Kodierung von Windows: schöne Grüße",
         "d.bin": "word in a PDF",
         "e.pdf": "word in a DOCX",
-        "f.docx": "word in a page",
+        "f.doc": "word in a page",
+        "j.eml": "Subject: word in a mail übrig",
+        "k.rtf": "word in RTF",
+        "l.txt": "言葉",
+        "m.docx": "word beside a chart",
     }
     contents = {
         "a.txt": texts["a.txt"].encode(),
@@ -35,10 +39,16 @@ def test_documents_of_every_kind_are_answered(embedded: Deployment) -> None:
         "c.txt": texts["c.txt"].encode("cp1252"),
         "d.bin": made_pdf([texts["d.bin"]]),
         "e.pdf": made_docx(texts["e.pdf"]),
-        "f.docx": f"<!doctype html><script>1</script><p>{texts['f.docx']}".encode(),
+        "f.doc": f"<!doctype html><script>1</script><p>{texts['f.doc']}".encode(),
         "g.docx": made_pdf([], []),
         "h.txt": b"%PDF-1.4 broken",
         "i.pdf": b"\x89PNG\r\n\x1a\n\0",
+        "j.eml": b"Subject: word in a mail\nMIME-Version: 1.0\n"
+        b"Content-Transfer-Encoding: base64\n\nw7xicmln",
+        "k.rtf": b"{\\rtf1 word in RTF}",
+        "l.txt": texts["l.txt"].encode("iso2022_jp"),
+        "m.docx": made_docx(texts["m.docx"], files={"word/charts/chart1.xml": b"<a/>"}),
+        "n.pdf": b"<!doctype html><h1>404 Not Found",
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -47,12 +57,16 @@ def test_documents_of_every_kind_are_answered(embedded: Deployment) -> None:
     embedded.until_done()
 
     assert loaded.code == 1
+    assert "n.pdf: is HTML, though its name ends in .pdf; it may be a server's" in loaded.err
     assert "i.pdf: is a PNG image, which is not read; convert it to text, PDF or DOCX" in loaded.err
     done = embedded.producer("export", "--batch", "in")
     lines = {line["id"]: line for line in map(json.loads, done.splitlines())}
     assert {
         key: line["result"] for key, line in lines.items() if line["status"] == "succeeded"
     } == texts
+    assert {key: line["omitted"] for key, line in lines.items() if "omitted" in line} == {
+        "m.docx": ["1 chart"]
+    }
     for key, problem in (("g.docx", "no text in them"), ("h.txt", "is a broken PDF")):
         assert lines[key]["status"] == "dead"
         assert problem in str(lines[key]["error"])

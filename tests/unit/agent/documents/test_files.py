@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
 
 def read(root: Path, path: Path | str, **expected: Any) -> str:
     uri = path if isinstance(path, str) else path.as_uri()
-    return asyncio.run(file_documents(root, max_bytes=1000).read(uri, **expected))
+    return asyncio.run(file_documents(root, max_bytes=1000).read(uri, **expected)).text
 
 
 def refused(root: Path, path: Path | str, **expected: Any) -> str:
@@ -146,7 +146,7 @@ def test_no_form_of_a_uri_leads_to_an_excluded_file(root: Path) -> None:
     tried += [f"file:///proc/{os.getpid()}/environ", "file:///dev/zero", "file:///dev/shm/none"]
 
     assert [uri for uri in tried if _class_of(documents, uri) != "DOCUMENT_REFUSED"] == []
-    assert asyncio.run(documents.read((root / "year 1" / "a.txt").as_uri())) == "text"
+    assert asyncio.run(documents.read((root / "year 1" / "a.txt").as_uri())) == ("text", ())
 
 
 def _class_of(documents: Documents, uri: str) -> str:
@@ -169,7 +169,7 @@ def test_a_hard_link_to_a_file_of_docllms_own_is_refused(root: Path, tmp_path: P
     for path in (tmp_path / "data", own):
         documents = file_documents(root, own=[path, tmp_path / "gone"])
         assert _class_of(documents, (root / "a.txt").as_uri()) == "DOCUMENT_REFUSED"
-        assert asyncio.run(documents.read((root / "b.txt").as_uri())) == "secret"
+        assert asyncio.run(documents.read((root / "b.txt").as_uri())).text == "secret"
 
 
 def test_a_hard_link_to_a_file_of_another_user_is_refused(
@@ -183,12 +183,12 @@ def test_a_hard_link_to_a_file_of_another_user_is_refused(
     link.hardlink_to(root.parent / "outside.txt")
     documents = file_documents(root)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert asyncio.run(documents.read(link.as_uri())) == "secret"
+    assert asyncio.run(documents.read(link.as_uri())).text == "secret"
 
     monkeypatch.setattr(files, "_owner", lambda _root: os.getuid() + 2)
 
     assert _class_of(documents, link.as_uri()) == "DOCUMENT_REFUSED"
-    assert asyncio.run(documents.read(single.as_uri())) == TEXT
+    assert asyncio.run(documents.read(single.as_uri())).text == TEXT
 
 
 def test_a_root_may_lie_in_a_folder_of_the_system() -> None:

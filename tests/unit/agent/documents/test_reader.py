@@ -12,6 +12,7 @@ from agent.documents.ports import Expected
 from agent.documents.reader import Documents
 from agent.handlers import DocumentError
 from schemas.runtime.executors import InlineExecutor
+from schemas.text.document_text import ReadText
 
 LARGE = b"x" * 100_000
 
@@ -42,7 +43,7 @@ def reader(source: Stored, scheme: str) -> Documents:
 
 
 def read(source: Stored, uri: str = "mem://a", **expected: Any) -> str:
-    return asyncio.run(reader(source, "mem").read(uri, **expected))
+    return asyncio.run(reader(source, "mem").read(uri, **expected)).text
 
 
 def refused(source: Stored, uri: str = "mem://a", **expected: Any) -> tuple[str, str]:
@@ -92,9 +93,9 @@ def test_a_slow_web_server_leaves_room_for_other_documents() -> None:
         slow = [asyncio.create_task(documents.read(f"https://slow/{n}")) for n in range(20)]
         await asyncio.sleep(0)
 
-        assert await asyncio.wait_for(documents.read("https://other/a"), 30) == "text"
+        assert await asyncio.wait_for(documents.read("https://other/a"), 30) == ("text", ())
         source.go.set()
-        assert await asyncio.gather(*slow) == ["text"] * 20
+        assert await asyncio.gather(*slow) == [ReadText("text")] * 20
 
     asyncio.run(main())
 
@@ -176,15 +177,15 @@ def test_a_converted_document_holds_no_place_of_its_host() -> None:
     together = asyncio.Barrier(most + 1)
 
     class Slow:
-        async def text(self, raw: bytes, name: str) -> str:
+        async def text(self, raw: bytes, name: str) -> ReadText:
             del raw, name
             await together.wait()
-            return "text"
+            return ReadText("text")
 
     documents = Documents(sources={"https": source}, conversion=Slow(), executor=InlineExecutor())
 
-    async def all_read() -> list[str]:
+    async def all_read() -> list[ReadText]:
         reads = (documents.read(f"https://a.test/{number}") for number in range(most + 1))
         return await asyncio.wait_for(asyncio.gather(*reads), 10)
 
-    assert asyncio.run(all_read()) == ["text"] * (most + 1)
+    assert asyncio.run(all_read()) == [ReadText("text")] * (most + 1)

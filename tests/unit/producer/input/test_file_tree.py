@@ -1,6 +1,7 @@
 """The files that a folder or a glob means, and their order."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from producer.input.documents import (
     read_documents,
 )
 from producer.input.lines import InvalidLine
+from producer.input.object_documents import objects_batch
 from schemas.errors import ConfigError
 from tests.unit.producer.input.test_documents import PROMPT, fill, ids, read
 
@@ -56,6 +58,21 @@ def test_a_glob_gives_ids_below_its_fixed_part(
     fill(tmp_path, "a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt", "sub/e.md", ".hidden/f.txt")
 
     assert ids(read(tmp_path / pattern)) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fix"),
+    [("**.txt", "**/*.txt for any depth, or *.txt"), ("*/a**/b", "**/a* for any depth, or a*")],
+)
+def test_a_depth_beside_other_characters_is_a_usage_error(
+    tmp_path: Path, pattern: str, fix: str
+) -> None:
+    """It would leave out the files of deeper folders, which whoever writes it means."""
+    fill(tmp_path, "a.txt", "sub/b.txt")
+
+    for source in (f"{tmp_path}/{pattern}", f"s3://bucket/{pattern}"):
+        with pytest.raises(ConfigError, match=re.escape(fix)):
+            objects_batch(source) if source.startswith("s3") else read(source)
 
 
 def test_links_are_followed_inside_the_tree_only(tmp_path: Path) -> None:

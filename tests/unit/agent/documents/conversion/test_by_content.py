@@ -13,7 +13,7 @@ from agent.documents.conversion.protocol import KIND_BYTES, KINDS
 from agent.handlers import DocumentError
 from schemas.documents.kind import Kind
 from schemas.runtime.executors import InlineExecutor
-from schemas.text.document_text import NoTextError
+from schemas.text.document_text import NoTextError, ReadText
 from tests.support.made_documents import made_pdf
 
 
@@ -24,17 +24,17 @@ class Fake:
         self.answer = answer
         self.kinds: list[Kind] = []
 
-    async def text(self, kind: Kind, raw: bytes) -> str:
+    async def text(self, kind: Kind, raw: bytes) -> ReadText:
         self.kinds.append(kind)
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
+        return ReadText(self.answer)
 
 
 def convert(raw: bytes, answer: str | Exception = "made") -> tuple[str, list[Kind]]:
     fake = Fake(answer)
     conversion = ByContent(executor=InlineExecutor(), converters=fake)
-    return asyncio.run(conversion.text(raw, "mem://a")), fake.kinds
+    return asyncio.run(conversion.text(raw, "mem://a")).text, fake.kinds
 
 
 def test_text_never_goes_to_a_process() -> None:
@@ -70,13 +70,23 @@ def test_a_failure_has_the_class_of_its_cause(error: Exception, error_class: str
     )
 
 
+@pytest.mark.parametrize("raw", [b"<!doctype html>404", b'{"error": "login"}'])
+def test_an_error_page_under_the_name_of_a_document_is_refused(raw: bytes) -> None:
+    """A server may answer with a page, and say that all is well."""
+    conversion = ByContent(executor=InlineExecutor(), converters=Fake("made"))
+
+    with pytest.raises(DocumentError, match=r"though its name ends in \.pdf; it may be"):
+        asyncio.run(conversion.text(raw, "https://docs.test/report.pdf"))
+    assert asyncio.run(conversion.text(raw, "https://docs.test/report"))
+
+
 def test_the_second_question_about_a_document_converts_nothing(tmp_path: Path) -> None:
     """The text is kept on disk, by content."""
     fake = Fake("made")
     kept = KeptTexts(folder=tmp_path, most_bytes=10_000)
     conversion = ByContent(executor=InlineExecutor(), converters=fake, kept=kept)
 
-    texts = [asyncio.run(conversion.text(made_pdf(["a"]), f"mem://{n}")) for n in range(3)]
+    texts = [asyncio.run(conversion.text(made_pdf(["a"]), f"mem://{n}")).text for n in range(3)]
 
     assert (texts, fake.kinds) == (["made"] * 3, [Kind.PDF])
 

@@ -35,13 +35,13 @@ def test_documents_of_every_kind_are_converted_by_one_process() -> None:
     """A process takes one document after another, and refused ones do not end it."""
 
     async def work(converters: Converters) -> None:
-        assert await converters.text(Kind.PDF, made_pdf(["in a PDF"])) == "in a PDF"
+        assert (await converters.text(Kind.PDF, made_pdf(["in a PDF"]))).text == "in a PDF"
         (process,) = converters._idle
-        assert await converters.text(Kind.DOCX, made_docx("in a DOCX")) == "in a DOCX"
+        assert (await converters.text(Kind.DOCX, made_docx("in a DOCX"))).text == "in a DOCX"
         with pytest.raises(NoTextError, match="a broken PDF"):
             await converters.text(Kind.PDF, b"%PDF-1.4")
-        assert await converters.text(Kind.HTML, PAGE) == "page"
-        assert await converters.text(Kind.OTHER_TEXT, "Straße".encode("cp1252")) == "Straße"
+        assert (await converters.text(Kind.HTML, PAGE)).text == "page"
+        assert (await converters.text(Kind.OTHER_TEXT, "Straße".encode("cp1252"))).text == "Straße"
         assert (converters._idle, process.documents) == ([process], 5)
 
     run(work)
@@ -88,7 +88,7 @@ def test_a_document_whose_process_is_killed_is_converted_by_a_new_one() -> None:
         await converters.text(Kind.HTML, PAGE)
         (process,) = converters._idle
         os.kill(process._popen.pid, signal.SIGKILL)
-        assert await converters.text(Kind.HTML, PAGE) == "page"
+        assert (await converters.text(Kind.HTML, PAGE)).text == "page"
         assert converters._idle != [process]
 
     run(work)
@@ -103,7 +103,7 @@ def test_a_document_that_takes_too_much_of_the_processor_is_given_up() -> None:
         with pytest.raises(ConversionDiedError, match="more than 1 s of a processor") as raised:
             await converters.text(Kind.HTML, deep)
         assert raised.value.lasting
-        assert await converters.text(Kind.HTML, PAGE) == "page"
+        assert (await converters.text(Kind.HTML, PAGE)).text == "page"
 
     run(work, ConversionLimits(cpu_s=1))
 
@@ -116,7 +116,7 @@ def test_a_document_that_takes_too_much_memory_is_given_up() -> None:
         with pytest.raises(ConversionDiedError, match="more than 200 MiB of memory") as raised:
             await converters.text(Kind.DOCX, large)
         assert raised.value.lasting
-        assert await converters.text(Kind.HTML, PAGE) == "page"
+        assert (await converters.text(Kind.HTML, PAGE)).text == "page"
 
     run(work, ConversionLimits(memory_mb=200))
 
@@ -141,6 +141,6 @@ def test_a_cancelled_conversion_ends_its_process() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(converters.text(Kind.HTML, deep), 0.2)
         assert process._popen.returncode == -signal.SIGKILL
-        assert await converters.text(Kind.HTML, PAGE) == "page"
+        assert (await converters.text(Kind.HTML, PAGE)).text == "page"
 
     run(work)

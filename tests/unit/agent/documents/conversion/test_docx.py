@@ -20,7 +20,7 @@ def test_paragraphs_and_tables_become_text_in_their_order() -> None:
     """A table stands where the author put it, with a line for each row."""
     body = table(["Name", "Sum"], ["Ada", "7 €"])
     assert (
-        text_of_docx(made_docx("Before & then", body=body))
+        text_of_docx(made_docx("Before & then", body=body)).text
         == "Before & then\n\nName | Sum\nAda | 7 €"
     )
 
@@ -57,7 +57,7 @@ def test_media_is_never_unpacked() -> None:
     media = {"word/media/image1.png": b"\x89PNG", "word/embeddings/1.bin": b"PK"}
     raw = made_docx("small", files={name: head + bytes(99 << 20) for name, head in media.items()})
 
-    assert text_of_docx(raw) == "small"
+    assert text_of_docx(raw) == ("small", ("1 embedded file",))
 
 
 def test_an_image_elsewhere_is_never_fetched() -> None:
@@ -71,6 +71,6 @@ def test_an_image_elsewhere_is_never_fetched() -> None:
             files={"word/_rels/document.xml.rels": linked(r1=address, r2="file:///etc/hostname")},
         )
 
-        assert text_of_docx(raw) == "before\n\nafter"
+        assert text_of_docx(raw) == ("before\n\nafter", ())
         with pytest.raises(BlockingIOError):
             listener.accept()

@@ -15,7 +15,8 @@ from tests.support.made_documents import made_pdf
 def test_the_pages_become_text() -> None:
     """Lines stay lines, pages are apart, and a hyphen at the end of a line is kept."""
     assert text_of_pdf(made_pdf(["one", "a docu-", "ment"], [], ["two"])) == (
-        "one\na docu-\nment\n\n\n\ntwo"
+        "one\na docu-\nment\n\n\n\ntwo",
+        (),
     )
 
 
@@ -49,7 +50,7 @@ def test_a_pdf_that_one_reader_cannot_read_is_read_by_the_other(
 
     monkeypatch.setattr(pdf, "_by_pdfium", fails)
 
-    assert text_of_pdf(made_pdf(["one"], ["two"])) == "one\n\ntwo"
+    assert text_of_pdf(made_pdf(["one"], ["two"])) == ("one\n\ntwo", ())
 
 
 @pytest.mark.parametrize("raw", [b"%PDF-1.4", made_pdf(["a"])[:200], b"%PDF-1.7\n" + b"\xff" * 999])

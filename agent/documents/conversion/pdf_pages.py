@@ -1,0 +1,164 @@
+"""Reads the pages of a PDF by PDFium, and tells which of them show text that they do not hold.
+
+Tested by tests/unit/agent/documents/conversion/test_pdf_pages.py.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_float, c_ushort, cast, create_string_buffer
+from typing import Any, NamedTuple
+
+import pypdfium2
+from pypdfium2 import raw as pdfium
+
+from schemas.text.wording import number_of
+
+_HYPHEN = "\ufffe"  # PDFium's sign for a hyphen at the end of a line
+_STAMP_CHARS = 200  # a text so short may be a stamp on the picture of a page
+_LOOKED_AT = 10_000  # objects of a page
+_NO_LETTERS = re.compile(r"[\W\d_]+")
+_PICTURES = frozenset({pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_FORM})
+_DRAWN = _PICTURES | {pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_SHADING}
+_NOTES = frozenset(
+    {
+        pdfium.FPDF_ANNOT_TEXT,
+        pdfium.FPDF_ANNOT_HIGHLIGHT,
+        pdfium.FPDF_ANNOT_UNDERLINE,
+        pdfium.FPDF_ANNOT_SQUIGGLY,
+        pdfium.FPDF_ANNOT_STRIKEOUT,
+        pdfium.FPDF_ANNOT_CARET,
+    }
+)
+_OFF = "Off"  # the value of a box that is not ticked
+
+
+class ReadPage(NamedTuple):
+    """A page's text; `drawn`: it shows something and holds no text, `pictured`: mostly pictures."""
+
+    text: str
+    drawn: bool = False
+    pictured: bool = False
+
+
+def lost_pages(pages: Sequence[ReadPage]) -> list[int]:
+    """Return the pages that show more than their text, as scans do, counted from 0.
+
+    The text of a scan may be a stamp: it has no letters, or other scans have it too.
+    """
+    stamps = Counter(_stamp(page) for page in pages if page.pictured)
+    return [
+        number
+        for number, page in enumerate(pages)
+        if page.drawn or (page.pictured and (not _stamp(page) or stamps[_stamp(page)] > 1))
+    ]
+
+
+def _stamp(page: ReadPage) -> str:
+    return _NO_LETTERS.sub("", page.text).casefold()
+
+
+class PdfiumPages:
+    """Reads the pages of an open document one after another.
+
+    `fields` counts the fields of its form that were met.
+    """
+
+    def __init__(self, document: pypdfium2.PdfDocument, *, has_form: bool) -> None:
+        self._document = document
+        if has_form:
+            document.init_forms()
+        self.fields = 0
+        self._notes = 0
+
+    def page(self, number: int) -> ReadPage:
+        """Return a page with the values of the form on it."""
+        page = self._document[number]
+        try:
+            text_page = page.get_textpage()
+            try:
+                shown: str = text_page.get_text_range()
+            finally:
+                text_page.close()
+            text = shown.replace("\r\n", "\n").replace(_HYPHEN, "-\n").replace("\0", "").strip()
+            # Each button of a group has the value of the group.
+            written = (
+                dict.fromkeys(self._written(page)) if pdfium.FPDFPage_GetAnnotCount(page) else {}
+            )
+            whole = "\n".join(filter(None, (text, *written)))
+            if len(text) > _STAMP_CHARS:
+                return ReadPage(whole)
+            # Letters that no program can name are drawn, too.
+            drawn, pictured = _drawn(page)
+            drawn = not text and (drawn or "\0" in shown)
+            return ReadPage(whole, drawn=drawn, pictured=pictured and len(whole) <= _STAMP_CHARS)
+        finally:
+            page.close()
+
+    def attachments(self) -> list[str]:
+        """Return the files in the document, by their names."""
+        count = self._document.count_attachments()
+        return [f"attachment {self._document.get_attachment(n).get_name()}" for n in range(count)]
+
+    def comments(self) -> list[str]:
+        """Return how many comments the pages have."""
+        return [number_of(self._notes, "comment")] if self._notes else []
+
+    def _written(self, page: pypdfium2.PdfPage) -> Iterator[str]:
+        """Yield what was written onto the page: the values of fields, and free texts."""
+        for index in range(pdfium.FPDFPage_GetAnnotCount(page)):
+            with _annotation(page, index) as annotation:
+                kind = pdfium.FPDFAnnot_GetSubtype(annotation)
+                if kind == pdfium.FPDF_ANNOT_WIDGET:
+                    self.fields += 1
+                    yield from self._field(annotation)
+                elif kind == pdfium.FPDF_ANNOT_FREETEXT:
+                    yield _contents(annotation)
+                elif kind in _NOTES and _contents(annotation):
+                    self._notes += 1
+
+    def _field(self, annotation: Any) -> Iterator[str]:
+        form = self._document.formenv
+        if form is None:
+            return
+        value = _string(pdfium.FPDFAnnot_GetFormFieldValue, form, annotation)
+        if value and value != _OFF:
+            name = _string(pdfium.FPDFAnnot_GetFormFieldAlternateName, form, annotation)
+            name = name or _string(pdfium.FPDFAnnot_GetFormFieldName, form, annotation)
+            yield f"{name}: {value}" if name else value
+
+
+@contextmanager
+def _annotation(page: pypdfium2.PdfPage, index: int) -> Iterator[Any]:
+    annotation = pdfium.FPDFPage_GetAnnot(page, index)
+    try:
+        yield annotation
+    finally:
+        pdfium.FPDFPage_CloseAnnot(annotation)
+
+
+def _contents(annotation: Any) -> str:
+    return _string(pdfium.FPDFAnnot_GetStringValue, annotation, b"Contents")
+
+
+def _string(read: Callable[..., int], *of: Any) -> str:
+    """Return a text that PDFium writes into a buffer, in UTF-16 with a zero at its end."""
+    size = read(*of, None, 0)
+    buffer = create_string_buffer(size)
+    read(*of, cast(buffer, POINTER(c_ushort)), size)
+    return buffer.raw.decode("utf-16-le", "replace").replace("\0", "").replace("\r", "\n").strip()
+
+
+def _drawn(page: pypdfium2.PdfPage) -> tuple[bool, bool]:
+    """Return whether a page shows anything but text, and whether half of it or more is pictures."""
+    drawn, area = False, 0.0
+    for index in range(min(pdfium.FPDFPage_CountObjects(page), _LOOKED_AT)):
+        item = pdfium.FPDFPage_GetObject(page, index)
+        kind = pdfium.FPDFPageObj_GetType(item)
+        drawn = drawn or kind in _DRAWN
+        if kind in _PICTURES:
+            left, bottom, right, top = (c_float() for _ in range(4))
+            pdfium.FPDFPageObj_GetBounds(item, byref(left), byref(bottom), byref(right), byref(top))
+            area += abs(right.value - left.value) * abs(top.value - bottom.value)
+    return drawn, area > page.get_width() * page.get_height() / 2
