@@ -29,6 +29,7 @@ PROGRAMS = {
     "mvn": "maven",
     "dockerd": "docker.io",  # builds the image and starts the compose file
     "slirp4netns": "slirp4netns",  # its way out of a network of its own
+    "ip": "iproute2",
     "mmdebstrap": "mmdebstrap",  # makes the images of base and servers
     "prometheus": "prometheus",  # evaluates the alert rules; its promtool tests them
     "amtool": "prometheus-alertmanager",  # groups and routes them

@@ -4,6 +4,8 @@ Their packages are unpacked into a folder of their own, so nothing of the machin
 touched. The versions are whatever unstable has.
 """
 
+import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from tests.servers.process import ServerMissingError, program
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 SOURCE = f"""
 Types: deb
-URIs: http://deb.debian.org/debian
+URIs: {{mirror}}
 Suites: unstable
 Components: main
 Signed-By: {KEYRING}
@@ -32,12 +34,26 @@ def unpack(target: Path, how: Sequence[str], *packages: str) -> None:
     """
     if target.exists():
         return
-    if not Path(KEYRING).exists():
-        raise ServerMissingError(f"{packages[0]} is taken from Debian, and {KEYRING} is not there")
     with appears(target) as root:
         for package in _download(root / "apt", how, packages):
             subprocess.run(["dpkg", "--extract", package, root], check=True)
         shutil.rmtree(root / "apt")
+
+
+def mirror() -> str:
+    """Return the address from which this Debian takes its own packages.
+
+    Raises ServerMissingError if this is no Debian.
+    """
+    apt = program("apt-get", package="apt")
+    codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    printed = subprocess.run(
+        [apt, "update", "--print-uris"], capture_output=True, text=True, check=False
+    )
+    found = re.search(rf"^'(\S+)/dists/{codename}/InRelease'", printed.stdout, re.MULTILINE)
+    if not Path(KEYRING).exists() or found is None:
+        raise ServerMissingError(f"this is no Debian with {KEYRING} and a mirror of its own")
+    return found[1]
 
 
 def _download(folder: Path, how: Sequence[str], packages: Sequence[str]) -> list[Path]:
@@ -46,7 +62,7 @@ def _download(folder: Path, how: Sequence[str], packages: Sequence[str]) -> list
     archives = folder / "cache/archives"
     for part in (folder / "lists/partial", archives / "partial"):
         part.mkdir(parents=True)
-    (folder / "debian.sources").write_text(SOURCE)
+    (folder / "debian.sources").write_text(SOURCE.format(mirror=mirror()))
     (folder / "status").touch()
     options = [f"--option={option}" for option in _apart(folder)]
     apt = [program("apt-get", package="apt"), "-qq", *options]
