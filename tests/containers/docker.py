@@ -5,14 +5,13 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from tests.servers import docker_compose, kafka
-from tests.servers.process import Server, ServerMissingError, program
+from tests.servers.process import Server, ServerFailedError, ServerMissingError, program
 
 # Networks for tests (RFC 2544, RFC 5737), which no machine is in.
 BRIDGE = "198.18.0.1/24"
@@ -23,8 +22,13 @@ NICE = "5"  # these tests run beside others
 PERSON = 1000  # the user and group of a person who types commands
 STOP_S = 60.0
 
-# Mounts that hide what Docker would leave on the machine: sockets of containerd, and a key.
-APART = "mount -t tmpfs apart /run && mount -t tmpfs apart /etc/docker && ip link set lo up"
+# Mounts that only Docker sees. Images and volumes are in memory, 3 GB of it, so that nothing has to
+# be removed; the others hide the sockets of containerd and a key.
+APART = """
+for folder in "$0" /run /etc/docker; do mount -t tmpfs apart "$folder"; done
+ip link set lo up
+exec "$@"
+"""
 
 
 class Docker(Server):
@@ -59,6 +63,7 @@ class Docker(Server):
             raise ServerMissingError(
                 "the jars of Apache Kafka are not there; run: python -m tests.servers install"
             )
+        self._data.mkdir()
         plugins = self.folder / "client/cli-plugins"
         # A copy: the person who types the commands may not reach the folder of downloads.
         shutil.copytree(docker_compose.plugins(), plugins, dirs_exist_ok=True)
@@ -66,22 +71,20 @@ class Docker(Server):
 
     def command(self) -> Sequence[str]:
         """Return the daemon's command line: the first process of a process namespace."""
-        daemon = " ".join(
-            [
-                "dockerd",
-                f"--data-root={self.folder}/data",
-                f"--exec-root={self.folder}/exec",
-                f"--pidfile={self.folder}/pid",
-                f"--host=unix://{self._socket}",
-                "--storage-driver=overlay2",
-                f"--bip={BRIDGE}",
-                f"--default-address-pool={POOL}",
-                f"--dns={NAME_SERVER}",
-            ]
-        )
+        daemon = [
+            "dockerd",
+            f"--data-root={self._data}",
+            f"--exec-root={self.folder}/exec",
+            f"--pidfile={self.folder}/pid",
+            f"--host=unix://{self._socket}",
+            "--storage-driver=overlay2",
+            f"--bip={BRIDGE}",
+            f"--default-address-pool={POOL}",
+            f"--dns={NAME_SERVER}",
+        ]
         own = ["--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
         nice = ["nice", "-n", NICE]
-        return [*nice, "unshare", *own, "sh", "-c", f"{APART} && exec {daemon}"]
+        return [*nice, "unshare", *own, "sh", "-euc", APART, str(self._data), *daemon]
 
     def ready(self) -> bool:
         """Return whether the daemon answers; any user may use it."""
@@ -92,14 +95,16 @@ class Docker(Server):
 
     def stop(self, *, timeout_s: float = STOP_S) -> None:
         """End all containers and the daemon; what is left of either ends with its namespaces."""
-        if self._process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self.ask("container", "rm", "--force", *self.words("ps", "-aq"))
-            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-            for child in children:
-                os.kill(int(child), signal.SIGTERM)  # `unshare` passes no signal on
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout_s)
+        if self._process is None:
+            return
+        try:
+            self.ask("container", "rm", "--force", *self.ask("ps", "-aq").stdout.split())
+            for daemon in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+                os.kill(int(daemon), signal.SIGTERM)  # `unshare` passes no signal on
+            self._process.wait(timeout_s)
+        except (OSError, subprocess.TimeoutExpired, ServerFailedError):
+            pass
+        finally:
             self.kill()
 
     def ask(self, *words: str | Path, timeout_s: float = 300.0, stdin: str = "") -> Any:
@@ -146,6 +151,10 @@ class Docker(Server):
             extra_groups=[],
             umask=umask,
         )
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
 
     @property
     def _socket(self) -> Path:

@@ -23,7 +23,7 @@ AGENTS = 4  # what the page says
 LLM = "llm"
 LATENCY_S = "0.5"
 BEGUN = 100  # calls after which the agents are killed, in mid-work
-FINAL = {"succeeded": TASKS}
+FINAL = {"total": TASKS, "succeeded": TASKS}
 
 
 class Person:
