@@ -58,8 +58,9 @@ class Person:
 
     def ids(self, service: str) -> list[str]:
         """Return the containers of a service, whether they run or not."""
-        label = f"label=com.docker.compose.service={service}"
-        return sorted(self.docker.words("ps", "-aq", "--no-trunc", "--filter", label))
+        labels = [f"service={service}", "oneoff=False"]
+        filters = [f"--filter=label=com.docker.compose.{label}" for label in labels]
+        return sorted(self.docker.words("ps", "-aq", "--no-trunc", *filters))
 
     def counts(self) -> dict[str, int]:
         """Return how many tasks are in each state, as an agent's container sees them."""
@@ -187,8 +188,11 @@ def test_a_later_start_keeps_the_agents(docker: Docker, person: Person) -> None:
 def health(docker: Docker, person: Person) -> dict[str, int]:
     """Return how many targets of Prometheus have which health."""
     (id_,) = person.ids("prometheus")
-    asked = "import urllib.request as r;print(r.urlopen('http://127.0.0.1:9090/api/v1/targets').read().decode())"
-    done = docker.ask("run", "--rm", f"--network=container:{id_}", "docllm", "-c", asked)
+    asked = "from urllib.request import urlopen; print(urlopen('{}').read().decode())".format(
+        "http://127.0.0.1:9090/api/v1/targets"
+    )
+    near = f"--network=container:{id_}"
+    done = docker.ask("run", "--rm", near, "--entrypoint=python", "docllm", "-c", asked)
     counts: dict[str, int] = {}
     for target in orjson.loads(done.stdout)["data"]["activeTargets"] if not done.returncode else ():
         counts[target["health"]] = counts.get(target["health"], 0) + 1
