@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,12 @@ Checkout = Callable[..., Path]
 def docker() -> Iterator[Docker]:
     """Return a Docker that reaches the index of Python's packages."""
     # pytest's own folders have long names, and nobody but root may enter them.
-    with tempfile.TemporaryDirectory(prefix="docllm-") as name:
+    with tempfile.TemporaryDirectory(prefix="docllm-") as name, ExitStack() as stack:
         folder = Path(name)
         folder.chmod(0o755)
-        for docker in running(Docker(folder=folder)):
-            for _ in running(Uplink(folder=folder, docker=docker)):
-                yield docker
+        docker = stack.enter_context(contextmanager(running)(Docker(folder=folder)))
+        stack.enter_context(contextmanager(running)(Uplink(folder=folder, docker=docker)))
+        yield docker
 
 
 @pytest.fixture(scope="session")

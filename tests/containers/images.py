@@ -51,7 +51,10 @@ def add_servers(docker: Docker) -> None:
         "mysql-client-core",
         "prometheus",
     ]
-    jars = ['mkdir -p "$1/opt/kafka"', f'cp -r "{kafka.libraries()}" "$1/opt/kafka/libs"']
+    jars = [
+        'mkdir -p "$1/opt/kafka/libs"',
+        f'cp -r "{kafka.libraries()}/." "$1/opt/kafka/libs"',
+    ]
     docker.do("import", _root(docker, "servers", "unstable", packages, jars), "servers")
     for name, image in SERVERS.items():
         docker.do("build", "--quiet", "--network=none", "--tag", image, STANDINS / name)
@@ -65,7 +68,7 @@ def _root(
         with appears(made) as folder:
             docker.run(
                 [
-                    "nice",
+                    *("setpriv", "--pdeathsig", "TERM", "nice"),
                     program("mmdebstrap", package="mmdebstrap"),
                     *OPTIONS,
                     f"--include={','.join(packages)}",

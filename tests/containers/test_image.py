@@ -96,7 +96,7 @@ def test_a_killed_agent_is_no_success(docker: Docker, image: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["producer", "nonsense"], 2, "invalid choice"),
+        (["producer", "nonsense"], 2, "is not a command"),
         (["producer", "load", "bad.jsonl"], 1, "rejects"),
         (["producer", "load", "tasks.jsonl"], 0, "30 tasks loaded"),
         (["--servers", "producer", "status"], 3, "127.0.0.1"),
