@@ -169,7 +169,8 @@ def test_no_result_is_lost_when_both_agents_are_killed(
     until(lambda: person.counts() == FINAL, "the end of all tasks")
     assert len(person.ids("agents")) == 3
     person.types(person.line("producer export"))
-    results = [orjson.loads(line) for line in (person.folder / "work/results.jsonl").open()]
+    exported = (person.folder / "work/results.jsonl").read_text().splitlines()
+    results = [orjson.loads(line) for line in exported]
     assert [line["id"] for line in results] == [f"t{each}" for each in range(TASKS)]
     assert {line["status"] for line in results} == {"succeeded"}
     assert TASKS < calls() < 2 * TASKS
