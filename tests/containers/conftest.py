@@ -27,7 +27,9 @@ def docker() -> Iterator[Docker]:
     # pytest's own folders have long names, and nobody but root may enter them.
     with tempfile.TemporaryDirectory(prefix="docllm-") as name, ExitStack() as stack:
         folder = Path(name)
-        folder.chmod(0o755)
+        # Who reaches the socket is root: nobody but the person may.
+        os.chown(folder, 0, PERSON)
+        folder.chmod(0o750)
         docker = stack.enter_context(contextmanager(running)(Docker(folder=folder)))
         stack.enter_context(contextmanager(running)(Uplink(folder=folder, docker=docker)))
         yield docker

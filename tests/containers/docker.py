@@ -87,7 +87,7 @@ class Docker(Server):
         return [*nice, "unshare", *own, "sh", "-euc", APART, str(self._data), *daemon]
 
     def ready(self) -> bool:
-        """Return whether the daemon answers; any user may use it."""
+        """Return whether the daemon answers; whoever may enter its folder may use it."""
         if self.ask("version").returncode != 0:
             return False
         self._socket.chmod(0o666)
