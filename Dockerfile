@@ -11,14 +11,18 @@ WORKDIR /build
 COPY requirements.lock .
 RUN python -m venv /venv \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
-
-FROM ${PYTHON}
-
-RUN useradd --system --uid 10001 --create-home --home-dir /data docllm
-COPY --from=build /venv /venv
 COPY schemas /app/schemas
 COPY producer /app/producer
 COPY agent /app/agent
+# The files have the modes of the checkout, which a umask may have closed to other users.
+RUN chmod -R a+rX /app
+
+FROM ${PYTHON}
+
+# Compose and Kubernetes run it with these numbers, too.
+RUN groupadd --gid 10001 docllm && useradd --uid 10001 --gid 10001 --no-log-init --create-home --home-dir /data docllm
+COPY --from=build /venv /venv
+COPY --from=build /app /app
 
 # Python must not look for modules in the working folder first: others may write there.
 ENV PATH=/venv/bin:$PATH \
@@ -30,7 +34,7 @@ ENV PATH=/venv/bin:$PATH \
 # The working folder holds docllm.toml if there is one, and the data folder of the embedded parts.
 WORKDIR /data
 # By its number, as Kubernetes wants it to tell that this is not root.
-USER 10001
+USER 10001:10001
 STOPSIGNAL SIGTERM
 
 # Exec form: the agent itself gets the signal and drains; a shell in between would swallow it.

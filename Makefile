@@ -12,12 +12,13 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 6
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 CRASHES := tests/faults/test_crash_points.py
+CONTAINERS := tests/containers
 FAULTS := $(BIN)/python -m tests.faults --seed $(SEED)
 DOZEN := agent-kill agent-freeze-long agent-drain reaper-kill exporter-kill kafka-kill kafka-link-hole \
 	mariadb-freeze mariadb-link-tear redis-freeze llm-500 llm-hang garbage
 
 .DEFAULT_GOAL := help
-.PHONY: help install check format lint style types layers collected unit servers test suite net crash-points short-faults proof seeds faults demo demo-kafka docs site bench lock clean
+.PHONY: help install check format lint style types layers collected unit servers test suite net crash-points short-faults containers proof seeds faults demo demo-kafka docs site bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,7 +62,7 @@ suite: servers
 	$(PYTEST) -m "not proof and not again"
 
 net: servers ## every planted bug is caught; kills and outages of servers lose nothing
-	$(PYTEST) -m proof --ignore $(CRASHES)
+	$(PYTEST) -m proof --ignore $(CRASHES) --ignore $(CONTAINERS)
 
 crash-points: servers ## kill -9 between any two durable effects, on both sets of parts
 	$(BIN)/pytest -q $(CRASHES)
@@ -69,11 +70,15 @@ crash-points: servers ## kill -9 between any two durable effects, on both sets o
 short-faults: servers ## four minutes with a dozen kinds of faults on real servers
 	$(FAULTS) --minutes 4 --kinds $(DOZEN)
 
+containers: servers ## the image and the Compose file, built and run by Docker; as root
+	$(BIN)/pytest -q $(CONTAINERS)
+
 proof: seeds ## everything long, once for each large change: more of each, and every kind of fault; 2 hours
 	DOCLLM_TEST_LONG=1 $(MAKE) net
 	DOCLLM_TEST_LONG=1 $(PYTEST) -m again
 	DOCLLM_TEST_LONG=1 $(BIN)/pytest -q tests/integration/documents/test_conversions.py
 	DOCLLM_TEST_LONG=1 DOCLLM_TEST_CRASHES=5 $(MAKE) crash-points
+	$(MAKE) containers
 	DOCLLM_TEST_LONG=1 $(MAKE) faults MINUTES=10
 
 seeds: $(READY) ## 2,000 new simulations

@@ -62,45 +62,45 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """One Apache Kafka for the whole run; a test that stops or freezes it must bring it back."""
-    yield from _running(Kafka(folder=tmp_path_factory.mktemp("kafka")))
+    yield from running(Kafka(folder=tmp_path_factory.mktemp("kafka")))
 
 
 @pytest.fixture(scope="session")
 def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
     """One MariaDB for the whole run; `create_database` gives a test a database of its own."""
-    yield from _running(MariaDB(folder=tmp_path_factory.mktemp("mariadb")))
+    yield from running(MariaDB(folder=tmp_path_factory.mktemp("mariadb")))
 
 
 @pytest.fixture(scope="session")
 def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySQL]:
     """One MySQL for the whole run; `create_database` gives a test a database of its own."""
-    yield from _running(MySQL(folder=tmp_path_factory.mktemp("mysql")))
+    yield from running(MySQL(folder=tmp_path_factory.mktemp("mysql")))
 
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     """One Redis for the whole run."""
-    yield from _running(Redis(folder=tmp_path_factory.mktemp("redis")))
+    yield from running(Redis(folder=tmp_path_factory.mktemp("redis")))
 
 
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """One S3 server for the whole run."""
-    yield from _running(ObjectStore(folder=tmp_path_factory.mktemp("object-store")))
+    yield from running(ObjectStore(folder=tmp_path_factory.mktemp("object-store")))
 
 
-def _running(server: AnyServer) -> Iterator[AnyServer]:
+def running(server: AnyServer) -> Iterator[AnyServer]:
     try:
         server.start()
     except ServerMissingError as error:
-        _absent(str(error))
+        absent(str(error))
     try:
         yield server
     finally:
         server.close()
 
 
-def _absent(reason: str) -> None:
+def absent(reason: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)

@@ -1,5 +1,7 @@
 """The client of Redis, and what its errors may say."""
 
+import re
+
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -64,8 +66,12 @@ _ANSWERS = {
     "BUSY ": "it is busy with a script of another program",
     "WRONGTYPE": "another program has written its keys docllm:*; delete these",
     "MISCONF": "it cannot save its data (MISCONF); its log says why",
+    "DENIED": (
+        "it is in protected mode and answers programs of its own host alone; give it a password, "
+        "or set its protected-mode to no where only docllm reaches it"
+    ),
 }
-_OTHER_ANSWER = "it answers with an error that docllm does not know; run: python -m producer check"
+_WORD = re.compile(r"[A-Z]{2,20}(?= )")  # names an error; what follows may quote a command
 
 
 def redis_client(url: Secret, *, timeout_s: float) -> Redis:
@@ -100,5 +106,11 @@ def redis_reason(error: Exception, url: Secret) -> str:
         )
         return text + "".join(hints)
     if isinstance(error, ResponseError):
-        return next((reason for words, reason in _ANSWERS.items() if words in text), _OTHER_ANSWER)
+        known = (reason for words, reason in _ANSWERS.items() if words in text)
+        return next(known, None) or _other_answer(text)
     return type(error).__name__
+
+
+def _other_answer(text: str) -> str:
+    word = _WORD.match(text)
+    return f"it answers with an error{f' {word[0]}' if word else ''}; its manual says what it means"

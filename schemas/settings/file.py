@@ -19,6 +19,8 @@ from typing import Any
 from schemas.errors import ConfigError
 
 FILE = "docllm.toml"
+# How a person says that the file is trusted; a container's command line is often fixed.
+NAMING = f"--config {FILE}, or DOCLLM_CONFIG={FILE}"
 _HEADER = re.compile(r"\s*+\[++([^\[\]]++)\]")
 _PAIR = re.compile(r"\s*+([\w\"'.\s-]++)=")
 
@@ -91,7 +93,7 @@ def _require_trust(path: Path, opened: os.stat_result) -> None:
     permission.
     """
     folders = {folder: folder.stat() for folder in (path.parent, path.resolve().parent)}
-    fix = f"name the file if you trust it: --config {FILE}"
+    fix = f"name the file if you trust it: {NAMING}"
     if not stat.S_ISREG(opened.st_mode):
         raise ConfigError(f"{path} is not read: it is not a regular file; {fix}")
     for place, status in {**folders, path: opened}.items():

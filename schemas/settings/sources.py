@@ -41,7 +41,7 @@ from schemas.settings.faults import (
     retention_faults,
     route_faults,
 )
-from schemas.settings.file import FILE, SettingFile
+from schemas.settings.file import FILE, NAMING, SettingFile
 from schemas.settings.quota import LIMIT_NAMES, QuotaLimits, TenantConfig, TenantDefaults
 from schemas.settings.schema_file import SchemaFile
 from schemas.settings.type_faults import type_faults
@@ -195,7 +195,7 @@ def _key_faults(given: Mapping[str, _GivenValue]) -> list[str]:
     key, address = given.get("llm.api_key"), given.get("llm.base_url")
     if key is None or address is None or key.unnamed or not address.unnamed:
         return []
-    fix = f"set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config {FILE}"
+    fix = f"set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: {NAMING}"
     return [
         (
             f"{address.where}: the key of {key.where} would be sent to this llm.base_url, "
@@ -216,7 +216,7 @@ def _otel_faults(given: Mapping[str, _GivenValue], environ: Mapping[str, str]) -
     return [
         (
             f"{address.where}: the headers of {variable} would be sent to this otel.endpoint, but "
-            f"nobody named this file; name it if you trust it: --config {FILE}"
+            f"nobody named this file; name it if you trust it: {NAMING}"
         )
     ]
 
@@ -238,7 +238,7 @@ def _header_faults(given: Mapping[str, _GivenValue], config: Config) -> list[str
     names = [f"{section}.headers" for section in ("llm", *routes)]
     return [
         f"{setting.where}: the key of {key.where if key else 'OPENAI_API_KEY'} would be sent with "
-        f"these {name}, but nobody named this file; name it if you trust it: --config {FILE}"
+        f"these {name}, but nobody named this file; name it if you trust it: {NAMING}"
         for name in names
         if (setting := given.get(name)) is not None and setting.unnamed and setting.value
     ]

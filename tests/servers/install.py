@@ -1,17 +1,24 @@
 """Installs what the servers need.
 
-Debian packages come by apt-get, Kafka's jars by Maven, MySQL is unpacked into a folder of its own,
-and kustomize is built by Go.
+Debian packages come by apt-get and Kafka's jars by Maven. MySQL and Docker Compose are unpacked
+into folders of their own, and kustomize is built by Go.
 """
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 
-from tests.servers import kafka, kustomize, mysql
+from tests.servers import docker_compose, kafka, kustomize, mysql
 from tests.servers.process import ServerMissingError, program
 
+BUSY_S = 600.0
+RETRY_S = 2.0
+_LOCKED = re.compile(r"Could not get lock .*")
 # Each program and its Debian package.
 PROGRAMS = {
     "mariadbd": "mariadb-server-core",
@@ -20,7 +27,10 @@ PROGRAMS = {
     "redis-server": "redis-server",
     "java": "default-jre-headless",
     "mvn": "maven",
-    "docker-compose": "docker-compose",  # reads the compose file; starts nothing
+    "dockerd": "docker.io",  # builds the image and starts the compose file
+    "slirp4netns": "slirp4netns",  # its way out of a network of its own
+    "ip": "iproute2",
+    "mmdebstrap": "mmdebstrap",  # makes the images of base and servers
     "prometheus": "prometheus",  # evaluates the alert rules; its promtool tests them
     "amtool": "prometheus-alertmanager",  # groups and routes them
     "faketime": "faketime",  # fault runs give an agent a clock that jumps
@@ -41,18 +51,17 @@ def install() -> None:
     except ServerMissingError as error:
         sys.exit(str(error))
     _say(f"ready: Apache Kafka {kafka.VERSION}, MariaDB, Redis")
-    try:
-        mysql.fetch()
-    except ServerMissingError as error:
-        _say(f"without MySQL, whose tests will be skipped, or fail in CI: {error}")
-    else:
-        _say("ready: MySQL")
-    try:
-        kustomize.fetch()
-    except ServerMissingError as error:
-        _say(f"without kustomize, whose tests will be skipped, or fail in CI: {error}")
-    else:
-        _say("ready: kustomize")
+    for name, fetch in (
+        ("MySQL", mysql.fetch),
+        ("kustomize", kustomize.fetch),
+        ("Docker Compose", docker_compose.fetch),
+    ):
+        try:
+            fetch()
+        except ServerMissingError as error:
+            _say(f"without {name}, whose tests will be skipped, or fail in CI: {error}")
+        else:
+            _say(f"ready: {name}")
 
 
 def missing() -> list[str]:
@@ -77,11 +86,41 @@ def _apt(packages: list[str]) -> None:
         )
     if os.geteuid() != 0:
         sys.exit(f"the tests need some packages; run: sudo {' '.join(command)}")
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     _say("installing " + ", ".join(packages))
-    subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
-    subprocess.run(command, check=True, env=environment)
+    when_free(["apt-get", "update", "-qq"])
+    when_free(command)
+
+
+def when_free(
+    command: list[str],
+    *,
+    patience_s: float = BUSY_S,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Run an apt-get as soon as no other program holds one of its locks.
+
+    A new machine may update itself when it starts. apt-get itself waits for dpkg's lock alone, and
+    only if it is new. If the locks are held for `patience_s`, or if it fails otherwise, end the
+    program.
+    """
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    waited_s = 0.0
+    while True:
+        done = subprocess.run(
+            command, check=False, env=environment, stderr=subprocess.PIPE, text=True
+        )
+        lock = _LOCKED.search(done.stderr) if done.returncode else None
+        if lock is None or waited_s >= patience_s:
+            break
+        if not waited_s:
+            _say(f"another program installs packages; waiting up to {patience_s:.0f} s: {lock[0]}")
+        pause(RETRY_S)
+        waited_s += RETRY_S
+    sys.stderr.write(done.stderr)
+    if done.returncode:
+        sys.exit(f"{shlex.join(command)} ended with {done.returncode}")
 
 
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
+    sys.stdout.flush()  # before what the programs print

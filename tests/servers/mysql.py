@@ -1,26 +1,15 @@
 """MySQL, from the packages of Debian unstable, the only part of Debian that has it.
 
-The packages are unpacked into a folder of their own with every library they need, the C library
-included, so nothing of the machine's own system is touched. The version is whatever unstable has.
+It is unpacked with every library that it needs, the C library included.
 """
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.servers.cache import appears, cache
+from tests.servers import unstable
+from tests.servers.cache import cache
 from tests.servers.database import FIRST_STATEMENTS, SETTINGS, DatabaseServer
-from tests.servers.process import ServerMissingError, program
-
-KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-SOURCE = f"""
-Types: deb
-URIs: http://deb.debian.org/debian
-Suites: unstable
-Components: main
-Signed-By: {KEYRING}
-"""
+from tests.servers.process import ServerMissingError
 
 
 def tree() -> Path:
@@ -33,58 +22,7 @@ def fetch() -> None:
 
     Raises ServerMissingError if this is not Debian or apt-get fails.
     """
-    if tree().exists():
-        return
-    if not Path(KEYRING).exists():
-        raise ServerMissingError(f"MySQL is taken from Debian, and {KEYRING} is not there")
-    with appears(tree()) as root:
-        for package in _download(root / "apt"):
-            subprocess.run(["dpkg", "--extract", package, root], check=True)
-        shutil.rmtree(root / "apt")
-
-
-def _download(folder: Path) -> list[Path]:
-    # The lists, cache and status of this apt-get are its own: an empty status makes it fetch every
-    # library as well.
-    for part in ("lists/partial", "cache/archives/partial"):
-        (folder / part).mkdir(parents=True)
-    (folder / "debian.sources").write_text(SOURCE)
-    (folder / "status").touch()
-    apt = [
-        program("apt-get", package="apt"),
-        "-qq",
-        *(f"--option={option}" for option in _apart(folder)),
-    ]
-    try:
-        subprocess.run([*apt, "update"], check=True)
-        subprocess.run(
-            [
-                *apt,
-                "install",
-                "-y",
-                "--download-only",
-                "--no-install-recommends",
-                "mysql-server-core",
-            ],
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        raise ServerMissingError(
-            f"MySQL could not be fetched from Debian unstable: {error}"
-        ) from error
-    return sorted(folder.glob("cache/archives/*.deb"))
-
-
-def _apart(folder: Path) -> list[str]:
-    return [
-        f"Dir::Etc::sourcelist={folder}/debian.sources",
-        "Dir::Etc::sourceparts=-",
-        f"Dir::State::lists={folder}/lists",
-        f"Dir::State::status={folder}/status",
-        f"Dir::Cache={folder}/cache",
-        "Debug::NoLocking=true",
-        "APT::Sandbox::User=root",
-    ]
+    unstable.unpack(tree(), unstable.WITH_LIBRARIES, "mysql-server-core")
 
 
 class MySQL(DatabaseServer):

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,8 @@ from schemas.runtime.address import Address
 from schemas.settings.config import AgentConfig
 from schemas.settings.sources import load_config
 from schemas.task.record.envelope import MAX_TASK_BYTES
-from tests.servers import kafka
+from tests.servers import docker_compose, kafka
+from tests.servers.process import ServerMissingError
 from tests.support.leaving import LEAVING_S
 
 ROOT = Path(__file__).parents[2]
@@ -35,16 +35,12 @@ def services() -> dict[str, Any]:
 
 @pytest.fixture
 def compose() -> list[str]:
-    for command in (["docker", "compose"], ["docker-compose"]):
-        if (
-            shutil.which(command[0])
-            and subprocess.run([*command, "version"], capture_output=True, check=False).returncode
-            == 0
-        ):
-            return command
-    if os.environ.get("CI"):
-        pytest.fail("docker compose is not installed; run: python -m tests.servers install")
-    return pytest.skip("docker compose is not installed; run: python -m tests.servers install")
+    try:
+        return docker_compose.command()
+    except ServerMissingError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
 
 
 def test_broker_has_the_settings_that_the_tests_run_with(services: dict[str, Any]) -> None:
@@ -83,6 +79,41 @@ def test_database_keeps_the_largest_reply(services: dict[str, Any]) -> None:
     assert "--innodb-flush-log-at-trx-commit=1" in services["mysql"]["command"]
 
 
+def test_agents_see_what_a_health_check_of_a_server_sees(services: dict[str, Any]) -> None:
+    """The check takes the agents' way, by name: a server may answer its own host alone."""
+    urls = services["agents"]["environment"]
+    for name, variable in (
+        ("kafka", "DOCLLM_KAFKA_BOOTSTRAP"),
+        ("mysql", "DOCLLM_DATABASE_URL"),
+        ("redis", "DOCLLM_REDIS_URL"),
+    ):
+        check = " ".join(services[name]["healthcheck"]["test"])
+        assert re.search(rf"/tcp/{name}/|--host={name}\b|-h {name}\b", check), check
+        assert name in urls[variable]
+        assert "localhost" not in check
+
+
+def test_no_address_of_the_broker_may_mean_ipv6(services: dict[str, Any]) -> None:
+    """The port is published on 127.0.0.1, and `localhost` may first mean ::1."""
+    environment = services["kafka"]["environment"]
+    assert not [name for name, value in environment.items() if "localhost" in str(value)]
+
+
+def test_one_service_builds_the_image_that_all_programs_use(services: dict[str, Any]) -> None:
+    """Each `build` makes an image of its own, and the name goes to the last of them."""
+    assert {services[name]["image"] for name in PROGRAMS} == {"docllm"}
+    assert [name for name, service in services.items() if "build" in service] == ["migrate"]
+
+
+def test_a_command_of_a_page_starts_no_other_program_and_keeps_the_agents() -> None:
+    """`run` alone migrates each time, and `--scale` holds until the next `up` without it."""
+    pages = [FILE.read_text(), *(page.read_text() for page in ROOT.glob("docs/**/*.md"))]
+    runs = [line for page in pages for line in page.splitlines() if "compose" in line]
+
+    assert [line for line in runs if " run " in line and "--no-deps" not in line] == []
+    assert [line for line in runs if "--scale" in line] == []
+
+
 def test_agents_have_time_to_drain(services: dict[str, Any]) -> None:
     """Docker kills an agent only after its drain and all the steps of leaving."""
     grace_s = float(services["agents"]["stop_grace_period"].removesuffix("s"))
@@ -115,7 +146,7 @@ def test_container_runs_the_agent_itself_and_not_as_root() -> None:
         "--group",
         "docllm",
     ]
-    assert settings["USER"] not in ("root", "0")
+    assert settings["USER"] == "10001:10001"
 
 
 def test_programs_understand_their_environment(services: dict[str, Any], tmp_path: Path) -> None:
@@ -125,6 +156,7 @@ def test_programs_understand_their_environment(services: dict[str, Any], tmp_pat
         "DOCLLM_SLOTS": "8",
         "DOCLLM_RETRY_TIERS": "30s,5m",
         "DOCLLM_MAX_ATTEMPTS": "3",
+        "DOCLLM_CONFIG": "",
     }
     given = services["agents"]["environment"]
     environ = {
@@ -162,10 +194,13 @@ def test_files_of_programs_are_shared_with_the_person(
 ) -> None:
     """Rejects and results outlive a removed container, and agents can read the documents."""
     definition = services[service]
+    (volume,) = definition["volumes"]
 
-    assert definition["volumes"] == ["./work:/work"]
+    assert (volume["source"], volume["target"]) == ("./work", "/work")
+    assert volume["bind"] == {"create_host_path": False}  # Docker would make it as root
     assert definition["working_dir"] == "/work"
     assert definition["environment"]["DOCLLM_DOCUMENT_ROOTS"] == "/work"
+    assert definition["environment"].get("DOCLLM_CONFIG", "missing") is None
 
 
 @pytest.mark.parametrize("service", PROGRAMS)

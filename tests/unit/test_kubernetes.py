@@ -225,11 +225,16 @@ def test_programs_have_no_more_rights_than_they_need(name: str) -> None:
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_the_user_is_that_of_the_image() -> None:
-    """The image's user owns the folders."""
-    user = re.search(r"^USER (\d+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert user is not None
-    assert {pod["securityContext"]["runAsUser"] for pod in pods().values()} == {int(user[1])}
+def test_the_user_and_the_group_are_those_of_the_image() -> None:
+    """The image's user owns the folders, and its group those of mounted volumes."""
+    file = (ROOT / "Dockerfile").read_text()
+    numbers = re.search(r"^USER (\d+):(\d+)$", file, re.MULTILINE)
+    assert numbers is not None
+    user, group = map(int, numbers.groups())
+    assert f"groupadd --gid {group} docllm && useradd --uid {user} --gid {group} " in file
+    wanted = {"runAsUser": user, "runAsGroup": group, "fsGroup": group}
+    for pod in pods().values():
+        assert wanted.items() <= pod["securityContext"].items()
 
 
 def test_secrets_are_applied_by_hand_and_keys_go_to_the_agents_alone() -> None:

@@ -51,6 +51,9 @@ def test_only_errors_of_the_connection_are_quoted() -> None:
         ("BUSY Redis is busy running a script.", "another program"),
         ("WRONGTYPE Operation against a key", "delete these"),
         ("MISCONF Redis is configured to save RDB snapshots", "its log"),
+        ("DENIED Redis is running in protected mode because", "its protected-mode"),
+        ("UNKILLABLE Sorry the script already executed", "an error UNKILLABLE; its manual"),
+        ("ERR unknown command 'AUTH'", "an error; its manual"),
     ],
 )
 def test_an_answer_of_redis_is_reported_with_its_remedy(answer: str, remedy: str) -> None:

@@ -157,7 +157,7 @@ def test_a_found_file_of_another_user_is_refused(
     let_own(theirs)
     with pytest.raises(
         ConfigError,
-        match=r"belongs to another user; name the file if you trust it: --config docllm\.toml",
+        match=r"belongs to another user; name .*: --config docllm\.toml, or DOCLLM_CONFIG=docllm",
     ):
         SettingFile(folder / "docllm.toml", unnamed=True)
     let_own(0)

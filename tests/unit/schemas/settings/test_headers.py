@@ -154,7 +154,9 @@ def test_a_found_file_adds_no_header_to_a_call_with_a_key_of_the_environment(
     text = fault(tmp_path, toml, named=False, **environ)
 
     assert text.startswith(f"docllm.toml line 1: the key of {next(iter(environ))} would be sent")
-    assert text.endswith("name it if you trust it: --config docllm.toml")
+    assert text.endswith(
+        "name it if you trust it: --config docllm.toml, or DOCLLM_CONFIG=docllm.toml"
+    )
     assert load(tmp_path, toml, **environ).llm.api_key == Secret("k")
 
 
