@@ -17,7 +17,7 @@ _OURS = (
     "messages"
 )
 _HEAD_CHARS = 200
-_PYTHON = re.compile(r"\{\s*'")
+_PYTHON = re.compile(r"\{\s*+'")
 _KNOWN = frozenset({"id", "prompt", "custom_id", "body", "key"})
 _SHOWN = 5  # names of fields
 _SHOWN_CHARS = 40  # of each
