@@ -12,9 +12,10 @@ from agent.judge.error_body import ErrorBody, is_page, read_body, read_value
 from agent.judge.kinds import Rule, words_of, words_of_code
 from agent.ports.outcome import Failure
 from schemas.task.failures import ErrorClass
+from schemas.task.result.fitness import NO_OBJECT
 from schemas.text.wording import TEXT_CHARS, one_line
 
-_SAYS_NOTHING = (
+_NO_CHOICES = (
     "the reply has no choices with a message; does llm.base_url name an OpenAI-compatible API?"
 )
 _FIELDS = ("message", "detail", "error", "msg")
@@ -206,7 +207,7 @@ def of_success(value: Any) -> Failure:
         return failure
     excerpt = "" if is_raw or not value else _excerpt(value)
     if not excerpt:
-        return replace(failure, text=_SAYS_NOTHING)
+        return replace(failure, text=_NO_CHOICES if value == {} else NO_OBJECT.text)
     text = failure.text if body.codes else "the reply has no choices with a message"
     return replace(failure, text=one_line(f"{text.removesuffix(':')}: {excerpt}"))
 
