@@ -7,6 +7,7 @@ brackets. Each reader here is given such texts, of n and of 4n characters.
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -137,9 +138,9 @@ def header_values(text: str) -> object:
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 READERS: dict[str, Callable[[str], object]] = {
-    "document": raw(_kind_and_text),
-    "document in UTF-16": lambda text: _kind_and_text(text.encode("utf-16", "surrogatepass")),
-    "zip archive": lambda text: _kind_and_text(b"PK\x03\x04" + text.encode()),
+    "document": raw(partial(_kind_and_text, name="a")),
+    "document in UTF-16": lambda text: _kind_and_text(text.encode("utf-16", "surrogatepass"), "a"),
+    "zip archive": lambda text: _kind_and_text(b"PK\x03\x04" + text.encode(), "a"),
     "page": raw(page_text),
     "document in parts": read_in_parts,
     "blank document": blank_problem,

@@ -20,7 +20,7 @@ _MAX_XML_BYTES = 64 << 20  # unpacked; images and other media are never unpacked
 _MAX_CHUNKS = 100
 _MAX_DEPTH = 3  # of DOCX files in each other's altChunks
 _ROUNDS = 4  # an element that gives way may hold another one that mammoth ignores
-_IGNORED = re.compile(r"An unrecognised element was ignored: (?:\{[^}]*+\})?+([\w.:-]++)\Z")
+_IGNORED = re.compile(r"An unrecognised element was ignored: (?>(?:\{[^}]*+\})?)([\w.:-]++)\Z")
 _SYMBOL = "A w:sym element with an unsupported character"
 # Parts that may hold text, none of which is read.
 _CHART = re.compile(r"word/charts/chart[^/.]*+\.xml")

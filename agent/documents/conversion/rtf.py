@@ -13,7 +13,7 @@ from schemas.text.wording import number_of
 
 # A control word with its number, a byte in hex, a control sign, a brace, or text.
 _TOKEN = re.compile(
-    rb"\\([a-zA-Z]{1,32}+)(-?\d{1,10}+)?+ ?|\\'([0-9a-fA-F]{2})|\\(.)"
+    rb"\\([a-zA-Z]{1,32}+)(?>(-?\d{1,10}+)?) ?|\\'([0-9a-fA-F]{2})|\\(.)"
     rb"|([{}])|[\r\n\0]++|([^\\{}\r\n\0]++)",
     re.DOTALL,
 )
