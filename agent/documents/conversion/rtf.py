@@ -73,7 +73,7 @@ _CODE_PAGES = {65001: "utf-8", 10000: "mac_roman"}
 
 
 @dataclass(slots=True)
-class _Group:
+class _RtfGroup:
     """What holds until a group's end."""
 
     encoding: str = ""  # "" is that of the document
@@ -107,8 +107,8 @@ class _Reader:
         self._document = "cp1252"
         self._fonts: dict[int, str] = {}
         self._font = 0
-        self._group = _Group()
-        self._groups: list[_Group] = []
+        self._group = _RtfGroup()
+        self._groups: list[_RtfGroup] = []
         self._pending = bytearray()
         self._parts: list[str] = []
         self._to_skip = 0
