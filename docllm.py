@@ -22,17 +22,17 @@ def main() -> NoReturn:
     runpy.run_path(str(_OWN_PACKAGES))["require_own"]("agent", "schemas", "producer")
     argv = sys.argv[1:]
     if "_ARGCOMPLETE" in os.environ:
-        from agent.cli.completion import complete  # noqa: PLC0415 - a shell asks, no person
+        from docllm.agent.cli.completion import complete  # noqa: PLC0415 - a shell asks, no person
 
         complete()
     if argv[:1] == ["agent"]:
-        from agent.__main__ import start as start_agent  # noqa: PLC0415 - one program is loaded
+        from docllm.agent.__main__ import start as start_agent  # noqa: PLC0415 - one program is loaded
 
         start_agent(argv[1:])
-    from producer.__main__ import leave_early, start  # noqa: PLC0415
+    from docllm.producer.__main__ import leave_early, start  # noqa: PLC0415
 
     leave_early()
-    from agent.cli.docllm_parser import OWN, docllm_parser  # noqa: PLC0415 - the signals count first
+    from docllm.agent.cli.docllm_parser import OWN, docllm_parser  # noqa: PLC0415 - the signals count first
 
     if argv[:1] and argv[0] not in OWN:
         docllm_parser().require_command(argv)

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from agent.process.signals import rereads, stops
+from docllm.agent.process.signals import rereads, stops
 
 _OWN_PACKAGES = Path(__file__).parents[1] / "schemas/runtime/own_packages.py"
 
 
 def start(argv: Sequence[str]) -> NoReturn:
     """Run one command as a program of its own."""
-    from schemas.runtime.starting import (  # noqa: PLC0415 - `schemas` is ours
+    from docllm.schemas.runtime.starting import (  # noqa: PLC0415 - `schemas` is ours
         INTERRUPTED,
         end,
         leave_on,
@@ -32,10 +32,10 @@ def start(argv: Sequence[str]) -> NoReturn:
             signal.signal(number, signal.SIG_IGN)  # settings that are not read yet are new
     take_standard_files()
 
-    from agent.cli.parser import parsed  # noqa: PLC0415 - the signals count first
+    from docllm.agent.cli.parser import parsed  # noqa: PLC0415 - the signals count first
 
     options = parsed(argv)
-    from agent.process.drain_watchdog import leave_after  # noqa: PLC0415
+    from docllm.agent.process.drain_watchdog import leave_after  # noqa: PLC0415
 
     code = options.run(options, argv)
     leave_after(lambda: code)

@@ -6,26 +6,26 @@ from collections.abc import Coroutine, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, Protocol
 
-from agent.dispatch.claimer import Claimer
-from agent.dispatch.dispatcher import Dispatcher
-from agent.dispatch.ticker import Ticker
-from agent.execution.admission import Admission
-from agent.execution.settler import Settler
-from agent.execution.slots import Slots
-from agent.hooks.runner import HookRunner
-from agent.intake.acceptance import Intake
-from agent.maintenance.duty import DutyLoop
-from agent.maintenance.group_work import GroupWork
-from agent.ports import Clock, Source
-from agent.process.failures import Failures
-from agent.process.stop_request import StopRequest
-from agent.process.time_limit import ends_within
-from agent.reporting.messages import Note
-from agent.reporting.telemetry import Counts
-from producer.publishing.own_orders import OwnOrders
-from schemas.errors import DocllmError, UnreachableError
-from schemas.runtime import crash
-from schemas.text.wording import number_of
+from docllm.agent.dispatch.claimer import Claimer
+from docllm.agent.dispatch.dispatcher import Dispatcher
+from docllm.agent.dispatch.ticker import Ticker
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.settler import Settler
+from docllm.agent.execution.slots import Slots
+from docllm.agent.hooks.runner import HookRunner
+from docllm.agent.intake.acceptance import Intake
+from docllm.agent.maintenance.duty import DutyLoop
+from docllm.agent.maintenance.group_work import GroupWork
+from docllm.agent.ports import Clock, Source
+from docllm.agent.process.failures import Failures
+from docllm.agent.process.stop_request import StopRequest
+from docllm.agent.process.time_limit import ends_within
+from docllm.agent.reporting.messages import Note
+from docllm.agent.reporting.telemetry import Counts
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.errors import DocllmError, UnreachableError
+from docllm.schemas.runtime import crash
+from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 

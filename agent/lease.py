@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.task.owner import owner_of
+from docllm.schemas.task.owner import owner_of
 
 CLAIMS_PER_INCARNATION = 1 << 23
 HEARTBEAT_MAX_AGE_S = 9.0

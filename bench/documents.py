@@ -14,10 +14,10 @@ from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 
 from pypdf import PdfReader
 
-from agent.documents.conversion.converters import Converters
 from bench.table import Figure, render
-from schemas.documents.kind import Kind
-from schemas.runtime.executors import InlineExecutor
+from docllm.agent.documents.conversion.converters import Converters
+from docllm.schemas.documents.kind import Kind
+from docllm.schemas.runtime.executors import InlineExecutor
 from tests.support.made_documents import made_pdf
 
 GOAL_CPU_MS = 5.0

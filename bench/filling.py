@@ -26,9 +26,9 @@ from sqlalchemy import (
     update,
 )
 
-from schemas.ledger.database import Database
-from schemas.ledger.sql import NEVER_TIME, UtcTime, utc_after, utc_now
-from schemas.ledger.tables import (
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.sql import NEVER_TIME, UtcTime, utc_after, utc_now
+from docllm.schemas.ledger.tables import (
     agent,
     batch,
     dead_letter,
@@ -40,9 +40,9 @@ from schemas.ledger.tables import (
     task_attempt,
     task_input,
 )
-from schemas.ledger.tables import ledger as ledger_row
-from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass, TallyOutcome
-from schemas.task.states import Status
+from docllm.schemas.ledger.tables import ledger as ledger_row
+from docllm.schemas.task.failures import AttemptOutcome, Disposition, ErrorClass, TallyOutcome
+from docllm.schemas.task.states import Status
 
 GROUP, TYPE = "group", "document"
 BATCHES, CANCELLED_BATCH = 20, 2

@@ -21,13 +21,15 @@ import aiohttp
 import orjson
 import uvloop
 
-from agent.llm.client import ChatClient
-from agent.ports import LLM, Call, CallFailed, Reply
-from agent.ports.llm import MAX_REPLY_BYTES
-from schemas.task.failures import ErrorClass
+from docllm.agent.llm.client import ChatClient
+from docllm.agent.ports import LLM, Call, CallFailed, Reply
+from docllm.agent.ports.llm import MAX_REPLY_BYTES
+from docllm.schemas.task.failures import ErrorClass
 
 ROOT = Path(__file__).parents[1]
-SERVER = "from agent.cli.parser import main; import sys; main(['rehearsal-llm', *sys.argv[1:]])"
+SERVER = (
+    "from docllm.agent.cli.parser import main; import sys; main(['rehearsal-llm', *sys.argv[1:]])"
+)
 PROMPT = "Summarize: " + "The harvest of this year costs more than the last one. " * 36
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 from bench.site import Site, Sites
 from bench.table import Figure
 from bench.tasks import write_tasks
-from schemas.ledger.tables import batch
+from docllm.schemas.ledger.tables import batch
 
 MEMORY_GOAL_MB = 200.0
 # Name, bytes a line, lines, lines on embedded parts, tasks a second to reach.

@@ -23,15 +23,15 @@ from urllib.request import urlopen
 
 from sqlalchemy import Connection, func, select, text
 
-from agent.execution.observability.measured_ports import MeasuredLedger, measured_clients
-from agent.ports import Reply, RouteClient
-from agent.reporting.metrics import AgentMetrics
 from bench.program import BenchError
 from bench.site import Site, Sites, llm
 from bench.table import Figure
 from bench.tasks import answer_of_1_kb, write_tasks
-from schemas.ledger.tables import task_result
-from schemas.runtime.clock import SystemClock
+from docllm.agent.execution.observability.measured_ports import MeasuredLedger, measured_clients
+from docllm.agent.ports import Reply, RouteClient
+from docllm.agent.reporting.metrics import AgentMetrics
+from docllm.schemas.ledger.tables import task_result
+from docllm.schemas.runtime.clock import SystemClock
 from tests.servers.process import free_port
 
 LINE_BYTES, SLOTS = 2048, 256

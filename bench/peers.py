@@ -21,7 +21,7 @@ from sqlalchemy import Connection, func, select
 from bench.program import Program, until
 from bench.site import Site, Sites, environment, llm
 from bench.venvs import python_with
-from schemas.ledger.tables import task_result
+from docllm.schemas.ledger.tables import task_result
 from tests.servers import Redis
 
 SLOTS = 32  # of each of two workers

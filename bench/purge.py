@@ -18,22 +18,22 @@ from pathlib import Path
 
 from sqlalchemy import Connection, literal, update
 
-from agent.ports import ClaimAnswer
 from bench.filling import copy, key_sql, numbered
 from bench.rows import LargeMariaDB
 from bench.table import Figure
-from producer.ledger.retention import purge_rules
-from producer.ledger.retention.purge_rules import Keep
-from producer.ledger.store import take_ids
-from producer.retention.purge import purge
-from schemas.ledger import migrations, tables
-from schemas.ledger.database import Database
-from schemas.ledger.sql import NEVER_TIME, UtcTime, utc_now
-from schemas.objects.store import ObjectStores
-from schemas.outputs.stores import OutputStores
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import InlineExecutor
-from schemas.task.states import Status
+from docllm.agent.ports import ClaimAnswer
+from docllm.producer.ledger.retention import purge_rules
+from docllm.producer.ledger.retention.purge_rules import Keep
+from docllm.producer.ledger.store import take_ids
+from docllm.producer.retention.purge import purge
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.sql import NEVER_TIME, UtcTime, utc_now
+from docllm.schemas.objects.store import ObjectStores
+from docllm.schemas.outputs.stores import OutputStores
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import (
     GROUP,
     SUCCEEDED,

@@ -10,31 +10,31 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, Select, select, update
 
-from agent.judge import Tier
-from agent.lease import Lease
-from agent.ledger import open_work
-from agent.ledger.claims import claiming
-from agent.ledger.guards import looks
-from agent.ledger.leases import leasing
-from agent.ledger.recovery import reaping
-from agent.ledger.settlements.settling import settle
-from agent.ports import Claimable, Row, Settlement
-from agent.ports.outcome import COMPLETION, Spent, Succeeded
 from bench.filling import BATCHES, GROUP, TYPE, batch_name, fingerprint_of, key_of
 from bench.reads import Work
-from producer.ledger import batch_ids, cancel
-from producer.ledger.dead_letters import error_groups, selection_query
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.replay_progress import ReplayRequest
-from producer.ledger.status import batch_status, group_status, progress
-from producer.replay import plan, runs
-from producer.replay.runs import Cursor
-from schemas.ledger import migrations, tables
-from schemas.ledger.sql import LONG_AGO_TIME, utc_now
-from schemas.ledger.tables import task
-from schemas.task.guard import Guard, GuardCause
-from schemas.task.record.envelope import Publication
-from schemas.task.states import Status
+from docllm.agent.judge import Tier
+from docllm.agent.lease import Lease
+from docllm.agent.ledger import open_work
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ledger.guards import looks
+from docllm.agent.ledger.leases import leasing
+from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ledger.settlements.settling import settle
+from docllm.agent.ports import Claimable, Row, Settlement
+from docllm.agent.ports.outcome import COMPLETION, Spent, Succeeded
+from docllm.producer.ledger import batch_ids, cancel
+from docllm.producer.ledger.dead_letters import error_groups, selection_query
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.replay_progress import ReplayRequest
+from docllm.producer.ledger.status import batch_status, group_status, progress
+from docllm.producer.replay import plan, runs
+from docllm.producer.replay.runs import Cursor
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.sql import LONG_AGO_TIME, utc_now
+from docllm.schemas.ledger.tables import task
+from docllm.schemas.task.guard import Guard, GuardCause
+from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.states import Status
 
 CLAIMED = 500
 _FINAL_BATCH = 1

@@ -12,7 +12,7 @@ import redis
 from redis.asyncio import Redis as AsyncRedis
 
 from bench.table import Figure
-from schemas.settings.quota import QuotaLimits
+from docllm.schemas.settings.quota import QuotaLimits
 from tests.servers import Redis
 from tests.support.clocked_quota import clocked, set_clock
 from tests.support.quota_fleet import CountingProvider, Fleet, MovedClock

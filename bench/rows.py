@@ -19,9 +19,9 @@ from sqlalchemy import Connection
 from bench.filling import Size, fill
 from bench.questions import questions
 from bench.reads import Work, reads
-from schemas.ledger import migrations
-from schemas.ledger.database import Database
-from schemas.version import VERSION
+from docllm.schemas.ledger import migrations
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.version import VERSION
 from tests.servers import MariaDB
 
 MILLION = 1_000_000

@@ -14,8 +14,8 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from bench.program import ROOT, Program, Used, until
-from schemas.ledger.database import Database
-from schemas.settings.sources import ledger_url, load_config
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.settings.sources import ledger_url, load_config
 from tests.servers import Kafka, MariaDB
 
 Result = TypeVar("Result")

@@ -16,7 +16,7 @@ from bench.program import BenchError
 from bench.site import Site, Sites, llm
 from bench.table import Figure
 from bench.tasks import answer_of_1_kb, write_tasks
-from schemas.ledger.tables import task_result
+from docllm.schemas.ledger.tables import task_result
 
 LINE_BYTES, SLOTS = 2048, 256
 CPU_GOAL_MS, RATE_GOAL = 0.4, 3300.0

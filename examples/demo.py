@@ -20,9 +20,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from agent.cli.demo import console, demo, run_command  # noqa: E402
-from agent.cli.docllm_parser import add_demo_options  # noqa: E402 - found in the clone
-from producer.cli.options.strict_parser import Parser  # noqa: E402
+from docllm.agent.cli.demo import console, demo, run_command  # noqa: E402
+from docllm.agent.cli.docllm_parser import add_demo_options  # noqa: E402 - found in the clone
+from docllm.producer.cli.options.strict_parser import Parser  # noqa: E402
 
 START_S = 180
 

@@ -16,7 +16,7 @@ _OWN_PACKAGES = Path(__file__).parents[1] / "schemas/runtime/own_packages.py"
 
 def leave_early() -> None:
     """End immediately on Ctrl-C, unless the shell that started this process ignores SIGINT."""
-    from schemas.runtime.starting import INTERRUPTED, leave_on  # noqa: PLC0415 - `schemas` is ours
+    from docllm.schemas.runtime.starting import INTERRUPTED, leave_on  # noqa: PLC0415 - `schemas` is ours
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         leave_on([signal.SIGINT], INTERRUPTED)
@@ -25,14 +25,14 @@ def leave_early() -> None:
 def start(argv: Sequence[str]) -> NoReturn:
     """Run one command as a program of its own."""
     leave_early()
-    from schemas.runtime.starting import take_standard_files  # noqa: PLC0415 - `schemas` is ours
+    from docllm.schemas.runtime.starting import take_standard_files  # noqa: PLC0415 - `schemas` is ours
 
     take_standard_files()
 
-    from producer.cli.parser import parser  # noqa: PLC0415 - the signals count first
+    from docllm.producer.cli.parser import parser  # noqa: PLC0415 - the signals count first
 
     options = parser().parse_args(argv)
-    from producer.cli.running import run  # noqa: PLC0415
+    from docllm.producer.cli.running import run  # noqa: PLC0415
 
     options.run = options.run.function()
     signal.signal(signal.SIGTERM, _interrupt)
@@ -41,8 +41,8 @@ def start(argv: Sequence[str]) -> NoReturn:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command in a process that keeps its signals; return the exit code."""
-    from producer.cli.parser import parser  # noqa: PLC0415 - a program has its signals first
-    from producer.cli.running import run  # noqa: PLC0415
+    from docllm.producer.cli.parser import parser  # noqa: PLC0415 - a program has its signals first
+    from docllm.producer.cli.running import run  # noqa: PLC0415
 
     return run(parser().parse_args(argv))
 

@@ -15,28 +15,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from producer.bus.embedded.life_lock import LOCK_FOLDERS
-from producer.bus.embedded.mount import refuse_network
-from producer.bus.topic_family import EMBEDDED_PARTITIONS, TopicFamily, with_old_tiers
-from producer.ports import Publisher, TopicAdmin, TopicReader
-from producer.publishing.relay import Relay
-from producer.text.private_files import make_file, make_folder, warn_of_others
-from producer.tracing import names
-from producer.tracing.opening import open_spans
-from producer.tracing.publications import PublicationTraces, TracedPublisher
-from producer.tracing.spans import Spans
-from schemas.clients.kafka import outage_of
-from schemas.errors import ConfigError, DocllmError, UnreachableError
-from schemas.ledger import migrations
-from schemas.ledger.database import TIMEOUT_S, Database, DatabaseError
-from schemas.ledger.errors import too_long
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.clock import Clock, SystemClock
-from schemas.runtime.executors import ThreadExecutor
-from schemas.runtime.outage import Outage
-from schemas.settings.config import Config
-from schemas.settings.sources import LEDGER_FILE, ledger_url
-from schemas.task.record.topics import Topics
+from docllm.producer.bus.embedded.life_lock import LOCK_FOLDERS
+from docllm.producer.bus.embedded.mount import refuse_network
+from docllm.producer.bus.topic_family import EMBEDDED_PARTITIONS, TopicFamily, with_old_tiers
+from docllm.producer.ports import Publisher, TopicAdmin, TopicReader
+from docllm.producer.publishing.relay import Relay
+from docllm.producer.text.private_files import make_file, make_folder, warn_of_others
+from docllm.producer.tracing import names
+from docllm.producer.tracing.opening import open_spans
+from docllm.producer.tracing.publications import PublicationTraces, TracedPublisher
+from docllm.producer.tracing.spans import Spans
+from docllm.schemas.clients.kafka import outage_of
+from docllm.schemas.errors import ConfigError, DocllmError, UnreachableError
+from docllm.schemas.ledger import migrations
+from docllm.schemas.ledger.database import TIMEOUT_S, Database, DatabaseError
+from docllm.schemas.ledger.errors import too_long
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.clock import Clock, SystemClock
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.runtime.outage import Outage
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.sources import LEDGER_FILE, ledger_url
+from docllm.schemas.task.record.topics import Topics
 
 log = logging.getLogger(__name__)
 
@@ -162,10 +162,10 @@ def make_admin(config: Config, clock: Clock, outage: Outage | None = None) -> To
     """Return the topic administration of the configured bus."""
     if config.embedded:
         # A program loads only the adapters that it uses.
-        from producer.bus.embedded.admin import EmbeddedTopicAdmin  # noqa: PLC0415
+        from docllm.producer.bus.embedded.admin import EmbeddedTopicAdmin  # noqa: PLC0415
 
         return EmbeddedTopicAdmin(bus_path(config))
-    from producer.bus.kafka.admin import KafkaTopicAdmin  # noqa: PLC0415 - if used
+    from docllm.producer.bus.kafka.admin import KafkaTopicAdmin  # noqa: PLC0415 - if used
 
     return KafkaTopicAdmin(config=config.kafka, clock=clock, outage=outage)
 
@@ -173,10 +173,10 @@ def make_admin(config: Config, clock: Clock, outage: Outage | None = None) -> To
 def make_publisher(config: Config, clock: Clock, outage: Outage | None = None) -> Publisher:
     """Return the publisher of the configured bus."""
     if config.embedded:
-        from producer.bus.embedded.publisher import EmbeddedPublisher  # noqa: PLC0415 - if used
+        from docllm.producer.bus.embedded.publisher import EmbeddedPublisher  # noqa: PLC0415 - if used
 
         return EmbeddedPublisher(bus_path(config))
-    from producer.bus.kafka.publisher import KafkaPublisher  # noqa: PLC0415 - if used
+    from docllm.producer.bus.kafka.publisher import KafkaPublisher  # noqa: PLC0415 - if used
 
     return KafkaPublisher(config=config.kafka, clock=clock, outage=outage)
 
@@ -184,10 +184,10 @@ def make_publisher(config: Config, clock: Clock, outage: Outage | None = None) -
 def make_reader(config: Config, clock: Clock) -> TopicReader:
     """Return the whole-topic reader of the configured bus."""
     if config.embedded:
-        from producer.bus.embedded.reader import EmbeddedTopicReader  # noqa: PLC0415 - if used
+        from docllm.producer.bus.embedded.reader import EmbeddedTopicReader  # noqa: PLC0415 - if used
 
         return EmbeddedTopicReader(bus_path(config))
-    from producer.bus.kafka.reader import KafkaTopicReader  # noqa: PLC0415 - if used
+    from docllm.producer.bus.kafka.reader import KafkaTopicReader  # noqa: PLC0415 - if used
 
     return KafkaTopicReader(config=config.kafka, clock=clock)
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from schemas.task.record.envelope import Outgoing, RawHeaders
+from docllm.schemas.task.record.envelope import Outgoing, RawHeaders
 
 DELIVERY_LIMIT_S = 20.0
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from schemas.task.task_types import is_name
+from docllm.schemas.task.task_types import is_name
 
 FORM = 1
 MAX_BYTES = 16 << 10

@@ -10,7 +10,7 @@
 A message says what is wrong and what to do next. It never holds a secret.
 """
 
-from schemas.codes import Code
+from docllm.schemas.codes import Code
 
 
 class DocllmError(Exception):

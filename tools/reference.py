@@ -17,11 +17,11 @@ import orjson
 from sqlalchemy import Table
 from sqlalchemy.dialects import mysql
 
-from agent.judge.error_body import read_body
-from agent.judge.signals import TABLE
-from schemas.ledger.tables import metadata
-from schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
-from schemas.task.states import Status
+from docllm.agent.judge.error_body import read_body
+from docllm.agent.judge.signals import TABLE
+from docllm.schemas.ledger.tables import metadata
+from docllm.schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
+from docllm.schemas.task.states import Status
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 PAGES = ("commands.md", "failures.md", "settings.md", "tables.md")

@@ -2,9 +2,9 @@
 
 It chooses adapters and owns threads.
 
-`agent.cli` calls it; everything below gets what it needs as arguments.
+`docllm.agent.cli` calls it; everything below gets what it needs as arguments.
 """
 
-from agent.app.lifecycle import describe, registered_agent, registered_repair_agent
+from docllm.agent.app.lifecycle import describe, registered_agent, registered_repair_agent
 
 __all__ = ["describe", "registered_agent", "registered_repair_agent"]

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from agent.agent import Agent, RepairAgent
-from agent.app.opening import (
+from docllm.agent.agent import Agent, RepairAgent
+from docllm.agent.app.opening import (
     AgentResources,
     beat_database,
     data_folder,
@@ -21,38 +21,38 @@ from agent.app.opening import (
     make_heartbeat,
     open_resources,
 )
-from agent.consumer.known_topics import StoredIdsReader
-from agent.inflight.limits import InFlightLimits
-from agent.ledger.settlements.reply_limit import reply_limit_bytes
-from agent.maintenance.duty import DutyLoop
-from agent.maintenance.monitoring.loop_watch import LoopWatch
-from agent.maintenance.monitoring.topic_settings import TopicSettings
-from agent.maintenance.rounds import repair_loops
-from agent.membership.heartbeat import Heartbeat, HeartbeatThread
-from agent.process.child_executor import ChildExecutor
-from agent.reporting.health import Health
-from agent.reporting.latest_report import LatestReport
-from agent.reporting.metrics import AgentMetrics
-from agent.reporting.progress import Progress
-from agent.reporting.telemetry import Counts
-from agent.routes.sharing.sync import BoardSync
-from agent.wiring.agent import make_agent
-from agent.wiring.choices import AgentChoices, Instruments
-from agent.wiring.live_settings import Rereading
-from agent.wiring.retention import make_retention_loops
-from producer.app import Parts, make_relay
-from producer.ledger.status.agent_status import REAPER
-from producer.metrics.http_server import HttpServer
-from producer.replay.applier import make_applier
-from schemas.agent_report import AgentReport
-from schemas.codes import Code
-from schemas.ledger import migrations
-from schemas.runtime.executors import ThreadExecutor
-from schemas.settings.config import Config
-from schemas.settings.digest import settings_digest
-from schemas.settings.rereading import RereadRequest
-from schemas.settings.routing import configured_routes
-from schemas.version import VERSION
+from docllm.agent.consumer.known_topics import StoredIdsReader
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.ledger.settlements.reply_limit import reply_limit_bytes
+from docllm.agent.maintenance.duty import DutyLoop
+from docllm.agent.maintenance.monitoring.loop_watch import LoopWatch
+from docllm.agent.maintenance.monitoring.topic_settings import TopicSettings
+from docllm.agent.maintenance.rounds import repair_loops
+from docllm.agent.membership.heartbeat import Heartbeat, HeartbeatThread
+from docllm.agent.process.child_executor import ChildExecutor
+from docllm.agent.reporting.health import Health
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.reporting.metrics import AgentMetrics
+from docllm.agent.reporting.progress import Progress
+from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.routes.sharing.sync import BoardSync
+from docllm.agent.wiring.agent import make_agent
+from docllm.agent.wiring.choices import AgentChoices, Instruments
+from docllm.agent.wiring.live_settings import Rereading
+from docllm.agent.wiring.retention import make_retention_loops
+from docllm.producer.app import Parts, make_relay
+from docllm.producer.ledger.status.agent_status import REAPER
+from docllm.producer.metrics.http_server import HttpServer
+from docllm.producer.replay.applier import make_applier
+from docllm.schemas.agent_report import AgentReport
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger import migrations
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.digest import settings_digest
+from docllm.schemas.settings.rereading import RereadRequest
+from docllm.schemas.settings.routing import configured_routes
+from docllm.schemas.version import VERSION
 
 log = logging.getLogger(__name__)
 

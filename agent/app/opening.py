@@ -11,34 +11,34 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from agent.consumer.known_topics import StoredIdsReader
-from agent.documents.conversion.converters import Converters
-from agent.handlers.processes.pool import HandlerProcesses
-from agent.handlers.processes.starting import ProcessStarter, check
-from agent.ledger.sql_ledger import Executors
-from agent.llm.client import ChatClient
-from agent.membership.heartbeat import Heartbeat, HeartbeatThread
-from agent.membership.life_locks import LifeLocks
-from agent.ports import Source
-from agent.process.child_executor import ChildExecutor
-from agent.process.data_folder import DataFolder
-from agent.quota.grants import GrantStore
-from agent.reporting.latest_report import LatestReport
-from agent.routes import Router
-from agent.routes.clients import RouteClients
-from agent.routes.sharing.board import Board
-from agent.wiring.choices import Handles, Providers, Registration, Workers
-from producer.app import Parts, bus_path
-from producer.bus.embedded.life_lock import AGENTS
-from schemas.ledger import migrations
-from schemas.ledger.database import Database
-from schemas.ledger.transactions import Transactions
-from schemas.objects.store import ObjectStores
-from schemas.outputs.stores import OutputStores
-from schemas.runtime.executors import InlineExecutor, ThreadExecutor
-from schemas.settings.sources import LEDGER_FILE, ledger_url
-from schemas.task.record.lanes import DESTINATIONS
-from schemas.version import VERSION
+from docllm.agent.consumer.known_topics import StoredIdsReader
+from docllm.agent.documents.conversion.converters import Converters
+from docllm.agent.handlers.processes.pool import HandlerProcesses
+from docllm.agent.handlers.processes.starting import ProcessStarter, check
+from docllm.agent.ledger.sql_ledger import Executors
+from docllm.agent.llm.client import ChatClient
+from docllm.agent.membership.heartbeat import Heartbeat, HeartbeatThread
+from docllm.agent.membership.life_locks import LifeLocks
+from docllm.agent.ports import Source
+from docllm.agent.process.child_executor import ChildExecutor
+from docllm.agent.process.data_folder import DataFolder
+from docllm.agent.quota.grants import GrantStore
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.routes import Router
+from docllm.agent.routes.clients import RouteClients
+from docllm.agent.routes.sharing.board import Board
+from docllm.agent.wiring.choices import Handles, Providers, Registration, Workers
+from docllm.producer.app import Parts, bus_path
+from docllm.producer.bus.embedded.life_lock import AGENTS
+from docllm.schemas.ledger import migrations
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.objects.store import ObjectStores
+from docllm.schemas.outputs.stores import OutputStores
+from docllm.schemas.runtime.executors import InlineExecutor, ThreadExecutor
+from docllm.schemas.settings.sources import LEDGER_FILE, ledger_url
+from docllm.schemas.task.record.lanes import DESTINATIONS
+from docllm.schemas.version import VERSION
 
 HEARTBEAT_TIMEOUT_S = 5
 _MAX_CONVERTERS = 4  # processes of one agent; each takes some 40 MB
@@ -49,7 +49,7 @@ def make_source(parts: Parts, destination: str, ids: StoredIdsReader) -> Source:
     topics, group_id = [parts.topics.name(destination)], parts.topics.consumer_group(destination)
     if parts.config.embedded:
         # A program loads only the adapters that it uses.
-        from agent.consumer.embedded.source import EmbeddedSource  # noqa: PLC0415
+        from docllm.agent.consumer.embedded.source import EmbeddedSource  # noqa: PLC0415
 
         path = bus_path(parts.config)
         return EmbeddedSource(
@@ -59,7 +59,7 @@ def make_source(parts: Parts, destination: str, ids: StoredIdsReader) -> Source:
             topic_ids=ids,
             clock=parts.clock,
         )
-    from agent.consumer.kafka.source import KafkaSource  # noqa: PLC0415 - see above
+    from docllm.agent.consumer.kafka.source import KafkaSource  # noqa: PLC0415 - see above
 
     return KafkaSource(
         config=parts.config.kafka,
@@ -124,7 +124,7 @@ def make_board(parts: Parts) -> Board | None:
     url = parts.config.redis_url
     if url is None:
         return None
-    from agent.routes.sharing.redis_board import RedisBoard  # noqa: PLC0415 - only with Redis
+    from docllm.agent.routes.sharing.redis_board import RedisBoard  # noqa: PLC0415 - only with Redis
 
     return RedisBoard(url=url, group=parts.topics.group, agent=_process_name())
 
@@ -134,7 +134,7 @@ def make_grant_store(parts: Parts) -> GrantStore | None:
     url = parts.config.redis_url
     if url is None:
         return None
-    from agent.quota.redis_grants import RedisGrantStore  # noqa: PLC0415 - only with Redis
+    from docllm.agent.quota.redis_grants import RedisGrantStore  # noqa: PLC0415 - only with Redis
 
     return RedisGrantStore(url=url, agent=_process_name())
 

@@ -1,4 +1,4 @@
-"""The command line of `python -m agent`: arguments, signals, exit codes.
+"""The command line of `docllm agent`: arguments, signals, exit codes.
 
 It holds no rule about tasks.
 """

@@ -9,7 +9,7 @@ import sys
 from argcomplete.finders import CompletionFinder
 from argcomplete.shell_integration import shellcode
 
-from agent.cli.docllm_parser import docllm_parser
+from docllm.agent.cli.docllm_parser import docllm_parser
 
 
 def run(options: argparse.Namespace) -> int:

@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agent.process import child_process
-from schemas.runtime.next_command import as_called, is_one_command
+from docllm.agent.process import child_process
+from docllm.schemas.runtime.next_command import as_called, is_one_command
 
 FOLDER = "docllm-demo"
 BATCH = "standard-library"

@@ -3,9 +3,9 @@
 It imports no library and no command, so that `--help` and `--version` answer at once.
 """
 
-from agent.cli.parser import run_parser
-from producer.cli.options.strict_parser import Imported, Parser
-from producer.cli.parser import add_commands
+from docllm.agent.cli.parser import run_parser
+from docllm.producer.cli.options.strict_parser import Imported, Parser
+from docllm.producer.cli.parser import add_commands
 
 # Commands and options that neither program's own parser has.
 OWN = ("demo", "completion", "--help", "-h", "--version")
@@ -53,7 +53,7 @@ def docllm_parser() -> Parser:
         "for fish: docllm completion fish | source.",
     )
     completion.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
-    completion.set_defaults(run=Imported("agent.cli.completion:run"))
+    completion.set_defaults(run=Imported("docllm.agent.cli.completion:run"))
     return whole
 
 
@@ -64,4 +64,4 @@ def add_demo_options(parser: Parser) -> None:
         action="store_true",
         help="ask the provider that the environment names, which costs money",
     )
-    parser.set_defaults(run=Imported("agent.cli.demo:run"))
+    parser.set_defaults(run=Imported("docllm.agent.cli.demo:run"))

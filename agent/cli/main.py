@@ -1,6 +1,6 @@
-"""Runs what `python -m agent` was asked for: signals, exit codes, child processes.
+"""Runs what `docllm agent` was asked for: signals, exit codes, child processes.
 
-`agent.app` builds what a command starts.
+`docllm.agent.app` builds what a command starts.
 """
 
 import argparse
@@ -18,33 +18,38 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.request import getproxies_environment
 
-from agent import app
-from agent.agent import Agent
-from agent.llm.rehearsal.child import rehearsal_child
-from agent.process import child_process, drain_watchdog
-from agent.process.child_process import ParentPipe, Word
-from agent.process.clock_jump import wait_for_backward_jump
-from agent.process.containment import new_event_loop
-from agent.process.signals import rereads, stops
-from agent.process.stop_request import StoppedAtStart, StopRequest, starting
-from agent.process.supervisor import Supervisor
-from agent.reporting import group_watch
-from agent.reporting.progress import Progress
-from agent.reporting.telemetry import configure_logging, log_as_json
-from agent.routes.clients import keys_in_clear
-from producer.app import opened
-from producer.text.printable import logs_json, shown_lines
-from schemas.codes import Code
-from schemas.errors import ConfigError, DocllmError, InputError, UnreachableError
-from schemas.runtime import collector
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.interpreter_watchdog import ended_when_frozen
-from schemas.runtime.next_command import with_config
-from schemas.runtime.starting import INTERRUPTED
-from schemas.settings.config import Config, LLMConfig, LogFormat
-from schemas.settings.rereading import RereadRequest
-from schemas.settings.sources import current_folder, early_log_format, load_config, require_llm
-from schemas.text.untrusted import is_interrupt
+from docllm.agent import app
+from docllm.agent.agent import Agent
+from docllm.agent.llm.rehearsal.child import rehearsal_child
+from docllm.agent.process import child_process, drain_watchdog
+from docllm.agent.process.child_process import ParentPipe, Word
+from docllm.agent.process.clock_jump import wait_for_backward_jump
+from docllm.agent.process.containment import new_event_loop
+from docllm.agent.process.signals import rereads, stops
+from docllm.agent.process.stop_request import StoppedAtStart, StopRequest, starting
+from docllm.agent.process.supervisor import Supervisor
+from docllm.agent.reporting import group_watch
+from docllm.agent.reporting.progress import Progress
+from docllm.agent.reporting.telemetry import configure_logging, log_as_json
+from docllm.agent.routes.clients import keys_in_clear
+from docllm.producer.app import opened
+from docllm.producer.text.printable import logs_json, shown_lines
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import ConfigError, DocllmError, InputError, UnreachableError
+from docllm.schemas.runtime import collector
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.runtime.starting import INTERRUPTED
+from docllm.schemas.settings.config import Config, LLMConfig, LogFormat
+from docllm.schemas.settings.rereading import RereadRequest
+from docllm.schemas.settings.sources import (
+    current_folder,
+    early_log_format,
+    load_config,
+    require_llm,
+)
+from docllm.schemas.text.untrusted import is_interrupt
 
 log = logging.getLogger("agent")  # the name that its log lines begin with
 

@@ -1,4 +1,4 @@
-"""The commands of `python -m agent`: their arguments, help and functions.
+"""The commands of `docllm agent`: their arguments, help and functions.
 
 It imports no library and no command, so that `--help` and `--version` answer at once.
 """
@@ -7,10 +7,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from producer.cli.options.arguments import group, up_to, utf8_text
-from producer.cli.options.common import add_json
-from producer.cli.options.strict_parser import Imported, Parser, not_a_command
-from schemas.runtime.next_command import as_called
+from docllm.producer.cli.options.arguments import group, up_to, utf8_text
+from docllm.producer.cli.options.common import add_json
+from docllm.producer.cli.options.strict_parser import Imported, Parser, not_a_command
+from docllm.schemas.runtime.next_command import as_called
 
 _MAX_PROCESSES = 1000
 _MAX_PORT = 65_535
@@ -20,13 +20,13 @@ _CHARGES = ("max_then_refund", "max_kept", "input_then_output")
 COMMANDS = ("run", "reaper", "resume", "rehearsal-llm")
 EXAMPLES = """\
 examples:
-  python -m agent --group docllm               run until told to stop (Ctrl-C)
-  python -m agent --group docllm --until-done  end when every task is final
-  python -m agent --until-done --rehearsal     without a provider, for a trial
-  python -m agent --processes 4 --slots 200    four agents, 200 calls each
-  python -m agent reaper --group docllm        only repair, take no tasks
-  python -m agent resume ROUTE --group docllm  let a parked route take calls
-  python -m agent rehearsal-llm --port 8000    an OpenAI-compatible server
+  docllm agent --group docllm               run until told to stop (Ctrl-C)
+  docllm agent --group docllm --until-done  end when every task is final
+  docllm agent --until-done --rehearsal     without a provider, for a trial
+  docllm agent --processes 4 --slots 200    four agents, 200 calls each
+  docllm agent reaper --group docllm        only repair, take no tasks
+  docllm agent resume ROUTE --group docllm  let a parked route take calls
+  docllm agent rehearsal-llm --port 8000    an OpenAI-compatible server
 
 exit codes: 0 done or drained, 1 a task is dead (--fail-on-dead), 2 usage,
             3 a server cannot be reached, 4 wrong schema or topics,
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 def run_parser(*, add_help: bool = True) -> Parser:
     """Return the parser of agents and repair agents."""
     parser = Parser(
-        "python -m agent",
+        "docllm agent",
         description="Take tasks from a group's topics, call the LLM, store the results.",
         epilog=EXAMPLES,
         add_help=add_help,
@@ -99,7 +99,7 @@ def run_parser(*, add_help: bool = True) -> Parser:
     )
     if add_help:
         parser.add_version()
-    parser.set_defaults(run=Imported("agent.cli.main:run"))
+    parser.set_defaults(run=Imported("docllm.agent.cli.main:run"))
     return parser
 
 
@@ -116,7 +116,7 @@ def _add_supervised(parser: Parser) -> None:
 def resume_parser() -> Parser:
     """Return the parser of `resume`."""
     parser = Parser(
-        "python -m agent resume",
+        "docllm agent resume",
         description="Let a parked or stopped route take calls again at once, and record that in "
         "the table audit. It is not needed after a change of the settings file, which agents read "
         "again by themselves.",
@@ -135,14 +135,14 @@ def resume_parser() -> Parser:
     )
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     add_json(parser)
-    parser.set_defaults(run=Imported("agent.cli.resume:run"))
+    parser.set_defaults(run=Imported("docllm.agent.cli.resume:run"))
     return parser
 
 
 def rehearsal_parser() -> Parser:
     """Return the parser of `rehearsal-llm`."""
     parser = Parser(
-        "python -m agent rehearsal-llm",
+        "docllm agent rehearsal-llm",
         description="Serve an OpenAI-compatible API without a model.",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
@@ -173,7 +173,7 @@ def rehearsal_parser() -> Parser:
     parser.add_argument(
         "--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call"
     )
-    parser.set_defaults(run=Imported("agent.llm.rehearsal:serve"))
+    parser.set_defaults(run=Imported("docllm.agent.llm.rehearsal:serve"))
     return parser
 
 
@@ -214,7 +214,7 @@ def _command(text: str) -> str:
     """Return the command; refuse unknown ones, and commands that must come before all options."""
     if text in {"resume", "rehearsal-llm"}:
         raise argparse.ArgumentTypeError(
-            as_called(f"{text} must come before all options: python -m agent {text} --help")
+            as_called(f"{text} must come before all options: docllm agent {text} --help")
         )
     if text not in {"run", "reaper"}:
         raise argparse.ArgumentTypeError(not_a_command(text, COMMANDS))

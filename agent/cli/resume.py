@@ -1,4 +1,4 @@
-"""`python -m agent resume ROUTE`: tells running agents that a route may take calls again.
+"""`docllm agent resume ROUTE`: tells running agents that a route may take calls again.
 
 The command writes to the ledger, where agents find it. It reads no agent's memory.
 """
@@ -8,18 +8,18 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from agent.ledger.route_resumes import resume, routes_in_use
-from agent.routes import RouteNames
-from producer.app import opened_ledger
-from producer.cli.cancel import actor
-from producer.screen.command_answer import answering, fail
-from producer.screen.output import note
-from producer.text.printable import ShownFormatter, log_to_stderr, shown_traceback
-from schemas.errors import ConfigError, DocllmError
-from schemas.ledger.database import Connection
-from schemas.runtime.next_command import with_config
-from schemas.settings.config import Config
-from schemas.settings.sources import current_folder, load_config
+from docllm.agent.ledger.route_resumes import resume, routes_in_use
+from docllm.agent.routes import RouteNames
+from docllm.producer.app import opened_ledger
+from docllm.producer.cli.cancel import actor
+from docllm.producer.screen.command_answer import answering, fail
+from docllm.producer.screen.output import note
+from docllm.producer.text.printable import ShownFormatter, log_to_stderr, shown_traceback
+from docllm.schemas.errors import ConfigError, DocllmError
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.sources import current_folder, load_config
 
 MAX_SHOWN = 20
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from producer.bus.topic_family import StoredIds, TopicFamily
-from schemas.runtime.clock import Clock
-from schemas.task.record.lanes import is_added
+from docllm.producer.bus.topic_family import StoredIds, TopicFamily
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.record.lanes import is_added
 
 KNOWN_TOPICS_S = 3.0
 

@@ -1,13 +1,13 @@
 """Handles the ledger's answer about a record: it decides the delivery's next step."""
 
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.dispatch.record_finisher import RecordFinisher
-from agent.inflight.delivery import Delivery
-from agent.inflight.dropped_answers import DroppedAnswers
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.ports import ClaimAnswer, Clock, Row
-from schemas.task.owner import agent_of
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.dispatch.record_finisher import RecordFinisher
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.dropped_answers import DroppedAnswers
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ports import ClaimAnswer, Clock, Row
+from docllm.schemas.task.owner import agent_of
 
 AGAIN_AT_ONCE, MAX_AGAIN_S = 2, 15.0
 

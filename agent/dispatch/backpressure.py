@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from schemas.task.record.lanes import Lane
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.schemas.task.record.lanes import Lane
 
 TIGHT_SHARE = 7 / 8  # of the memory for bodies; the rest is kept for lanes that use little
 

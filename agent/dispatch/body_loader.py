@@ -5,11 +5,11 @@ Tested by tests/unit/agent/dispatch/test_dispatcher_foreign.py.
 
 from collections.abc import Iterable
 
-from agent.inflight.decoder import RecordDecoder
-from agent.inflight.delivery import Delivery
-from agent.inflight.table import InFlightTable
-from agent.ports import Ledger
-from schemas.task.record.envelope import digest
+from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ports import Ledger
+from docllm.schemas.task.record.envelope import digest
 
 
 class BodyLoader:

@@ -5,20 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from agent.dispatch.answer_actions import AnswerActions
-from agent.dispatch.body_loader import BodyLoader
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.dispatch.ready_selection import ReadySelection
-from agent.dispatch.record_finisher import RecordFinisher, Wakeups
-from agent.execution.admission import Admission
-from agent.execution.slots import Slots
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.lease import Lease, Leases
-from agent.ports import ClaimAnswer, Clock, Ledger, Row
-from schemas.runtime import crash
+from docllm.agent.dispatch.answer_actions import AnswerActions
+from docllm.agent.dispatch.body_loader import BodyLoader
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.dispatch.ready_selection import ReadySelection
+from docllm.agent.dispatch.record_finisher import RecordFinisher, Wakeups
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.slots import Slots
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.lease import Lease, Leases
+from docllm.agent.ports import ClaimAnswer, Clock, Ledger, Row
+from docllm.schemas.runtime import crash
 
 # If fewer slots than this share are free, a claim waits GATHER_S for more: a claim of one task
 # costs as much as a claim of many.

@@ -9,16 +9,16 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agent.dispatch.backpressure import Backpressure
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.dispatch.record_finisher import RecordFinisher, Wakeups
-from agent.execution.settler import Settled
-from agent.inflight.decoder import RecordDecoder
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.dropped_answers import DroppedAnswers
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.ports import (
+from docllm.agent.dispatch.backpressure import Backpressure
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.dispatch.record_finisher import RecordFinisher, Wakeups
+from docllm.agent.execution.settler import Settled
+from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.dropped_answers import DroppedAnswers
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ports import (
     Assigned,
     Clock,
     Event,
@@ -29,10 +29,10 @@ from agent.ports import (
     SourceFailed,
     Verdict,
 )
-from agent.ports.outcome import Outcome, Released, Snooze, Succeeded
-from agent.process.failures import Failures
-from agent.reporting.telemetry import Counts
-from schemas.codes import Code
+from docllm.agent.ports.outcome import Outcome, Released, Snooze, Succeeded
+from docllm.agent.process.failures import Failures
+from docllm.agent.reporting.telemetry import Counts
+from docllm.schemas.codes import Code
 
 log = logging.getLogger(__name__)
 

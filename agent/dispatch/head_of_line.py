@@ -4,13 +4,13 @@ The task runs, or waits for long. Relief orders a replacement record for it and 
 original record.
 """
 
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.ports import Ledger, Order
-from producer.publishing.own_orders import OwnOrders
-from schemas.runtime import crash
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ports import Ledger, Order
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.runtime import crash
 
 # A blocking task that waits longer than LONG_S is relieved at `InFlightLimits.stuck_share` already.
 LONG_S = 60.0

@@ -7,17 +7,17 @@ back is not quarantined: it is not a publication, but it names its task.
 import logging
 from collections import deque
 
-from agent.inflight.decoder import distrusted
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.ports import ClaimAnswer, Ledger, Letters, Record, RejectedRecord
-from agent.reporting.telemetry import Counts
-from producer.publishing.own_orders import OwnOrders
-from schemas.codes import Code
-from schemas.runtime import crash
-from schemas.task.record.envelope import record_bytes
+from docllm.agent.inflight.decoder import distrusted
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ports import ClaimAnswer, Ledger, Letters, Record, RejectedRecord
+from docllm.agent.reporting.telemetry import Counts
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.record.envelope import record_bytes
 
 log = logging.getLogger(__name__)
 

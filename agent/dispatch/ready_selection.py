@@ -8,9 +8,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
-from agent.execution.admission import Admission
-from agent.inflight.delivery import Delivery
-from agent.inflight.table import InFlightTable
+from docllm.agent.execution.admission import Admission
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.table import InFlightTable
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ Tested by tests/unit/agent/dispatch/test_dispatcher_copies.py.
 import asyncio
 from dataclasses import dataclass, field
 
-from agent.dispatch.backpressure import Backpressure
-from agent.inflight.delivery import Delivery
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
+from docllm.agent.dispatch.backpressure import Backpressure
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
 
 
 @dataclass(frozen=True, slots=True)

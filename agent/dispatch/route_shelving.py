@@ -7,9 +7,9 @@ tasks of all other routes.
 
 from collections.abc import Container
 
-from agent.execution.admission import Admission
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.table import InFlightTable
+from docllm.agent.execution.admission import Admission
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.table import InFlightTable
 
 
 class RouteShelving:

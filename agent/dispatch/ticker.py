@@ -3,17 +3,17 @@
 Tested by tests/simulation/test_simulation.py.
 """
 
-from agent.dispatch.backpressure import Backpressure
-from agent.dispatch.claimer import Claimer, Purpose
-from agent.dispatch.head_of_line import HeadOfLine
-from agent.dispatch.record_finisher import Wakeups
-from agent.dispatch.route_shelving import RouteShelving
-from agent.inflight.delivery import DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.lease import Leases
-from agent.ports import Clock
+from docllm.agent.dispatch.backpressure import Backpressure
+from docllm.agent.dispatch.claimer import Claimer, Purpose
+from docllm.agent.dispatch.head_of_line import HeadOfLine
+from docllm.agent.dispatch.record_finisher import Wakeups
+from docllm.agent.dispatch.route_shelving import RouteShelving
+from docllm.agent.inflight.delivery import DeliveryState
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.lease import Leases
+from docllm.agent.ports import Clock
 
 TICK_S = 0.25
 

@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import islice
 
-from agent.execution.admission import Admission
-from agent.execution.quota_gate import QuotaGate
-from agent.inflight.delivery import Delivery
-from agent.inflight.table import InFlightTable
-from agent.inflight.turns import in_turn
-from agent.quota.grants import MAX_WAITING
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.quota_gate import QuotaGate
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.inflight.turns import in_turn
+from docllm.agent.quota.grants import MAX_WAITING
 
 
 class WaitingCalls:

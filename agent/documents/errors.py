@@ -5,8 +5,8 @@ Tested by tests/unit/agent/documents/test_reader.py.
 
 import re
 
-from agent.handlers.documents import DocumentError
-from schemas.task.failures import ErrorClass
+from docllm.agent.handlers.documents import DocumentError
+from docllm.schemas.task.failures import ErrorClass
 
 _USER = re.compile(r"(?<=//)(?>(?:[^/@]*+@)+)")
 

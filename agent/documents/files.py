@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from agent.documents.errors import changed, refused, unreadable
-from agent.documents.ports import Expected
-from producer.input.excluded_files import is_link_to_own, resolved, root_of
-from schemas.codes import Code
-from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.runtime.executors import Executor
-from schemas.text.untrusted import contained
+from docllm.agent.documents.errors import changed, refused, unreadable
+from docllm.agent.documents.ports import Expected
+from docllm.producer.input.excluded_files import is_link_to_own, resolved, root_of
+from docllm.schemas.codes import Code
+from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.text.untrusted import contained
 
 log = logging.getLogger(__name__)
 

@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from agent.documents.errors import changed, refused, shown_uri, unreadable
-from agent.documents.ports import Expected
-from schemas.codes import Code
-from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectStores
-from schemas.task.allowed_uris import allowed
+from docllm.agent.documents.errors import changed, refused, shown_uri, unreadable
+from docllm.agent.documents.ports import Expected
+from docllm.schemas.codes import Code
+from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectStores
+from docllm.schemas.task.allowed_uris import allowed
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from pyreqwest.client import Client, ClientBuilder
 
-from schemas.runtime.executors import Executor
+from docllm.schemas.runtime.executors import Executor
 
 _MAX_CLIENTS = 32
 _CONNECT = timedelta(seconds=10)

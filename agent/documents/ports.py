@@ -6,7 +6,7 @@ Tested by tests/unit/agent/documents/test_reader.py.
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.text.document_text import ReadText
+from docllm.schemas.text.document_text import ReadText
 
 
 @dataclass(frozen=True, slots=True)

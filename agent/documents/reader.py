@@ -4,16 +4,16 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
-from agent.documents.errors import changed, refused, shown_uri, unreadable
-from agent.documents.host_shares import HostShares
-from agent.documents.memory_bound import BytesInFlight
-from agent.documents.ports import Conversion, DocumentSource, Expected
-from agent.documents.run_by_size import run_by_size
-from agent.handlers.documents import DocumentError, require_content
-from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.runtime.executors import Executor
-from schemas.text.document_text import ReadText
-from schemas.text.untrusted import describe_error, is_panic
+from docllm.agent.documents.errors import changed, refused, shown_uri, unreadable
+from docllm.agent.documents.host_shares import HostShares
+from docllm.agent.documents.memory_bound import BytesInFlight
+from docllm.agent.documents.ports import Conversion, DocumentSource, Expected
+from docllm.agent.documents.run_by_size import run_by_size
+from docllm.agent.handlers.documents import DocumentError, require_content
+from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.text.document_text import ReadText
+from docllm.schemas.text.untrusted import describe_error, is_panic
 
 _BYTES_IN_FLIGHT = 4 * MAX_DOCUMENT_BYTES
 _USUAL_BYTES = MAX_DOCUMENT_BYTES // 2  # assumed for a document of unknown size

@@ -6,8 +6,8 @@ Tested by tests/unit/agent/documents/test_reader.py.
 from collections.abc import Callable
 from typing import TypeVar
 
-from schemas.runtime.executors import Executor
-from schemas.text.untrusted import contained
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.text.untrusted import contained
 
 T = TypeVar("T")
 _FEW_BYTES = 64 << 10  # below this, hashing or decoding costs less than a thread switch

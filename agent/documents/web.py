@@ -27,15 +27,15 @@ from pyreqwest.http import Url
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
-from agent.documents.address import Network, Resolve, address_of, is_allowed, resolve
-from agent.documents.errors import changed, refused, shown_uri, unreadable
-from agent.documents.pinned_clients import PinnedClients, PinnedHost
-from agent.documents.ports import Expected
-from schemas.clients.http import why
-from schemas.codes import Code
-from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.runtime.executors import Executor
-from schemas.task.allowed_uris import allowed
+from docllm.agent.documents.address import Network, Resolve, address_of, is_allowed, resolve
+from docllm.agent.documents.errors import changed, refused, shown_uri, unreadable
+from docllm.agent.documents.pinned_clients import PinnedClients, PinnedHost
+from docllm.agent.documents.ports import Expected
+from docllm.schemas.clients.http import why
+from docllm.schemas.codes import Code
+from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.allowed_uris import allowed
 
 log = logging.getLogger(__name__)
 

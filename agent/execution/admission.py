@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.guard_gate import GuardGate
-from agent.execution.quota_gate import QuotaGate
-from agent.execution.reserved_calls import ReservedCalls
-from agent.execution.settler import Settler
-from agent.execution.start_decisions import (
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.guard_gate import GuardGate
+from docllm.agent.execution.quota_gate import QuotaGate
+from docllm.agent.execution.reserved_calls import ReservedCalls
+from docllm.agent.execution.settler import Settler
+from docllm.agent.execution.start_decisions import (
     AttemptPermit,
     NotPermitted,
     RouteRefused,
@@ -22,17 +22,17 @@ from agent.execution.start_decisions import (
     TypeUnknown,
     WaitReason,
 )
-from agent.execution.type_limits import TypeLimits
-from agent.execution.unknown_types import UnknownTypes
-from agent.inflight.delivery import Delivery
-from agent.judge import Effect, effect_of
-from agent.lease import Leases
-from agent.ports import Clock
-from agent.ports.outcome import Dead, Outcome, Retry, Snooze
-from agent.routes import Router
-from schemas.agent_report import Reason, SuspectReport
-from schemas.settings.config import Trigger
-from schemas.task.failures import ErrorClass
+from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.execution.unknown_types import UnknownTypes
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.judge import Effect, effect_of
+from docllm.agent.lease import Leases
+from docllm.agent.ports import Clock
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze
+from docllm.agent.routes import Router
+from docllm.schemas.agent_report import Reason, SuspectReport
+from docllm.schemas.settings.config import Trigger
+from docllm.schemas.task.failures import ErrorClass
 
 
 class Admission:

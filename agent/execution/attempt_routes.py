@@ -7,12 +7,12 @@ its permit until another route takes it: `map-reduce` may split a part that is t
 
 from functools import partial
 
-from agent.execution.admission import Admission
-from agent.execution.start_decisions import AttemptPermit
-from agent.handlers import OtherRoute
-from agent.inflight.delivery import Delivery
-from agent.ports.outcome import Dead, Outcome, Retry, Snooze
-from schemas.task.failures import ErrorClass
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.handlers import OtherRoute
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze
+from docllm.schemas.task.failures import ErrorClass
 
 MIN_WAIT_S = 1.0
 # Failures that are about the task: its route would fail it again.

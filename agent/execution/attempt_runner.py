@@ -1,19 +1,19 @@
 """One attempt at one task, from the claimed delivery to its outcome."""
 
-from agent.execution.attempt_routes import AttemptRoutes
-from agent.execution.lock_requests import ResourceLocks
-from agent.execution.observability.attempt_traces import AttemptTraces
-from agent.execution.output_writer import Claimed, Outputs
-from agent.execution.start_decisions import AttemptPermit
-from agent.handlers import HandlerRun, Handlers
-from agent.handlers.calls.traces import NO_TRACE
-from agent.handlers.deadline import SETTLE_MARGIN_S
-from agent.handlers.follow_ups import Inherited
-from agent.inflight.delivery import Delivery
-from agent.ports import Clock, Row
-from agent.ports.outcome import Dead, Failure, Outcome, Released, Spent, Succeeded
-from schemas.task.failures import ErrorClass
-from schemas.task.line.parsing import DEFAULT_TENANT
+from docllm.agent.execution.attempt_routes import AttemptRoutes
+from docllm.agent.execution.lock_requests import ResourceLocks
+from docllm.agent.execution.observability.attempt_traces import AttemptTraces
+from docllm.agent.execution.output_writer import Claimed, Outputs
+from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.handlers import HandlerRun, Handlers
+from docllm.agent.handlers.calls.traces import NO_TRACE
+from docllm.agent.handlers.deadline import SETTLE_MARGIN_S
+from docllm.agent.handlers.follow_ups import Inherited
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports import Clock, Row
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Released, Spent, Succeeded
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 
 _SETTLE_S = 5.0  # kept at a claim's end for the settle, after an answer's write
 

@@ -5,10 +5,10 @@ Only one runs at a time.
 
 import logging
 
-from agent.inflight.delivery import Delivery
-from producer.text.agent_sentences import suspect_text
-from schemas.agent_report import SuspectReport
-from schemas.codes import Code
+from docllm.agent.inflight.delivery import Delivery
+from docllm.producer.text.agent_sentences import suspect_text
+from docllm.schemas.agent_report import SuspectReport
+from docllm.schemas.codes import Code
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ How a guard moves from state to state: `docs/explanation/architecture.md`, "Guar
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from agent.judge import Tier
-from agent.judge.tiers import move_to
-from agent.ports import Clock, Ledger, Row
-from agent.ports.outcome import Failure, Moved, Spent
-from schemas.runtime import crash
-from schemas.task.failures import ErrorClass
-from schemas.task.guard import ANY_ROUTE, Guard
+from docllm.agent.judge import Tier
+from docllm.agent.judge.tiers import move_to
+from docllm.agent.ports import Clock, Ledger, Row
+from docllm.agent.ports.outcome import Failure, Moved, Spent
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.guard import ANY_ROUTE, Guard
 
 # Per agent. It keeps an agent from rewriting a topic of a million tasks at full speed.
 MOVES_PER_S = 500.0

@@ -9,12 +9,12 @@ from collections.abc import Container, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from agent.handlers.held_lock import LockError
-from agent.ports import Clock
-from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange, LockTable
-from schemas.agent_report import Reason
-from schemas.codes import Code
-from schemas.runtime import crash
+from docllm.agent.handlers.held_lock import LockError
+from docllm.agent.ports import Clock
+from docllm.agent.ports.lock_table import NOBODY, Claimant, Held, LockChange, LockTable
+from docllm.schemas.agent_report import Reason
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime import crash
 
 READ_EVERY_S = 0.25
 RETRY_CHANGE_S = 1.0  # the pause after a failure

@@ -14,18 +14,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from agent.ports import Clock
-from agent.ports.outcome import Dead, Failure, Outcome, Snooze, Spent, Succeeded
-from schemas.codes import Code
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.write_once import WriteOnceStore, put_once, safe_name
-from schemas.runtime import crash
-from schemas.runtime.log_limit import LogLimit
-from schemas.task.allowed_uris import allowed
-from schemas.task.failures import ErrorClass
-from schemas.task.result.codec import POINTER
-from schemas.task.result.output_pointer import Output, output_of
-from schemas.text.wording import one_line
+from docllm.agent.ports import Clock
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Snooze, Spent, Succeeded
+from docllm.schemas.codes import Code
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.write_once import WriteOnceStore, put_once, safe_name
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.log_limit import LogLimit
+from docllm.schemas.task.allowed_uris import allowed
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.codec import POINTER
+from docllm.schemas.task.result.output_pointer import Output, output_of
+from docllm.schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
 

@@ -1,27 +1,27 @@
 """Keeps calls within the limits of accounts and tenants: each call waits here for its permit.
 
-`agent.quota` decides which calls may begin; this module estimates what they cost.
+`docllm.agent.quota` decides which calls may begin; this module estimates what they cost.
 """
 
 from collections import Counter
 from itertools import chain
 
-from agent.handlers.calls.permits import CallEnd, CallPermit
-from agent.inflight.delivery import Delivery
-from agent.judge import effect_of
-from agent.judge.classes import Effect
-from agent.judge.snooze_delay import asked_for
-from agent.ports import CallFailed, Clock, Reply
-from agent.ports.outcome import Succeeded
-from agent.quota.configured import ConfiguredQuotas
-from agent.quota.estimate import CallSize, Estimates, actual_charge
-from agent.quota.grants import Charge, WaitingCall
-from agent.quota.provider_headers import share_left
-from agent.quota.quotas import QuotaPermit, Quotas
-from schemas.agent_report import Reason
-from schemas.codes import Code
-from schemas.settings.quota import NO_LIMITS
-from schemas.task.failures import ErrorClass
+from docllm.agent.handlers.calls.permits import CallEnd, CallPermit
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.judge import effect_of
+from docllm.agent.judge.classes import Effect
+from docllm.agent.judge.snooze_delay import asked_for
+from docllm.agent.ports import CallFailed, Clock, Reply
+from docllm.agent.ports.outcome import Succeeded
+from docllm.agent.quota.configured import ConfiguredQuotas
+from docllm.agent.quota.estimate import CallSize, Estimates, actual_charge
+from docllm.agent.quota.grants import Charge, WaitingCall
+from docllm.agent.quota.provider_headers import share_left
+from docllm.agent.quota.quotas import QuotaPermit, Quotas
+from docllm.schemas.agent_report import Reason
+from docllm.schemas.codes import Code
+from docllm.schemas.settings.quota import NO_LIMITS
+from docllm.schemas.task.failures import ErrorClass
 
 # How often a waiting call checks whether its permit has come.
 RETRY_EVERY_S = 0.1

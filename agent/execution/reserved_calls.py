@@ -6,9 +6,9 @@ tests/unit/agent/execution/test_type_limits.py.
 
 from collections.abc import Collection, Iterable
 
-from agent.execution.quota_gate import AttemptCallPermits, QuotaGate
-from agent.execution.type_limits import TypeLimits
-from agent.inflight.delivery import Delivery
+from docllm.agent.execution.quota_gate import AttemptCallPermits, QuotaGate
+from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.inflight.delivery import Delivery
 
 
 class ReservedCalls:

@@ -1,6 +1,6 @@
 """Makes outcomes durable, in pages. Every attempt of a living agent ends here.
 
-The attempts of a lost agent are ended by another agent (`agent.ledger.recovery.reaping`). An
+The attempts of a lost agent are ended by another agent (`docllm.agent.ledger.recovery.reaping`). An
 outcome stays here until the ledger has returned its verdict. No offset moves before that, even
 after an error.
 """
@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from agent.inflight.delivery import Delivery
-from agent.ports import Clock, Ledger, Settlement, Verdict
-from agent.ports.outcome import Dead, Failure, Outcome, Succeeded
-from producer.publishing.own_orders import OwnOrders
-from schemas.runtime import crash
-from schemas.task.failures import ErrorClass
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports import Clock, Ledger, Settlement, Verdict
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Succeeded
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.failures import ErrorClass
 
 # A page smaller than GATHER waits GATHER_S for more outcomes: a transaction with one outcome costs
 # as much as one with many. Slots are free during this wait.

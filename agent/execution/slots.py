@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeGuard
 
-from agent.execution.admission import Admission
-from agent.execution.attempt_routes import AttemptRoutes
-from agent.execution.attempt_runner import AttemptRunner
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.guard_gate import GuardGate
-from agent.execution.settler import Settler
-from agent.execution.start_decisions import (
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.attempt_routes import AttemptRoutes
+from docllm.agent.execution.attempt_runner import AttemptRunner
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.guard_gate import GuardGate
+from docllm.agent.execution.settler import Settler
+from docllm.agent.execution.start_decisions import (
     AttemptPermit,
     NotPermitted,
     RouteRefused,
@@ -23,14 +23,14 @@ from agent.execution.start_decisions import (
     TypeUnknown,
     WaitReason,
 )
-from agent.execution.type_limits import TypeLimits
-from agent.execution.unknown_types import UnknownTypes
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.judge import Tier
-from agent.judge.guard_rule import closed_text
-from agent.judge.tiers import move_to
-from agent.ports import Clock
-from agent.ports.outcome import (
+from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.execution.unknown_types import UnknownTypes
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.judge import Tier
+from docllm.agent.judge.guard_rule import closed_text
+from docllm.agent.judge.tiers import move_to
+from docllm.agent.ports import Clock
+from docllm.agent.ports.outcome import (
     Cancelled,
     Dead,
     Failure,
@@ -40,13 +40,19 @@ from agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from agent.process.containment import MemoryWatch, attempt_of, cancel, current_task, is_to_end
-from agent.process.frames import traceback_text
-from agent.reporting.telemetry import Counts
-from schemas.agent_report import BlockReport, CallReport
-from schemas.codes import Code
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.guard import Guard
+from docllm.agent.process.containment import (
+    MemoryWatch,
+    attempt_of,
+    cancel,
+    current_task,
+    is_to_end,
+)
+from docllm.agent.process.frames import traceback_text
+from docllm.agent.reporting.telemetry import Counts
+from docllm.schemas.agent_report import BlockReport, CallReport
+from docllm.schemas.codes import Code
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.guard import Guard
 
 INTERNAL_S = 60.0
 CANCEL_S = 5.0

@@ -6,9 +6,9 @@ Tested by tests/unit/agent/execution/test_admission.py.
 from dataclasses import dataclass
 from enum import Enum
 
-from agent.execution.quota_gate import AttemptCallPermits
-from agent.routes import RoutePermit
-from schemas.task.guard import Guard
+from docllm.agent.execution.quota_gate import AttemptCallPermits
+from docllm.agent.routes import RoutePermit
+from docllm.schemas.task.guard import Guard
 
 
 @dataclass(frozen=True, slots=True)

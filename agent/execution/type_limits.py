@@ -7,15 +7,15 @@ counted attempt, and delays its partition's watermark no longer than relief allo
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from agent.inflight.delivery import Delivery
-from agent.judge import SPREAD, Tier
-from agent.ports import Clock
-from agent.ports.outcome import Failure, Moved, Spent
-from schemas.agent_report import Reason
-from schemas.codes import Code
-from schemas.settings.config import TypeConfig
-from schemas.settings.schedule import begins_in_s
-from schemas.task.failures import ErrorClass
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.judge import SPREAD, Tier
+from docllm.agent.ports import Clock
+from docllm.agent.ports.outcome import Failure, Moved, Spent
+from docllm.schemas.agent_report import Reason
+from docllm.schemas.codes import Code
+from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.settings.schedule import begins_in_s
+from docllm.schemas.task.failures import ErrorClass
 
 # The longest extra wait after the hours begin; tasks get different waits, so that they do not all
 # start together.

@@ -9,14 +9,14 @@ agents of a mixed group meet it.
 from collections.abc import Callable, Container, Sequence
 from operator import attrgetter
 
-from agent.inflight.delivery import Delivery
-from agent.judge import SPREAD, Tier
-from agent.judge.tiers import move_to
-from agent.ports import Clock
-from agent.ports.outcome import Failure, Moved, Spent
-from schemas.agent_report import Reason
-from schemas.codes import Code
-from schemas.task.failures import ErrorClass
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.judge import SPREAD, Tier
+from docllm.agent.judge.tiers import move_to
+from docllm.agent.ports import Clock
+from docllm.agent.ports.outcome import Failure, Moved, Spent
+from docllm.schemas.agent_report import Reason
+from docllm.schemas.codes import Code
+from docllm.schemas.task.failures import ErrorClass
 
 REMEMBERED = 20  # names of unknown types; they come from tasks, so there may be any number
 SHOWN_REASONS = 5

@@ -4,19 +4,24 @@ A handler is a function that gets a context and returns an answer or a JSON valu
 gets a Context, a plain one a BlockingContext.
 """
 
-from agent.handlers.attempt_context import Handler
-from agent.handlers.blocking import BlockingContext
-from agent.handlers.builtin.map_reduce import map_reduce
-from agent.handlers.calls.other_route import OtherRoute
-from agent.handlers.calls.results import Answer, CallRefusedError, LeaseLostError
-from agent.handlers.context import Context
-from agent.handlers.decisions import AttemptEndedError, GiveUpError, SoftLimitError, TryAgainError
-from agent.handlers.documents import DocumentError, DocumentReader
-from agent.handlers.follow_ups import FollowUpError
-from agent.handlers.handler_run import HandlerRun, Tools
-from agent.handlers.held_lock import HeldLock, LockError
-from agent.handlers.runner import Handlers
-from agent.process.child_executor import ChildExecutor
+from docllm.agent.handlers.attempt_context import Handler
+from docllm.agent.handlers.blocking import BlockingContext
+from docllm.agent.handlers.builtin.map_reduce import map_reduce
+from docllm.agent.handlers.calls.other_route import OtherRoute
+from docllm.agent.handlers.calls.results import Answer, CallRefusedError, LeaseLostError
+from docllm.agent.handlers.context import Context
+from docllm.agent.handlers.decisions import (
+    AttemptEndedError,
+    GiveUpError,
+    SoftLimitError,
+    TryAgainError,
+)
+from docllm.agent.handlers.documents import DocumentError, DocumentReader
+from docllm.agent.handlers.follow_ups import FollowUpError
+from docllm.agent.handlers.handler_run import HandlerRun, Tools
+from docllm.agent.handlers.held_lock import HeldLock, LockError
+from docllm.agent.handlers.runner import Handlers
+from docllm.agent.process.child_executor import ChildExecutor
 
 __all__ = [
     "Answer",

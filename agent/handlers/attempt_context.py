@@ -6,24 +6,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agent.handlers.attempt_time import AttemptTime
-from agent.handlers.calls.attempt_calls import AttemptCalls
-from agent.handlers.calls.results import Answer, CallRefusedError
-from agent.handlers.context import Context
-from agent.handlers.context_locks import ContextLocks
-from agent.handlers.decisions import AttemptEndedError
-from agent.handlers.documents import require_content
-from agent.handlers.follow_ups import FollowUpRules, FollowUps
-from agent.handlers.handler_run import HandlerRun, Tools
-from agent.handlers.held_lock import HeldLock
-from agent.handlers.task_log import TaskLog
-from agent.judge import one_line
-from agent.ports import SUSPECT_LOSSES
-from agent.ports.outcome import Failure, FollowUp, Outcome, Spent
-from schemas.settings.config import NO_SETTINGS, Structured
-from schemas.settings.known_models import known_tokens
-from schemas.task.line.parsing import TaskLine
-from schemas.task.result.notes import NoteKind, Notes
+from docllm.agent.handlers.attempt_time import AttemptTime
+from docllm.agent.handlers.calls.attempt_calls import AttemptCalls
+from docllm.agent.handlers.calls.results import Answer, CallRefusedError
+from docllm.agent.handlers.context import Context
+from docllm.agent.handlers.context_locks import ContextLocks
+from docllm.agent.handlers.decisions import AttemptEndedError
+from docllm.agent.handlers.documents import require_content
+from docllm.agent.handlers.follow_ups import FollowUpRules, FollowUps
+from docllm.agent.handlers.handler_run import HandlerRun, Tools
+from docllm.agent.handlers.held_lock import HeldLock
+from docllm.agent.handlers.task_log import TaskLog
+from docllm.agent.judge import one_line
+from docllm.agent.ports import SUSPECT_LOSSES
+from docllm.agent.ports.outcome import Failure, FollowUp, Outcome, Spent
+from docllm.schemas.settings.config import NO_SETTINGS, Structured
+from docllm.schemas.settings.known_models import known_tokens
+from docllm.schemas.task.line.parsing import TaskLine
+from docllm.schemas.task.result.notes import NoteKind, Notes
 
 
 class AttemptContext(Context):

@@ -5,9 +5,9 @@ Tested by tests/unit/agent/handlers/test_runner_types.py.
 
 import math
 
-from agent.handlers.decisions import SoftLimitError
-from agent.ports import Clock
-from schemas.settings.config import TypeConfig
+from docllm.agent.handlers.decisions import SoftLimitError
+from docllm.agent.ports import Clock
+from docllm.schemas.settings.config import TypeConfig
 
 
 class AttemptTime:

@@ -10,14 +10,14 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any, Protocol
 
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.calls.results import Answer
-from agent.handlers.context import ContextValues
-from agent.handlers.decisions import AttemptEndedError
-from agent.handlers.held_lock import HeldLock
-from agent.handlers.task_log import TaskLog
-from schemas.settings.config import Structured
-from schemas.task.line.parsing import TaskLine
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.calls.results import Answer
+from docllm.agent.handlers.context import ContextValues
+from docllm.agent.handlers.decisions import AttemptEndedError
+from docllm.agent.handlers.held_lock import HeldLock
+from docllm.agent.handlers.task_log import TaskLog
+from docllm.schemas.settings.config import Structured
+from docllm.schemas.task.line.parsing import TaskLine
 
 BlockingHandler = Callable[["BlockingContext"], Any]
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from agent.handlers.calls.results import Answer
-from agent.handlers.held_lock import HeldLock
-from agent.handlers.task_log import TaskLog
-from schemas.settings.config import Structured
-from schemas.task.line.parsing import TaskLine
+from docllm.agent.handlers.calls.results import Answer
+from docllm.agent.handlers.held_lock import HeldLock
+from docllm.agent.handlers.task_log import TaskLog
+from docllm.schemas.settings.config import Structured
+from docllm.schemas.task.line.parsing import TaskLine
 
 
 class ContextValues(ABC):

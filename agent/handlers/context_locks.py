@@ -6,9 +6,9 @@ Tested by tests/unit/agent/handlers/test_runner.py.
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from agent.handlers.attempt_time import AttemptTime
-from agent.handlers.calls.results import LeaseLostError, WaitedTooLongError
-from agent.handlers.held_lock import AttemptLocks, HeldLock, require_name
+from docllm.agent.handlers.attempt_time import AttemptTime
+from docllm.agent.handlers.calls.results import LeaseLostError, WaitedTooLongError
+from docllm.agent.handlers.held_lock import AttemptLocks, HeldLock, require_name
 
 # Longest wait for a lock, as a share of the attempt's time; the rest is for calls.
 _WAIT_SHARE = 0.5

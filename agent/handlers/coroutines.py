@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.left_functions import LeftFunctions
-from schemas.text.untrusted import ContainedError
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.left_functions import LeftFunctions
+from docllm.schemas.text.untrusted import ContainedError
 
 # How long a cancelled coroutine may clean up before its attempt ends without it. It is less than a
 # drain waits for its cancelled attempts.

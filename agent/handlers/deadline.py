@@ -10,7 +10,7 @@ that of a route; the handlers of other types still have the time of the routes.
 
 from collections.abc import Iterable
 
-from schemas.settings.config import TypeConfig
+from docllm.schemas.settings.config import TypeConfig
 
 DEADLINE_MARGIN_S = 60.0
 SETTLE_MARGIN_S = 30.0

@@ -5,10 +5,10 @@ Tested by tests/unit/agent/documents/test_reader.py.
 
 from typing import Protocol
 
-from agent.judge import one_line
-from agent.ports.outcome import Failure
-from schemas.task.failures import ErrorClass
-from schemas.text.document_text import ReadText, blank_problem
+from docllm.agent.judge import one_line
+from docllm.agent.ports.outcome import Failure
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.text.document_text import ReadText, blank_problem
 
 
 class DocumentError(Exception):

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.handlers.decisions import GiveUpError, TryAgainError
-from agent.judge.rules import names_of
-from agent.process.containment import leaf_errors
-from agent.process.frames import frames_of_error, place_of, traceback_text
-from schemas.text.untrusted import describe_error, described
-from schemas.text.wording import one_line
+from docllm.agent.handlers.decisions import GiveUpError, TryAgainError
+from docllm.agent.judge.rules import names_of
+from docllm.agent.process.containment import leaf_errors
+from docllm.agent.process.frames import frames_of_error, place_of, traceback_text
+from docllm.schemas.text.untrusted import describe_error, described
+from docllm.schemas.text.wording import one_line
 
 _ABANDONED = "something that the handler waited for was cancelled"
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agent.handlers.json_values import json_bytes
-from agent.ports.outcome import FollowUp
-from schemas.runtime.executors import Executor
-from schemas.task.line.parsing import DEFAULT_TENANT, LineError, TaskLine, parse
-from schemas.task.line.schema_cost import is_heavy_line
-from schemas.task.record.lanes import Lane, lane_for
-from schemas.task.task_types import BUILT_IN
-from schemas.text.untrusted import contained, describe_error, sealed
-from schemas.text.wording import one_line
+from docllm.agent.handlers.json_values import json_bytes
+from docllm.agent.ports.outcome import FollowUp
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.line.parsing import DEFAULT_TENANT, LineError, TaskLine, parse
+from docllm.schemas.task.line.schema_cost import is_heavy_line
+from docllm.schemas.task.record.lanes import Lane, lane_for
+from docllm.schemas.task.task_types import BUILT_IN
+from docllm.schemas.text.untrusted import contained, describe_error, sealed
+from docllm.schemas.text.wording import one_line
 
 MAX_DEPTH = 10
 MAX_FOLLOW_UPS = 1000

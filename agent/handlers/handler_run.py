@@ -7,21 +7,21 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.handlers.calls.cut_prompts import CutPrompts
-from agent.handlers.calls.other_route import OtherRoute
-from agent.handlers.calls.permits import CallPermits, FreePermits
-from agent.handlers.calls.traces import NO_TRACE, AttemptTrace
-from agent.handlers.documents import DocumentReader
-from agent.handlers.follow_ups import Inherited, RouteRefusal
-from agent.handlers.held_lock import AttemptLocks, FreeLocks
-from agent.judge import Tier
-from agent.ports import Clock, RouteClient
-from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Spent
-from agent.quota.estimate import Estimates
-from agent.reporting.handler_errors import HandlerErrors
-from agent.reporting.odd_answers import OddAnswers
-from schemas.runtime.executors import Executor
-from schemas.settings.config import Price, TypeConfig
+from docllm.agent.handlers.calls.cut_prompts import CutPrompts
+from docllm.agent.handlers.calls.other_route import OtherRoute
+from docllm.agent.handlers.calls.permits import CallPermits, FreePermits
+from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace
+from docllm.agent.handlers.documents import DocumentReader
+from docllm.agent.handlers.follow_ups import Inherited, RouteRefusal
+from docllm.agent.handlers.held_lock import AttemptLocks, FreeLocks
+from docllm.agent.judge import Tier
+from docllm.agent.ports import Clock, RouteClient
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze, Spent
+from docllm.agent.quota.estimate import Estimates
+from docllm.agent.reporting.handler_errors import HandlerErrors
+from docllm.agent.reporting.odd_answers import OddAnswers
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.settings.config import Price, TypeConfig
 
 
 @dataclass(frozen=True, slots=True)

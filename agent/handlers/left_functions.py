@@ -7,8 +7,8 @@ tests/unit/agent/handlers/test_coroutines.py.
 import logging
 from collections.abc import Callable
 
-from agent.handlers.attempt_context import AttemptContext
-from schemas.codes import Code
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.schemas.codes import Code
 
 log = logging.getLogger(__name__)
 

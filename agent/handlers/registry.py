@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.handlers.attempt_context import AttemptContext, Handler
-from agent.handlers.blocking import BlockingHandler
-from agent.judge import one_line
-from schemas.errors import ConfigError
-from schemas.settings.config import RunIn, TypeConfig
+from docllm.agent.handlers.attempt_context import AttemptContext, Handler
+from docllm.agent.handlers.blocking import BlockingHandler
+from docllm.agent.judge import one_line
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import RunIn, TypeConfig
 
 RunAsync = Callable[[Callable[[Any], Coroutine[Any, Any, Any]], AttemptContext], Awaitable[Any]]
 RunBlocking = Callable[[BlockingHandler, AttemptContext], Awaitable[Any]]

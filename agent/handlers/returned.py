@@ -6,7 +6,7 @@ tests/unit/agent/handlers/processes/test_process.py.
 
 from typing import Any
 
-from agent.handlers.json_values import json_bytes
+from docllm.agent.handlers.json_values import json_bytes
 
 
 def as_json(result: Any) -> bytes:

@@ -11,25 +11,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agent.handlers.attempt_context import AttemptContext, Handler
-from agent.handlers.builtin.chat import chat
-from agent.handlers.builtin.map_reduce import map_reduce
-from agent.handlers.calls.results import (
+from docllm.agent.handlers.attempt_context import AttemptContext, Handler
+from docllm.agent.handlers.builtin.chat import chat
+from docllm.agent.handlers.builtin.map_reduce import map_reduce
+from docllm.agent.handlers.calls.results import (
     Answer,
     CallRefusedError,
     LeaseLostError,
     WaitedTooLongError,
 )
-from agent.handlers.deadline import HANDLER_GRACE_S
-from agent.handlers.documents import DocumentError
-from agent.handlers.faults import deciding_leaf, fault_of
-from agent.handlers.handler_run import HandlerRun, Tools
-from agent.handlers.left_functions import NoRoomError
-from agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError
-from agent.handlers.processes.suspects import RunSuspect, SuspectDiedError
-from agent.handlers.returned import as_json
-from agent.judge import Action, action_of, one_line
-from agent.ports.outcome import (
+from docllm.agent.handlers.deadline import HANDLER_GRACE_S
+from docllm.agent.handlers.documents import DocumentError
+from docllm.agent.handlers.faults import deciding_leaf, fault_of
+from docllm.agent.handlers.handler_run import HandlerRun, Tools
+from docllm.agent.handlers.left_functions import NoRoomError
+from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError
+from docllm.agent.handlers.processes.suspects import RunSuspect, SuspectDiedError
+from docllm.agent.handlers.returned import as_json
+from docllm.agent.judge import Action, action_of, one_line
+from docllm.agent.ports.outcome import (
     VALUE,
     Dead,
     Failure,
@@ -39,12 +39,12 @@ from agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from agent.process.containment import current_task, enter_handler, is_to_end
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.line.parsing import parse_again
-from schemas.task.result.codec import pack_result, with_json
-from schemas.task.task_types import MAP_REDUCE
-from schemas.text.untrusted import contained, described
+from docllm.agent.process.containment import current_task, enter_handler, is_to_end
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.line.parsing import parse_again
+from docllm.schemas.task.result.codec import pack_result, with_json
+from docllm.schemas.task.task_types import MAP_REDUCE
+from docllm.schemas.text.untrusted import contained, described
 
 UNUSABLE_S = 60.0  # delay before an attempt is retried for which no process could be started
 _BUILT_IN: Mapping[str, Handler] = {MAP_REDUCE: map_reduce}

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.blocking import ContextCall, carry_out
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.blocking import ContextCall, carry_out
 
 Answered = Callable[["asyncio.Task[Any]"], None]
 

@@ -12,15 +12,15 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.blocking import (
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.blocking import (
     BlockingContext,
     BlockingHandler,
     ContextCall,
 )
-from agent.handlers.decisions import AttemptEndedError
-from agent.handlers.left_functions import LeftFunctions
-from agent.handlers.served_calls import ServedCalls
+from docllm.agent.handlers.decisions import AttemptEndedError
+from docllm.agent.handlers.left_functions import LeftFunctions
+from docllm.agent.handlers.served_calls import ServedCalls
 
 
 class HandlerThreads:

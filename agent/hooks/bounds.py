@@ -5,8 +5,8 @@ Tested by tests/unit/agent/hooks/test_runner.py and tests/integration/handlers/t
 
 from collections.abc import Callable
 
-from agent.handlers.calls.permits import CallPermit, CallPermits
-from agent.handlers.held_lock import LockError
+from docllm.agent.handlers.calls.permits import CallPermit, CallPermits
+from docllm.agent.handlers.held_lock import LockError
 
 
 class HookPermits:

@@ -10,22 +10,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
-from agent.handlers.faults import deciding_leaf
-from agent.handlers.handler_run import HandlerRun, Tools
-from agent.handlers.left_functions import NoRoomError
-from agent.handlers.registry import RunAsync, RunBlocking, is_async, is_generator, module_of, takes
-from agent.judge import one_line
-from agent.ports.outcome import Failure, Spent
-from agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
-from agent.process.frames import frames_of_error, place_of, traceback_text
-from schemas.errors import ConfigError
-from schemas.settings.config import TypeConfig
-from schemas.task.failures import ErrorClass
-from schemas.task.hooks import HookEvent, HookKind
-from schemas.task.line.parsing import parse_again
-from schemas.text.untrusted import contained, describe_error
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
+from docllm.agent.handlers.faults import deciding_leaf
+from docllm.agent.handlers.handler_run import HandlerRun, Tools
+from docllm.agent.handlers.left_functions import NoRoomError
+from docllm.agent.handlers.registry import (
+    RunAsync,
+    RunBlocking,
+    is_async,
+    is_generator,
+    module_of,
+    takes,
+)
+from docllm.agent.judge import one_line
+from docllm.agent.ports.outcome import Failure, Spent
+from docllm.agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
+from docllm.agent.process.frames import frames_of_error, place_of, traceback_text
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.hooks import HookEvent, HookKind
+from docllm.schemas.task.line.parsing import parse_again
+from docllm.schemas.text.untrusted import contained, describe_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,28 +10,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from agent.handlers.calls.permits import CallPermits
-from agent.handlers.handler_run import HandlerRun
-from agent.hooks.bounds import NoLocks
-from agent.hooks.functions import HookOutcome, HookReturn, Hooks
-from agent.lease import Lease, Leases
-from agent.ledger import hook_runs
-from agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
-from agent.maintenance.duty import Duty
-from agent.ports.outcome import Spent
-from agent.process.containment import cancel
-from agent.routes import RoutePlan
-from producer.ledger import hook_orders
-from schemas.codes import Code
-from schemas.ledger.transactions import Transactions
-from schemas.objects.errors import ObjectError
-from schemas.objects.write_once import WriteOnceStore
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
-from schemas.task.hooks import Hooked, HookEvent, HookKind
-from schemas.task.result.answer import answer_value
-from schemas.task.result.output_pointer import OutputAlteredError
-from schemas.text.wording import number_of, one_line
+from docllm.agent.handlers.calls.permits import CallPermits
+from docllm.agent.handlers.handler_run import HandlerRun
+from docllm.agent.hooks.bounds import NoLocks
+from docllm.agent.hooks.functions import HookOutcome, HookReturn, Hooks
+from docllm.agent.lease import Lease, Leases
+from docllm.agent.ledger import hook_runs
+from docllm.agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
+from docllm.agent.maintenance.duty import Duty
+from docllm.agent.ports.outcome import Spent
+from docllm.agent.process.containment import cancel
+from docllm.agent.routes import RoutePlan
+from docllm.producer.ledger import hook_orders
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.objects.errors import ObjectError
+from docllm.schemas.objects.write_once import WriteOnceStore
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.hooks import Hooked, HookEvent, HookKind
+from docllm.schemas.task.result.answer import answer_value
+from docllm.schemas.task.result.output_pointer import OutputAlteredError
+from docllm.schemas.text.wording import number_of, one_line
 
 CHECK_EVERY_S = 1.0
 FREE_EVERY_S = 5.0
@@ -271,8 +271,7 @@ class HookRunner:
                 self._ended = [item for item in self._ended if id(item[1]) not in written]
                 if given_up:
                     log.warning(
-                        "%s given up after %d tries each; see: python -m producer status --group "
-                        "%s",
+                        "%s given up after %d tries each; see: docllm status --group %s",
                         number_of(given_up, "hook"),
                         hook_runs.MAX_TRIES,
                         self._group,

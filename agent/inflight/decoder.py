@@ -3,12 +3,12 @@
 Numbers from a header are read within bounds, and no code trusts them.
 """
 
-from agent.inflight.delivery import Delivery
-from agent.ports import Record, RejectedRecord
-from agent.routes import RouteNames
-from agent.routes.names import Preview, preview
-from schemas.task.failures import Disposition
-from schemas.task.record.envelope import (
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports import Record, RejectedRecord
+from docllm.agent.routes import RouteNames
+from docllm.agent.routes.names import Preview, preview
+from docllm.schemas.task.failures import Disposition
+from docllm.schemas.task.record.envelope import (
     BATCH_HEADER,
     MAX_KEY_BYTES,
     MAX_TASK_BYTES,
@@ -17,8 +17,8 @@ from schemas.task.record.envelope import (
     digest,
     is_letter,
 )
-from schemas.text.untrusted import contained, describe_error
-from schemas.text.wording import one_line
+from docllm.schemas.text.untrusted import contained, describe_error
+from docllm.schemas.text.wording import one_line
 
 
 class RecordDecoder:

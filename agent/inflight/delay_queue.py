@@ -7,8 +7,8 @@ import heapq
 from collections.abc import Iterable
 from itertools import count
 
-from agent.inflight.delivery import Delivery, DeliveryState
-from schemas.task.owner import agent_of
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.schemas.task.owner import agent_of
 
 FIRST_S, MAX_S = 1.0, 15.0
 MIN_HEAP = 1000  # stale entries are removed only from a larger heap

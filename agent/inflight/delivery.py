@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 
-from agent.lease import Lease
-from agent.ports import Claimable, Partition, Row
-from agent.ports.outcome import Spent, Succeeded
-from agent.quota.estimate import CallSize
-from agent.routes import RoutePlan
-from schemas.task.line.parsing import DEFAULT_TENANT
-from schemas.task.record.envelope import Publication
-from schemas.task.record.lanes import Lane
+from docllm.agent.lease import Lease
+from docllm.agent.ports import Claimable, Partition, Row
+from docllm.agent.ports.outcome import Spent, Succeeded
+from docllm.agent.quota.estimate import CallSize
+from docllm.agent.routes import RoutePlan
+from docllm.schemas.task.line.parsing import DEFAULT_TENANT
+from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.record.lanes import Lane
 
 _NO_PLAN = RoutePlan("")
 

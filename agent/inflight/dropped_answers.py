@@ -2,10 +2,10 @@
 
 import logging
 
-from schemas.codes import Code
-from schemas.runtime.clock import Clock
-from schemas.runtime.log_limit import LogLimit
-from schemas.text.wording import number_of
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.log_limit import LogLimit
+from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 

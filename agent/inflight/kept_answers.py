@@ -1,8 +1,8 @@
 """Answers that were paid and not settled: kept in memory for their tasks' next claims."""
 
-from agent.inflight.delivery import Delivery
-from agent.inflight.limits import InFlightLimits
-from agent.ports.outcome import Succeeded
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.ports.outcome import Succeeded
 
 
 class KeptAnswers:

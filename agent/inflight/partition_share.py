@@ -6,9 +6,9 @@ very small share each.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from agent.inflight.partitions import Partitions
-from agent.ports import Clock, TopicState
-from schemas.runtime.outage import DUTY, Outage
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.ports import Clock, TopicState
+from docllm.schemas.runtime.outage import DUTY, Outage
 
 # The share of an agent without a partition, as a part of one partition: it may run tasks from
 # tiers.

@@ -2,10 +2,10 @@
 
 from collections.abc import Container, Iterable, Mapping
 
-from agent.inflight.delivery import Delivery
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.watermark import OffsetTracker
-from agent.ports import Partition, Source
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.watermark import OffsetTracker
+from docllm.agent.ports import Partition, Source
 
 
 class Partitions:

@@ -8,9 +8,9 @@ but not their bodies, so that the agent can read on to records of other routes.
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.turns import LaneTurns, MayTake, TenantTurns, always
-from schemas.task.record.lanes import Lane
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.turns import LaneTurns, MayTake, TenantTurns, always
+from docllm.schemas.task.record.lanes import Lane
 
 RoomByRoute = dict[str, int]
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
 
 
 class RecordsBehind:

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType
 
-from agent.inflight.delay_queue import DelayQueue
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.kept_answers import KeptAnswers
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.ready_queue import ReadyQueue
-from agent.inflight.records_behind import RecordsBehind, is_alike
-from agent.inflight.turns import TYPE_SEPARATOR, MayTake, always
-from agent.routes import RoutePlan
-from schemas.task.record.lanes import Lane
+from docllm.agent.inflight.delay_queue import DelayQueue
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.kept_answers import KeptAnswers
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.ready_queue import ReadyQueue
+from docllm.agent.inflight.records_behind import RecordsBehind, is_alike
+from docllm.agent.inflight.turns import TYPE_SEPARATOR, MayTake, always
+from docllm.agent.routes import RoutePlan
+from docllm.schemas.task.record.lanes import Lane
 
 
 class InFlightTable:

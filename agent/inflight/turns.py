@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from typing import TypeVar
 
-from agent.inflight.delivery import Delivery, DeliveryState
-from schemas.task.record.lanes import TURNS, Lane
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.schemas.task.record.lanes import TURNS, Lane
 
 # Separates tenant and type in the name of a queue of its own; see `TenantTurns`.
 TYPE_SEPARATOR = "\n"

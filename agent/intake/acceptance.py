@@ -10,11 +10,11 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from agent.inflight.decoder import letter_record, rejected_record
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.intake.inbox import Inbox
-from agent.ports import (
+from docllm.agent.inflight.decoder import letter_record, rejected_record
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.intake.inbox import Inbox
+from docllm.agent.ports import (
     Assigned,
     Clock,
     Event,
@@ -25,24 +25,24 @@ from agent.ports import (
     Revoked,
     SourceFailed,
 )
-from agent.process.containment import MemoryWatch
-from agent.process.failures import Failures
-from agent.reporting.telemetry import Counts
-from producer.ledger import batch_options, quarantine, store
-from producer.ledger.new_tasks import NewTask
-from producer.loading import foreign_records
-from producer.loading.backlog_limit import BacklogLimit
-from producer.loading.overflow import Overflow
-from producer.loading.task_row import with_defaults
-from producer.publishing.own_orders import OwnOrders
-from schemas.codes import Code
-from schemas.errors import ConfigError, UnsafeStateError
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.executors import Executor
-from schemas.settings.config import Config
-from schemas.task.failures import Disposition
-from schemas.task.record.envelope import is_letter
+from docllm.agent.process.containment import MemoryWatch
+from docllm.agent.process.failures import Failures
+from docllm.agent.reporting.telemetry import Counts
+from docllm.producer.ledger import batch_options, quarantine, store
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.loading import foreign_records
+from docllm.producer.loading.backlog_limit import BacklogLimit
+from docllm.producer.loading.overflow import Overflow
+from docllm.producer.loading.task_row import with_defaults
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.failures import Disposition
+from docllm.schemas.task.record.envelope import is_letter
 
 log = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.ports import Record
-from schemas.task.record.envelope import record_bytes
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.ports import Record
+from docllm.schemas.task.record.envelope import record_bytes
 
 
 class Inbox:

@@ -8,7 +8,7 @@ is a BAD_REQUEST (`judgement.py`), and a failure may end on a route that has sto
 from dataclasses import dataclass
 from enum import Enum
 
-from schemas.task.failures import ErrorClass
+from docllm.schemas.task.failures import ErrorClass
 
 
 class Action(Enum):

@@ -8,14 +8,20 @@ from typing import Any
 
 import orjson
 
-from agent.judge.signals import of_success
-from agent.ports.outcome import Failure
-from schemas.task.failures import ErrorClass
-from schemas.task.result.codec import COMPLETION
-from schemas.task.result.fitness import NO_OBJECT, AnswerRead, Unfit, read_answer, unread_reply
-from schemas.task.result.mending import read_json
-from schemas.text.untrusted import contained, describe_error
-from schemas.text.wording import one_line
+from docllm.agent.judge.signals import of_success
+from docllm.agent.ports.outcome import Failure
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.codec import COMPLETION
+from docllm.schemas.task.result.fitness import (
+    NO_OBJECT,
+    AnswerRead,
+    Unfit,
+    read_answer,
+    unread_reply,
+)
+from docllm.schemas.task.result.mending import read_json
+from docllm.schemas.text.untrusted import contained, describe_error
+from docllm.schemas.text.wording import one_line
 
 _MAX_TOKENS = 2**31 - 1
 

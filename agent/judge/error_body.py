@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from schemas.task.provider_error import ProviderError, provider_error_of
-from schemas.text.wording import TEXT_CHARS
+from docllm.schemas.task.provider_error import ProviderError, provider_error_of
+from docllm.schemas.text.wording import TEXT_CHARS
 
 # Names are compared in lower case and without `_` and `-`.
 _CODES = frozenset(

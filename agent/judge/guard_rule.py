@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from schemas.task.guard import GuardCause
+from docllm.schemas.task.guard import GuardCause
 
 # The two parts of the error text of a task that was moved because its route is closed; the route's
 # name stands between them.

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from agent.judge import completion, signals, snooze_delay
-from agent.judge.classes import CLASSES, Action
-from agent.judge.tiers import Tier, choose, retry_delay
-from agent.ports import CallFailed, Reply
-from agent.ports.outcome import (
+from docllm.agent.judge import completion, signals, snooze_delay
+from docllm.agent.judge.classes import CLASSES, Action
+from docllm.agent.judge.tiers import Tier, choose, retry_delay
+from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.ports.outcome import (
     Dead,
     Failure,
     Retry,
@@ -17,12 +17,12 @@ from agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from schemas.settings.config import Price
-from schemas.settings.wordings import NO_WORDINGS, Wordings
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.result.codec import pack_result
-from schemas.text.untrusted import contained
-from schemas.text.wording import one_line
+from docllm.schemas.settings.config import Price
+from docllm.schemas.settings.wordings import NO_WORDINGS, Wordings
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.result.codec import pack_result
+from docllm.schemas.text.untrusted import contained
+from docllm.schemas.text.wording import one_line
 
 _SUCCESS = range(200, 300)
 _OK = 200

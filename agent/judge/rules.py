@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from agent.judge.classes import Action
-from schemas.settings.config import TypeConfig
+from docllm.agent.judge.classes import Action
+from docllm.schemas.settings.config import TypeConfig
 
 
 def action_of(names: Sequence[Sequence[str]], rules: TypeConfig) -> Action:

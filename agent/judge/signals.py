@@ -7,13 +7,13 @@ from typing import Any
 
 import orjson
 
-from agent.judge import kinds
-from agent.judge.error_body import ErrorBody, is_page, read_body, read_value
-from agent.judge.kinds import Rule, words_of, words_of_code
-from agent.ports.outcome import Failure
-from schemas.task.failures import ErrorClass
-from schemas.task.result.fitness import NO_OBJECT
-from schemas.text.wording import TEXT_CHARS, one_line
+from docllm.agent.judge import kinds
+from docllm.agent.judge.error_body import ErrorBody, is_page, read_body, read_value
+from docllm.agent.judge.kinds import Rule, words_of, words_of_code
+from docllm.agent.ports.outcome import Failure
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.fitness import NO_OBJECT
+from docllm.schemas.text.wording import TEXT_CHARS, one_line
 
 _NO_CHOICES = (
     "the reply has no choices with a message; does llm.base_url name an OpenAI-compatible API?"

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.judge.snooze_delay import clamped
-from agent.ports.outcome import Failure, Moved, Spent
-from schemas.task.record.topics import duration_s
+from docllm.agent.judge.snooze_delay import clamped
+from docllm.agent.ports.outcome import Failure, Moved, Spent
+from docllm.schemas.task.record.topics import duration_s
 
 SPREAD = 0.2
 

@@ -26,19 +26,27 @@ from sqlalchemy import (
     update,
 )
 
-from agent.ledger.settlements.written_rows import costs
-from agent.ports.outcome import Spent
-from producer.ledger import tally
-from producer.ledger.batch_options import routes_allowed
-from schemas.ledger import agent_rows
-from schemas.ledger.sql import utc_after, utc_now
-from schemas.ledger.tables import agent, batch, hook, task, task_attempt, task_input, task_result
-from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
-from schemas.task.hooks import HookEvent, HookKind, HookState
-from schemas.task.result.answer import answer_value
-from schemas.task.result.codec import POINTER
-from schemas.task.result.output_pointer import OutputPointer
-from schemas.task.states import Status
+from docllm.agent.ledger.settlements.written_rows import costs
+from docllm.agent.ports.outcome import Spent
+from docllm.producer.ledger import tally
+from docllm.producer.ledger.batch_options import routes_allowed
+from docllm.schemas.ledger import agent_rows
+from docllm.schemas.ledger.sql import utc_after, utc_now
+from docllm.schemas.ledger.tables import (
+    agent,
+    batch,
+    hook,
+    task,
+    task_attempt,
+    task_input,
+    task_result,
+)
+from docllm.schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
+from docllm.schemas.task.hooks import HookEvent, HookKind, HookState
+from docllm.schemas.task.result.answer import answer_value
+from docllm.schemas.task.result.codec import POINTER
+from docllm.schemas.task.result.output_pointer import OutputPointer
+from docllm.schemas.task.states import Status
 
 # The wait after each failure of a hook. One more failure gives the hook up.
 WAITS_S = (10.0, 60.0, 300.0, 1800.0)

@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
-from schemas.ledger.query_plans import along_open
-from schemas.ledger.tables import batch, task
-from schemas.task.states import OPEN, Status
+from docllm.schemas.ledger.query_plans import along_open
+from docllm.schemas.ledger.tables import batch, task
+from docllm.schemas.task.states import OPEN, Status
 
 
 def any_open_task(connection: Connection, group: str) -> bool:

@@ -11,16 +11,16 @@ import logging
 import shlex
 from collections.abc import Collection, Sequence
 
-from agent.ports import Clock, RejectedRecord
-from producer.limits import CAP
-from producer.replay import returned
-from producer.replay.returned import LetterStanding, ReturnedLetter, Standing
-from producer.text.printable import shown
-from schemas.codes import Code
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.task.record.envelope import BATCH_HEADER, decode, is_letter
-from schemas.text.untrusted import contained
+from docllm.agent.ports import Clock, RejectedRecord
+from docllm.producer.limits import CAP
+from docllm.producer.replay import returned
+from docllm.producer.replay.returned import LetterStanding, ReturnedLetter, Standing
+from docllm.producer.text.printable import shown
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.record.envelope import BATCH_HEADER, decode, is_letter
+from docllm.schemas.text.untrusted import contained
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class ReturnedLetters:
     def _text(self, letter: LetterStanding) -> str | None:
         """Return what becomes of a letter and what a person may do; None if nothing is to do."""
         options = f"--group {self._group} --id {shlex.quote(letter.key)}"
-        command = f"python -m producer replay {options} --batch {shlex.quote(letter.batch)}"
+        command = f"docllm replay {options} --batch {shlex.quote(letter.batch)}"
         match letter.standing:
             case Standing.DEAD if self._redrive:
                 return "its task is replayed"

@@ -10,12 +10,12 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, select, update
 
-from producer.ledger import audit
-from producer.ledger.audit import AuditKind
-from producer.ledger.tally import counts
-from schemas.ledger.sql import insert_new, utc_after, utc_now
-from schemas.ledger.tables import batch, route_resume, task
-from schemas.task.states import Status
+from docllm.producer.ledger import audit
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.ledger.tally import counts
+from docllm.schemas.ledger.sql import insert_new, utc_after, utc_now
+from docllm.schemas.ledger.tables import batch, route_resume, task
+from docllm.schemas.task.states import Status
 
 KNOWN_S = 86400.0
 # Built once, because every agent runs this query each second.

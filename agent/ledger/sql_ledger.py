@@ -13,25 +13,25 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agent.judge import Tier
-from agent.ledger.claims import claiming
-from agent.ledger.guards import looks
-from agent.ledger.settlements.follow_ups import ordered
-from agent.ledger.settlements.settling import NO_HOOKS, settle
-from agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
-from agent.ports.outcome import Dead, Failure, Spent, Succeeded
-from producer.ledger import quarantine, store
-from schemas.codes import Code
-from schemas.errors import DeniedError
-from schemas.ledger import migrations
-from schemas.ledger.database import Database, Stopped
-from schemas.ledger.errors import busy, passing
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
-from schemas.runtime.executors import Executor
-from schemas.task.failures import ErrorClass
-from schemas.task.hooks import Hooked
+from docllm.agent.judge import Tier
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ledger.guards import looks
+from docllm.agent.ledger.settlements.follow_ups import ordered
+from docllm.agent.ledger.settlements.settling import NO_HOOKS, settle
+from docllm.agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
+from docllm.agent.ports.outcome import Dead, Failure, Spent, Succeeded
+from docllm.producer.ledger import quarantine, store
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import DeniedError
+from docllm.schemas.ledger import migrations
+from docllm.schemas.ledger.database import Database, Stopped
+from docllm.schemas.ledger.errors import busy, passing
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.hooks import Hooked
 
 log = logging.getLogger(__name__)
 

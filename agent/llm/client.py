@@ -15,15 +15,15 @@ from pyreqwest.http import HeaderMap
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
-from agent.ports import Call, CallFailed, Reply
-from agent.ports.llm import MAX_REPLY_BYTES
-from schemas.clients.http import causes, connected, wants_login, why
-from schemas.clients.llm_address import endpoint, lacks_version, query_secrets
-from schemas.settings.config import Secret
-from schemas.settings.headers import hidden, sent
-from schemas.task.failures import ErrorClass
-from schemas.text.untrusted import describe_error, is_panic
-from schemas.text.wording import TEXT_CHARS, masking
+from docllm.agent.ports import Call, CallFailed, Reply
+from docllm.agent.ports.llm import MAX_REPLY_BYTES
+from docllm.schemas.clients.http import causes, connected, wants_login, why
+from docllm.schemas.clients.llm_address import endpoint, lacks_version, query_secrets
+from docllm.schemas.settings.config import Secret
+from docllm.schemas.settings.headers import hidden, sent
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.text.untrusted import describe_error, is_panic
+from docllm.schemas.text.wording import TEXT_CHARS, masking
 
 _ERROR_PAGE_BYTES = 64 << 10
 _CHUNK_BYTES = 64 << 10

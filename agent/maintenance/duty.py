@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from schemas.errors import DeniedError, DocllmError, UnreachableError
-from schemas.ledger.database import DatabaseError
-from schemas.runtime.clock import Clock
-from schemas.runtime.outage import DUTY, Outage
+from docllm.schemas.errors import DeniedError, DocllmError, UnreachableError
+from docllm.schemas.ledger.database import DatabaseError
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.outage import DUTY, Outage
 
 DutyLoop = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
 

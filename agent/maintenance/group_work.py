@@ -5,18 +5,18 @@ Tested by tests/integration/commands/test_cli.py.
 
 from collections.abc import Sequence
 
-from agent.ledger import open_work
-from agent.reporting.messages import Note
-from agent.reporting.telemetry import dead_lines
-from producer.ledger import hook_orders, outbox, replay_progress, store
-from producer.ledger.dead_letters import error_groups
-from producer.ledger.status import group_status
-from producer.ports import TopicAdmin
-from producer.publishing.relay import Relay
-from schemas.codes import Code
-from schemas.errors import UnreachableError
-from schemas.ledger.transactions import Transactions
-from schemas.task.record.topics import Topics
+from docllm.agent.ledger import open_work
+from docllm.agent.reporting.messages import Note
+from docllm.agent.reporting.telemetry import dead_lines
+from docllm.producer.ledger import hook_orders, outbox, replay_progress, store
+from docllm.producer.ledger.dead_letters import error_groups
+from docllm.producer.ledger.status import group_status
+from docllm.producer.ports import TopicAdmin
+from docllm.producer.publishing.relay import Relay
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import UnreachableError
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.task.record.topics import Topics
 
 
 class GroupWork:

@@ -8,24 +8,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from agent.inflight.partitions import Partitions
-from agent.ledger.counts.compaction import CompactionLimits
-from agent.ledger.leases import leasing, lock_rows
-from agent.ledger.recovery import losses
-from agent.maintenance.cleanup.compactor import Compactor
-from agent.maintenance.cleanup.trimmer import Trimmer
-from agent.maintenance.duty import Duty, DutyLoop, repeat
-from agent.maintenance.repair.canceller import Canceller
-from agent.maintenance.repair.lost_traces import LostTraces
-from agent.maintenance.repair.reaper import Reaper
-from agent.maintenance.repair.replayer import Replayer
-from agent.maintenance.repair.sweeper import Sweeper
-from agent.membership.heartbeat import Heartbeat
-from agent.membership.life_locks import LifeLocks
-from producer.app import Parts
-from producer.publishing.relay import Relay
-from producer.replay.applier import Applier
-from schemas.runtime.clock import Clock
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.ledger.counts.compaction import CompactionLimits
+from docllm.agent.ledger.leases import leasing, lock_rows
+from docllm.agent.ledger.recovery import losses
+from docllm.agent.maintenance.cleanup.compactor import Compactor
+from docllm.agent.maintenance.cleanup.trimmer import Trimmer
+from docllm.agent.maintenance.duty import Duty, DutyLoop, repeat
+from docllm.agent.maintenance.repair.canceller import Canceller
+from docllm.agent.maintenance.repair.lost_traces import LostTraces
+from docllm.agent.maintenance.repair.reaper import Reaper
+from docllm.agent.maintenance.repair.replayer import Replayer
+from docllm.agent.maintenance.repair.sweeper import Sweeper
+from docllm.agent.membership.heartbeat import Heartbeat
+from docllm.agent.membership.life_locks import LifeLocks
+from docllm.producer.app import Parts
+from docllm.producer.publishing.relay import Relay
+from docllm.producer.replay.applier import Applier
+from docllm.schemas.runtime.clock import Clock
 
 # The pauses of the rounds.
 REAP_EVERY_S = 1.0

@@ -11,17 +11,17 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from agent.lease import HEARTBEAT_MAX_AGE_S, Lease
-from agent.ledger.leases import leasing
-from agent.membership.life_locks import LifeLocks
-from schemas.codes import Code
-from schemas.ledger.database import DatabaseError
-from schemas.ledger.errors import away, deadlocked
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
-from schemas.runtime.executors import Executor
-from schemas.runtime.outage import DUTY, Outage
+from docllm.agent.lease import HEARTBEAT_MAX_AGE_S, Lease
+from docllm.agent.ledger.leases import leasing
+from docllm.agent.membership.life_locks import LifeLocks
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger.database import DatabaseError
+from docllm.schemas.ledger.errors import away, deadlocked
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.runtime.outage import DUTY, Outage
 
 log = logging.getLogger(__name__)
 

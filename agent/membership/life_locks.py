@@ -6,7 +6,7 @@ the heartbeat alone decides.
 
 from pathlib import Path
 
-from producer.bus.embedded.life_lock import LifeLock, forget, is_dead
+from docllm.producer.bus.embedded.life_lock import LifeLock, forget, is_dead
 
 
 class LifeLocks:

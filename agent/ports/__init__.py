@@ -6,7 +6,7 @@ an attempt. `Publisher` and `TopicAdmin` live with their users in `producer/port
 here too.
 """
 
-from agent.ports.ledger import (
+from docllm.agent.ports.ledger import (
     ALONE_LOSSES,
     SUSPECT_LOSSES,
     Claimable,
@@ -18,8 +18,8 @@ from agent.ports.ledger import (
     Settlement,
     Verdict,
 )
-from agent.ports.llm import LLM, Call, CallFailed, Reply, RouteClient
-from agent.ports.source import (
+from docllm.agent.ports.llm import LLM, Call, CallFailed, Reply, RouteClient
+from docllm.agent.ports.source import (
     Assigned,
     AtRest,
     Event,
@@ -30,9 +30,9 @@ from agent.ports.source import (
     Source,
     SourceFailed,
 )
-from producer.ports import Backlog, Order, Publisher, Refusal, TopicAdmin, TopicState
-from schemas.runtime.clock import Clock
-from schemas.task.record.rejected_record import RejectedRecord
+from docllm.producer.ports import Backlog, Order, Publisher, Refusal, TopicAdmin, TopicState
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.record.rejected_record import RejectedRecord
 
 __all__ = [
     "ALONE_LOSSES",

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from agent.ports.outcome import Outcome
-from producer.ports import Order
-from schemas.task.record.envelope import Publication
-from schemas.task.record.lanes import Lane
-from schemas.task.record.rejected_record import RejectedRecord
+from docllm.agent.ports.outcome import Outcome
+from docllm.producer.ports import Order
+from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.record.lanes import Lane
+from docllm.schemas.task.record.rejected_record import RejectedRecord
 
 # Number of lost agents at which a task becomes a crash suspect, and at which it runs alone, which
 # shows whether it is guilty.

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.settings.config import Structured
-from schemas.settings.wordings import NO_WORDINGS, Wordings
-from schemas.task.failures import ErrorClass
+from docllm.schemas.settings.config import Structured
+from docllm.schemas.settings.wordings import NO_WORDINGS, Wordings
+from docllm.schemas.task.failures import ErrorClass
 
 MAX_REPLY_BYTES = 16 << 20
 

@@ -1,18 +1,18 @@
 """The outcomes of an attempt, as values.
 
 The judge makes an outcome of an answer or an error. Handlers and checks before and after the calls
-may make one too. `agent.ledger.settlements.settling` has the last word, in the transaction that
-writes it. A lost agent's attempts end without an outcome, in `agent.ledger.recovery.reaping`.
+may make one too. `docllm.agent.ledger.settlements.settling` has the last word, in the transaction that
+writes it. A lost agent's attempts end without an outcome, in `docllm.agent.ledger.recovery.reaping`.
 """
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.provider_error import ProviderError
-from schemas.task.record.lanes import Lane
-from schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, POINTER, VALUE, VALUE_ZLIB
-from schemas.task.result.notes import Notes
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.provider_error import ProviderError
+from docllm.schemas.task.record.lanes import Lane
+from docllm.schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, POINTER, VALUE, VALUE_ZLIB
+from docllm.schemas.task.result.notes import Notes
 
 __all__ = [
     "AMOUNTS", "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead",

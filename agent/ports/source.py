@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.task.record.envelope import RawHeaders
+from docllm.schemas.task.record.envelope import RawHeaders
 
 
 @dataclass(frozen=True, slots=True)

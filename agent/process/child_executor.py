@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import TypeVar
 
-from agent.process import child_process
+from docllm.agent.process import child_process
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
-from schemas.runtime.next_command import is_one_command
+from docllm.schemas.runtime.next_command import is_one_command
 
 _PR_SET_PDEATHSIG = 1
 INTERPRETER = (sys.executable, "-P", "-m")  # without modules of the current folder

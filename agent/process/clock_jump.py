@@ -4,7 +4,7 @@ librdkafka measures its waits by the time of day, so each wait in progress lasts
 of the jump.
 """
 
-from schemas.runtime.clock import Clock
+from docllm.schemas.runtime.clock import Clock
 
 MIN_S = 60.0  # after a smaller jump, the client's longer wait is accepted
 CHECK_EVERY_S = 1.0

@@ -11,10 +11,10 @@ from weakref import WeakSet
 
 import uvloop
 
-from schemas.codes import Code
-from schemas.errors import DocllmError
-from schemas.runtime.clock import Clock
-from schemas.text.untrusted import ContainedError, describe_error, is_interrupt
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import DocllmError
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.text.untrusted import ContainedError, describe_error, is_interrupt
 
 AGAIN_WITHIN_S = 60.0
 

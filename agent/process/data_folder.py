@@ -6,8 +6,8 @@ If they were removed or replaced, the agent's work would be lost unnoticed.
 from collections.abc import Sequence
 from pathlib import Path
 
-from schemas.errors import UnsafeStateError
-from schemas.runtime.clock import Clock
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.runtime.clock import Clock
 
 CHECK_EVERY_S = 3.0
 

@@ -14,9 +14,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from schemas.codes import Code
-from schemas.errors import DocllmError
-from schemas.text.wording import one_line
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import DocllmError
+from docllm.schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from traceback import FrameSummary
 from types import FrameType
 
-from schemas.text.untrusted import describe_error
-from schemas.text.wording import one_line
+from docllm.schemas.text.untrusted import describe_error
+from docllm.schemas.text.wording import one_line
 
 MAX_FRAMES = 20
 MAX_CHARS = 4000  # the longest traceback

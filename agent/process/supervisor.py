@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 from subprocess import Popen
 from typing import NamedTuple, Protocol
 
-from agent.process import child_process
-from agent.process.child_process import Word
-from agent.process.line_pipe import LinePipe
-from agent.process.signals import rereads, stops
-from schemas.codes import Code
-from schemas.errors import ConfigError, DocllmError, InputError, UnsafeStateError
-from schemas.runtime.clock import Clock
-from schemas.runtime.interpreter_watchdog import FROZEN
-from schemas.runtime.starting import INTERRUPTED
-from schemas.text.wording import number_of
+from docllm.agent.process import child_process
+from docllm.agent.process.child_process import Word
+from docllm.agent.process.line_pipe import LinePipe
+from docllm.agent.process.signals import rereads, stops
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import ConfigError, DocllmError, InputError, UnsafeStateError
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.interpreter_watchdog import FROZEN
+from docllm.schemas.runtime.starting import INTERRUPTED
+from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from schemas.errors import UnreachableError
+from docllm.schemas.errors import UnreachableError
 
 
 @asynccontextmanager

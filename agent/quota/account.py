@@ -11,10 +11,10 @@ Tested by tests/contract/providers/test_quota.py.
 
 from dataclasses import dataclass, replace
 
-from agent.quota.grants import DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
-from agent.quota.minute import MINUTE_MS, RATES, RecentMinute, charged
-from agent.quota.spacing import CallSpacing, spaced_per_minute
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.grants import DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
+from docllm.agent.quota.minute import MINUTE_MS, RATES, RecentMinute, charged
+from docllm.agent.quota.spacing import CallSpacing, spaced_per_minute
+from docllm.schemas.settings.quota import QuotaLimits
 
 # The share of a limit that is granted. The rest is kept for grants that are used late.
 USE = 0.995

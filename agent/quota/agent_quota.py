@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 
-from agent.quota.grants import (
+from docllm.agent.quota.grants import (
     MAX_WAITING,
     Charge,
     DayCount,
@@ -19,8 +19,8 @@ from agent.quota.grants import (
     Refund,
     WaitingCall,
 )
-from agent.quota.grants_in_hand import TOKEN_RATES, Grant, GrantsInHand
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.grants_in_hand import TOKEN_RATES, Grant, GrantsInHand
+from docllm.schemas.settings.quota import QuotaLimits
 
 # Lifetime of a grant, from the moment at which it was asked for.
 GRANT_LIVES_S = 1.25

@@ -2,9 +2,9 @@
 
 import hashlib
 
-from schemas.settings.account import account, quota_key, quotas
-from schemas.settings.config import DEFAULT_ROUTE, Config
-from schemas.settings.quota import NO_LIMITS, QuotaLimits
+from docllm.schemas.settings.account import account, quota_key, quotas
+from docllm.schemas.settings.config import DEFAULT_ROUTE, Config
+from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits
 
 _DIGEST_BYTES = 8
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.quota.grants import Charge
-from schemas.settings.config import BYTES_PER_TOKEN
-from schemas.settings.quota import ChargeRule, QuotaLimits
-from schemas.task.task_types import DOCUMENT
+from docllm.agent.quota.grants import Charge
+from docllm.schemas.settings.config import BYTES_PER_TOKEN
+from docllm.schemas.settings.quota import ChargeRule, QuotaLimits
+from docllm.schemas.task.task_types import DOCUMENT
 
 MAX_KINDS = 1000  # tasks name their models, and so their routes
 FIRST_OUT = 500  # tokens assumed for an answer before any was seen

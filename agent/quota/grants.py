@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from schemas.settings.quota import QuotaLimits
-from schemas.task.line.parsing import DEFAULT_TENANT
+from docllm.schemas.settings.quota import QuotaLimits
+from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 
 MAX_WAITING = 64  # waiting calls in one request
 

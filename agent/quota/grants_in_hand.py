@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agent.quota.grants import Charge, WaitingCall
-from agent.quota.minute import charged
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.grants import Charge, WaitingCall
+from docllm.agent.quota.minute import charged
+from docllm.schemas.settings.quota import QuotaLimits
 
 # An estimate may exceed its grant by this much at the call; the difference becomes a debt.
 SLACK, SLACK_TOKENS = 1.125, 16

@@ -13,8 +13,8 @@ Tested by tests/contract/providers/test_quota.py.
 
 from dataclasses import dataclass
 
-from agent.quota.grants import Charge, Refund
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.grants import Charge, Refund
+from docllm.schemas.settings.quota import QuotaLimits
 
 RATES = ("rpm", "tpm", "itpm", "otpm")
 MINUTE_MS, SLOT_MS = 60_000, 500

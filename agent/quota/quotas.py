@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from agent.quota.agent_quota import AgentQuota, CallStart
-from agent.quota.grants import Charge, DayCount, WaitingCall
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.agent_quota import AgentQuota, CallStart
+from docllm.agent.quota.grants import Charge, DayCount, WaitingCall
+from docllm.schemas.settings.quota import QuotaLimits
 
 IDLE_S = 60.0
 _NO_CHARGE = Charge(tokens_in=0, tokens_out=0)

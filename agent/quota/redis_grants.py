@@ -11,9 +11,9 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from agent.quota.grants import DayCount, QuotaAnswer, QuotaAwayError, QuotaRequest
-from agent.quota.redis_scripts import RedisScript, ScriptCall
-from schemas.settings.config import Secret
+from docllm.agent.quota.grants import DayCount, QuotaAnswer, QuotaAwayError, QuotaRequest
+from docllm.agent.quota.redis_scripts import RedisScript, ScriptCall
+from docllm.schemas.settings.config import Secret
 
 KEEP_S = 2 * 86_400  # calls of a day are counted
 _LIMITS = ("rpm", "tpm", "itpm", "otpm", "rpd", "in_flight")

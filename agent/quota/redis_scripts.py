@@ -13,9 +13,9 @@ from typing import Any, Generic, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from producer.checks.redis_rights import refused_commands
-from schemas.clients.redis import redis_client, redis_reason
-from schemas.settings.config import Secret
+from docllm.producer.checks.redis_rights import refused_commands
+from docllm.schemas.clients.redis import redis_client, redis_reason
+from docllm.schemas.settings.config import Secret
 
 TIMEOUT_S = 1.0  # the longest wait for one answer
 ALL_S = 2.0  # the longest time of a whole exchange
@@ -84,7 +84,7 @@ class RedisScript:
         with suppress(Exception):
             async with asyncio.timeout(TIMEOUT_S):
                 if names := await refused_commands(self._client, self._group):
-                    return f"it refuses {names} to its user; run: python -m producer check"
+                    return f"it refuses {names} to its user; run: docllm check"
         return ""
 
 

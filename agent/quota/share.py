@@ -6,9 +6,9 @@ The shares of a group's agents add up to 1 without communication. The rules are 
 
 from collections.abc import Callable, Mapping, Sequence
 
-from agent.ports import Clock
-from agent.quota.account import DAY_MS, AccountBuckets
-from agent.quota.grants import QuotaAnswer, QuotaRequest
+from docllm.agent.ports import Clock
+from docllm.agent.quota.account import DAY_MS, AccountBuckets
+from docllm.agent.quota.grants import QuotaAnswer, QuotaRequest
 
 # Part of its share that an agent uses; the rest is a reserve, because partitions move and other
 # groups may use the account.

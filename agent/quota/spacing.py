@@ -8,8 +8,8 @@ this would waste slots: an attempt that waits for its start has one.
 Tested by tests/contract/providers/test_quota.py.
 """
 
-from agent.quota.minute import MINUTE_MS, STRICT_MS
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.minute import MINUTE_MS, STRICT_MS
+from docllm.schemas.settings.quota import QuotaLimits
 
 LEAD_MS = 800  # the latest start of a grant, after its exchange: what an idle account saves up
 

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
-from agent.ports import Clock
-from agent.quota.agent_quota import AgentQuota
-from agent.quota.grants import GrantStore, QuotaAnswer, QuotaAwayError, QuotaRequest
-from agent.quota.quotas import Quotas
-from agent.quota.share import ShareGrantStore
-from schemas.codes import Code
-from schemas.runtime.outage import Outage, Words
+from docllm.agent.ports import Clock
+from docllm.agent.quota.agent_quota import AgentQuota
+from docllm.agent.quota.grants import GrantStore, QuotaAnswer, QuotaAwayError, QuotaRequest
+from docllm.agent.quota.quotas import Quotas
+from docllm.agent.quota.share import ShareGrantStore
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime.outage import Outage, Words
 
 EXCHANGE_EVERY_S, MIN_PAUSE_S = 0.5, 0.05
 # After this many failures in a row, the share is used; after a single failure, the request is

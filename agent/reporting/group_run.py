@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
-from producer.ledger.status.progress import Totals
-from producer.text.pace import PaceMeter, duration, left_text, rate_text
-from schemas.text.money import units
-from schemas.text.wording import number_of
+from docllm.producer.ledger.status.progress import Totals
+from docllm.producer.text.pace import PaceMeter, duration, left_text, rate_text
+from docllm.schemas.text.money import units
+from docllm.schemas.text.wording import number_of
 
 MODELS_NAMED = 3
 _ENDS = ("succeeded", "dead", "cancelled")

@@ -5,14 +5,14 @@ import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from agent.reporting.group_run import GroupRun
-from agent.reporting.messages import DeadExample, Note, from_line
-from agent.reporting.telemetry import death_lines
-from agent.reporting.views import BarView, View, view_of
-from producer.ledger.status.progress import Totals
-from producer.text.printable import shown
-from schemas.codes import Code
-from schemas.runtime.clock import Clock
+from docllm.agent.reporting.group_run import GroupRun
+from docllm.agent.reporting.messages import DeadExample, Note, from_line
+from docllm.agent.reporting.telemetry import death_lines
+from docllm.agent.reporting.views import BarView, View, view_of
+from docllm.producer.ledger.status.progress import Totals
+from docllm.producer.text.printable import shown
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -3,10 +3,10 @@
 import logging
 from dataclasses import dataclass
 
-from agent.ports.outcome import Failure
-from producer.text.printable import FRAMES
-from schemas.codes import Code
-from schemas.text.fingerprint import fingerprint
+from docllm.agent.ports.outcome import Failure
+from docllm.producer.text.printable import FRAMES
+from docllm.schemas.codes import Code
+from docllm.schemas.text.fingerprint import fingerprint
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ rollouts only, because agents receive no requests.
 
 from collections.abc import Callable
 
-from agent.lease import Leases
-from agent.reporting.latest_report import LatestReport
-from agent.reporting.metrics import CONTENT_TYPE, AgentMetrics
-from producer.metrics.http_server import HttpAnswer, HttpPage, health
-from schemas.runtime.clock import Clock
+from docllm.agent.lease import Leases
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.reporting.metrics import CONTENT_TYPE, AgentMetrics
+from docllm.producer.metrics.http_server import HttpAnswer, HttpPage, health
+from docllm.schemas.runtime.clock import Clock
 
 # After one step of a task has blocked the event loop for this long, `/livez` fails.
 DEAD_S = 60.0

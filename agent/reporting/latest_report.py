@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from schemas.agent_report import AgentReport, BlockReport, to_json
-from schemas.runtime.clock import Clock
+from docllm.schemas.agent_report import AgentReport, BlockReport, to_json
+from docllm.schemas.runtime.clock import Clock
 
 
 class LatestReport:

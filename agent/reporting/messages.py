@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 
 import orjson
 
-from producer.ledger.status.progress import Totals
-from schemas.text.wording import one_line
+from docllm.producer.ledger.status.progress import Totals
+from docllm.schemas.text.wording import one_line
 
 
 @dataclass(frozen=True, slots=True)

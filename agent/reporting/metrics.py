@@ -20,8 +20,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from producer.metrics.route_labels import RouteLabels
-from schemas.version import VERSION
+from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.schemas.version import VERSION
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 ROUTES = 5  # routes that get labels of their own; the others share one label

@@ -8,22 +8,22 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
-from agent.reporting.group_run import GroupRun
-from agent.reporting.latest_report import LatestReport
-from agent.reporting.messages import DeadExample, Note, dead_example, to_line
-from agent.reporting.reasons import why_still
-from agent.reporting.telemetry import Counts, death_lines
-from agent.reporting.views import View, view_of
-from producer.ledger.dead_letters import error_groups
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.status import progress
-from producer.ledger.status.progress import Totals
-from producer.text.agent_sentences import Sentence, sentences
-from producer.text.urgency import Urgency
-from schemas.codes import Code
-from schemas.ledger.database import DatabaseError
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.clock import Clock
+from docllm.agent.reporting.group_run import GroupRun
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.reporting.messages import DeadExample, Note, dead_example, to_line
+from docllm.agent.reporting.reasons import why_still
+from docllm.agent.reporting.telemetry import Counts, death_lines
+from docllm.agent.reporting.views import View, view_of
+from docllm.producer.ledger.dead_letters import error_groups
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.status import progress
+from docllm.producer.ledger.status.progress import Totals
+from docllm.producer.text.agent_sentences import Sentence, sentences
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger.database import DatabaseError
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ Pure.
 
 from collections.abc import Iterator
 
-from producer.ledger.status.progress import Waiting
-from producer.ledger.store import half_loaded_message
-from producer.text.agent_sentences import call_text, sentences
-from schemas.agent_report import AgentReport
-from schemas.text.wording import number_of
+from docllm.producer.ledger.status.progress import Waiting
+from docllm.producer.ledger.store import half_loaded_message
+from docllm.producer.text.agent_sentences import call_text, sentences
+from docllm.schemas.agent_report import AgentReport
+from docllm.schemas.text.wording import number_of
 
 NAMED_AGENTS = 3
 

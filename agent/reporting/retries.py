@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from agent.ports.outcome import Failure
-from schemas.task.failures import ErrorClass
-from schemas.text.wording import number_of, one_line
+from docllm.agent.ports.outcome import Failure
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.text.wording import number_of, one_line
 
 LINE_EVERY_S = 60.0  # between two lines about one class
 
@@ -46,6 +46,6 @@ class Retries:
                 lines.append(
                     f"{number_of(kind.count, 'attempt')} failed and will be made again, with "
                     f"{name}, such as: {one_line(kind.example)}; to test the LLM: "
-                    f"python -m producer check --group {group}"
+                    f"docllm check --group {group}"
                 )
         return lines

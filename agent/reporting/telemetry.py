@@ -6,8 +6,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.ports import Verdict
-from agent.ports.outcome import (
+from docllm.agent.ports import Verdict
+from docllm.agent.ports.outcome import (
     Cancelled,
     Dead,
     Failure,
@@ -18,11 +18,16 @@ from agent.ports.outcome import (
     Snooze,
     Succeeded,
 )
-from agent.reporting.handler_errors import HandlerErrors
-from agent.reporting.odd_answers import OddAnswers
-from agent.reporting.retries import Retries
-from producer.text.printable import JsonFormatter, ShownFormatter, log_only_json, log_to_stderr
-from schemas.text.wording import number_of, one_line
+from docllm.agent.reporting.handler_errors import HandlerErrors
+from docllm.agent.reporting.odd_answers import OddAnswers
+from docllm.agent.reporting.retries import Retries
+from docllm.producer.text.printable import (
+    JsonFormatter,
+    ShownFormatter,
+    log_only_json,
+    log_to_stderr,
+)
+from docllm.schemas.text.wording import number_of, one_line
 
 _NAMES = {
     Succeeded: "succeeded",
@@ -94,7 +99,7 @@ def death_lines(dead: Mapping[str, int], examples: Mapping[str, str], group: str
 
 def list_dead_command(group: str) -> str:
     """Return the command that shows dead tasks."""
-    return f"python -m producer dead list --group {group}"
+    return f"docllm dead list --group {group}"
 
 
 def dead_lines(group: str, dead_by_batch: Mapping[str, int], *, dead_lately: int = 0) -> list[str]:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from agent.reporting.group_run import GroupRun
-from agent.reporting.messages import to_line
-from producer.ledger.status.progress import Totals
-from producer.screen.live import Bar, bar
+from docllm.agent.reporting.group_run import GroupRun
+from docllm.agent.reporting.messages import to_line
+from docllm.producer.ledger.status.progress import Totals
+from docllm.producer.screen.live import Bar, bar
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ call) and `sharing` (Redis). Nothing here wraps, delays or repeats a call, or se
 tier.
 """
 
-from agent.routes.names import DEFAULT, RouteNames
-from agent.routes.plan import RoutePlan
-from agent.routes.route import RoutePermit
-from agent.routes.router import Router
+from docllm.agent.routes.names import DEFAULT, RouteNames
+from docllm.agent.routes.plan import RoutePlan
+from docllm.agent.routes.route import RoutePermit
+from docllm.agent.routes.router import Router
 
 __all__ = ["DEFAULT", "RouteNames", "RoutePermit", "RoutePlan", "Router"]

@@ -18,7 +18,7 @@ from pybreaker import (
     CircuitBreakerStorage,
 )
 
-from agent.routes.window import OutcomeWindow
+from docllm.agent.routes.window import OutcomeWindow
 
 _FAIL_MAX = 1
 

@@ -8,15 +8,15 @@ import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.ports import LLM, RouteClient
-from agent.routes.names import DEFAULT, RouteNames
-from schemas.clients.llm_address import in_clear
-from schemas.errors import ConfigError
-from schemas.settings.account import account
-from schemas.settings.config import Config, Secret
-from schemas.settings.known_models import known_tokens
-from schemas.settings.routing import configured_routes
-from schemas.settings.wordings import Wordings
+from docllm.agent.ports import LLM, RouteClient
+from docllm.agent.routes.names import DEFAULT, RouteNames
+from docllm.schemas.clients.llm_address import in_clear
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.account import account
+from docllm.schemas.settings.config import Config, Secret
+from docllm.schemas.settings.known_models import known_tokens
+from docllm.schemas.settings.routing import configured_routes
+from docllm.schemas.settings.wordings import Wordings
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ Pure.
 
 from dataclasses import dataclass, replace
 
-from agent.judge import Effect, effect_of, one_line
-from agent.judge.completion import read_completion
-from agent.judge.judgement import classified, taught
-from agent.ports import CallFailed, Reply
-from agent.ports.outcome import Dead, Failure, Moved, Outcome, Retry, Snooze, Succeeded
-from schemas.settings.wordings import NO_WORDINGS, Wordings
+from docllm.agent.judge import Effect, effect_of, one_line
+from docllm.agent.judge.completion import read_completion
+from docllm.agent.judge.judgement import classified, taught
+from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.ports.outcome import Dead, Failure, Moved, Outcome, Retry, Snooze, Succeeded
+from docllm.schemas.settings.wordings import NO_WORDINGS, Wordings
 
 _SUCCESS = range(200, 300)
 

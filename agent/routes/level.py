@@ -16,7 +16,7 @@ So the level stays near a limit, and rises quickly once the limit is gone.
 from collections import deque
 from math import inf, sqrt
 
-from agent.routes.answer_times import AnswerTimes
+from docllm.agent.routes.answer_times import AnswerTimes
 
 GROWTH = 0.03
 MAX_GROWTH = 0.45

@@ -20,8 +20,8 @@ from enum import Enum
 from itertools import takewhile
 from math import ceil, inf
 
-from agent.routes.answer_times import AnswerTimes
-from agent.routes.level import GROWTH, ConcurrencyLevel
+from docllm.agent.routes.answer_times import AnswerTimes
+from docllm.agent.routes.level import GROWTH, ConcurrencyLevel
 
 MAX_PAUSE_S = 5.0
 MIN_PAUSE_S = 0.25

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from schemas.settings.config import Trigger
-from schemas.settings.fallback import FallbackStep
+from docllm.schemas.settings.config import Trigger
+from docllm.schemas.settings.fallback import FallbackStep
 
 
 @dataclass(frozen=True, slots=True)

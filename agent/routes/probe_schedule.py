@@ -9,7 +9,7 @@ succeeds, later failures of tasks count.
 
 from collections.abc import Callable
 
-from agent.routes.answer_times import AnswerTimes
+from docllm.agent.routes.answer_times import AnswerTimes
 
 # The interval between two probes: the first, its growth, the longest, and how much it varies.
 FIRST_S = 2.0

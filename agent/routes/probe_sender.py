@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 import orjson
 
-from agent.judge import Effect
-from agent.ports import Call, Clock
-from agent.routes.clients import RouteClients
-from agent.routes.evidence import RouteEvidence, by_answer
-from agent.routes.route import RoutePermit
-from agent.routes.router import Router
-from schemas.codes import Code
+from docllm.agent.judge import Effect
+from docllm.agent.ports import Call, Clock
+from docllm.agent.routes.clients import RouteClients
+from docllm.agent.routes.evidence import RouteEvidence, by_answer
+from docllm.agent.routes.route import RoutePermit
+from docllm.agent.routes.router import Router
+from docllm.schemas.codes import Code
 
 log = logging.getLogger(__name__)
 

@@ -17,21 +17,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from agent.judge import Effect
-from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
-from agent.routes.answer_times import AnswerTimes
-from agent.routes.circuit import Circuit
-from agent.routes.evidence import RouteEvidence, by_outcome
-from agent.routes.faulty_tasks import FaultyTasks
-from agent.routes.key_question import KeyQuestion
-from agent.routes.limit import ConcurrencyLimit
-from agent.routes.probe_schedule import ProbeSchedule
-from agent.routes.window import OutcomeWindow, run_for
-from schemas.agent_report import Reason, RouteFacts
-from schemas.codes import Code
-from schemas.settings.config import Trigger
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.route_state import RouteState
+from docllm.agent.judge import Effect
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from docllm.agent.routes.answer_times import AnswerTimes
+from docllm.agent.routes.circuit import Circuit
+from docllm.agent.routes.evidence import RouteEvidence, by_outcome
+from docllm.agent.routes.faulty_tasks import FaultyTasks
+from docllm.agent.routes.key_question import KeyQuestion
+from docllm.agent.routes.limit import ConcurrencyLimit
+from docllm.agent.routes.probe_schedule import ProbeSchedule
+from docllm.agent.routes.window import OutcomeWindow, run_for
+from docllm.schemas.agent_report import Reason, RouteFacts
+from docllm.schemas.codes import Code
+from docllm.schemas.settings.config import Trigger
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.route_state import RouteState
 
 log = logging.getLogger(__name__)
 
@@ -368,7 +368,7 @@ class Route:
             )
 
     def _command(self) -> str:
-        return f"python -m agent resume {shlex.quote(self.name)} --group {self._group}"
+        return f"docllm agent resume {shlex.quote(self.name)} --group {self._group}"
 
     # ---- what others see
 

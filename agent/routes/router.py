@@ -7,19 +7,19 @@ from collections.abc import Callable, Container, Hashable, Iterator
 from dataclasses import replace
 from itertools import chain
 
-from agent.ports.outcome import Outcome
-from agent.routes.evidence import RouteEvidence
-from agent.routes.names import DEFAULT, RouteNames
-from agent.routes.plan import RoutePlan
-from agent.routes.route import Route, RoutePermit
-from producer.text.urgency import urgency_of
-from schemas.agent_report import Reason, RouteFacts
-from schemas.clients.llm_address import public
-from schemas.codes import Code
-from schemas.settings.account import account
-from schemas.settings.changes import longest_timeout_s
-from schemas.settings.config import Config, Trigger
-from schemas.task.route_state import RouteState
+from docllm.agent.ports.outcome import Outcome
+from docllm.agent.routes.evidence import RouteEvidence
+from docllm.agent.routes.names import DEFAULT, RouteNames
+from docllm.agent.routes.plan import RoutePlan
+from docllm.agent.routes.route import Route, RoutePermit
+from docllm.producer.text.urgency import urgency_of
+from docllm.schemas.agent_report import Reason, RouteFacts
+from docllm.schemas.clients.llm_address import public
+from docllm.schemas.codes import Code
+from docllm.schemas.settings.account import account
+from docllm.schemas.settings.changes import longest_timeout_s
+from docllm.schemas.settings.config import Config, Trigger
+from docllm.schemas.task.route_state import RouteState
 
 MAX_ROUTES = 1000
 SHOWN_REASONS = 5

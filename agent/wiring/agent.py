@@ -1,4 +1,4 @@
-"""Builds an agent from what `agent.app`, or a simulation, has chosen for it.
+"""Builds an agent from what `docllm.agent.app`, or a simulation, has chosen for it.
 
 Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test_simulation.py.
 """
@@ -6,36 +6,36 @@ Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test
 import asyncio
 from collections.abc import Mapping
 
-from agent.agent import Agent
-from agent.dispatch.record_finisher import Wakeups
-from agent.execution.guard_gate import GuardGate
-from agent.execution.lock_requests import ResourceLocks
-from agent.execution.observability.attempt_traces import AttemptTraces
-from agent.execution.observability.measured_ports import MeasuredLedger
-from agent.execution.observability.traced_ledger import TracedLedger
-from agent.execution.output_writer import Outputs
-from agent.execution.settler import Settler
-from agent.execution.type_limits import TypeLimits
-from agent.execution.unknown_types import UnknownTypes
-from agent.handlers import Handlers
-from agent.handlers.deadline import claim_s
-from agent.inflight.decoder import RecordDecoder
-from agent.inflight.partitions import Partitions
-from agent.intake.acceptance import Intake
-from agent.judge import Tier, tiers_of
-from agent.ledger.leases.lock_rows import SqlLockTable
-from agent.ledger.returned_letters import ReturnedLetters
-from agent.ledger.sql_ledger import SqlLedger
-from agent.maintenance.group_work import GroupWork
-from agent.ports import Ledger, Source
-from agent.process.containment import MemoryWatch
-from agent.process.failures import Failures
-from agent.wiring.choices import AgentChoices
-from agent.wiring.duties import WiredParts, make_duties
-from agent.wiring.handlers import make_handling
-from agent.wiring.hooks import make_hook_runner
-from agent.wiring.quotas import make_quota_gate
-from agent.wiring.record_path import (
+from docllm.agent.agent import Agent
+from docllm.agent.dispatch.record_finisher import Wakeups
+from docllm.agent.execution.guard_gate import GuardGate
+from docllm.agent.execution.lock_requests import ResourceLocks
+from docllm.agent.execution.observability.attempt_traces import AttemptTraces
+from docllm.agent.execution.observability.measured_ports import MeasuredLedger
+from docllm.agent.execution.observability.traced_ledger import TracedLedger
+from docllm.agent.execution.output_writer import Outputs
+from docllm.agent.execution.settler import Settler
+from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.execution.unknown_types import UnknownTypes
+from docllm.agent.handlers import Handlers
+from docllm.agent.handlers.deadline import claim_s
+from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.intake.acceptance import Intake
+from docllm.agent.judge import Tier, tiers_of
+from docllm.agent.ledger.leases.lock_rows import SqlLockTable
+from docllm.agent.ledger.returned_letters import ReturnedLetters
+from docllm.agent.ledger.sql_ledger import SqlLedger
+from docllm.agent.maintenance.group_work import GroupWork
+from docllm.agent.ports import Ledger, Source
+from docllm.agent.process.containment import MemoryWatch
+from docllm.agent.process.failures import Failures
+from docllm.agent.wiring.choices import AgentChoices
+from docllm.agent.wiring.duties import WiredParts, make_duties
+from docllm.agent.wiring.handlers import make_handling
+from docllm.agent.wiring.hooks import make_hook_runner
+from docllm.agent.wiring.quotas import make_quota_gate
+from docllm.agent.wiring.record_path import (
     Dispatch,
     Execution,
     Gates,
@@ -43,10 +43,10 @@ from agent.wiring.record_path import (
     make_dispatch,
     make_execution,
 )
-from producer.app import Parts, make_relay, messaging_system
-from producer.publishing.own_orders import OwnOrders
-from producer.publishing.relay import Relay
-from schemas.ledger.transactions import Transactions
+from docllm.producer.app import Parts, make_relay, messaging_system
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.producer.publishing.relay import Relay
+from docllm.schemas.ledger.transactions import Transactions
 
 
 def make_agent(choices: AgentChoices) -> Agent:

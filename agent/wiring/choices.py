@@ -1,4 +1,4 @@
-"""What `agent.app`, or a simulation, chooses for an agent: here the two differ.
+"""What `docllm.agent.app`, or a simulation, chooses for an agent: here the two differ.
 
 Tested by tests/integration/agents/test_reread.py and tests/simulation/test_simulation.py.
 """
@@ -6,28 +6,28 @@ Tested by tests/integration/agents/test_reread.py and tests/simulation/test_simu
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.agent import Membership
-from agent.documents.conversion.by_content import TextMaker
-from agent.handlers.processes.pool import HandlerProcesses
-from agent.inflight.limits import InFlightLimits
-from agent.ledger.sql_ledger import Executors
-from agent.maintenance.duty import DutyLoop
-from agent.maintenance.monitoring.loop_watch import LoopWatch
-from agent.membership.heartbeat import Heartbeat
-from agent.membership.life_locks import LifeLocks
-from agent.ports import Source
-from agent.quota.grants import GrantStore
-from agent.reporting.latest_report import LatestReport
-from agent.reporting.metrics import AgentMetrics
-from agent.reporting.telemetry import Counts
-from agent.routes import Router
-from agent.routes.clients import RouteClients
-from agent.wiring.live_settings import Rereading
-from producer.app import Parts
-from schemas.agent_report import AgentReport
-from schemas.objects.write_once import WriteOnceStore
-from schemas.runtime.executors import Executor
-from schemas.settings.config import TypeConfig
+from docllm.agent.agent import Membership
+from docllm.agent.documents.conversion.by_content import TextMaker
+from docllm.agent.handlers.processes.pool import HandlerProcesses
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.ledger.sql_ledger import Executors
+from docllm.agent.maintenance.duty import DutyLoop
+from docllm.agent.maintenance.monitoring.loop_watch import LoopWatch
+from docllm.agent.membership.heartbeat import Heartbeat
+from docllm.agent.membership.life_locks import LifeLocks
+from docllm.agent.ports import Source
+from docllm.agent.quota.grants import GrantStore
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.reporting.metrics import AgentMetrics
+from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.routes import Router
+from docllm.agent.routes.clients import RouteClients
+from docllm.agent.wiring.live_settings import Rereading
+from docllm.producer.app import Parts
+from docllm.schemas.agent_report import AgentReport
+from docllm.schemas.objects.write_once import WriteOnceStore
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.settings.config import TypeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,17 +3,17 @@
 Tested by tests/integration/documents/test_load_documents.py.
 """
 
-from agent.documents.conversion.by_content import ByContent, TextMaker
-from agent.documents.conversion.kept_texts import KeptTexts
-from agent.documents.files import FileSource
-from agent.documents.objects import ObjectSource
-from agent.documents.reader import Documents
-from agent.documents.web import WebSource
-from producer.input.excluded_files import own_files
-from schemas.objects.address import SCHEMES
-from schemas.objects.store import ObjectStores, require_library
-from schemas.runtime.executors import Executor
-from schemas.settings.config import Config
+from docllm.agent.documents.conversion.by_content import ByContent, TextMaker
+from docllm.agent.documents.conversion.kept_texts import KeptTexts
+from docllm.agent.documents.files import FileSource
+from docllm.agent.documents.objects import ObjectSource
+from docllm.agent.documents.reader import Documents
+from docllm.agent.documents.web import WebSource
+from docllm.producer.input.excluded_files import own_files
+from docllm.schemas.objects.address import SCHEMES
+from docllm.schemas.objects.store import ObjectStores, require_library
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.settings.config import Config
 
 
 def make_documents(config: Config, executor: Executor, converters: TextMaker) -> Documents:

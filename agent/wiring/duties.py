@@ -7,26 +7,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from agent.execution.lock_requests import ResourceLocks
-from agent.hooks.runner import HookRunner
-from agent.inflight.partitions import Partitions
-from agent.intake.acceptance import Intake
-from agent.maintenance.duty import Duty, DutyLoop, repeat
-from agent.maintenance.monitoring.reporter import Reporter
-from agent.maintenance.rounds import repair_loops
-from agent.maintenance.waits.call_up_walk import CallUpWalk
-from agent.maintenance.waits.guard_keeper import GuardKeeper
-from agent.maintenance.waits.resume_listener import ResumeListener
-from agent.ports import Clock
-from agent.routes.names import preview
-from agent.routes.probe_sender import ProbeSender
-from agent.wiring.choices import AgentChoices
-from agent.wiring.handlers import Handling
-from agent.wiring.live_settings import LiveSettings, make_reread_duties
-from agent.wiring.quotas import make_quota_duties
-from agent.wiring.record_path import Dispatch, Execution, Gates, SharedParts
-from producer.publishing.relay import Relay
-from producer.replay.applier import make_applier
+from docllm.agent.execution.lock_requests import ResourceLocks
+from docllm.agent.hooks.runner import HookRunner
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.intake.acceptance import Intake
+from docllm.agent.maintenance.duty import Duty, DutyLoop, repeat
+from docllm.agent.maintenance.monitoring.reporter import Reporter
+from docllm.agent.maintenance.rounds import repair_loops
+from docllm.agent.maintenance.waits.call_up_walk import CallUpWalk
+from docllm.agent.maintenance.waits.guard_keeper import GuardKeeper
+from docllm.agent.maintenance.waits.resume_listener import ResumeListener
+from docllm.agent.ports import Clock
+from docllm.agent.routes.names import preview
+from docllm.agent.routes.probe_sender import ProbeSender
+from docllm.agent.wiring.choices import AgentChoices
+from docllm.agent.wiring.handlers import Handling
+from docllm.agent.wiring.live_settings import LiveSettings, make_reread_duties
+from docllm.agent.wiring.quotas import make_quota_duties
+from docllm.agent.wiring.record_path import Dispatch, Execution, Gates, SharedParts
+from docllm.producer.publishing.relay import Relay
+from docllm.producer.replay.applier import make_applier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,24 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from agent.execution.observability.measured_ports import measured_clients
-from agent.handlers import Handler, Handlers, registry
-from agent.handlers.coroutines import HandlerCoroutines
-from agent.handlers.deadline import usual_limit_s
-from agent.handlers.handler_run import Tools
-from agent.handlers.left_functions import LeftFunctions
-from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
-from agent.handlers.processes.process import ProcessLimits
-from agent.handlers.processes.suspects import Suspects
-from agent.handlers.threads import HandlerThreads
-from agent.hooks.functions import Hooks, load_hooks
-from agent.judge import tiers_of
-from agent.routes.names import route_refusal
-from agent.wiring.choices import AgentChoices
-from agent.wiring.documents import make_documents
-from agent.wiring.live_settings import LoadHandlers, LoadHooks
-from agent.wiring.record_path import SharedParts
-from schemas.settings.config import TypeConfig
+from docllm.agent.execution.observability.measured_ports import measured_clients
+from docllm.agent.handlers import Handler, Handlers, registry
+from docllm.agent.handlers.coroutines import HandlerCoroutines
+from docllm.agent.handlers.deadline import usual_limit_s
+from docllm.agent.handlers.handler_run import Tools
+from docllm.agent.handlers.left_functions import LeftFunctions
+from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from docllm.agent.handlers.processes.process import ProcessLimits
+from docllm.agent.handlers.processes.suspects import Suspects
+from docllm.agent.handlers.threads import HandlerThreads
+from docllm.agent.hooks.functions import Hooks, load_hooks
+from docllm.agent.judge import tiers_of
+from docllm.agent.routes.names import route_refusal
+from docllm.agent.wiring.choices import AgentChoices
+from docllm.agent.wiring.documents import make_documents
+from docllm.agent.wiring.live_settings import LoadHandlers, LoadHooks
+from docllm.agent.wiring.record_path import SharedParts
+from docllm.schemas.settings.config import TypeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

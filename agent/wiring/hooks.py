@@ -3,18 +3,18 @@
 Tested by tests/integration/handlers/test_hooks.py.
 """
 
-from agent.execution.quota_gate import QuotaGate
-from agent.handlers.calls.permits import CallPermits
-from agent.hooks.bounds import HookPermits
-from agent.hooks.functions import Hooks
-from agent.hooks.runner import HookRunner
-from agent.ledger.hook_runs import HookRun
-from agent.quota.estimate import CallSize
-from agent.routes import RoutePlan, Router
-from agent.routes.names import preview
-from agent.wiring.record_path import SharedParts
-from producer.app import Parts
-from schemas.objects.write_once import WriteOnceStore
+from docllm.agent.execution.quota_gate import QuotaGate
+from docllm.agent.handlers.calls.permits import CallPermits
+from docllm.agent.hooks.bounds import HookPermits
+from docllm.agent.hooks.functions import Hooks
+from docllm.agent.hooks.runner import HookRunner
+from docllm.agent.ledger.hook_runs import HookRun
+from docllm.agent.quota.estimate import CallSize
+from docllm.agent.routes import RoutePlan, Router
+from docllm.agent.routes.names import preview
+from docllm.agent.wiring.record_path import SharedParts
+from docllm.producer.app import Parts
+from docllm.schemas.objects.write_once import WriteOnceStore
 
 
 def make_hook_runner(

@@ -8,29 +8,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.request import getproxies_environment
 
-from agent.execution.unknown_types import UnknownTypes
-from agent.handlers import Handler, Handlers, Tools
-from agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
-from agent.hooks.functions import Hook, Hooks
-from agent.inflight.table import InFlightTable
-from agent.intake.acceptance import Intake
-from agent.maintenance.duty import DutyLoop
-from agent.maintenance.monitoring.reporter import Reporter
-from agent.maintenance.waits.call_up_walk import CallUpWalk
-from agent.maintenance.waits.guard_keeper import GuardKeeper
-from agent.quota.configured import ConfiguredQuotas
-from agent.reporting.telemetry import Counts
-from agent.routes import Router
-from agent.routes.clients import RouteClients, keys_in_clear
-from producer.app import Parts
-from schemas.agent_report import AgentReport
-from schemas.codes import Code
-from schemas.errors import ConfigError
-from schemas.runtime.executors import Executor
-from schemas.settings.changes import fixed_changes, longest_timeout_s
-from schemas.settings.config import Config, TypeConfig
-from schemas.settings.rereading import RereadRequest, SettingsReader
-from schemas.task.hooks import HookKind
+from docllm.agent.execution.unknown_types import UnknownTypes
+from docllm.agent.handlers import Handler, Handlers, Tools
+from docllm.agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
+from docllm.agent.hooks.functions import Hook, Hooks
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.intake.acceptance import Intake
+from docllm.agent.maintenance.duty import DutyLoop
+from docllm.agent.maintenance.monitoring.reporter import Reporter
+from docllm.agent.maintenance.waits.call_up_walk import CallUpWalk
+from docllm.agent.maintenance.waits.guard_keeper import GuardKeeper
+from docllm.agent.quota.configured import ConfiguredQuotas
+from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.routes import Router
+from docllm.agent.routes.clients import RouteClients, keys_in_clear
+from docllm.producer.app import Parts
+from docllm.schemas.agent_report import AgentReport
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.settings.changes import fixed_changes, longest_timeout_s
+from docllm.schemas.settings.config import Config, TypeConfig
+from docllm.schemas.settings.rereading import RereadRequest, SettingsReader
+from docllm.schemas.task.hooks import HookKind
 
 log = logging.getLogger(__name__)
 

@@ -6,20 +6,20 @@ Tested by tests/integration/providers/test_limits.py.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from agent.dispatch.waiting_calls import WaitingCalls
-from agent.execution.admission import Admission
-from agent.execution.quota_gate import QuotaGate
-from agent.inflight.partition_share import PartitionShare
-from agent.maintenance.duty import DutyLoop
-from agent.maintenance.waits.day_counter import DayCounter
-from agent.ports import Clock
-from agent.quota.configured import ConfiguredQuotas
-from agent.quota.grants import GrantStore
-from agent.quota.quotas import Quotas
-from agent.quota.share import ShareGrantStore
-from agent.quota.sync import QuotaSync
-from agent.wiring.record_path import Dispatch
-from producer.app import Parts
+from docllm.agent.dispatch.waiting_calls import WaitingCalls
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.quota_gate import QuotaGate
+from docllm.agent.inflight.partition_share import PartitionShare
+from docllm.agent.maintenance.duty import DutyLoop
+from docllm.agent.maintenance.waits.day_counter import DayCounter
+from docllm.agent.ports import Clock
+from docllm.agent.quota.configured import ConfiguredQuotas
+from docllm.agent.quota.grants import GrantStore
+from docllm.agent.quota.quotas import Quotas
+from docllm.agent.quota.share import ShareGrantStore
+from docllm.agent.quota.sync import QuotaSync
+from docllm.agent.wiring.record_path import Dispatch
+from docllm.producer.app import Parts
 
 CHECK_EVERY_S = 1.0  # how often it is checked whether a limit has been set
 

@@ -7,43 +7,43 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from agent.dispatch.answer_actions import AnswerActions
-from agent.dispatch.backpressure import Backpressure
-from agent.dispatch.body_loader import BodyLoader
-from agent.dispatch.claimer import Claimer
-from agent.dispatch.dispatcher import Dispatcher
-from agent.dispatch.head_of_line import HeadOfLine
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.dispatch.record_finisher import RecordFinisher, Wakeups
-from agent.dispatch.route_shelving import RouteShelving
-from agent.dispatch.ticker import Ticker
-from agent.execution.admission import Admission
-from agent.execution.attempt_runner import AttemptRunner
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.guard_gate import GuardGate
-from agent.execution.lock_requests import ResourceLocks
-from agent.execution.observability.attempt_traces import AttemptTraces
-from agent.execution.output_writer import Outputs
-from agent.execution.quota_gate import QuotaGate
-from agent.execution.settler import Settler
-from agent.execution.slots import Slots
-from agent.execution.type_limits import TypeLimits
-from agent.execution.unknown_types import UnknownTypes
-from agent.handlers import Handlers
-from agent.inflight.decoder import RecordDecoder
-from agent.inflight.dropped_answers import DroppedAnswers
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.judge import Tier
-from agent.lease import Leases
-from agent.ports import Clock, Ledger, Letters
-from agent.process.containment import MemoryWatch
-from agent.process.failures import Failures
-from agent.reporting.telemetry import Counts
-from agent.routes import Router
-from producer.publishing.own_orders import OwnOrders
-from schemas.task.record.lanes import Lane
+from docllm.agent.dispatch.answer_actions import AnswerActions
+from docllm.agent.dispatch.backpressure import Backpressure
+from docllm.agent.dispatch.body_loader import BodyLoader
+from docllm.agent.dispatch.claimer import Claimer
+from docllm.agent.dispatch.dispatcher import Dispatcher
+from docllm.agent.dispatch.head_of_line import HeadOfLine
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.dispatch.record_finisher import RecordFinisher, Wakeups
+from docllm.agent.dispatch.route_shelving import RouteShelving
+from docllm.agent.dispatch.ticker import Ticker
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.attempt_runner import AttemptRunner
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.guard_gate import GuardGate
+from docllm.agent.execution.lock_requests import ResourceLocks
+from docllm.agent.execution.observability.attempt_traces import AttemptTraces
+from docllm.agent.execution.output_writer import Outputs
+from docllm.agent.execution.quota_gate import QuotaGate
+from docllm.agent.execution.settler import Settler
+from docllm.agent.execution.slots import Slots
+from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.execution.unknown_types import UnknownTypes
+from docllm.agent.handlers import Handlers
+from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.dropped_answers import DroppedAnswers
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.judge import Tier
+from docllm.agent.lease import Leases
+from docllm.agent.ports import Clock, Ledger, Letters
+from docllm.agent.process.containment import MemoryWatch
+from docllm.agent.process.failures import Failures
+from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.routes import Router
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.task.record.lanes import Lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ Tested by tests/integration/commands/test_archive.py.
 from collections.abc import Sequence
 from functools import partial
 
-from agent.maintenance.cleanup.retainer import RENEW_S, Retainer
-from agent.maintenance.duty import Duty, DutyLoop, repeat
-from producer.app import Parts
-from producer.retention.archiver import Archiver
-from schemas.objects.store import ObjectStores
-from schemas.outputs.stores import OutputStores
-from schemas.runtime.executors import Executor
+from docllm.agent.maintenance.cleanup.retainer import RENEW_S, Retainer
+from docllm.agent.maintenance.duty import Duty, DutyLoop, repeat
+from docllm.producer.app import Parts
+from docllm.producer.retention.archiver import Archiver
+from docllm.schemas.objects.store import ObjectStores
+from docllm.schemas.outputs.stores import OutputStores
+from docllm.schemas.runtime.executors import Executor
 
 CHECK_EVERY_S = 60.0
 

@@ -1,6 +1,6 @@
 """Translates each report, and says which words of the glossary its translation lacks."""
 
-from agent.handlers import Context, GiveUpError
+from docllm.agent.handlers import Context, GiveUpError
 
 GLOSSARY = {"branch": "Filiale", "sales": "Umsatz"}
 

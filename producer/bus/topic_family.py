@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import orjson
 from sqlalchemy import Connection, bindparam, select, update
 
-from producer.ports import TopicAdmin, TopicState
-from schemas.errors import UnsafeStateError
-from schemas.ledger import migrations
-from schemas.ledger.sql import insert_new
-from schemas.ledger.tables import group_info
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
-from schemas.task.record.topics import Topics
+from docllm.producer.ports import TopicAdmin, TopicState
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger import migrations
+from docllm.schemas.ledger.sql import insert_new
+from docllm.schemas.ledger.tables import group_info
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.record.topics import Topics
 
 # The first revision whose programs know lanes. Older ones are refused from the moment on when a
 # group of the ledger has its lanes.
@@ -119,7 +119,7 @@ class TopicFamily:
         line = (
             f"{' and '.join(missing)}: not made while agents of an older version run "
             f"({', '.join(older)}); once they have stopped, run again: "
-            f"python -m producer topics apply --group {group}"
+            f"docllm topics apply --group {group}"
         )
         return [line], missing
 
@@ -240,7 +240,7 @@ class TopicFamily:
                 shown = ", ".join(sorted(missing))
                 raise UnsafeStateError(
                     f"the cluster does not show {shown} yet; check its brokers, then run: "
-                    f"python -m producer topics apply --group {self._topics.group}"
+                    f"docllm topics apply --group {self._topics.group}"
                 )
             await self._clock.sleep(CHECK_EVERY_S)
             waited_s += CHECK_EVERY_S
@@ -295,7 +295,7 @@ class TopicFamily:
 
     def _apply_command(self) -> str:
         """Return the command that makes and sets topics."""
-        return f"python -m producer topics apply --group {self._topics.group}"
+        return f"docllm topics apply --group {self._topics.group}"
 
     async def lane_advice(self) -> list[str]:
         """Return advice about lanes that the group lacks, and how to add them; it is optional."""

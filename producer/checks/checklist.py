@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from redis.exceptions import NoPermissionError
 
-from producer.app import (
+from docllm.producer.app import (
     CHECK_TRIES,
     bus_path,
     is_bus_missing,
@@ -21,28 +21,34 @@ from producer.app import (
     make_admin,
     open_database,
 )
-from producer.bus.topic_family import TopicFamily, with_old_tiers
-from producer.checks import limits, object_stores, redis_rights, retention
-from producer.checks import llm as check_llm
-from producer.ledger import rights
-from producer.ledger.status import agent_status
-from schemas.clients.redis import redis_client, redis_reason
-from schemas.errors import ConfigError, DeniedError, DocllmError, UnreachableError, UnsafeStateError
-from schemas.ledger import migrations, server_settings
-from schemas.ledger.database import Database, DatabaseError
-from schemas.ledger.errors import WHERE_GRANTS
-from schemas.ledger.transactions import Transactions
-from schemas.objects.address import is_object_uri
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import ThreadExecutor
-from schemas.settings.account import account
-from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, Secret
-from schemas.settings.sources import LEDGER_FILE, require_llm
-from schemas.task.record.topics import Topics
+from docllm.producer.bus.topic_family import TopicFamily, with_old_tiers
+from docllm.producer.checks import limits, object_stores, redis_rights, retention
+from docllm.producer.checks import llm as check_llm
+from docllm.producer.ledger import rights
+from docllm.producer.ledger.status import agent_status
+from docllm.schemas.clients.redis import redis_client, redis_reason
+from docllm.schemas.errors import (
+    ConfigError,
+    DeniedError,
+    DocllmError,
+    UnreachableError,
+    UnsafeStateError,
+)
+from docllm.schemas.ledger import migrations, server_settings
+from docllm.schemas.ledger.database import Database, DatabaseError
+from docllm.schemas.ledger.errors import WHERE_GRANTS
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.objects.address import is_object_uri
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.settings.account import account
+from docllm.schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, Secret
+from docllm.schemas.settings.sources import LEDGER_FILE, require_llm
+from docllm.schemas.task.record.topics import Topics
 
 REDIS_TIMEOUT_S = 2.0
-APPLY = "python -m producer topics apply"
-COMPARE = "python -m producer topics check"
+APPLY = "docllm topics apply"
+COMPARE = "docllm topics check"
 READS_ONLY = (
     "lets this user only read, which is enough for exporter, status, export, dead list, dead show, "
     "guard list, replay --list and replay --dry-run; all other programs need "

@@ -15,17 +15,17 @@ from urllib.request import getproxies_environment
 import orjson
 from pyreqwest.exceptions import PyreqwestError
 
-from producer.checks.llm_answer import model_and_remark
-from producer.checks.llm_call import Caller, CheckAnswer
-from producer.text.printable import shown
-from schemas.clients import llm_address
-from schemas.clients.http import connected, why
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.settings.config import DEFAULT_ROUTE, LLMConfig, Structured
-from schemas.settings.headers import hidden
-from schemas.settings.wordings import Wordings
-from schemas.task.result.mending import read_json
-from schemas.text.wording import masking, one_line
+from docllm.producer.checks.llm_answer import model_and_remark
+from docllm.producer.checks.llm_call import Caller, CheckAnswer
+from docllm.producer.text.printable import shown
+from docllm.schemas.clients import llm_address
+from docllm.schemas.clients.http import connected, why
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.settings.config import DEFAULT_ROUTE, LLMConfig, Structured
+from docllm.schemas.settings.headers import hidden
+from docllm.schemas.settings.wordings import Wordings
+from docllm.schemas.task.result.mending import read_json
+from docllm.schemas.text.wording import masking, one_line
 
 TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0

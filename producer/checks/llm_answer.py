@@ -7,13 +7,13 @@ from typing import Any
 
 import orjson
 
-from producer.checks.llm_call import SCHEMA, CheckAnswer
-from producer.text.printable import shown
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.settings.config import Structured
-from schemas.task.failures import ErrorClass
-from schemas.task.result.fitness import NO_OBJECT, AnswerRead, read_answer, unread_reply
-from schemas.task.result.mending import read_json
+from docllm.producer.checks.llm_call import SCHEMA, CheckAnswer
+from docllm.producer.text.printable import shown
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.settings.config import Structured
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.fitness import NO_OBJECT, AnswerRead, read_answer, unread_reply
+from docllm.schemas.task.result.mending import read_json
 
 _MODEL_SHOWN = 191
 _ANY_OBJECT = {"type": "object"}  # what a server may answer that does not get the schema

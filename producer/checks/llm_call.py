@@ -13,9 +13,9 @@ from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
-from schemas.clients.structured_output import response_format
-from schemas.settings.config import LLMConfig, Structured
-from schemas.settings.headers import sent
+from docllm.schemas.clients.structured_output import response_format
+from docllm.schemas.settings.config import LLMConfig, Structured
+from docllm.schemas.settings.headers import sent
 
 _MAX_BYTES = 1 << 20  # no more of a body is read
 _SUCCESS = range(200, 300)

@@ -5,9 +5,9 @@ Tested by tests/integration/documents/test_object_documents.py.
 
 import asyncio
 
-from schemas.errors import ConfigError, UnreachableError
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectStores
+from docllm.schemas.errors import ConfigError, UnreachableError
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectStores
 
 # Faults that do not keep agents from working: documents are retried later, and a key may allow only
 # reading.

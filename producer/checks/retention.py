@@ -5,14 +5,14 @@ After a backup was restored, the ledger may have batches that an archive has alr
 Tested by tests/integration/commands/test_archive.py.
 """
 
-from producer.app import CHECK_TRIES, is_ledger_missing, opened_ledger
-from producer.ledger.retention import archive_rows
-from producer.retention.archive_search import manifests, require_folder
-from producer.retention.archiver import folder_name
-from producer.text.printable import shown
-from schemas.errors import ConfigError, UnreachableError
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.settings.config import Config
+from docllm.producer.app import CHECK_TRIES, is_ledger_missing, opened_ledger
+from docllm.producer.ledger.retention import archive_rows
+from docllm.producer.retention.archive_search import manifests, require_folder
+from docllm.producer.retention.archiver import folder_name
+from docllm.producer.text.printable import shown
+from docllm.schemas.errors import ConfigError, UnreachableError
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.settings.config import Config
 
 _MAX_NAMED = 5
 _PASSING = frozenset({ObjectFault.OUTAGE, ObjectFault.DENIED})
@@ -36,7 +36,7 @@ async def description(config: Config, group: str) -> str:
         raise UnreachableError(
             f"these batches have an archive at {to} and are not archived here, as after a backup "
             f"was restored: {names}{more_names}; before agents run and pay for them again, run for "
-            f"each: python -m producer archive --adopt --batch NAME --group {group}"
+            f"each: docllm archive --adopt --batch NAME --group {group}"
         )
     return f"archives to {to}{_ages(config)}"
 

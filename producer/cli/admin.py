@@ -3,14 +3,14 @@
 import argparse
 import asyncio
 
-from producer.app import open_database, opened
-from producer.bus.topic_family import EMBEDDED_PARTITIONS, PARTITIONS, TopicFamily
-from producer.screen.command_answer import CommandAnswer, answering
-from producer.screen.output import note
-from schemas.errors import ConfigError, UnsafeStateError
-from schemas.ledger import migrations
-from schemas.runtime.next_command import with_config
-from schemas.settings.config import Config
+from docllm.producer.app import open_database, opened
+from docllm.producer.bus.topic_family import EMBEDDED_PARTITIONS, PARTITIONS, TopicFamily
+from docllm.producer.screen.command_answer import CommandAnswer, answering
+from docllm.producer.screen.output import note
+from docllm.schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.ledger import migrations
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.settings.config import Config
 
 _RESULTS = {"-": "not tried"}  # words of the screen that differ in `--json`
 MAX_EMBEDDED = 1000  # partitions; every agent reads each of them in every pass
@@ -92,7 +92,7 @@ async def _compare(
     )
     if not differences:
         return 0
-    advice = f"to change that: python -m producer topics apply --group {options.group}"
+    advice = f"to change that: docllm topics apply --group {options.group}"
     note(with_config(advice, options.config))
     return UnsafeStateError.exit_code
 
@@ -103,7 +103,7 @@ async def check(config: Config, options: argparse.Namespace) -> int:
     Returns the worst exit code.
     """
     # This loads the Redis client, which no other command needs.
-    from producer.checks.checklist import Checks, outcome  # noqa: PLC0415
+    from docllm.producer.checks.checklist import Checks, outcome  # noqa: PLC0415
 
     checks = Checks(config, group=options.group).all()
     worst, failed = 0, set[str]()

@@ -5,23 +5,23 @@ Tested by tests/integration/commands/test_archive.py.
 
 import argparse
 
-from producer.app import opened_ledger
-from producer.cli.cancel import actor
-from producer.ledger import store
-from producer.ledger.retention import archive_rows
-from producer.retention.adopter import Adopter
-from producer.retention.archive_search import manifests
-from producer.retention.archiver import folder_name
-from producer.screen.command_answer import answering
-from producer.text.printable import shown
-from schemas.errors import ConfigError, UnreachableError
-from schemas.ledger.database import Connection
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectStores
-from schemas.outputs.stores import OutputStores
-from schemas.runtime.executors import ThreadExecutor
-from schemas.settings.config import Config
-from schemas.text.wording import number_of
+from docllm.producer.app import opened_ledger
+from docllm.producer.cli.cancel import actor
+from docllm.producer.ledger import store
+from docllm.producer.ledger.retention import archive_rows
+from docllm.producer.retention.adopter import Adopter
+from docllm.producer.retention.archive_search import manifests
+from docllm.producer.retention.archiver import folder_name
+from docllm.producer.screen.command_answer import answering
+from docllm.producer.text.printable import shown
+from docllm.schemas.errors import ConfigError, UnreachableError
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectStores
+from docllm.schemas.outputs.stores import OutputStores
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.settings.config import Config
+from docllm.schemas.text.wording import number_of
 
 OUTAGES = frozenset({ObjectFault.OUTAGE, ObjectFault.DENIED, ObjectFault.NO_BUCKET})
 

@@ -5,29 +5,29 @@ Tested by tests/integration/commands/test_archive.py.
 
 import argparse
 
-from producer.app import LedgerParts, opened_ledger
-from producer.cli.adopt import OUTAGES, adopt
-from producer.cli.cancel import actor
-from producer.ledger import store, tally
-from producer.ledger.retention import archive_rows
-from producer.ledger.store import Batch
-from producer.retention.archive_search import require_folder
-from producer.retention.archiver import Archiver
-from producer.retention.formats import ArchiveFormat
-from producer.retention.presence import ArchiveStore, archive_fault
-from producer.screen.command_answer import CommandAnswer, answering
-from producer.screen.live import bar
-from producer.text.pace import PaceMeter, left_text, rate_text
-from producer.text.printable import shown
-from schemas.errors import ConfigError, UnreachableError
-from schemas.objects.errors import ObjectError
-from schemas.objects.store import ObjectStores
-from schemas.objects.write_once import WriteOnceStore
-from schemas.outputs.stores import OutputStores
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import Executor, ThreadExecutor
-from schemas.settings.config import Config
-from schemas.text.wording import number_of
+from docllm.producer.app import LedgerParts, opened_ledger
+from docllm.producer.cli.adopt import OUTAGES, adopt
+from docllm.producer.cli.cancel import actor
+from docllm.producer.ledger import store, tally
+from docllm.producer.ledger.retention import archive_rows
+from docllm.producer.ledger.store import Batch
+from docllm.producer.retention.archive_search import require_folder
+from docllm.producer.retention.archiver import Archiver
+from docllm.producer.retention.formats import ArchiveFormat
+from docllm.producer.retention.presence import ArchiveStore, archive_fault
+from docllm.producer.screen.command_answer import CommandAnswer, answering
+from docllm.producer.screen.live import bar
+from docllm.producer.text.pace import PaceMeter, left_text, rate_text
+from docllm.producer.text.printable import shown
+from docllm.schemas.errors import ConfigError, UnreachableError
+from docllm.schemas.objects.errors import ObjectError
+from docllm.schemas.objects.store import ObjectStores
+from docllm.schemas.objects.write_once import WriteOnceStore
+from docllm.schemas.outputs.stores import OutputStores
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import Executor, ThreadExecutor
+from docllm.schemas.settings.config import Config
+from docllm.schemas.text.wording import number_of
 
 
 async def archive(config: Config, options: argparse.Namespace) -> int:

@@ -5,18 +5,18 @@ import getpass
 import os
 import socket
 
-from producer.app import LedgerParts, opened_ledger
-from producer.cli.selection_options import several
-from producer.ledger import cancel as cancels
-from producer.ledger import store
-from producer.screen.command_answer import CommandAnswer, answering, fail
-from producer.text.printable import shown
-from schemas.errors import ConfigError
-from schemas.ledger.database import Connection
-from schemas.runtime import crash
-from schemas.runtime.next_command import with_config
-from schemas.settings.config import Config
-from schemas.task.states import WAITING, Status
+from docllm.producer.app import LedgerParts, opened_ledger
+from docllm.producer.cli.selection_options import several
+from docllm.producer.ledger import cancel as cancels
+from docllm.producer.ledger import store
+from docllm.producer.screen.command_answer import CommandAnswer, answering, fail
+from docllm.producer.text.printable import shown
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.states import WAITING, Status
 
 
 async def cancel(config: Config, options: argparse.Namespace) -> int:
@@ -66,7 +66,7 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
     if not states:
         unknown = (
             f"no task {options.id!r} in a batch of group {options.group}; see: "
-            f"python -m producer status --group {options.group}"
+            f"docllm status --group {options.group}"
         )
         fail(options, with_config(unknown, options.config), id=options.id, batches=[])
         return 1

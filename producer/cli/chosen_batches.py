@@ -5,10 +5,10 @@ Tested by tests/unit/producer/cli/test_export.py.
 
 import argparse
 
-from producer.app import LedgerParts
-from producer.ledger import store
-from producer.ledger.retention import archive_rows
-from schemas.errors import ConfigError
+from docllm.producer.app import LedgerParts
+from docllm.producer.ledger import store
+from docllm.producer.ledger.retention import archive_rows
+from docllm.schemas.errors import ConfigError
 
 
 async def chosen_batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
@@ -18,11 +18,11 @@ async def chosen_batches(parts: LedgerParts, options: argparse.Namespace) -> dic
         if count := await parts.transactions.read(archive_rows.archived, options.group):
             raise ConfigError(
                 f"all batches of group {options.group} are archived ({count:,}); name one with "
-                f"--batch, see: python -m producer status --archived --group {options.group}"
+                f"--batch, see: docllm status --archived --group {options.group}"
             )
         raise ConfigError(
             f"group {options.group} has no batch yet; load one: "
-            f"python -m producer load FILE --group {options.group}"
+            f"docllm load FILE --group {options.group}"
         )
     if not names:
         raise await parts.transactions.read(store.no_batch, options.group, options.batch)

@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from producer.screen.output import note
-from schemas.errors import ConfigError
-from schemas.runtime.executors import ThreadExecutor
+from docllm.producer.screen.output import note
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.executors import ThreadExecutor
 
 
 def require_answer(options: argparse.Namespace) -> None:

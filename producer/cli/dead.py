@@ -7,20 +7,20 @@ import argparse
 
 from rich.text import Text
 
-from producer.app import SCREEN_S, opened_ledger
-from producer.cli.selection_options import read_selection, record_number, several
-from producer.ledger import task_story
-from producer.ledger.dead_letters.error_groups import ErrorGroup, listed
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.retention.archive_sentence import archive_sentence
-from producer.screen import dead_letters
-from producer.screen.command_answer import fail
-from producer.screen.output import note, say, say_json, say_styled, width
-from producer.text.printable import shown
-from schemas.ledger.database import Connection
-from schemas.runtime.next_command import with_config
-from schemas.settings.config import Config
-from schemas.task.record.trace import trace_of
+from docllm.producer.app import SCREEN_S, opened_ledger
+from docllm.producer.cli.selection_options import read_selection, record_number, several
+from docllm.producer.ledger import task_story
+from docllm.producer.ledger.dead_letters.error_groups import ErrorGroup, listed
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.retention.archive_sentence import archive_sentence
+from docllm.producer.screen import dead_letters
+from docllm.producer.screen.command_answer import fail
+from docllm.producer.screen.output import note, say, say_json, say_styled, width
+from docllm.producer.text.printable import shown
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.record.trace import trace_of
 
 GROUPS_SHOWN = 40
 
@@ -98,8 +98,7 @@ def _complain_not_one(names: list[str], options: argparse.Namespace, words: str)
         where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
         advice = (
             f"no task {options.id!r} in {where}; see: "
-            f"python -m producer dead list --group {options.group}"
-            + (f"; {words}" if words else "")
+            f"docllm dead list --group {options.group}" + (f"; {words}" if words else "")
         )
         fail(options, with_config(advice, options.config), id=options.id, batches=names)
         return 1

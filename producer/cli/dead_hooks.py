@@ -6,16 +6,16 @@ Tested by tests/integration/handlers/test_hooks.py and tests/contract/claims/tes
 import argparse
 from collections.abc import Sequence
 
-from producer.app import SCREEN_S, opened_ledger
-from producer.cli.cancel import actor
-from producer.ledger import hook_orders
-from producer.ledger.hook_orders import GivenUp
-from producer.screen.command_answer import CommandAnswer, answering
-from producer.text.printable import shown
-from schemas.runtime.next_command import with_config
-from schemas.settings.config import Config
-from schemas.task.hooks import HookEvent
-from schemas.text.wording import number_of
+from docllm.producer.app import SCREEN_S, opened_ledger
+from docllm.producer.cli.cancel import actor
+from docllm.producer.ledger import hook_orders
+from docllm.producer.ledger.hook_orders import GivenUp
+from docllm.producer.screen.command_answer import CommandAnswer, answering
+from docllm.producer.text.printable import shown
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.hooks import HookEvent
+from docllm.schemas.text.wording import number_of
 
 
 async def given_up(config: Config, options: argparse.Namespace) -> int:
@@ -51,9 +51,9 @@ def _advise(options: argparse.Namespace, kinds: Sequence[GivenUp], answer: Comma
     elif options.retry:
         advice = (
             "ordered again: an agent whose settings name them runs them within seconds; "
-            f"to start one: python -m agent --group {options.group}"
+            f"to start one: docllm agent --group {options.group}"
         )
         answer.say(with_config(advice, options.config))
     else:
-        advice = f"to run them again: python -m producer dead hooks --retry --group {options.group}"
+        advice = f"to run them again: docllm dead hooks --retry --group {options.group}"
         answer.say(with_config(advice, options.config))

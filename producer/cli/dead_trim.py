@@ -5,18 +5,18 @@ Tested by tests/contract/replay/test_dead_trim.py and tests/faults/stories/keepi
 
 import argparse
 
-from producer.app import Parts, make_reader, opened
-from producer.cli.cancel import actor
-from producer.cli.confirm import agreed, require_answer
-from producer.ledger import audit
-from producer.ledger.audit import AuditKind
-from producer.retention.dead_trim import TrimPlan, plan_trim
-from producer.screen.command_answer import answering
-from producer.text.printable import shown
-from schemas.ledger.database import Connection
-from schemas.runtime import crash
-from schemas.settings.config import Config
-from schemas.text.wording import number_of
+from docllm.producer.app import Parts, make_reader, opened
+from docllm.producer.cli.cancel import actor
+from docllm.producer.cli.confirm import agreed, require_answer
+from docllm.producer.ledger import audit
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.retention.dead_trim import TrimPlan, plan_trim
+from docllm.producer.screen.command_answer import answering
+from docllm.producer.text.printable import shown
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.runtime import crash
+from docllm.schemas.settings.config import Config
+from docllm.schemas.text.wording import number_of
 
 
 async def trim(config: Config, options: argparse.Namespace) -> int:

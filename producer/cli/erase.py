@@ -7,20 +7,20 @@ import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from producer.app import LedgerParts, opened_ledger
-from producer.cli.cancel import actor
-from producer.cli.confirm import agreed, require_answer
-from producer.ledger.retention import erasure_rows
-from producer.ledger.retention.erasure_rows import Erased, Subject
-from producer.retention.erasure import Erasure
-from producer.screen.command_answer import CommandAnswer, answering
-from producer.screen.live import bar
-from producer.text.printable import shown
-from schemas.errors import ConfigError
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.next_command import with_config
-from schemas.settings.config import Config
-from schemas.text.wording import number_of
+from docllm.producer.app import LedgerParts, opened_ledger
+from docllm.producer.cli.cancel import actor
+from docllm.producer.cli.confirm import agreed, require_answer
+from docllm.producer.ledger.retention import erasure_rows
+from docllm.producer.ledger.retention.erasure_rows import Erased, Subject
+from docllm.producer.retention.erasure import Erasure
+from docllm.producer.screen.command_answer import CommandAnswer, answering
+from docllm.producer.screen.live import bar
+from docllm.producer.text.printable import shown
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.settings.config import Config
+from docllm.schemas.text.wording import number_of
 
 OUTPUTS_SHOWN = 20
 
@@ -100,7 +100,7 @@ def _limits(erased: Erased, archives: list[str], group: str, texts: Path) -> Ite
     for number in erased.unread[:OUTPUTS_SHOWN]:
         yield (
             f"quarantine:{number} cannot be read and may belong to the subject; look at it: "
-            f"python -m producer dead show quarantine:{number} --group {group}"
+            f"docllm dead show quarantine:{number} --group {group}"
         )
     yield "not erased by this command; delete yourself what applies:"
     for uri in erased.outputs[:OUTPUTS_SHOWN]:
@@ -111,7 +111,7 @@ def _limits(erased: Erased, archives: list[str], group: str, texts: Path) -> Ite
         yield f"  archive: {shown(uri)}"
     yield (
         "  records on topics: agents trim tasks that are done within minutes; dead letters: "
-        f"python -m producer dead trim --group {group}"
+        f"docllm dead trim --group {group}"
     )
     yield (
         "  for a day after their last use: locks that its tasks named without the tenant or id; "

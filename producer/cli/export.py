@@ -8,20 +8,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from producer.app import SCREEN_S, opened_ledger
-from producer.cli.chosen_batches import chosen_batches
-from producer.cli.outputs import LostOutputs, OutputReader
-from producer.ledger import store
-from producer.ledger.results import export as exports
-from producer.ledger.results.result_lines import ExportedTask, LineOf, docllm_line, openai_line
-from producer.ledger.retention import archive_rows
-from producer.ledger.retention.archive_sentence import archive_sentence, require_rows
-from producer.screen.output import note
-from producer.text.output_file import standard_output, whole_file
-from producer.text.printable import escaped, shown
-from schemas.errors import ConfigError
-from schemas.settings.config import Config
-from schemas.task.states import Status
+from docllm.producer.app import SCREEN_S, opened_ledger
+from docllm.producer.cli.chosen_batches import chosen_batches
+from docllm.producer.cli.outputs import LostOutputs, OutputReader
+from docllm.producer.ledger import store
+from docllm.producer.ledger.results import export as exports
+from docllm.producer.ledger.results.result_lines import (
+    ExportedTask,
+    LineOf,
+    docllm_line,
+    openai_line,
+)
+from docllm.producer.ledger.retention import archive_rows
+from docllm.producer.ledger.retention.archive_sentence import archive_sentence, require_rows
+from docllm.producer.screen.output import note
+from docllm.producer.text.output_file import standard_output, whole_file
+from docllm.producer.text.printable import escaped, shown
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.states import Status
 
 # /dev/stdout may be a file in append mode, which must not be replaced
 STDOUT = frozenset({"-", "/dev/stdout"})

@@ -8,18 +8,18 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NoReturn
 
-from producer.app import opened
-from producer.metrics.exporter import EVERY_S, Exporter, GroupReaders
-from producer.metrics.http_server import HttpServer
-from producer.metrics.scale import ScaleLimits
-from producer.screen.output import note
-from producer.text.printable import logs_json
-from schemas.codes import Code
-from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
-from schemas.ledger import migrations
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.outage import Outage, Words
-from schemas.settings.config import Config
+from docllm.producer.app import opened
+from docllm.producer.metrics.exporter import EVERY_S, Exporter, GroupReaders
+from docllm.producer.metrics.http_server import HttpServer
+from docllm.producer.metrics.scale import ScaleLimits
+from docllm.producer.screen.output import note
+from docllm.producer.text.printable import logs_json
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import ConfigError, UnreachableError, UnsafeStateError
+from docllm.schemas.ledger import migrations
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.outage import Outage, Words
+from docllm.schemas.settings.config import Config
 
 log = logging.getLogger("producer.exporter")
 log.setLevel(logging.INFO)  # commands log warnings only

@@ -3,16 +3,16 @@
 import argparse
 from contextlib import nullcontext
 
-from producer.app import make_reader, make_relay, opened
-from producer.cli.cancel import actor
-from producer.cli.confirm import agreed, require_answer
-from producer.replay.from_topic import FromTopic, LoadedLetters, TopicSurvey, survey_topic
-from producer.screen.command_answer import CommandAnswer
-from producer.screen.live import bar
-from producer.screen.output import note
-from schemas.errors import ConfigError
-from schemas.settings.config import Config
-from schemas.text.wording import number_of
+from docllm.producer.app import make_reader, make_relay, opened
+from docllm.producer.cli.cancel import actor
+from docllm.producer.cli.confirm import agreed, require_answer
+from docllm.producer.replay.from_topic import FromTopic, LoadedLetters, TopicSurvey, survey_topic
+from docllm.producer.screen.command_answer import CommandAnswer
+from docllm.producer.screen.live import bar
+from docllm.producer.screen.output import note
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import Config
+from docllm.schemas.text.wording import number_of
 
 REFUSED_SHOWN = 20
 

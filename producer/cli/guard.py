@@ -5,17 +5,17 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from producer.app import SCREEN_S, LedgerParts, opened_ledger
-from producer.cli.cancel import actor
-from producer.ledger import guards
-from producer.ledger.store import require_batch
-from producer.screen.command_answer import answering, fail
-from producer.screen.output import note, say_json, say_styled
-from producer.text.printable import shown
-from schemas.ledger.database import Connection
-from schemas.runtime.next_command import with_config
-from schemas.settings.config import Config
-from schemas.task.guard import Guard
+from docllm.producer.app import SCREEN_S, LedgerParts, opened_ledger
+from docllm.producer.cli.cancel import actor
+from docllm.producer.ledger import guards
+from docllm.producer.ledger.store import require_batch
+from docllm.producer.screen.command_answer import answering, fail
+from docllm.producer.screen.output import note, say_json, say_styled
+from docllm.producer.text.printable import shown
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.guard import Guard
 
 VERSION = 1
 
@@ -44,7 +44,7 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
         return 0
     for guard in raised:
         say_styled(_line(guard))
-    advice = f"to let one run again: python -m producer guard open BATCH --group {options.group}"
+    advice = f"to let one run again: docllm guard open BATCH --group {options.group}"
     note(with_config(advice, options.config) if raised else "no guard is raised")
     return 0
 

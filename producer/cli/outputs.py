@@ -6,14 +6,14 @@ Tested by tests/integration/documents/test_outputs.py.
 import asyncio
 from collections.abc import Sequence
 
-from producer.screen.output import complain, note
-from producer.text.printable import shown
-from schemas.objects.errors import ObjectError
-from schemas.objects.store import ObjectStores
-from schemas.outputs.stores import OutputStores
-from schemas.runtime.executors import ThreadExecutor
-from schemas.task.result.output_pointer import OutputPointer
-from schemas.text.wording import number_of
+from docllm.producer.screen.output import complain, note
+from docllm.producer.text.printable import shown
+from docllm.schemas.objects.errors import ObjectError
+from docllm.schemas.objects.store import ObjectStores
+from docllm.schemas.outputs.stores import OutputStores
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.task.result.output_pointer import OutputPointer
+from docllm.schemas.text.wording import number_of
 
 _AT_ONCE = 16
 _SHOWN = 20

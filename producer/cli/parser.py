@@ -1,11 +1,11 @@
-"""The commands of `python -m producer`: their arguments, help and functions.
+"""The commands of `docllm`: their arguments, help and functions.
 
 It imports no library and no command, so that `--help` and `--version` answer at once.
 """
 
 import argparse
 
-from producer.cli.options.arguments import (
+from docllm.producer.cli.options.arguments import (
     MAX_AGENTS,
     MAX_PARTITIONS,
     MAX_REPLICAS,
@@ -16,11 +16,11 @@ from producer.cli.options.arguments import (
     seconds,
     up_to,
 )
-from producer.cli.options.common import add_json
-from producer.cli.options.dead import add_dead, add_replay
-from producer.cli.options.load import add_load
-from producer.cli.options.retention import add_erase, add_purge
-from producer.cli.options.strict_parser import Imported, Parser, Subparsers
+from docllm.producer.cli.options.common import add_json
+from docllm.producer.cli.options.dead import add_dead, add_replay
+from docllm.producer.cli.options.load import add_load
+from docllm.producer.cli.options.retention import add_erase, add_purge
+from docllm.producer.cli.options.strict_parser import Imported, Parser, Subparsers
 
 _GUARD = (
     "Show which batches are held back because nearly all their tasks failed, or let them run again."
@@ -29,17 +29,17 @@ _GUARD_LIST = "Show which batches are held back because nearly all their tasks f
 _GUARD_OPEN = "Let the tasks of a batch that is held back run again."
 EXAMPLES = """\
 examples:
-  python -m producer load tasks.jsonl                    '-' is standard input
-  python -m producer load --documents 'docs/*.txt' --prompt 'Sum up: {document}'
-  python -m producer status                              --json for scripts
-  python -m producer export --batch tasks results.jsonl  --format openai
-  python -m producer cancel --batch tasks                end waiting tasks
-  python -m producer dead list                           why tasks died
-  python -m producer replay --batch tasks --dry-run      what would run again
-  python -m producer migrate                             prepare a database
-  python -m producer topics apply                        prepare a Kafka cluster
-  python -m producer check                               test all servers
-  python -m producer exporter                            metrics for Prometheus
+  docllm load tasks.jsonl                    '-' is standard input
+  docllm load --documents 'docs/*.txt' --prompt 'Sum up: {document}'
+  docllm status                              --json for scripts
+  docllm export --batch tasks results.jsonl  --format openai
+  docllm cancel --batch tasks                end waiting tasks
+  docllm dead list                           why tasks died
+  docllm replay --batch tasks --dry-run      what would run again
+  docllm migrate                             prepare a database
+  docllm topics apply                        prepare a Kafka cluster
+  docllm check                               test all servers
+  docllm exporter                            metrics for Prometheus
 
 exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
             4 wrong schema or topics, 5 internal, 26 frozen, 130 interrupted
@@ -49,7 +49,7 @@ exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
 def parser() -> Parser:
     """Return the parser of all commands."""
     whole = Parser(
-        "python -m producer",
+        "docllm",
         description="Load tasks, show their state, export their results.",
         epilog=EXAMPLES,
     )
@@ -94,7 +94,7 @@ def _add_status(commands: Subparsers) -> None:
     parser.add_argument("--once", action="store_true", help="show it once, even on a terminal")
     on_terminal = "on a terminal, status shows each change anyway, until all tasks are final"
     parser.not_options = dict.fromkeys(("--watch", "--follow", "--live"), on_terminal)
-    parser.set_defaults(run=Imported("producer.cli.status:status"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.status:status"))
 
 
 def _add_export(commands: Subparsers) -> None:
@@ -115,7 +115,7 @@ def _add_export(commands: Subparsers) -> None:
         default="docllm",
         help="openai: the batch API's output file",
     )
-    parser.set_defaults(run=Imported("producer.cli.export:export"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.export:export"))
 
 
 def _add_cancel(commands: Subparsers) -> None:
@@ -135,7 +135,7 @@ def _add_cancel(commands: Subparsers) -> None:
         help="one task; add --batch if several batches have the id",
     )
     add_json(parser)
-    parser.set_defaults(run=Imported("producer.cli.cancel:cancel"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.cancel:cancel"))
 
 
 def _add_archive(commands: Subparsers) -> None:
@@ -162,7 +162,7 @@ def _add_archive(commands: Subparsers) -> None:
         help="after a restore: adopt the batch's newest existing archive, and end its open tasks",
     )
     add_json(parser)
-    parser.set_defaults(run=Imported("producer.cli.archive:archive"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.archive:archive"))
 
 
 def _add_guard(commands: Subparsers) -> None:
@@ -170,13 +170,13 @@ def _add_guard(commands: Subparsers) -> None:
     listed = actions.add("list", "show what is held back, and why", description=_GUARD_LIST)
     listed.add_argument("batch", nargs="?", type=named, metavar="BATCH", help="only this batch")
     add_json(listed)
-    listed.set_defaults(run=Imported("producer.cli.guard:list_guards"))
+    listed.set_defaults(run=Imported("docllm.producer.cli.guard:list_guards"))
     opened = actions.add("open", "let a batch run again", description=_GUARD_OPEN)
     opened.add_argument("batch", type=named, metavar="BATCH", help="the batch to let run again")
     opened.add_argument("--type", type=named, help="only its tasks of this type")
     opened.add_argument("--route", type=named, help="only its tasks of this route")
     add_json(opened)
-    opened.set_defaults(run=Imported("producer.cli.guard:open_guards"))
+    opened.set_defaults(run=Imported("docllm.producer.cli.guard:open_guards"))
 
 
 def _add_exporter(commands: Subparsers) -> None:
@@ -211,7 +211,7 @@ def _add_exporter(commands: Subparsers) -> None:
         metavar="TIME",
         help="for /scale: time in which waiting work should be done (10m)",
     )
-    parser.set_defaults(run=Imported("producer.cli.exporter:exporter"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.exporter:exporter"))
 
 
 def _add_topics(commands: Subparsers) -> None:
@@ -235,13 +235,13 @@ def _add_topics(commands: Subparsers) -> None:
         help="copies of each partition (the broker's default)",
     )
     add_json(parser)
-    parser.set_defaults(run=Imported("producer.cli.admin:topics"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.admin:topics"))
 
 
 def _add_migrate(commands: Subparsers) -> None:
     parser = commands.add("migrate", "update the ledger's schema to this version")
     add_json(parser)
-    parser.set_defaults(run=Imported("producer.cli.admin:migrate"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.admin:migrate"))
 
 
 def _add_check(commands: Subparsers) -> None:
@@ -251,4 +251,4 @@ def _add_check(commands: Subparsers) -> None:
         "Calls each LLM with a few tokens: once, unless it refuses.",
     )
     add_json(parser)
-    parser.set_defaults(run=Imported("producer.cli.admin:check"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.admin:check"))

@@ -4,30 +4,30 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from producer.app import LedgerParts, opened_ledger
-from producer.cli.adopt import OUTAGES
-from producer.cli.cancel import actor
-from producer.cli.confirm import agreed, require_answer
-from producer.ledger.dead_letters import selection_query
-from producer.ledger.retention import purge_rules
-from producer.ledger.retention.purge_rules import Keep, Purgeable
-from producer.ledger.store import no_batch
-from producer.retention.presence import ArchiveStore
-from producer.retention.purge import lost_archive
-from producer.retention.purge import purge as purge_batch
-from producer.screen.command_answer import CommandAnswer, answering
-from producer.screen.live import bar
-from producer.text.printable import shown
-from producer.text.times import moment, written
-from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
-from schemas.objects.errors import ObjectError
-from schemas.objects.store import ObjectStores
-from schemas.outputs.stores import OutputStores
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import ThreadExecutor
-from schemas.settings.config import Config
-from schemas.task.states import Status
-from schemas.text.wording import number_of
+from docllm.producer.app import LedgerParts, opened_ledger
+from docllm.producer.cli.adopt import OUTAGES
+from docllm.producer.cli.cancel import actor
+from docllm.producer.cli.confirm import agreed, require_answer
+from docllm.producer.ledger.dead_letters import selection_query
+from docllm.producer.ledger.retention import purge_rules
+from docllm.producer.ledger.retention.purge_rules import Keep, Purgeable
+from docllm.producer.ledger.store import no_batch
+from docllm.producer.retention.presence import ArchiveStore
+from docllm.producer.retention.purge import lost_archive
+from docllm.producer.retention.purge import purge as purge_batch
+from docllm.producer.screen.command_answer import CommandAnswer, answering
+from docllm.producer.screen.live import bar
+from docllm.producer.text.printable import shown
+from docllm.producer.text.times import moment, written
+from docllm.schemas.errors import ConfigError, UnreachableError, UnsafeStateError
+from docllm.schemas.objects.errors import ObjectError
+from docllm.schemas.objects.store import ObjectStores
+from docllm.schemas.outputs.stores import OutputStores
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.states import Status
+from docllm.schemas.text.wording import number_of
 
 _GOES = {
     Keep.RESULTS: "the inputs of tasks that are not dead",

@@ -4,34 +4,34 @@ import argparse
 import asyncio
 from collections.abc import Callable
 
-from producer.app import SCREEN_S, LedgerParts, Parts, make_relay, opened, opened_ledger
-from producer.cli import from_topic
-from producer.cli.cancel import actor
-from producer.cli.confirm import agreed, require_answer
-from producer.cli.selection_options import read_selection
-from producer.input.estimate import Estimate
-from producer.ledger import replay_progress, task_story
-from producer.ledger.dead_letters import reopen
-from producer.ledger.dead_letters.selection import RECORD
-from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
-from producer.ledger.retention.archive_sentence import archive_sentence
-from producer.ledger.store import Batch
-from producer.limits import CAP
-from producer.replay import plan as replay_plan
-from producer.replay import runs as storing
-from producer.replay.applier import make_applier
-from producer.replay.following import Replay
-from producer.replay.plan import ReplayPlan
-from producer.screen import replays
-from producer.screen.command_answer import CommandAnswer, answering
-from producer.screen.live import bar
-from producer.screen.output import complain, note, width
-from producer.text.printable import shown
-from producer.text.times import written
-from schemas.errors import ConfigError
-from schemas.runtime.executors import InlineExecutor
-from schemas.runtime.next_command import with_config
-from schemas.settings.config import Config
+from docllm.producer.app import SCREEN_S, LedgerParts, Parts, make_relay, opened, opened_ledger
+from docllm.producer.cli import from_topic
+from docllm.producer.cli.cancel import actor
+from docllm.producer.cli.confirm import agreed, require_answer
+from docllm.producer.cli.selection_options import read_selection
+from docllm.producer.input.estimate import Estimate
+from docllm.producer.ledger import replay_progress, task_story
+from docllm.producer.ledger.dead_letters import reopen
+from docllm.producer.ledger.dead_letters.selection import RECORD
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
+from docllm.producer.ledger.retention.archive_sentence import archive_sentence
+from docllm.producer.ledger.store import Batch
+from docllm.producer.limits import CAP
+from docllm.producer.replay import plan as replay_plan
+from docllm.producer.replay import runs as storing
+from docllm.producer.replay.applier import make_applier
+from docllm.producer.replay.following import Replay
+from docllm.producer.replay.plan import ReplayPlan
+from docllm.producer.screen import replays
+from docllm.producer.screen.command_answer import CommandAnswer, answering
+from docllm.producer.screen.live import bar
+from docllm.producer.screen.output import complain, note, width
+from docllm.producer.text.printable import shown
+from docllm.producer.text.times import written
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.settings.config import Config
 
 RUNS_SHOWN = 20
 TO_OPEN = (
@@ -90,7 +90,7 @@ def _check(options: argparse.Namespace) -> None:
     if not modes and not selects:
         raise ConfigError(
             f"say what to replay: {', '.join(f'--{name}' for name in SELECTS[:-1])}, or --all; "
-            f"to look first: python -m producer dead list --group {options.group}"
+            f"to look first: docllm dead list --group {options.group}"
         )
 
 
@@ -199,7 +199,7 @@ async def _tell_of_archive(
 def _unknown(options: argparse.Namespace, answer: CommandAnswer) -> int:
     where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
     error = with_config(
-        f"no {options.id!r} in {where}; see: python -m producer dead list --group {options.group}",
+        f"no {options.id!r} in {where}; see: docllm dead list --group {options.group}",
         options.config,
     )
     answer.put(error=error, id=options.id)
@@ -283,8 +283,8 @@ def _interrupted(run: ReplayRun, group: str) -> str:
     """Return what becomes of a replay whose command is interrupted."""
     return (
         f"replay {run.id} goes on without this command while an agent of group {group} runs; "
-        f"to look: python -m producer replay --list --group {group}; "
-        f"to follow it again: python -m producer replay --resume --group {group}"
+        f"to look: docllm replay --list --group {group}; "
+        f"to follow it again: docllm replay --resume --group {group}"
     )
 
 

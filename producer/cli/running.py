@@ -1,4 +1,4 @@
-"""Runs a command of `python -m producer` in an event loop; its errors become exit codes.
+"""Runs a command of `docllm` in an event loop; its errors become exit codes.
 
 Tested by tests/integration/commands/test_cli.py and tests/unit/producer/cli/test_confirm.py.
 """
@@ -12,9 +12,9 @@ import sys
 
 import uvloop
 
-from producer.screen.command_answer import fail
-from producer.screen.output import note
-from producer.text.printable import (
+from docllm.producer.screen.command_answer import fail
+from docllm.producer.screen.output import note
+from docllm.producer.text.printable import (
     JsonFormatter,
     ShownFormatter,
     log_only_json,
@@ -22,14 +22,14 @@ from producer.text.printable import (
     logs_json,
     shown_traceback,
 )
-from schemas.codes import Code
-from schemas.errors import DocllmError
-from schemas.runtime import outage
-from schemas.runtime.interpreter_watchdog import ended_when_frozen
-from schemas.runtime.next_command import with_config
-from schemas.runtime.starting import INTERRUPTED
-from schemas.settings.config import LogFormat
-from schemas.settings.sources import current_folder, early_log_format, load_config
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import DocllmError
+from docllm.schemas.runtime import outage
+from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.runtime.starting import INTERRUPTED
+from docllm.schemas.settings.config import LogFormat
+from docllm.schemas.settings.sources import current_folder, early_log_format, load_config
 
 log = logging.getLogger("producer")
 

@@ -4,11 +4,11 @@ import argparse
 from collections.abc import Sequence
 from datetime import datetime
 
-from producer.ledger.dead_letters.selection import RECORD, Selection
-from producer.ledger.dead_letters.selection_query import now
-from producer.ledger.store import find_batch, no_batch
-from producer.text.times import moment
-from schemas.ledger.database import Connection
+from docllm.producer.ledger.dead_letters.selection import RECORD, Selection
+from docllm.producer.ledger.dead_letters.selection_query import now
+from docllm.producer.ledger.store import find_batch, no_batch
+from docllm.producer.text.times import moment
+from docllm.schemas.ledger.database import Connection
 
 _MAX_DIGITS = 18
 

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from producer.app import SCREEN_S, LedgerParts, opened_ledger
-from producer.cli.chosen_batches import chosen_batches
-from producer.ledger.status import group_status as statuses
-from producer.screen.group_status import status_text
-from producer.screen.output import note, say_json, say_styled, width
-from schemas.runtime.next_command import with_config
-from schemas.settings.config import Config
+from docllm.producer.app import SCREEN_S, LedgerParts, opened_ledger
+from docllm.producer.cli.chosen_batches import chosen_batches
+from docllm.producer.ledger.status import group_status as statuses
+from docllm.producer.screen.group_status import status_text
+from docllm.producer.screen.output import note, say_json, say_styled, width
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.settings.config import Config
 
 REFRESH_S = 1.0
 

@@ -7,11 +7,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from producer.input.excluded_files import is_hidden
-from schemas.documents.encoding import decoded_text
-from schemas.documents.kind import Kind, kind_of, misnamed
-from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.text.document_text import DocumentText, NoTextError, blank_problem
+from docllm.producer.input.excluded_files import is_hidden
+from docllm.schemas.documents.encoding import decoded_text
+from docllm.schemas.documents.kind import Kind, kind_of, misnamed
+from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.text.document_text import DocumentText, NoTextError, blank_problem
 
 MAX_INLINE_BYTES = 256 << 10
 _PART_BYTES = 1 << 20

@@ -14,12 +14,12 @@ from typing import Any
 
 import orjson
 
-from producer.input.document_source import MAX_INLINE_BYTES, UnusableError, source_of
-from producer.input.file_tree import FileEntry, FileTree, shown_name
-from producer.input.lines import InvalidLine, ValidLine, read_line
-from schemas.errors import ConfigError
-from schemas.task.line.parsing import LineError, parse
-from schemas.task.line.strict_json import read_object, reading, refuse_rounded
+from docllm.producer.input.document_source import MAX_INLINE_BYTES, UnusableError, source_of
+from docllm.producer.input.file_tree import FileEntry, FileTree, shown_name
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.task.line.parsing import LineError, parse
+from docllm.schemas.task.line.strict_json import read_object, reading, refuse_rounded
 
 
 def read_documents(

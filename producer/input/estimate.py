@@ -6,12 +6,12 @@ It counts four bytes a token, and says that it is an estimate.
 from collections import Counter
 from typing import Any
 
-from producer.input.lines import ValidLine
-from schemas.settings.account import account
-from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
-from schemas.settings.routing import configured_route
-from schemas.task.line.parsing import TaskLine
-from schemas.text.money import units
+from docllm.producer.input.lines import ValidLine
+from docllm.schemas.settings.account import account
+from docllm.schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
+from docllm.schemas.settings.routing import configured_route
+from docllm.schemas.task.line.parsing import TaskLine
+from docllm.schemas.text.money import units
 
 
 def model_of(config: Config, task: TaskLine) -> str:

@@ -13,8 +13,8 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from producer.input.lines import REJECTS_SUFFIX
-from schemas.settings.config import Config
+from docllm.producer.input.lines import REJECTS_SUFFIX
+from docllm.schemas.settings.config import Config
 
 # A copy of `docllm.toml` that an editor or a person made has the same keys.
 _CONFIGURATION = re.compile(r"#?docllm(?>(?:[^/.]|\.(?!toml))*)\.toml.*", re.DOTALL)

@@ -16,8 +16,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Self
 
-from producer.input.excluded_files import is_link_to_own, is_own, resolved
-from schemas.errors import ConfigError
+from docllm.producer.input.excluded_files import is_link_to_own, is_own, resolved
+from docllm.schemas.errors import ConfigError
 
 _WEB = ("http://", "https://")
 _WILD = "*?["

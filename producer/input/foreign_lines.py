@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from schemas.task.line.strict_json import LineError
+from docllm.schemas.task.line.strict_json import LineError
 
 _OURS = (
     "write docllm's lines, with id and prompt, or OpenAI's, with custom_id and a body that has "

@@ -15,13 +15,13 @@ from typing import IO, Any, BinaryIO
 
 import orjson
 
-from producer.input.foreign_lines import ForeignForm, foreign_form
-from producer.input.packed import BUFFER_BYTES, DAMAGED, NoLinesError, as_text
-from producer.input.position import Position
-from schemas.errors import ConfigError
-from schemas.task.line.parsing import BOM, LineError, TaskLine, parse, too_large
-from schemas.task.line.strict_json import NOT_JSON, NOT_UTF8, reading
-from schemas.task.record.envelope import MAX_TASK_BYTES
+from docllm.producer.input.foreign_lines import ForeignForm, foreign_form
+from docllm.producer.input.packed import BUFFER_BYTES, DAMAGED, NoLinesError, as_text
+from docllm.producer.input.position import Position
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.task.line.parsing import BOM, LineError, TaskLine, parse, too_large
+from docllm.schemas.task.line.strict_json import NOT_JSON, NOT_UTF8, reading
+from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
 
 STDIN = "-"
 REJECTS_SUFFIX = ".rejects.jsonl"
@@ -227,7 +227,7 @@ def _open(source: str) -> IO[bytes]:
         return open(source, "rb", buffering=BUFFER_BYTES)  # noqa: PTH123 - a text, not a Path
     except IsADirectoryError:
         raise ConfigError(
-            f"{source} cannot be read: it is a folder; for its documents: python -m producer load "
+            f"{source} cannot be read: it is a folder; for its documents: docllm load "
             f"--documents {shlex.quote(source)} --prompt 'Summarize: {{document}}'"
         ) from None
     except OSError as error:

@@ -9,16 +9,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
-from producer.input.documents import question_of, task_line, with_document
-from producer.input.excluded_files import is_hidden
-from producer.input.file_tree import matches_pattern, require_whole_depths
-from producer.input.lines import InvalidLine, ValidLine, read_line
-from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.errors import ConfigError, DocllmError, UnreachableError
-from schemas.objects.address import ObjectAddress, is_object_uri
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectEntry, ObjectStores
-from schemas.text.document_text import blank_problem
+from docllm.producer.input.documents import question_of, task_line, with_document
+from docllm.producer.input.excluded_files import is_hidden
+from docllm.producer.input.file_tree import matches_pattern, require_whole_depths
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
+from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.errors import ConfigError, DocllmError, UnreachableError
+from docllm.schemas.objects.address import ObjectAddress, is_object_uri
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectEntry, ObjectStores
+from docllm.schemas.text.document_text import blank_problem
 
 _WILD = "*?["
 _BUCKET_END = 3  # parts of a URI before its key

@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import IO, Any, Protocol, cast
 
-from schemas.documents.kind import bom_encoding, kind_of
-from schemas.text.document_text import NoTextError
+from docllm.schemas.documents.kind import bom_encoding, kind_of
+from docllm.schemas.text.document_text import NoTextError
 
 BUFFER_BYTES = 1 << 20
 _PART_BYTES = 1 << 16

@@ -14,13 +14,13 @@ from typing import BinaryIO, Self
 
 import orjson
 
-from producer.input.lines import REJECTS_SUFFIX, STDIN, InvalidLine, is_reject
-from producer.limits import MAX_REJECTS
-from producer.text.output_file import whole_file
-from producer.text.private_files import FILE_MODE
-from schemas.errors import ConfigError, InputError
-from schemas.task.record.envelope import MAX_TASK_BYTES
-from schemas.text.wording import number_of
+from docllm.producer.input.lines import REJECTS_SUFFIX, STDIN, InvalidLine, is_reject
+from docllm.producer.limits import MAX_REJECTS
+from docllm.producer.text.output_file import whole_file
+from docllm.producer.text.private_files import FILE_MODE
+from docllm.schemas.errors import ConfigError, InputError
+from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
+from docllm.schemas.text.wording import number_of
 
 MAX_REJECTS_BYTES = 1 << 30  # a packed input of some megabytes could otherwise fill the disk
 _MAX_NAME = 240  # bytes; a file system takes 255, and the draft has a slightly longer name

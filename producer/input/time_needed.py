@@ -10,14 +10,14 @@ from math import inf
 from operator import itemgetter
 from typing import Any
 
-from producer.input.lines import ValidLine
-from producer.text.pace import duration
-from schemas.settings.account import account, quota_key, quotas
-from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
-from schemas.settings.routing import configured_route
-from schemas.task.line.parsing import TaskLine
-from schemas.task.task_types import MAP_REDUCE
-from schemas.text.wording import number_of
+from docllm.producer.input.lines import ValidLine
+from docllm.producer.text.pace import duration
+from docllm.schemas.settings.account import account, quota_key, quotas
+from docllm.schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
+from docllm.schemas.settings.routing import configured_route
+from docllm.schemas.task.line.parsing import TaskLine
+from docllm.schemas.task.task_types import MAP_REDUCE
+from docllm.schemas.text.wording import number_of
 
 _PERIOD_S = {"rpm": 60.0, "rpd": 86_400.0, "tpm": 60.0, "itpm": 60.0}
 _REMEMBERED = 1000

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, insert, select
 
-from schemas.ledger.tables import audit
+from docllm.schemas.ledger.tables import audit
 
 PURGE = "purge"  # written before the first deletion, so it tells that something may be gone
 AGENT = "docllm"  # the actor of what agents decide themselves

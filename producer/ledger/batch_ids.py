@@ -5,7 +5,7 @@ Tested by tests/unit/producer/ledger/results/test_export.py.
 
 from sqlalchemy import ColumnElement, Connection, select
 
-from schemas.ledger.tables import task
+from docllm.schemas.ledger.tables import task
 
 
 def id_range(connection: Connection, batch_id: int) -> tuple[int, int]:

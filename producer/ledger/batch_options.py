@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, select, update
 
-from schemas.ledger.tables import batch
+from docllm.schemas.ledger.tables import batch
 
 _ROUTES, _OUTPUT = "routes_allowed", "output_uri"
 _TENANT, _PRIORITY = "tenant", "priority"

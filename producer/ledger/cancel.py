@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select, update
 
-from producer.ledger import audit, guards, hook_orders, tally
-from producer.ledger.audit import AuditKind
-from producer.ledger.store import Batch
-from schemas.ledger.query_plans import along_open
-from schemas.ledger.sql import NEVER_TIME, utc_now
-from schemas.ledger.tables import batch, task
-from schemas.task.states import WAITING, Status
+from docllm.producer.ledger import audit, guards, hook_orders, tally
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.ledger.store import Batch
+from docllm.schemas.ledger.query_plans import along_open
+from docllm.schemas.ledger.sql import NEVER_TIME, utc_now
+from docllm.schemas.ledger.tables import batch, task
+from docllm.schemas.task.states import WAITING, Status
 
 PAGE = 500
 

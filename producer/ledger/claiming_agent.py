@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.sql.elements import ColumnElement
 
-from schemas.task.owner import OWNER_BITS
+from docllm.schemas.task.owner import OWNER_BITS
 
 
 def agent_in(owner: ColumnElement[Any]) -> ColumnElement[int]:

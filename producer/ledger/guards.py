@@ -13,12 +13,12 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, or_, select, update
 
-from producer.ledger import audit
-from producer.ledger.audit import AuditKind
-from producer.text.times import written
-from schemas.ledger.sql import seconds_until, utc_now
-from schemas.ledger.tables import batch, guard, guard_look
-from schemas.task.guard import Guard
+from docllm.producer.ledger import audit
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.text.times import written
+from docllm.schemas.ledger.sql import seconds_until, utc_now
+from docllm.schemas.ledger.tables import batch, guard, guard_look
+from docllm.schemas.task.guard import Guard
 
 # An agent that does not know of the look yet moves the task; the look loses only this task.
 LOOK_TASKS_READ = 5_000

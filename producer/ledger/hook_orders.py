@@ -14,12 +14,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select, update
 
-from producer.ledger import audit
-from schemas.ledger.bulk import insert_rows
-from schemas.ledger.sql import insert_new, utc_after, utc_now
-from schemas.ledger.tables import batch, hook, hook_type
-from schemas.task.hooks import Hooked, HookEvent, HookState
-from schemas.text.wording import number_of, one_line
+from docllm.producer.ledger import audit
+from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.sql import insert_new, utc_after, utc_now
+from docllm.schemas.ledger.tables import batch, hook, hook_type
+from docllm.schemas.task.hooks import Hooked, HookEvent, HookState
+from docllm.schemas.text.wording import number_of, one_line
 
 KNOWN_S = 86_400.0
 MAX_COUNTED = 1000  # of a group with more hooks in a state, only so many are read and counted
@@ -133,7 +133,7 @@ def given_up(connection: Connection, group: str) -> list[str]:
     """Return in words which hooks of the group were given up, with a failure of each kind."""
     return [
         f"{number_of(number, 'hook')} on_{event} of type {name} given up: {failure}; "
-        f"to run them again: python -m producer dead hooks --retry --group {group}"
+        f"to run them again: docllm dead hooks --retry --group {group}"
         for (name, event), (number, failure) in _counts_by_kind(
             connection, group, HookState.GAVE_UP
         ).items()
@@ -220,7 +220,7 @@ def to_be_tried(connection: Connection, group: str) -> list[str]:
     return [
         f"{number_of(number, 'hook')} on_{event} of type {name} not done"
         + (f" ({failure})" if failure else "")
-        + f"; an agent runs them: python -m agent --group {group}"
+        + f"; an agent runs them: docllm agent --group {group}"
         for (name, event), (number, failure) in _counts_by_kind(
             connection, group, HookState.WAITS
         ).items()

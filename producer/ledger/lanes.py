@@ -6,9 +6,9 @@ Tested by tests/contract/records/test_lanes.py.
 import orjson
 from sqlalchemy import Connection, bindparam, select
 
-from schemas.ledger.tables import group_info
-from schemas.task.record.lanes import ADDED
-from schemas.task.record.topics import Topics
+from docllm.schemas.ledger.tables import group_info
+from docllm.schemas.task.record.lanes import ADDED
+from docllm.schemas.task.record.topics import Topics
 
 _STORED = select(group_info.c.topic_ids).where(group_info.c.group_name == bindparam("of_group"))
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from producer.ledger import lanes, outbox, tally
-from producer.ports import Item, Order
-from schemas.ledger.bulk import insert_rows
-from schemas.ledger.sql import NEVER_TIME
-from schemas.ledger.tables import task, task_input
-from schemas.task.failures import FOLLOW_UP, TallyOutcome
-from schemas.task.record.lanes import Lane
-from schemas.task.states import Status
+from docllm.producer.ledger import lanes, outbox, tally
+from docllm.producer.ports import Item, Order
+from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.sql import NEVER_TIME
+from docllm.schemas.ledger.tables import task, task_input
+from docllm.schemas.task.failures import FOLLOW_UP, TallyOutcome
+from docllm.schemas.task.record.lanes import Lane
+from docllm.schemas.task.states import Status
 
 
 @dataclass(frozen=True, slots=True)

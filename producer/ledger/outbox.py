@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
 
-from producer.ports import Item, Order
-from schemas.ledger.sql import utc_after, utc_now
-from schemas.ledger.tables import outbox, task
-from schemas.task.record.lanes import Lane, known_lane
-from schemas.task.states import FINAL
+from docllm.producer.ports import Item, Order
+from docllm.schemas.ledger.sql import utc_after, utc_now
+from docllm.schemas.ledger.tables import outbox, task
+from docllm.schemas.task.record.lanes import Lane, known_lane
+from docllm.schemas.task.states import FINAL
 
 # The kinds of items, as they are stored.
 TASK = 0

@@ -12,24 +12,24 @@ from itertools import islice
 import orjson
 from sqlalchemy import Connection, func, select, update
 
-from producer.ledger import outbox
-from producer.ports import Item, Order
-from schemas.ledger.migrations import ledger_id
-from schemas.ledger.sql import insert_new
-from schemas.ledger.tables import quarantine
-from schemas.task.failures import Disposition
-from schemas.task.line.strict_json import reading
-from schemas.task.record.envelope import (
+from docllm.producer.ledger import outbox
+from docllm.producer.ports import Item, Order
+from docllm.schemas.ledger.migrations import ledger_id
+from docllm.schemas.ledger.sql import insert_new
+from docllm.schemas.ledger.tables import quarantine
+from docllm.schemas.task.failures import Disposition
+from docllm.schemas.task.line.strict_json import reading
+from docllm.schemas.task.record.envelope import (
     BATCH_HEADER,
     MAX_TASK_BYTES,
     QUARANTINE_HEADER,
     Outgoing,
     RawHeaders,
 )
-from schemas.task.record.rejected_record import RejectedRecord
-from schemas.text.fingerprint import fingerprint
-from schemas.text.untrusted import contained, describe_error
-from schemas.text.wording import one_line
+from docllm.schemas.task.record.rejected_record import RejectedRecord
+from docllm.schemas.text.fingerprint import fingerprint
+from docllm.schemas.text.untrusted import contained, describe_error
+from docllm.schemas.text.wording import one_line
 
 KEPT_BYTES = MAX_TASK_BYTES  # the largest value that is stored whole; no task is larger
 BEGINNING_BYTES = 64 << 10  # stored of a larger value, and of a key

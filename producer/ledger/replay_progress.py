@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Row, Select, bindparam, select
 
-from producer.ledger.dead_letters.selection import Selection, selection_of
-from producer.ledger.outbox import QUARANTINE
-from producer.limits import CAP
-from schemas.ledger import agent_rows
-from schemas.ledger.tables import agent, replay_item, replay_run
+from docllm.producer.ledger.dead_letters.selection import Selection, selection_of
+from docllm.producer.ledger.outbox import QUARANTINE
+from docllm.producer.limits import CAP
+from docllm.schemas.ledger import agent_rows
+from docllm.schemas.ledger.tables import agent, replay_item, replay_run
 
 
 class ItemState(IntEnum):

@@ -7,9 +7,9 @@ from collections.abc import Container, Iterator
 
 from sqlalchemy import Connection, Executable, Table, delete, false, insert, select, update
 
-from schemas.ledger.database import DatabaseError
-from schemas.ledger.errors import denied, denied_right
-from schemas.ledger.tables import metadata
+from docllm.schemas.ledger.database import DatabaseError
+from docllm.schemas.ledger.errors import denied, denied_right
+from docllm.schemas.ledger.tables import metadata
 
 
 def missing(connection: Connection) -> list[str]:

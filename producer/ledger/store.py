@@ -12,13 +12,13 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, func, select, update
 
-from producer.ledger import guards, new_tasks
-from producer.ledger.new_tasks import NewTask
-from producer.ports import Order
-from producer.text.printable import shown
-from schemas.errors import ConfigError, UnsafeStateError
-from schemas.ledger.sql import insert_new, utc_now
-from schemas.ledger.tables import archive, batch, id_block, task
+from docllm.producer.ledger import guards, new_tasks
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.ports import Order
+from docllm.producer.text.printable import shown
+from docllm.schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.ledger.sql import insert_new, utc_now
+from docllm.schemas.ledger.tables import archive, batch, id_block, task
 
 PAGE = 500  # ids in one statement
 
@@ -161,8 +161,7 @@ def no_batch(connection: Connection, group: str, name: str) -> ConfigError:
     matches = difflib.get_close_matches(name, connection.execute(newest).scalars(), 1)
     meant = f"; did you mean {matches[0]!r}?" if matches else ""
     return ConfigError(
-        f"group {group} has no batch {name!r}{meant}; see: "
-        f"python -m producer status --group {group}"
+        f"group {group} has no batch {name!r}{meant}; see: docllm status --group {group}"
     )
 
 

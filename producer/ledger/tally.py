@@ -32,9 +32,9 @@ from sqlalchemy import (
     union_all,
 )
 
-from schemas.ledger.tables import batch, failure_group, tally, tally_sum
-from schemas.task.failures import TallyOutcome
-from schemas.task.states import FINAL, Status
+from docllm.schemas.ledger.tables import batch, failure_group, tally, tally_sum
+from docllm.schemas.task.failures import TallyOutcome
+from docllm.schemas.task.states import FINAL, Status
 
 NO_FINGERPRINT = bytes(16)
 # The group of the failures of a batch that has all the groups it may have.

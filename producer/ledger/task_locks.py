@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
-from schemas.ledger.tables import lock_wait, resource_lock
+from docllm.schemas.ledger.tables import lock_wait, resource_lock
 
 
 @dataclass(frozen=True, slots=True)

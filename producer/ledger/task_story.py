@@ -10,12 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from producer.ledger import hook_orders, task_locks
-from producer.ledger.quarantine import error_class
-from producer.ledger.results.result_lines import attempts_of
-from producer.ledger.task_locks import TaskLock
-from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
-from schemas.ledger.tables import (
+from docllm.producer.ledger import hook_orders, task_locks
+from docllm.producer.ledger.quarantine import error_class
+from docllm.producer.ledger.results.result_lines import attempts_of
+from docllm.producer.ledger.task_locks import TaskLock
+from docllm.schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
+from docllm.schemas.ledger.tables import (
     batch,
     dead_letter,
     follow_up,
@@ -25,9 +25,9 @@ from schemas.ledger.tables import (
     task_input,
     task_result,
 )
-from schemas.task.result.codec import EXPIRED
-from schemas.task.states import Status
-from schemas.text.packed_text import text_of_packed
+from docllm.schemas.task.result.codec import EXPIRED
+from docllm.schemas.task.states import Status
+from docllm.schemas.text.packed_text import text_of_packed
 
 _NO_HEADERS = b"[]"
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from producer.ledger import tally
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.clock import Clock
+from docllm.producer.ledger import tally
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.clock import Clock
 
 CHECK_EVERY_S = 2.0
 

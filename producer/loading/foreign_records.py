@@ -8,18 +8,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from producer.ledger.new_tasks import NewTask
-from producer.ledger.quarantine import headers_blob
-from producer.ledger.store import direct_batch
-from producer.loading.task_row import new_task
-from schemas.runtime.executors import Executor
-from schemas.task.batch_name import RULE, is_batch_name
-from schemas.task.line.parsing import BOM, LineError, TaskLine, parse
-from schemas.task.line.schema_cost import is_heavy_line
-from schemas.task.line.strict_json import reading
-from schemas.task.record.envelope import BAD_NAMES_HEADER, BATCH_HEADER, RawHeaders
-from schemas.text.untrusted import contained, describe_error, sealed
-from schemas.text.wording import one_line
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.ledger.quarantine import headers_blob
+from docllm.producer.ledger.store import direct_batch
+from docllm.producer.loading.task_row import new_task
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.batch_name import RULE, is_batch_name
+from docllm.schemas.task.line.parsing import BOM, LineError, TaskLine, parse
+from docllm.schemas.task.line.schema_cost import is_heavy_line
+from docllm.schemas.task.line.strict_json import reading
+from docllm.schemas.task.record.envelope import BAD_NAMES_HEADER, BATCH_HEADER, RawHeaders
+from docllm.schemas.text.untrusted import contained, describe_error, sealed
+from docllm.schemas.text.wording import one_line
 
 ReadLine = tuple[str, NewTask] | str  # a batch's name and its task, or why it is none
 TOO_SLOW = "its schema takes too long to check; make it smaller, or simplify its patterns"

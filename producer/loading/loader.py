@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from producer.input.lines import InvalidLine, ValidLine, clashing
-from producer.ledger import outbox, store
-from producer.ledger.batch_options import TaskDefaults
-from producer.ledger.new_tasks import NewTask
-from producer.loading.backlog_limit import BacklogLimit
-from producer.loading.overflow import Overflow
-from producer.loading.task_row import new_task
-from producer.ports import Item, Order, Publisher
-from producer.publishing import record_builder
-from producer.tracing.publications import Headers, PublicationTraces
-from schemas.errors import DocllmError
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
-from schemas.runtime.executors import Executor
-from schemas.task.record.envelope import Outgoing
-from schemas.task.record.topics import Topics
+from docllm.producer.input.lines import InvalidLine, ValidLine, clashing
+from docllm.producer.ledger import outbox, store
+from docllm.producer.ledger.batch_options import TaskDefaults
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.loading.backlog_limit import BacklogLimit
+from docllm.producer.loading.overflow import Overflow
+from docllm.producer.loading.task_row import new_task
+from docllm.producer.ports import Item, Order, Publisher
+from docllm.producer.publishing import record_builder
+from docllm.producer.tracing.publications import Headers, PublicationTraces
+from docllm.schemas.errors import DocllmError
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.record.topics import Topics
 
 # Lines in one transaction. SQLite has one writer, for which the agents wait too.
 CHUNK = 1000

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from producer.ledger import tally
-from producer.ledger.new_tasks import NewTask
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.clock import Clock
-from schemas.task.record.lanes import Lane
+from docllm.producer.ledger import tally
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.record.lanes import Lane
 
 FRESH_S = 5.0  # how long the ledger's counts of tenants' tasks are used
 

@@ -8,14 +8,14 @@ import hashlib
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from producer.input.lines import InvalidLine, ValidLine, clashing
-from producer.ledger.new_tasks import NewTask
-from producer.ledger.store import Accepted
-from producer.loading.loader import CHUNK, Summary, chunks
-from producer.loading.task_row import new_task
-from schemas.errors import ConfigError
-from schemas.runtime.executors import Executor
-from schemas.task.record.envelope import digest
+from docllm.producer.input.lines import InvalidLine, ValidLine, clashing
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.ledger.store import Accepted
+from docllm.producer.loading.loader import CHUNK, Summary, chunks
+from docllm.producer.loading.task_row import new_task
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.record.envelope import digest
 
 # Returns what the ledger would answer for the tasks; of new tasks it returns only their positions.
 Ask = Callable[[Sequence[NewTask]], Awaitable[Accepted]]

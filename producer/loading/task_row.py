@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
 
-from producer.ledger.batch_options import TaskDefaults
-from producer.ledger.new_tasks import NewTask
-from schemas.task.line.parsing import TaskLine
-from schemas.task.record.envelope import digest
-from schemas.task.record.lanes import lane_for
+from docllm.producer.ledger.batch_options import TaskDefaults
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.schemas.task.line.parsing import TaskLine
+from docllm.schemas.task.record.envelope import digest
+from docllm.schemas.task.record.lanes import lane_for
 
 _NO_DEFAULTS = TaskDefaults()
 

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 
 from prometheus_client.metrics_core import Metric
 
-from producer.ledger.status.agent_status import AgentState, AgentStatus
-from producer.ledger.status.group_sums import OTHER
-from producer.metrics.family import Labels, gauge
-from producer.metrics.route_labels import RouteLabels
-from schemas.agent_report import RouteFacts
-from schemas.task.failures import ErrorClass
-from schemas.task.route_state import RouteState
+from docllm.producer.ledger.status.agent_status import AgentState, AgentStatus
+from docllm.producer.ledger.status.group_sums import OTHER
+from docllm.producer.metrics.family import Labels, gauge
+from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.schemas.agent_report import RouteFacts
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.route_state import RouteState
 
 _WORST_FIRST = (RouteState.PARKED, RouteState.STOPPED, RouteState.OPEN)
 _CLASSES = frozenset(map(str, ErrorClass))

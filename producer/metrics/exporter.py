@@ -15,23 +15,23 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from producer.ledger.status import snapshot
-from producer.metrics.families import Reading, families
-from producer.metrics.family import gauge
-from producer.metrics.http_server import JSON, HttpAnswer, HttpPage, health
-from producer.metrics.route_labels import RouteLabels
-from producer.metrics.scale import Scale, ScaleLimits, scale
-from producer.metrics.workload import ProviderAccounts, workload
-from producer.ports import Backlog, TopicAdmin
-from schemas.codes import Code
-from schemas.errors import UnreachableError
-from schemas.ledger.database import DatabaseError
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.clock import Clock
-from schemas.settings.config import Config
-from schemas.task.record.lanes import MAIN
-from schemas.task.record.topics import Topics
-from schemas.version import VERSION
+from docllm.producer.ledger.status import snapshot
+from docllm.producer.metrics.families import Reading, families
+from docllm.producer.metrics.family import gauge
+from docllm.producer.metrics.http_server import JSON, HttpAnswer, HttpPage, health
+from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.producer.metrics.scale import Scale, ScaleLimits, scale
+from docllm.producer.metrics.workload import ProviderAccounts, workload
+from docllm.producer.ports import Backlog, TopicAdmin
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import UnreachableError
+from docllm.schemas.ledger.database import DatabaseError
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.record.lanes import MAIN
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.version import VERSION
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 
 from prometheus_client.metrics_core import Metric
 
-from producer.ledger.status.group_sums import OTHER
-from producer.ledger.status.snapshot import Snapshot
-from producer.metrics.agent_families import of_agents
-from producer.metrics.family import gauge
-from producer.metrics.route_labels import RouteLabels
-from producer.metrics.scale import Scale, ScaleBound
-from producer.metrics.task_families import of_attempts, of_releases, of_tasks
-from producer.ports import Backlog
-from producer.text.urgency import Urgency
-from schemas.task.guard import GuardCause
+from docllm.producer.ledger.status.group_sums import OTHER
+from docllm.producer.ledger.status.snapshot import Snapshot
+from docllm.producer.metrics.agent_families import of_agents
+from docllm.producer.metrics.family import gauge
+from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.producer.metrics.scale import Scale, ScaleBound
+from docllm.producer.metrics.task_families import of_attempts, of_releases, of_tasks
+from docllm.producer.ports import Backlog
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas.task.guard import GuardCause
 
 # Work waits on purpose; alerts about work that stands still leave it alone. While it waits for a
 # route, more agents may still help: for what they cannot, see `workload.MORE_AGENTS_WOULD_WAIT`.

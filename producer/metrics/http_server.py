@@ -20,10 +20,10 @@ from socket import AF_INET6, SHUT_RDWR
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
-from schemas.codes import Code
-from schemas.errors import ConfigError
-from schemas.runtime.address import Address
-from schemas.settings.config import Secret
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.address import Address
+from docllm.schemas.settings.config import Secret
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from producer.ledger.status.group_sums import OTHER
-from schemas.settings.config import DEFAULT_ROUTE
+from docllm.producer.ledger.status.group_sums import OTHER
+from docllm.schemas.settings.config import DEFAULT_ROUTE
 
 
 class RouteLabels:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, floor, inf
 
-from schemas.settings.quota import NO_LIMITS, QuotaLimits
+from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits
 
 USUAL_TASK_S = 5.0  # assumed duration of a task before any has ended
 # Kubernetes ignores a difference of up to a tenth, so a request for one more agent could be ignored

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
 
-from producer.ledger.replay_progress import ItemState
-from producer.ledger.status.group_status import GroupStatus
-from producer.ledger.status.snapshot import Snapshot
-from producer.metrics.family import Labels, counter, gauge
-from schemas.task.states import FINAL, Status
-from schemas.text.money import units
+from docllm.producer.ledger.replay_progress import ItemState
+from docllm.producer.ledger.status.group_status import GroupStatus
+from docllm.producer.ledger.status.snapshot import Snapshot
+from docllm.producer.metrics.family import Labels, counter, gauge
+from docllm.schemas.task.states import FINAL, Status
+from docllm.schemas.text.money import units
 
 
 def of_tasks(snapshot: Snapshot) -> Iterator[Metric]:

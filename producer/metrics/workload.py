@@ -3,15 +3,15 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from producer.metrics.families import Reading
-from producer.metrics.scale import ProviderAccount, Workload
-from producer.text.urgency import Urgency
-from schemas.agent_report import AgentReport, RouteFacts
-from schemas.settings.account import account, quota_key
-from schemas.settings.config import Config
-from schemas.settings.quota import NO_LIMITS, QuotaLimits
-from schemas.settings.routing import configured_routes
-from schemas.task.route_state import RouteState
+from docllm.producer.metrics.families import Reading
+from docllm.producer.metrics.scale import ProviderAccount, Workload
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas.agent_report import AgentReport, RouteFacts
+from docllm.schemas.settings.account import account, quota_key
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits
+from docllm.schemas.settings.routing import configured_routes
+from docllm.schemas.task.route_state import RouteState
 
 # Reasons for which tasks wait although slots are free. More agents would wait too.
 MORE_AGENTS_WOULD_WAIT = frozenset({Urgency.GUARD_RAISED, Urgency.TYPE_ASLEEP, Urgency.LOCK_HELD})

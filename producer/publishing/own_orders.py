@@ -5,9 +5,9 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from producer.ports import Order
-from schemas.codes import Code
-from schemas.text.wording import number_of
+from docllm.producer.ports import Order
+from docllm.schemas.codes import Code
+from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 

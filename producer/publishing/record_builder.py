@@ -14,16 +14,23 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Column, Connection, Row, bindparam, func, select
 
-from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.quarantine import error_class, headers_of
-from producer.ports import Item, Order
-from producer.tracing.publications import Headers, PublicationTraces
-from schemas.ledger.migrations import ledger_id
-from schemas.ledger.sql import seconds_until
-from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_attempt, task_input
-from schemas.task.line.parsing import DEFAULT_TENANT
-from schemas.task.line.strict_json import LineError
-from schemas.task.record.envelope import (
+from docllm.producer.ledger.outbox import QUARANTINE, TASK
+from docllm.producer.ledger.quarantine import error_class, headers_of
+from docllm.producer.ports import Item, Order
+from docllm.producer.tracing.publications import Headers, PublicationTraces
+from docllm.schemas.ledger.migrations import ledger_id
+from docllm.schemas.ledger.sql import seconds_until
+from docllm.schemas.ledger.tables import (
+    batch,
+    dead_letter,
+    quarantine,
+    task,
+    task_attempt,
+    task_input,
+)
+from docllm.schemas.task.line.parsing import DEFAULT_TENANT
+from docllm.schemas.task.line.strict_json import LineError
+from docllm.schemas.task.record.envelope import (
     BAD_NAMES_HEADER,
     BATCH_HEADER,
     ENVELOPE_VERSION,
@@ -34,10 +41,10 @@ from schemas.task.record.envelope import (
     encode_each,
     text,
 )
-from schemas.task.record.lanes import lane_at
-from schemas.task.record.topics import Topics
-from schemas.task.record.trace import TRACEPARENT
-from schemas.task.states import FINAL, Status
+from docllm.schemas.task.record.lanes import lane_at
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.record.trace import TRACEPARENT
+from docllm.schemas.task.states import FINAL, Status
 
 _EXCEPTION_PREFIX = "docllm."
 _REASON: tuple[Column[Any], ...] = (

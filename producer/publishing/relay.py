@@ -11,17 +11,17 @@ import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
-from producer.ledger import outbox
-from producer.ledger.quarantine import undeliverable
-from producer.ports import Item, Order, Publisher, Refusal
-from producer.publishing import record_builder
-from producer.tracing.publications import PublicationTraces
-from schemas.codes import Code
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
-from schemas.task.record.envelope import Outgoing
-from schemas.task.record.topics import Topics
+from docllm.producer.ledger import outbox
+from docllm.producer.ledger.quarantine import undeliverable
+from docllm.producer.ports import Item, Order, Publisher, Refusal
+from docllm.producer.publishing import record_builder
+from docllm.producer.tracing.publications import PublicationTraces
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.record.topics import Topics
 
 log = logging.getLogger(__name__)
 

@@ -9,18 +9,18 @@ Tested by tests/contract/replay/test_replay.py.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from producer.app import Parts
-from producer.ledger import store
-from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.replay_progress import ReplayRun
-from producer.publishing.relay import Relay
-from producer.replay import records, runs, tasks
-from producer.replay.record_reader import RecordReader
-from producer.replay.runs import Page
-from schemas.ledger.database import Connection
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.executors import Executor
+from docllm.producer.app import Parts
+from docllm.producer.ledger import store
+from docllm.producer.ledger.outbox import QUARANTINE, TASK
+from docllm.producer.ledger.replay_progress import ReplayRun
+from docllm.producer.publishing.relay import Relay
+from docllm.producer.replay import records, runs, tasks
+from docllm.producer.replay.record_reader import RecordReader
+from docllm.producer.replay.runs import Page
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.executors import Executor
 
 # Items in one transaction.
 TASKS = 500

@@ -10,16 +10,16 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from producer.ledger import replay_progress
-from producer.ledger.replay_progress import ReplayRequest, ReplayRun
-from producer.publishing.relay import Relay
-from producer.replay import runs
-from producer.replay.applier import Applier, ReplayCursor, Step
-from producer.replay.runs import Cursor, DroppedError
-from schemas.ledger.database import Connection
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
+from docllm.producer.ledger import replay_progress
+from docllm.producer.ledger.replay_progress import ReplayRequest, ReplayRun
+from docllm.producer.publishing.relay import Relay
+from docllm.producer.replay import runs
+from docllm.producer.replay.applier import Applier, ReplayCursor, Step
+from docllm.producer.replay.runs import Cursor, DroppedError
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
 
 CHECK_EVERY_S = 0.5
 STILL_S = 30.0  # after so long without progress, the command says so
@@ -125,7 +125,7 @@ class Replay:
         self._note(
             f"replay {run.id} makes no progress, {run.left} of {run.total} left; see the agents' "
             "logs, "
-            f"and the orders that wait: python -m producer status --group {self._group}"
+            f"and the orders that wait: docllm status --group {self._group}"
         )
         return done, now_s
 

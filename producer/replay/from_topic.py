@@ -16,18 +16,23 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from producer.ledger import audit, store
-from producer.ledger.audit import AuditKind
-from producer.ledger.new_tasks import NewTask
-from producer.loading import foreign_records
-from producer.ports import Incoming, Order, TopicReader
-from producer.publishing.relay import Relay
-from schemas.errors import ConfigError, UnsafeStateError
-from schemas.ledger.database import Connection
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.task.line.parsing import LineError
-from schemas.task.record.envelope import BAD_NAMES_HEADER, BATCH_HEADER, QUARANTINE_HEADER, digest
+from docllm.producer.ledger import audit, store
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.loading import foreign_records
+from docllm.producer.ports import Incoming, Order, TopicReader
+from docllm.producer.publishing.relay import Relay
+from docllm.schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.line.parsing import LineError
+from docllm.schemas.task.record.envelope import (
+    BAD_NAMES_HEADER,
+    BATCH_HEADER,
+    QUARANTINE_HEADER,
+    digest,
+)
 
 PageStart = tuple[int, int]  # partition, offset
 

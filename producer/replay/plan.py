@@ -10,18 +10,18 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
-from producer.input.estimate import Estimate
-from producer.input.lines import ValidLine, read_line
-from producer.ledger.dead_letters import error_groups, failure_groups, selection_query
-from producer.ledger.dead_letters.error_groups import ErrorGroup
-from producer.ledger.dead_letters.failure_groups import NOTHING, TotalCost
-from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.replay_progress import ReplayRequest
-from producer.ledger.results.export import Read
-from producer.replay.runs import candidates
-from schemas.ledger.query_plans import unindexed
-from schemas.ledger.sql import utc_now
-from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input
+from docllm.producer.input.estimate import Estimate
+from docllm.producer.input.lines import ValidLine, read_line
+from docllm.producer.ledger.dead_letters import error_groups, failure_groups, selection_query
+from docllm.producer.ledger.dead_letters.error_groups import ErrorGroup
+from docllm.producer.ledger.dead_letters.failure_groups import NOTHING, TotalCost
+from docllm.producer.ledger.outbox import QUARANTINE, TASK
+from docllm.producer.ledger.replay_progress import ReplayRequest
+from docllm.producer.ledger.results.export import Read
+from docllm.producer.replay.runs import candidates
+from docllm.schemas.ledger.query_plans import unindexed
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input
 
 SAMPLE = 2000
 MAX_READ = 10_000  # dead letters of a kind that are read one by one

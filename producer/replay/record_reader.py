@@ -9,12 +9,12 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from producer.ledger.quarantine import KEPT_BYTES, headers_of
-from producer.loading import foreign_records
-from producer.loading.foreign_records import ReadLine
-from schemas.runtime.executors import Executor
-from schemas.task.line.parsing import LineError
-from schemas.task.record.envelope import RawHeaders
+from docllm.producer.ledger.quarantine import KEPT_BYTES, headers_of
+from docllm.producer.loading import foreign_records
+from docllm.producer.loading.foreign_records import ReadLine
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.line.parsing import LineError
+from docllm.schemas.task.record.envelope import RawHeaders
 
 
 class RecordReader:

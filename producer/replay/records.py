@@ -12,19 +12,19 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from producer.ledger import batch_options, store
-from producer.ledger.new_tasks import NewTask
-from producer.ledger.outbox import QUARANTINE
-from producer.ledger.replay_progress import ItemState
-from producer.loading import foreign_records
-from producer.loading.foreign_records import ReadLine
-from producer.loading.task_row import with_defaults
-from producer.ports import Order
-from producer.replay import runs
-from producer.replay.runs import Page
-from schemas.errors import ConfigError, UnsafeStateError
-from schemas.ledger.sql import utc_now
-from schemas.ledger.tables import quarantine
+from docllm.producer.ledger import batch_options, store
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.ledger.outbox import QUARANTINE
+from docllm.producer.ledger.replay_progress import ItemState
+from docllm.producer.loading import foreign_records
+from docllm.producer.loading.foreign_records import ReadLine
+from docllm.producer.loading.task_row import with_defaults
+from docllm.producer.ports import Order
+from docllm.producer.replay import runs
+from docllm.producer.replay.runs import Page
+from docllm.schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.ledger.tables import quarantine
 
 Reasons = dict[int, str]  # why records are no tasks, by number
 

@@ -19,18 +19,18 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, insert, select, update
 
-from producer.ledger import audit
-from producer.ledger.audit import AGENT, AuditKind
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.outbox import TASK
-from producer.ledger.replay_progress import ItemState, ReplayRequest
-from producer.limits import CAP
-from schemas.ledger.bulk import insert_rows
-from schemas.ledger.sql import utc_now
-from schemas.ledger.tables import batch, dead_line, replay_item, replay_run, task
-from schemas.task.record.envelope import digest
-from schemas.task.states import Status
-from schemas.text.wording import number_of
+from docllm.producer.ledger import audit
+from docllm.producer.ledger.audit import AGENT, AuditKind
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.outbox import TASK
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
+from docllm.producer.limits import CAP
+from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.ledger.tables import batch, dead_line, replay_item, replay_run, task
+from docllm.schemas.task.record.envelope import digest
+from docllm.schemas.task.states import Status
+from docllm.schemas.text.wording import number_of
 
 ACTOR = "dead letters written back"  # who ordered the runs
 RUN_ITEMS = 10_000  # the most tasks of a run that further letters join

@@ -13,15 +13,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, delete, false, func, insert, select, update
 
-from producer.ledger import audit, replay_progress
-from producer.ledger.audit import AuditKind
-from producer.ledger.dead_letters import selection_query
-from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.replay_progress import ItemState, ReplayRequest
-from producer.ports import Order
-from schemas.ledger.bulk import insert_rows
-from schemas.ledger.sql import seconds_until, utc_after, utc_now
-from schemas.ledger.tables import quarantine, replay_item, replay_run
+from docllm.producer.ledger import audit, replay_progress
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.ledger.dead_letters import selection_query
+from docllm.producer.ledger.outbox import QUARANTINE, TASK
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
+from docllm.producer.ports import Order
+from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.sql import seconds_until, utc_after, utc_now
+from docllm.schemas.ledger.tables import quarantine, replay_item, replay_run
 
 STORED_PAGE = 2000
 KINDS = (TASK, QUARANTINE)

@@ -13,17 +13,17 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select, update
 
-from producer.ledger import audit, outbox, replay_progress, tally
-from producer.ledger.audit import AuditKind
-from producer.ledger.outbox import TASK
-from producer.ledger.replay_progress import ItemState, ReplayRequest
-from producer.ports import Order
-from producer.replay import runs
-from producer.replay.runs import Page
-from schemas.ledger.sql import utc_now
-from schemas.ledger.tables import batch, dead_letter, replay_run, task, task_input
-from schemas.task.failures import TallyOutcome
-from schemas.task.states import Status
+from docllm.producer.ledger import audit, outbox, replay_progress, tally
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.ledger.outbox import TASK
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
+from docllm.producer.ports import Order
+from docllm.producer.replay import runs
+from docllm.producer.replay.runs import Page
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.ledger.tables import batch, dead_letter, replay_run, task, task_input
+from docllm.schemas.task.failures import TallyOutcome
+from docllm.schemas.task.states import Status
 
 
 def apply(

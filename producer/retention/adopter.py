@@ -14,22 +14,22 @@ from typing import Any
 
 import orjson
 
-from producer.ledger import store
-from producer.ledger.batch_ids import id_range
-from producer.ledger.retention import adoption_rows, archive_rows
-from producer.ledger.retention.adoption_rows import Adoptable, LedgerTask
-from producer.ledger.store import Batch
-from producer.retention import formats
-from producer.retention.archiver import ArchiveAlteredError
-from producer.retention.formats import ArchiveFormat
-from producer.retention.manifest import MAX_BYTES, NAME, ArchiveFile, Manifest, ManifestError
-from producer.text.printable import shown
-from schemas.ledger.transactions import Transactions
-from schemas.objects.write_once import WriteOnceStore
-from schemas.runtime.executors import Executor
-from schemas.task.result.answer import readable
-from schemas.task.states import Status
-from schemas.text.untrusted import contained, describe_error
+from docllm.producer.ledger import store
+from docllm.producer.ledger.batch_ids import id_range
+from docllm.producer.ledger.retention import adoption_rows, archive_rows
+from docllm.producer.ledger.retention.adoption_rows import Adoptable, LedgerTask
+from docllm.producer.ledger.store import Batch
+from docllm.producer.retention import formats
+from docllm.producer.retention.archiver import ArchiveAlteredError
+from docllm.producer.retention.formats import ArchiveFormat
+from docllm.producer.retention.manifest import MAX_BYTES, NAME, ArchiveFile, Manifest, ManifestError
+from docllm.producer.text.printable import shown
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.objects.write_once import WriteOnceStore
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.result.answer import readable
+from docllm.schemas.task.states import Status
+from docllm.schemas.text.untrusted import contained, describe_error
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from producer.retention.manifest import MAX_BYTES, NAME, Manifest, ManifestError
-from schemas.errors import ConfigError
-from schemas.objects.address import is_object_uri
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectStores
-from schemas.outputs.stores import OutputStores
-from schemas.runtime.executors import ThreadExecutor
-from schemas.task.allowed_uris import uri_parts
+from docllm.producer.retention.manifest import MAX_BYTES, NAME, Manifest, ManifestError
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.objects.address import is_object_uri
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectStores
+from docllm.schemas.outputs.stores import OutputStores
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.task.allowed_uris import uri_parts
 
 
 async def manifests(

@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from producer.ledger.results.export import id_groups
-from producer.ledger.retention import archive_lines, archive_rows
-from producer.ledger.retention.archive_lines import ArchiveLine
-from producer.ledger.retention.archive_rows import Archive
-from producer.ledger.store import Batch
-from producer.retention import formats
-from producer.retention.formats import ArchiveFormat
-from producer.retention.manifest import NAME, ArchiveFile, Manifest
-from schemas.errors import UnsafeStateError
-from schemas.ledger.migrations import own_revision
-from schemas.ledger.transactions import Transactions
-from schemas.objects.write_once import WriteOnceStore, put_once, safe_name
-from schemas.runtime import crash
-from schemas.runtime.executors import Executor
-from schemas.task.states import Status
-from schemas.text.untrusted import contained, describe_error
-from schemas.version import VERSION
+from docllm.producer.ledger.results.export import id_groups
+from docllm.producer.ledger.retention import archive_lines, archive_rows
+from docllm.producer.ledger.retention.archive_lines import ArchiveLine
+from docllm.producer.ledger.retention.archive_rows import Archive
+from docllm.producer.ledger.store import Batch
+from docllm.producer.retention import formats
+from docllm.producer.retention.formats import ArchiveFormat
+from docllm.producer.retention.manifest import NAME, ArchiveFile, Manifest
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger.migrations import own_revision
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.objects.write_once import WriteOnceStore, put_once, safe_name
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.states import Status
+from docllm.schemas.text.untrusted import contained, describe_error
+from docllm.schemas.version import VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from producer.ledger.dead_letters import spent_letters
-from producer.ledger.dead_letters.spent_letters import TopicLetter
-from producer.ports import Incoming, TopicReader
-from schemas.ledger.transactions import Transactions
-from schemas.task.record.envelope import QUARANTINE_HEADER, NotOursError, decode
+from docllm.producer.ledger.dead_letters import spent_letters
+from docllm.producer.ledger.dead_letters.spent_letters import TopicLetter
+from docllm.producer.ports import Incoming, TopicReader
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.task.record.envelope import QUARANTINE_HEADER, NotOursError, decode
 
 _MAX_DIGITS = 18
 

@@ -8,13 +8,13 @@ Tested by tests/contract/batches/test_erase.py.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from producer.ledger.batch_ids import id_range
-from producer.ledger.retention import erased_names, erasure_rows
-from producer.ledger.retention.erasure_rows import Erased, Subject
-from producer.retention.pages import Pages
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
+from docllm.producer.ledger.batch_ids import id_range
+from docllm.producer.ledger.retention import erased_names, erasure_rows
+from docllm.producer.ledger.retention.erasure_rows import Erased, Subject
+from docllm.producer.retention.pages import Pages
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
 
 WAIT_S = 60.0  # the longest wait for running tasks
 CHECK_EVERY_S = 1.0

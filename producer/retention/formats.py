@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from schemas.errors import ConfigError
+from docllm.schemas.errors import ConfigError
 
 _LEVEL = 6
 _ROWS = 10_000  # rows of a group in a Parquet file

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from producer.ledger.retention.archive_rows import Contents
+from docllm.producer.ledger.retention.archive_rows import Contents
 
 VERSION = 1
 NAME = "manifest.json"

@@ -8,9 +8,9 @@ because then the database is busier.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from schemas.ledger.database import DatabaseError
-from schemas.ledger.errors import passing
-from schemas.runtime.clock import Clock
+from docllm.schemas.ledger.database import DatabaseError
+from docllm.schemas.ledger.errors import passing
+from docllm.schemas.runtime.clock import Clock
 
 # Tasks in a transaction. Settles beside larger ones take longer: `python -m bench purge`.
 FIRST, MAX_ROWS, MIN_ROWS = 200, 250, 25

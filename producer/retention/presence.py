@@ -9,9 +9,9 @@ Tested by tests/contract/batches/test_purge.py.
 import hashlib
 from typing import Protocol
 
-from producer.retention.manifest import MAX_BYTES, NAME, Manifest, ManifestError
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.write_once import WriteOnceStore
+from docllm.producer.retention.manifest import MAX_BYTES, NAME, Manifest, ManifestError
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.write_once import WriteOnceStore
 
 _ALTERED = "has other content than when the archive was verified"
 _LOST = {

@@ -9,15 +9,15 @@ Tested by tests/contract/batches/test_purge.py.
 from collections.abc import Callable
 from functools import partial
 
-from producer.ledger.batch_ids import id_range
-from producer.ledger.retention import purge_rows
-from producer.ledger.retention.purge_rules import Keep, Purgeable
-from producer.retention.pages import Pages
-from producer.retention.presence import ArchiveStore, archive_fault
-from schemas.errors import UnsafeStateError
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
+from docllm.producer.ledger.batch_ids import id_range
+from docllm.producer.ledger.retention import purge_rows
+from docllm.producer.ledger.retention.purge_rules import Keep, Purgeable
+from docllm.producer.retention.pages import Pages
+from docllm.producer.retention.presence import ArchiveStore, archive_fault
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
 
 
 async def purge(
@@ -79,7 +79,7 @@ async def lost_archive(store: ArchiveStore, target: Purgeable, *, reads: bool) -
     fault = await archive_fault(store, target.archived_to, target.archive_digest, reads=reads)
     if not fault:
         return ""
-    command = f"run: python -m producer archive {target.options} --to DIR, or "
+    command = f"run: docllm archive {target.options} --to DIR, or "
     again = "" if target.is_emptied else command  # a new archive would lack what is deleted already
     return (
         f"of its archive, {fault}; put the archive back, or {again}purge it with --unarchived to "

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from producer.screen.output import complain, note, say, say_json
-from producer.text.printable import logs_json, shown
-from schemas.errors import ConfigError
+from docllm.producer.screen.output import complain, note, say, say_json
+from docllm.producer.text.printable import logs_json, shown
+from docllm.schemas.errors import ConfigError
 
 log = logging.getLogger("producer")
 

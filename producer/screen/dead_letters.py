@@ -13,11 +13,11 @@ from typing import Any
 
 from rich.text import Text
 
-from producer.ledger.dead_letters.error_groups import ErrorGroup
-from producer.ledger.dead_letters.selection import RECORD
-from producer.ledger.quarantine import headers_of
-from producer.ledger.tally import OTHER_FINGERPRINTS
-from producer.ledger.task_story import (
+from docllm.producer.ledger.dead_letters.error_groups import ErrorGroup
+from docllm.producer.ledger.dead_letters.selection import RECORD
+from docllm.producer.ledger.quarantine import headers_of
+from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
+from docllm.producer.ledger.task_story import (
     Child,
     DeadLetter,
     PastAttempt,
@@ -25,14 +25,14 @@ from producer.ledger.task_story import (
     StoredResult,
     Story,
 )
-from producer.text.columns import Column, fitted
-from producer.text.printable import shown
-from producer.text.times import written
-from schemas.task.failures import UNTRIED
-from schemas.task.line.parsing import DEFAULT_TENANT
-from schemas.task.line.strict_json import LineError
-from schemas.text.money import units
-from schemas.text.wording import number_of
+from docllm.producer.text.columns import Column, fitted
+from docllm.producer.text.printable import shown
+from docllm.producer.text.times import written
+from docllm.schemas.task.failures import UNTRIED
+from docllm.schemas.task.line.parsing import DEFAULT_TENANT
+from docllm.schemas.task.line.strict_json import LineError
+from docllm.schemas.text.money import units
+from docllm.schemas.text.wording import number_of
 
 # Characters shown of each.
 FINGERPRINT_SHOWN = 8

@@ -11,22 +11,22 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from producer.ledger.status import agent_status
-from producer.ledger.status.agent_status import AgentState, AgentStatus
-from producer.ledger.status.batch_status import BatchStatus
-from producer.ledger.status.group_status import GroupStatus
-from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
-from producer.ledger.store import half_loaded_message
-from producer.screen.replays import unfinished_line
-from producer.text.agent_sentences import Sentence, call_text
-from producer.text.columns import Column, fitted, folded
-from producer.text.pace import duration
-from producer.text.printable import shown
-from producer.text.sparkline import sparkline
-from producer.text.urgency import Urgency
-from schemas.agent_report import AgentReport
-from schemas.task.result.notes import NoteKind
-from schemas.text.wording import number_of
+from docllm.producer.ledger.status import agent_status
+from docllm.producer.ledger.status.agent_status import AgentState, AgentStatus
+from docllm.producer.ledger.status.batch_status import BatchStatus
+from docllm.producer.ledger.status.group_status import GroupStatus
+from docllm.producer.ledger.status.releases import ReleaseStatus, ReleaseSums
+from docllm.producer.ledger.store import half_loaded_message
+from docllm.producer.screen.replays import unfinished_line
+from docllm.producer.text.agent_sentences import Sentence, call_text
+from docllm.producer.text.columns import Column, fitted, folded
+from docllm.producer.text.pace import duration
+from docllm.producer.text.printable import shown
+from docllm.producer.text.sparkline import sparkline
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas.agent_report import AgentReport
+from docllm.schemas.task.result.notes import NoteKind
+from docllm.schemas.text.wording import number_of
 
 SLOW_S = 10.0  # age of the oldest call from which its task is named
 MIN_NAME = 9  # eight letters and the mark that some are missing
@@ -335,9 +335,9 @@ def _group_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
 
 def _without_batches(status: GroupStatus) -> str:
     if status.archived:
-        advice = f"see: python -m producer status --archived --group {status.group}"
+        advice = f"see: docllm status --archived --group {status.group}"
         return f"all batches are archived ({status.archived:,}); {advice}"
-    return f"no batch yet; load one: python -m producer load FILE --group {status.group}"
+    return f"no batch yet; load one: docllm load FILE --group {status.group}"
 
 
 def _releases(releases: Sequence[ReleaseStatus]) -> Iterator[tuple[str, str]]:

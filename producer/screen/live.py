@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from producer.text.printable import shown
+from docllm.producer.text.printable import shown
 
 
 class Bar:

@@ -13,9 +13,9 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from producer.text.output_file import give_up_standard_output, standard_output
-from producer.text.printable import escaped, shown_lines
-from schemas.errors import ConfigError
+from docllm.producer.text.output_file import give_up_standard_output, standard_output
+from docllm.producer.text.printable import escaped, shown_lines
+from docllm.schemas.errors import ConfigError
 
 PIPED_WIDTH = 500
 

@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from producer.input.estimate import Estimate
-from producer.ledger.dead_letters.selection import OF_RECORDS, RECORD
-from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
-from producer.replay.following import ReplayReport
-from producer.replay.plan import MAX_READ, SAMPLE, ReplayPlan
-from producer.screen.dead_letters import groups_lines, money
-from producer.text.printable import shown
-from producer.text.times import written
-from schemas.text.money import units
-from schemas.text.wording import number_of
+from docllm.producer.input.estimate import Estimate
+from docllm.producer.ledger.dead_letters.selection import OF_RECORDS, RECORD
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
+from docllm.producer.replay.following import ReplayReport
+from docllm.producer.replay.plan import MAX_READ, SAMPLE, ReplayPlan
+from docllm.producer.screen.dead_letters import groups_lines, money
+from docllm.producer.text.printable import shown
+from docllm.producer.text.times import written
+from docllm.schemas.text.money import units
+from docllm.schemas.text.wording import number_of
 
 UNREAD_SHOWN = 20
 

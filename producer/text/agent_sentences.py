@@ -4,12 +4,12 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from producer.text.pace import duration
-from producer.text.urgency import Urgency, urgency_of
-from schemas.agent_report import AgentReport, BlockReport, CallReport, Reason, SuspectReport
-from schemas.codes import Code
-from schemas.task.failures import ErrorClass
-from schemas.text.wording import number_of
+from docllm.producer.text.pace import duration
+from docllm.producer.text.urgency import Urgency, urgency_of
+from docllm.schemas.agent_report import AgentReport, BlockReport, CallReport, Reason, SuspectReport
+from docllm.schemas.codes import Code
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.text.wording import number_of
 
 SHOWN_S = 5.0  # a main loop that was silent for longer is called blocked
 SENTENCE_CHARS = 500
@@ -99,7 +99,7 @@ def _text(reason: Reason, group: str) -> str:
     why = ": ".join(filter(None, (reason.error_class, reason.text)))
     match reason.code:
         case Code.ROUTE_PARKED:
-            command = f"python -m agent resume {shlex.quote(reason.name)} --group {group}"
+            command = f"docllm agent resume {shlex.quote(reason.name)} --group {group}"
             next_try = f"next try in {reason.seconds:.0f} s, or now with: {command}"
             fix = "" if reason.error_class == ErrorClass.MONEY else f"{_CORRECT}, "
             return f"{_route(reason)} is parked, {fix}{next_try}: {why}{_meanwhile(reason)}"
@@ -152,7 +152,7 @@ def _topic(reason: Reason) -> str:
     """Return what is wrong with a topic; the text names settings that were changed."""
     changed = f"may lose waiting work: {reason.text}" if reason.text else ""
     problem = changed or "paused: it is missing or was created again"
-    return f"topic {reason.name} {problem}, run: python -m producer topics apply"
+    return f"topic {reason.name} {problem}, run: docllm topics apply"
 
 
 def _left_out(reason: Reason) -> str:

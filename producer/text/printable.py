@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TextIO
 
-from schemas.runtime.next_command import with_config
+from docllm.schemas.runtime.next_command import with_config
 
 log = logging.getLogger("python")
 
@@ -32,7 +32,7 @@ _UNSAFE = re.compile(
 
 # An extra of log records: the lines of a traceback without the error's text.
 FRAMES = "frames"
-# An extra of log records that ask for an act: a `schemas.codes.Code`, or None.
+# An extra of log records that ask for an act: a `docllm.schemas.codes.Code`, or None.
 CODE = "code"
 # Extras of log records that tell of which task they are; only JSON shows them apart.
 TASK_FIELDS = ("batch", "task", "attempt", "route", "trace_id")

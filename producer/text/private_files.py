@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from schemas.codes import Code
+from docllm.schemas.codes import Code
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600

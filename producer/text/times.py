@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from schemas.errors import ConfigError
-from schemas.task.record.topics import duration_s
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.task.record.topics import duration_s
 
 _AGO = " ago"
 

@@ -5,7 +5,7 @@ Tested by tests/unit/producer/text/test_agent_sentences.py and tests/contract/co
 
 from enum import IntEnum
 
-from schemas.codes import Code
+from docllm.schemas.codes import Code
 
 
 class Urgency(IntEnum):

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Mapping
 
-from producer.tracing.spans import Spans
-from schemas.codes import Code
-from schemas.errors import ConfigError
-from schemas.settings.config import OtelConfig
+from docllm.producer.tracing.spans import Spans
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import OtelConfig
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def open_spans(otel: OtelConfig, environ: Mapping[str, str]) -> Spans | None:
         )
         return None
     try:
-        from producer.tracing.otlp import OtlpSpans  # noqa: PLC0415 - only who traces loads it
+        from docllm.producer.tracing.otlp import OtlpSpans  # noqa: PLC0415 - only who traces loads it
     except ImportError:
         if otel.named:
             raise ConfigError(f"otel.endpoint needs the extra otel: {INSTALL}") from None

@@ -22,12 +22,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.trace import SpanKind as OtelKind
 
-from producer.tracing import names
-from producer.tracing.spans import Span, SpanKind
-from schemas.codes import Code
-from schemas.settings.config import OtelConfig
-from schemas.task.record.trace import SpanId
-from schemas.version import VERSION
+from docllm.producer.tracing import names
+from docllm.producer.tracing.spans import Span, SpanKind
+from docllm.schemas.codes import Code
+from docllm.schemas.settings.config import OtelConfig
+from docllm.schemas.task.record.trace import SpanId
+from docllm.schemas.version import VERSION
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ The record's value stays as it is.
 
 from collections.abc import Iterable, Sequence
 
-from producer.ports import Publisher, Refusal
-from producer.tracing import names
-from producer.tracing.spans import Span, SpanKind, Spans, never_raising
-from schemas.runtime.clock import Clock
-from schemas.task.record.envelope import TASK_HEADER, Outgoing
-from schemas.task.record.trace import (
+from docllm.producer.ports import Publisher, Refusal
+from docllm.producer.tracing import names
+from docllm.producer.tracing.spans import Span, SpanKind, Spans, never_raising
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.record.envelope import TASK_HEADER, Outgoing
+from docllm.schemas.task.record.trace import (
     TRACE_AFTER,
     TRACE_LINK,
     TRACEPARENT,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from schemas.codes import Code
-from schemas.task.record.trace import SpanId
+from docllm.schemas.codes import Code
+from docllm.schemas.task.record.trace import SpanId
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import DetailedPyreqwestError, PyreqwestError
 from pyreqwest.http import Url
 
-from schemas.clients.llm_address import is_loopback
-from schemas.errors import ConfigError
+from docllm.schemas.clients.llm_address import is_loopback
+from docllm.schemas.errors import ConfigError
 
 _KEEPALIVE = timedelta(seconds=60)
 _KEEPALIVE_INTERVAL = timedelta(seconds=15)

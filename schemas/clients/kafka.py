@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from schemas.errors import ConfigError, UnreachableError
-from schemas.runtime.clock import Clock
-from schemas.runtime.outage import Outage
-from schemas.settings.config import KafkaConfig
-from schemas.task.record.envelope import BAD_NAMES_HEADER, RawHeaders
+from docllm.schemas.errors import ConfigError, UnreachableError
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.outage import Outage
+from docllm.schemas.settings.config import KafkaConfig
+from docllm.schemas.task.record.envelope import BAD_NAMES_HEADER, RawHeaders
 
 Settings = dict[str, str | int | bool]
 

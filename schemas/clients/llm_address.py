@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import SplitResult, unquote_plus, urlsplit, urlunsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # not in stubs
 
-from schemas.errors import ConfigError
+from docllm.schemas.errors import ConfigError
 
 _PATH = "/chat/completions"
 MIN_SECRET = 4  # characters; a shorter part of a query is a version or a switch

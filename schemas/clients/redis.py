@@ -18,7 +18,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from schemas.settings.config import Secret
+from docllm.schemas.settings.config import Secret
 
 _ACCESS = (
     "it does not accept the user and password of redis.url, or needs them; "

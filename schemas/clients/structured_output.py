@@ -7,7 +7,7 @@ Tested by tests/unit/agent/handlers/calls/test_request.py.
 
 from typing import Any
 
-from schemas.settings.config import Structured
+from docllm.schemas.settings.config import Structured
 
 
 def response_format(schema: Any, form: Structured) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 import codecs
 import re
 
-from schemas.documents.extra import needed
-from schemas.documents.kind import bom_encoding, is_utf8
-from schemas.documents.signs import seven_bit_encoding
-from schemas.text.document_text import NoTextError
+from docllm.schemas.documents.extra import needed
+from docllm.schemas.documents.kind import bom_encoding, is_utf8
+from docllm.schemas.documents.signs import seven_bit_encoding
+from docllm.schemas.text.document_text import NoTextError
 
 # The encodings that are told apart, the most usual first: it wins between equals.
 _ENCODINGS = (

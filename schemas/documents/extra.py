@@ -6,7 +6,7 @@ Tested by tests/unit/schemas/documents/test_encoding.py.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from schemas.text.document_text import NoTextError
+from docllm.schemas.text.document_text import NoTextError
 
 INSTALL = "pip install 'docllm[documents]'"
 

@@ -4,8 +4,8 @@ import codecs
 import re
 from enum import Enum
 
-from schemas.documents.signs import is_mail, is_mailbox, seven_bit_encoding
-from schemas.text.document_text import NoTextError
+from docllm.schemas.documents.signs import is_mail, is_mailbox, seven_bit_encoding
+from docllm.schemas.text.document_text import NoTextError
 
 _PDF = b"%PDF-"
 _RTF = b"{\\rtf"

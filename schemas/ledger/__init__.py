@@ -1,4 +1,4 @@
 """The database: tables, migrations, connections, transactions.
 
-Statements are in `producer.ledger` and `agent.ledger`.
+Statements are in `docllm.producer.ledger` and `docllm.agent.ledger`.
 """

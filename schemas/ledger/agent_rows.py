@@ -5,8 +5,8 @@ Tested by tests/contract/counts/test_status.py.
 
 from sqlalchemy import ColumnElement, and_, or_
 
-from schemas.ledger.sql import utc_after
-from schemas.ledger.tables import agent
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.ledger.tables import agent
 
 SILENT_S = 6.0  # after so long without a heartbeat, an agent counts as silent
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert
 
-from schemas.ledger.sql import Merge, insert_new
+from docllm.schemas.ledger.sql import Merge, insert_new
 
 STATEMENT_BYTES = 1 << 20
 # Otherwise the driver would search the whole statement for placeholders.

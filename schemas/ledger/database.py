@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from schemas.codes import Code
-from schemas.errors import ConfigError, DeniedError, UnreachableError, UnsafeStateError
-from schemas.ledger.errors import (
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import ConfigError, DeniedError, UnreachableError, UnsafeStateError
+from docllm.schemas.ledger.errors import (
     REFUSED_BY_SETTINGS,
     away,
     code,
@@ -27,10 +27,10 @@ from schemas.ledger.errors import (
     refusal,
     too_long,
 )
-from schemas.ledger.mysql_engine import Sockets, StatementLimits, mysql_engine
-from schemas.ledger.server_settings import cause
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.outage import Outage
+from docllm.schemas.ledger.mysql_engine import Sockets, StatementLimits, mysql_engine
+from docllm.schemas.ledger.server_settings import cause
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.outage import Outage
 
 # Names for modules that must not import SQLAlchemy: a transaction in progress, and any database
 # error.

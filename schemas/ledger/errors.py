@@ -34,7 +34,7 @@ DENIED = frozenset({1142, 1143, 1227, 1370, 1044})
 READ_ONLY = frozenset({1036, 1290, 1792, 1836, 1874, 1881})
 # The server's settings refuse what docllm writes, whatever it is: the format of the binary log, its
 # largest packet or its largest transaction, or rules of its replication. Another connection finds
-# the settings of then. `schemas.ledger.server_settings` says what to set.
+# the settings of then. `docllm.schemas.ledger.server_settings` says what to set.
 REFUSED_BY_SETTINGS = READ_ONLY | {1153, 1197, 1661, 1663, 1665, 1785, 1786, 1787, 3098}
 # The server's disk is full. Statements that need no space still work; the others work again once
 # space is freed.

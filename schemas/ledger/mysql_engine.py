@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
 
-from schemas.errors import ConfigError
-from schemas.ledger.errors import CANNOT_CONNECT
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.ledger.errors import CANNOT_CONNECT
 
 # The server ends a statement after this share of the client's timeout. Otherwise the old statement
 # would still run while the client already retries it.
@@ -122,7 +122,7 @@ def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any)
     server, because the file may just be being exchanged.
     """
     # An embedded ledger needs no PyMySQL.
-    from schemas.ledger.mysql_connection import MySQLConnection  # noqa: PLC0415
+    from docllm.schemas.ledger.mysql_connection import MySQLConnection  # noqa: PLC0415
 
     try:
         connection = MySQLConnection(

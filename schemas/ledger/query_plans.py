@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, ColumnElement, Select, select
 from sqlalchemy.sql.elements import UnaryExpression
 from sqlalchemy.sql.operators import custom_op
 
-from schemas.ledger.tables import batch, task
+from docllm.schemas.ledger.tables import batch, task
 
 
 def in_group(

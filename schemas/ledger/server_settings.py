@@ -8,7 +8,7 @@ import re
 
 from sqlalchemy import Connection, text
 
-from schemas.ledger.errors import READ_ONLY, code
+from docllm.schemas.ledger.errors import READ_ONLY, code
 
 _BINLOG = (
     "its binlog_format is STATEMENT, with which it refuses what docllm writes; "

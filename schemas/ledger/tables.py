@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Column, Index, Integer, MetaData, SmallInteger, Table, UniqueConstraint, text
 
-from schemas.ledger.sql import (
+from docllm.schemas.ledger.sql import (
     LONG_AGO,
     NEVER,
     BigId,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
-from schemas.ledger.database import Connection, Database
-from schemas.runtime.executors import Executor
+from docllm.schemas.ledger.database import Connection, Database
+from docllm.schemas.runtime.executors import Executor
 
 Params = ParamSpec("Params")
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote
 
-from schemas.task.allowed_uris import uri_parts
+from docllm.schemas.task.allowed_uris import uri_parts
 
 SCHEMES = ("s3", "gs", "az")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")

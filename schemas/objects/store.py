@@ -13,9 +13,9 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any
 
-from schemas.errors import ConfigError
-from schemas.objects.address import ObjectAddress, is_object_uri
-from schemas.objects.errors import HTTP_VARIABLES, ObjectError, ObjectFault
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.objects.address import ObjectAddress, is_object_uri
+from docllm.schemas.objects.errors import HTTP_VARIABLES, ObjectError, ObjectFault
 
 _PAGE = 1000
 _PART_BYTES = 1 << 20

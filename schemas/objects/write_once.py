@@ -7,7 +7,7 @@ tests/contract/batches/test_archiver.py.
 import re
 from typing import Protocol
 
-from schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_CHARS = 80

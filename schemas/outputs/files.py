@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.task.allowed_uris import uri_parts
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.task.allowed_uris import uri_parts
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

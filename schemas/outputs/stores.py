@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from schemas.objects.address import is_object_uri
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectStores
-from schemas.outputs import files
-from schemas.runtime.executors import Executor
-from schemas.task.allowed_uris import allowed
+from docllm.schemas.objects.address import is_object_uri
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectStores
+from docllm.schemas.outputs import files
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.allowed_uris import allowed
 
 
 class _OutputStore(Protocol):

@@ -1,6 +1,6 @@
 """Bounds how often a line is logged."""
 
-from schemas.runtime.clock import Clock
+from docllm.schemas.runtime.clock import Clock
 
 LOG_EVERY_S = 60.0
 

@@ -8,8 +8,8 @@ import logging
 import threading
 from typing import NamedTuple
 
-from schemas.codes import Code
-from schemas.runtime.clock import Clock
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 import hashlib
 
-from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, RouteConfig, Structured
-from schemas.settings.quota import QuotaLimits
+from docllm.schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, RouteConfig, Structured
+from docllm.schemas.settings.quota import QuotaLimits
 
 _KEY_CHARS = 16
 

@@ -6,14 +6,14 @@ table.
 
 from dataclasses import dataclass
 
-from schemas.settings import kinds
-from schemas.settings.config import LogFormat, RunIn, Structured, Trigger
-from schemas.settings.headers import headers
-from schemas.settings.quota import ChargeRule
-from schemas.settings.schedule import schedule
-from schemas.settings.schema_file import schema_file
-from schemas.settings.wordings import wordings
-from schemas.version import VERSION
+from docllm.schemas.settings import kinds
+from docllm.schemas.settings.config import LogFormat, RunIn, Structured, Trigger
+from docllm.schemas.settings.headers import headers
+from docllm.schemas.settings.quota import ChargeRule
+from docllm.schemas.settings.schedule import schedule
+from docllm.schemas.settings.schema_file import schema_file
+from docllm.schemas.settings.wordings import wordings
+from docllm.schemas.version import VERSION
 
 MAX_TOKENS = 1_000_000_000  # the largest context of a model; more is a mistake
 CLIENT = "kafka.client."  # the prefix of librdkafka's own settings

@@ -10,13 +10,13 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ConfigError
-from schemas.runtime.address import Address
-from schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
-from schemas.task.hooks import Hooked, HookEvent
-from schemas.task.record.topics import DEFAULT_TIERS
-from schemas.task.task_types import BUILT_IN
-from schemas.version import VERSION
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.address import Address
+from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
+from docllm.schemas.task.hooks import Hooked, HookEvent
+from docllm.schemas.task.record.topics import DEFAULT_TIERS
+from docllm.schemas.task.task_types import BUILT_IN
+from docllm.schemas.version import VERSION
 
 DEFAULT_ROUTE = "default"
 BYTES_PER_TOKEN = 4  # assumed in estimates

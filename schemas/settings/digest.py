@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from schemas.settings.config import Config, OtelConfig, Secret
+from docllm.schemas.settings.config import Config, OtelConfig, Secret
 
 _CHARS = 16
 

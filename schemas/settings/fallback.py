@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from schemas.settings.config import DEFAULT_ROUTE, Config, RouteConfig, Trigger
+from docllm.schemas.settings.config import DEFAULT_ROUTE, Config, RouteConfig, Trigger
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 No message holds a value.
 """
 
-from schemas.settings.account import account, quota_key
-from schemas.settings.config import DEFAULT_ROUTE, Config
-from schemas.settings.headers import AUTHORIZATION
-from schemas.task.route_state import MAX_ROUTE_CHARS
+from docllm.schemas.settings.account import account, quota_key
+from docllm.schemas.settings.config import DEFAULT_ROUTE, Config
+from docllm.schemas.settings.headers import AUTHORIZATION
+from docllm.schemas.task.route_state import MAX_ROUTE_CHARS
 
 
 def contradictions(config: Config) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ConfigError
+from docllm.schemas.errors import ConfigError
 
 FILE = "docllm.toml"
 # How a person says that the file is trusted; a container's command line is often fixed.

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from schemas.errors import ConfigError
-from schemas.runtime.address import Address
-from schemas.settings import server_options
-from schemas.settings.config import TRACE_ID, Secret
-from schemas.task.allowed_uris import FORM as URI_PREFIX_FORM
-from schemas.task.allowed_uris import folder_uri, require_prefix
-from schemas.task.record.topics import duration_s
-from schemas.text.placeholder import with_places
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.address import Address
+from docllm.schemas.settings import server_options
+from docllm.schemas.settings.config import TRACE_ID, Secret
+from docllm.schemas.task.allowed_uris import FORM as URI_PREFIX_FORM
+from docllm.schemas.task.allowed_uris import folder_uri, require_prefix
+from docllm.schemas.task.record.topics import duration_s
+from docllm.schemas.text.placeholder import with_places
 
 CheckValue = Callable[[Any], Any]
 

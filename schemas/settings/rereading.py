@@ -8,13 +8,13 @@ reported, and the previous settings stay in use.
 import logging
 from collections.abc import Callable
 
-from schemas.codes import Code
-from schemas.errors import ConfigError
-from schemas.runtime.clock import Clock
-from schemas.runtime.executors import Executor
-from schemas.settings.changes import changed_settings
-from schemas.settings.config import Config
-from schemas.text.untrusted import describe_error
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.settings.changes import changed_settings
+from docllm.schemas.settings.config import Config
+from docllm.schemas.text.untrusted import describe_error
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The route of a task, as agents choose it from what its line says. Pure."""
 
-from schemas.settings.account import account
-from schemas.settings.config import DEFAULT_ROUTE, Config
+from docllm.schemas.settings.account import account
+from docllm.schemas.settings.config import DEFAULT_ROUTE, Config
 
 
 def configured_routes(config: Config) -> tuple[str, ...]:

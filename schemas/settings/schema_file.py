@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from schemas.settings import kinds
+from docllm.schemas.settings import kinds
 
 MAX_BYTES = 1 << 20
 
@@ -20,8 +20,8 @@ class SchemaFile:
     def read(self, base: Path) -> dict[str, Any]:
         """Return the schema; a relative path is below `base`. Raises ValueError if it is none."""
         # Most programs need no validator, and loading one takes time.
-        from schemas.task.line.field_checks import answer_schema  # noqa: PLC0415
-        from schemas.task.line.strict_json import LineError  # noqa: PLC0415
+        from docllm.schemas.task.line.field_checks import answer_schema  # noqa: PLC0415
+        from docllm.schemas.task.line.strict_json import LineError  # noqa: PLC0415
 
         try:
             with (base / self.path).open("rb") as file:

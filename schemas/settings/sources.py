@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from schemas.errors import ConfigError
-from schemas.runtime.next_command import as_called
-from schemas.settings import kinds
-from schemas.settings.catalog import CLIENT, NAMED_SETTINGS, SETTINGS
-from schemas.settings.config import (
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.next_command import as_called
+from docllm.schemas.settings import kinds
+from docllm.schemas.settings.catalog import CLIENT, NAMED_SETTINGS, SETTINGS
+from docllm.schemas.settings.config import (
     DEFAULT_ROUTE,
     AgentConfig,
     Config,
@@ -33,19 +33,19 @@ from schemas.settings.config import (
     Secret,
     TypeConfig,
 )
-from schemas.settings.fallback import fallback_faults
-from schemas.settings.faults import (
+from docllm.schemas.settings.fallback import fallback_faults
+from docllm.schemas.settings.faults import (
     account_faults,
     contradictions,
     quota_faults,
     retention_faults,
     route_faults,
 )
-from schemas.settings.file import FILE, NAMING, SettingFile
-from schemas.settings.quota import LIMIT_NAMES, QuotaLimits, TenantConfig, TenantDefaults
-from schemas.settings.schema_file import SchemaFile
-from schemas.settings.type_faults import type_faults
-from schemas.task.task_types import is_name
+from docllm.schemas.settings.file import FILE, NAMING, SettingFile
+from docllm.schemas.settings.quota import LIMIT_NAMES, QuotaLimits, TenantConfig, TenantDefaults
+from docllm.schemas.settings.schema_file import SchemaFile
+from docllm.schemas.settings.type_faults import type_faults
+from docllm.schemas.task.task_types import is_name
 
 OPENAI_URL = "https://api.openai.com/v1"
 LEDGER_FILE = "ledger.sqlite"
@@ -56,7 +56,7 @@ _LLM_LINES = (
         "export DOCLLM_LLM_BASE_URL=http://localhost:8000/v1 DOCLLM_LLM_MODEL=NAME",
         "any OpenAI-compatible server",
     ),
-    ("python -m agent --rehearsal", "no provider: the answers are extracts"),
+    ("docllm agent --rehearsal", "no provider: the answers are extracts"),
 )
 
 # OpenTelemetry's own variables; the first of each that is set counts.

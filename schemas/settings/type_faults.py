@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from schemas.settings.config import Config, RunIn, TypeConfig
-from schemas.task.task_types import MAP_REDUCE, OPENAI
+from docllm.schemas.settings.config import Config, RunIn, TypeConfig
+from docllm.schemas.task.task_types import MAP_REDUCE, OPENAI
 
-MAP_REDUCE_PATH = "agent.handlers:map_reduce"
+MAP_REDUCE_PATH = "docllm.agent.handlers:map_reduce"
 
 
 def type_faults(config: Config) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import jsonschema_rs
 
-from schemas.task.failures import ErrorClass
-from schemas.text.untrusted import contained
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.text.untrusted import contained
 
 TAUGHT = (
     ErrorClass.TOO_LONG,

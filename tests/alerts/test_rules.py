@@ -7,16 +7,16 @@ from pathlib import Path
 
 import yaml
 
-from agent.reporting.metrics import AgentMetrics
-from producer.ledger.status.group_status import GroupStatus
-from producer.ledger.status.group_sums import GroupSums
-from producer.ledger.status.snapshot import Snapshot
-from producer.metrics.exporter import Exporter
-from producer.metrics.families import ON_PURPOSE, Reading, families
-from producer.metrics.route_labels import RouteLabels
-from producer.metrics.scale import Scale, ScaleBound, ScaleLimits
-from schemas.codes import Code
-from schemas.settings.config import Config
+from docllm.agent.reporting.metrics import AgentMetrics
+from docllm.producer.ledger.status.group_status import GroupStatus
+from docllm.producer.ledger.status.group_sums import GroupSums
+from docllm.producer.ledger.status.snapshot import Snapshot
+from docllm.producer.metrics.exporter import Exporter
+from docllm.producer.metrics.families import ON_PURPOSE, Reading, families
+from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.producer.metrics.scale import Scale, ScaleBound, ScaleLimits
+from docllm.schemas.codes import Code
+from docllm.schemas.settings.config import Config
 from tests.faults.plan import KINDS
 from tests.integration.monitoring.alert_scenes import PAGES, TICKETS
 from tests.servers.alertmanager import PACKAGE as ALERTMANAGER

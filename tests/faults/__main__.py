@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from schemas.version import VERSION
+from docllm.schemas.version import VERSION
 from tests.faults import report, servers
 from tests.faults.faultlog import FaultLog
 from tests.faults.judge import Judgement, judge

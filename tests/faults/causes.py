@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from schemas.task.owner import agent_of
-from schemas.task.states import Status
+from docllm.schemas.task.owner import agent_of
+from docllm.schemas.task.states import Status
 from tests.faults.fault import Cost
 from tests.faults.faultlog import Event
 from tests.faults.lives import Life

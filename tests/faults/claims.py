@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from schemas.task.owner import agent_of
-from schemas.task.states import Status
+from docllm.schemas.task.owner import agent_of
+from docllm.schemas.task.states import Status
 from tests.faults.lives import Life
 from tests.faults.received_calls import ReceivedCall
 from tests.invariants.calls import READ_LATE_S

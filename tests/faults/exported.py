@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
 
-from schemas.task.failures import UNTRIED
-from schemas.task.states import FINAL, Status
+from docllm.schemas.task.failures import UNTRIED
+from docllm.schemas.task.states import FINAL, Status
 from tests.faults.received_calls import ReceivedCall
 from tests.faults.site import EXPORTER
 from tests.invariants.counted import Query

@@ -11,7 +11,7 @@ from sqlalchemy import Executable, NullPool, create_engine, text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Row
 
-from schemas.ledger.tables import tally
+from docllm.schemas.ledger.tables import tally
 from tests.invariants.counted import COLUMNS
 
 

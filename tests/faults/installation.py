@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from sqlalchemy import Executable, NullPool, create_engine, update
 
-from schemas.ledger.sql import utc_after
-from schemas.ledger.tables import outbox, tally
-from schemas.runtime import crash
-from schemas.runtime.clock import SystemClock
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.ledger.tables import outbox, tally
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import SystemClock
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import Program

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import quantiles
 from typing import Any
 
-from schemas.task.owner import agent_of
-from schemas.task.states import Status
+from docllm.schemas.task.owner import agent_of
+from docllm.schemas.task.states import Status
 from tests.faults import causes, exported, limits, traced
 from tests.faults.faultlog import Event
 from tests.faults.lives import Life

@@ -7,7 +7,7 @@ import signal
 
 from confluent_kafka import KafkaException
 
-from schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.faults.fault import PATIENCE_S, Fault, Kind
 from tests.faults.site import AGENTS, quiet, wait_for
 

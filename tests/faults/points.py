@@ -32,7 +32,7 @@ def _reached(tree: ast.AST, place: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import) and _hides(node):
             raise ValueError(
-                f"{place}:{node.lineno}: write `from schemas.runtime import crash` and "
+                f"{place}:{node.lineno}: write `from docllm.schemas.runtime import crash` and "
                 "`crash.reach(...)`"
             )
         if (
@@ -48,7 +48,7 @@ def _hides(node: ast.ImportFrom | ast.Import) -> bool:
     if isinstance(node, ast.ImportFrom) and node.module == "schemas":
         return any(name.name == "crash" and name.asname for name in node.names)
     names = [name.name for name in node.names] if isinstance(node, ast.Import) else [node.module]
-    return "schemas.runtime.crash" in names
+    return "docllm.schemas.runtime.crash" in names
 
 
 def _name(call: ast.Call | None, place: str) -> str:

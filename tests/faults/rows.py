@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from sqlalchemy import select, text
 
-from producer.ledger import outbox
-from producer.ledger.replay_progress import ItemState
-from schemas.ledger.tables import batch, replay_item, replay_run, task, task_attempt
-from schemas.task.states import Status
+from docllm.producer.ledger import outbox
+from docllm.producer.ledger.replay_progress import ItemState
+from docllm.schemas.ledger.tables import batch, replay_item, replay_run, task, task_attempt
+from docllm.schemas.task.states import Status
 from tests.faults import history
 from tests.faults.history import seconds
 from tests.integration.support.ledgers import spelled

@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import select, text
 
-from schemas.ledger import tables
-from schemas.task.record.lanes import DESTINATIONS
-from schemas.task.record.trace import TRACEPARENT
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.record.lanes import DESTINATIONS
+from docllm.schemas.task.record.trace import TRACEPARENT
 from tests.faults import exported, history, lives, rows, traced
 from tests.faults.claims import ROUTE, Claims
 from tests.faults.exported import Exported, Samples, Series

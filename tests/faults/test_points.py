@@ -48,12 +48,12 @@ def test_names_say_duty_and_step() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from schemas.runtime import crash\ncrash.reach(name)",
-        "from schemas.runtime import crash\ncrash.reach('a.b', 1)",
-        "from schemas.runtime import crash\nreach = crash.reach",
+        "from docllm.schemas.runtime import crash\ncrash.reach(name)",
+        "from docllm.schemas.runtime import crash\ncrash.reach('a.b', 1)",
+        "from docllm.schemas.runtime import crash\nreach = crash.reach",
         "from schemas import crash as c",
-        "from schemas.runtime.crash import reach",
-        "import schemas.runtime.crash",
+        "from docllm.schemas.runtime.crash import reach",
+        "import docllm.schemas.runtime.crash",
     ],
 )
 def test_a_point_cannot_hide(source: str) -> None:

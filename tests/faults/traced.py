@@ -7,9 +7,9 @@ it could tell. Each record of a task names a span of its task's trace.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from schemas.task.failures import UNTRIED, AttemptOutcome
-from schemas.task.owner import agent_of
-from schemas.task.record.trace import attempt_span, span_of, trace_of
+from docllm.schemas.task.failures import UNTRIED, AttemptOutcome
+from docllm.schemas.task.owner import agent_of
+from docllm.schemas.task.record.trace import attempt_span, span_of, trace_of
 from tests.faults.lives import Life
 from tests.integration.support.programs import Program
 from tests.servers.collector import Collector

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import orjson
 from confluent_kafka import KafkaException
 
-from schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.faults.site import CAPPED, Site, quiet
 from tests.integration.support.deployment import task_line
 from tests.integration.support.ledgers import spelled

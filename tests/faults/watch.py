@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from schemas.task.record.trace import TRACEPARENT
+from docllm.schemas.task.record.trace import TRACEPARENT
 from tests.integration.support.buses import headers_of
 
 OFFSETS = "__consumer_offsets"

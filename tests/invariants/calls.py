@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import orjson
 
-from agent.judge import CLASSES
-from agent.ledger.settlements.uncounted_ends import FREE_ENDS
-from schemas.task.owner import agent_of
-from schemas.task.states import Status
+from docllm.agent.judge import CLASSES
+from docllm.agent.ledger.settlements.uncounted_ends import FREE_ENDS
+from docllm.schemas.task.owner import agent_of
+from docllm.schemas.task.states import Status
 from tests.invariants.claims import TICK_S
 from tests.invariants.evidence import Attempt, Call, Evidence, Task
 from tests.invariants.happened import Move

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from agent.ledger.leases.leasing import LOST_AFTER_S
-from schemas.task.owner import agent_of
-from schemas.task.states import Status
+from docllm.agent.ledger.leases.leasing import LOST_AFTER_S
+from docllm.schemas.task.owner import agent_of
+from docllm.schemas.task.states import Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Incarnation, Move
 

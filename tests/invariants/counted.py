@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.ledger.sql import LONG_AGO
-from schemas.task.failures import UNTRIED
-from schemas.task.states import Status
+from docllm.schemas.ledger.sql import LONG_AGO
+from docllm.schemas.task.failures import UNTRIED
+from docllm.schemas.task.states import Status
 
 Query = Callable[[str], Iterable[Sequence[Any]]]
 Numbers = Mapping[tuple[Any, ...], tuple[int, ...]]

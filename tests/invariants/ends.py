@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from schemas.task.states import FINAL, Status
+from docllm.schemas.task.states import FINAL, Status
 from tests.invariants.evidence import Evidence
 
 

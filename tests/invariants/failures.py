@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from agent.judge.guard_rule import WINDOW_S
-from agent.routes.window import run_for
-from schemas.task.owner import agent_of
-from schemas.task.states import Status
+from docllm.agent.judge.guard_rule import WINDOW_S
+from docllm.agent.routes.window import run_for
+from docllm.schemas.task.owner import agent_of
+from docllm.schemas.task.states import Status
 from tests.invariants.calls import OK
 from tests.invariants.evidence import Call, Evidence
 from tests.invariants.happened import Count, Guarded, Outage

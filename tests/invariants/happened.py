@@ -7,7 +7,7 @@ they happened. It is a count if one process sees all events, else a time.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import defaultdict
 
-from schemas.task.owner import agent_of
+from docllm.schemas.task.owner import agent_of
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Move, Ordered
 

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.invariants.evidence import Evidence, Letter
 
 DISPOSITIONS = {"undecodable", "permanent", "exhausted", "expired", "worker_lost", "rejected"}

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from schemas.task.states import FINAL
+from docllm.schemas.task.states import FINAL
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Commit, Stored
 from tests.invariants.history import History

@@ -4,8 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.ports import SUSPECT_LOSSES
-from schemas.task.states import FINAL, WAITING, Status
+from docllm.agent.ports import SUSPECT_LOSSES
+from docllm.schemas.task.states import FINAL, WAITING, Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Move
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from producer.bus.embedded.balance import AssignablePartition, balance
-from producer.bus.murmur2 import partition_of
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.embedded.balance import AssignablePartition, balance
+from docllm.producer.bus.murmur2 import partition_of
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.simulation.eventloop import Process
 
 Cursor = tuple[str, int]

@@ -9,9 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 
-from agent.consumer.known_topics import KnownTopics, existing
-from agent.ports import Assigned, AtRest, Event, Partition, Record, Recreated, Revoked, SourceFailed
-from schemas.runtime.clock import Clock
+from docllm.agent.consumer.known_topics import KnownTopics, existing
+from docllm.agent.ports import (
+    Assigned,
+    AtRest,
+    Event,
+    Partition,
+    Record,
+    Recreated,
+    Revoked,
+    SourceFailed,
+)
+from docllm.schemas.runtime.clock import Clock
 from tests.simulation.broker import Broker, Cursor
 from tests.simulation.weather import Weather
 

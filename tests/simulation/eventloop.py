@@ -14,7 +14,7 @@ from contextvars import Context, ContextVar, copy_context
 from itertools import count
 from typing import Any, TypeVarTuple
 
-from agent.process.containment import contained_coroutine
+from docllm.agent.process.containment import contained_coroutine
 
 Arguments = TypeVarTuple("Arguments")
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from schemas.task.record.envelope import Outgoing, Publication, encode
+from docllm.schemas.task.record.envelope import Outgoing, Publication, encode
 from tests.invariants.happened import Outage
 from tests.simulation import people
 from tests.simulation.machine import BATCH, GROUP, LEDGER_ID, NEW_TIERS, OTHER, SLOW

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from schemas.runtime.clock import Clock
+from docllm.schemas.runtime.clock import Clock
 from tests.simulation.store import AwayError
 from tests.simulation.weather import Weather
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from producer.ledger.status import group_sums
-from schemas.task.failures import TallyOutcome
-from schemas.task.states import FINAL, Status
+from docllm.producer.ledger.status import group_sums
+from docllm.schemas.task.failures import TallyOutcome
+from docllm.schemas.task.states import FINAL, Status
 
 _HISTORY = """
 SELECT state, outcome, SUM(MAX(delta, 0)), SUM(tokens_in), SUM(tokens_out), SUM(cost_micro)

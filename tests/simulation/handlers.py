@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from agent.handlers import Context, TryAgainError
-from agent.handlers.builtin.chat import chat
-from agent.hooks.functions import HookOutcome
+from docllm.agent.handlers import Context, TryAgainError
+from docllm.agent.handlers.builtin.chat import chat
+from docllm.agent.hooks.functions import HookOutcome
 from tests.simulation.machine import CHILDREN
 
 

@@ -4,14 +4,14 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.consumer.known_topics import KnownTopics
-from agent.inflight.limits import InFlightLimits
-from producer.app import Parts
-from producer.bus.topic_family import TopicFamily, with_old_tiers
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.executors import Executor
-from schemas.runtime.outage import Outage
-from schemas.settings.config import (
+from docllm.agent.consumer.known_topics import KnownTopics
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.producer.app import Parts
+from docllm.producer.bus.topic_family import TopicFamily, with_old_tiers
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.runtime.outage import Outage
+from docllm.schemas.settings.config import (
     AgentConfig,
     Config,
     GuardConfig,
@@ -23,8 +23,8 @@ from schemas.settings.config import (
     Trigger,
     TypeConfig,
 )
-from schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
-from schemas.task.record.topics import Topics
+from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
+from docllm.schemas.task.record.topics import Topics
 from tests.invariants.happened import LockUse
 from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource

@@ -6,7 +6,7 @@ A write may take long, fail, or arrive although its answer is lost.
 import hashlib
 from dataclasses import dataclass, field
 
-from schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
 from tests.simulation.eventloop import VirtualClock
 from tests.simulation.weather import Weather
 

@@ -5,24 +5,24 @@ They cancel, replay, open guards, resume routes, apply topics, archive, adopt an
 
 from sqlalchemy import delete, update
 
-from agent.ledger import route_resumes
-from producer.app import Parts, make_relay
-from producer.ledger import cancel, guards, replay_progress, store
-from producer.ledger.dead_letters.selection import DISPOSITIONS, Selection
-from producer.ledger.replay_progress import ReplayRequest
-from producer.ledger.retention import archive_rows, purge_rules
-from producer.ledger.retention.purge_rules import Keep
-from producer.replay import runs
-from producer.replay.applier import make_applier
-from producer.replay.following import Replay
-from producer.retention.adopter import Adopter
-from producer.retention.archiver import ArchiveLimits, Archiver
-from producer.retention.manifest import MAX_BYTES, NAME, Manifest
-from producer.retention.purge import purge
-from schemas.ledger import tables
-from schemas.ledger.database import Connection
-from schemas.runtime import crash
-from schemas.runtime.executors import InlineExecutor
+from docllm.agent.ledger import route_resumes
+from docllm.producer.app import Parts, make_relay
+from docllm.producer.ledger import cancel, guards, replay_progress, store
+from docllm.producer.ledger.dead_letters.selection import DISPOSITIONS, Selection
+from docllm.producer.ledger.replay_progress import ReplayRequest
+from docllm.producer.ledger.retention import archive_rows, purge_rules
+from docllm.producer.ledger.retention.purge_rules import Keep
+from docllm.producer.replay import runs
+from docllm.producer.replay.applier import make_applier
+from docllm.producer.replay.following import Replay
+from docllm.producer.retention.adopter import Adopter
+from docllm.producer.retention.archiver import ArchiveLimits, Archiver
+from docllm.producer.retention.manifest import MAX_BYTES, NAME, Manifest
+from docllm.producer.retention.purge import purge
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.executors import InlineExecutor
 from tests.simulation.machine import BATCH, GROUP, Machine
 
 ACTOR = "somebody"

@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from agent.handlers.attempt_context import AttemptContext, Handler
-from agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
-from agent.handlers.documents import DocumentError
-from agent.handlers.faults import RemoteError, deciding_leaf, fault_of
-from agent.handlers.processes.pool import ProcessHandler
-from agent.handlers.processes.process import ProcessDiedError
-from agent.handlers.registry import function_of
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
+from docllm.agent.handlers.attempt_context import AttemptContext, Handler
+from docllm.agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
+from docllm.agent.handlers.documents import DocumentError
+from docllm.agent.handlers.faults import RemoteError, deciding_leaf, fault_of
+from docllm.agent.handlers.processes.pool import ProcessHandler
+from docllm.agent.handlers.processes.process import ProcessDiedError
+from docllm.agent.handlers.registry import function_of
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
 from tests.simulation.handlers import HOST
 
 START_S = 0.3

@@ -1,6 +1,6 @@
 """The long-running programs of a run, made of the product's own parts.
 
-These are agents, as `agent.app` builds them, and the loader.
+These are agents, as `docllm.agent.app` builds them, and the loader.
 """
 
 import asyncio
@@ -8,18 +8,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agent.consumer.known_topics import StoredIdsReader
-from agent.documents.conversion.converters import Converters
-from agent.handlers.processes.pool import HandlerProcesses
-from agent.ledger.sql_ledger import Executors
-from agent.membership.heartbeat import Heartbeat
-from agent.process.stop_request import StopRequest
-from agent.reporting.latest_report import LatestReport
-from agent.reporting.telemetry import Counts
-from agent.routes import Router
-from agent.routes.clients import RouteClients
-from agent.wiring.agent import make_agent
-from agent.wiring.choices import (
+from docllm.agent.consumer.known_topics import StoredIdsReader
+from docllm.agent.documents.conversion.converters import Converters
+from docllm.agent.handlers.processes.pool import HandlerProcesses
+from docllm.agent.ledger.sql_ledger import Executors
+from docllm.agent.membership.heartbeat import Heartbeat
+from docllm.agent.process.stop_request import StopRequest
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.routes import Router
+from docllm.agent.routes.clients import RouteClients
+from docllm.agent.wiring.agent import make_agent
+from docllm.agent.wiring.choices import (
     AgentChoices,
     Handles,
     Instruments,
@@ -27,18 +27,18 @@ from agent.wiring.choices import (
     Registration,
     Workers,
 )
-from producer.app import Parts
-from producer.input.lines import InvalidLine, ValidLine
-from producer.ledger import store
-from producer.ledger.batch_options import TaskDefaults
-from producer.loading.backlog_limit import BacklogLimit
-from producer.loading.loader import Loader
-from schemas.agent_report import AgentReport
-from schemas.ledger.migrations import own_revision
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.executors import InlineExecutor
-from schemas.settings.config import TypeConfig
-from schemas.task.record.lanes import DESTINATIONS
+from docllm.producer.app import Parts
+from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.producer.ledger import store
+from docllm.producer.ledger.batch_options import TaskDefaults
+from docllm.producer.loading.backlog_limit import BacklogLimit
+from docllm.producer.loading.loader import Loader
+from docllm.schemas.agent_report import AgentReport
+from docllm.schemas.ledger.migrations import own_revision
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.task.record.lanes import DESTINATIONS
 from tests.invariants.happened import LockUse
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock

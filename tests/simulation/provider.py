@@ -12,9 +12,9 @@ from urllib.parse import unquote
 
 import orjson
 
-from agent.ports import Call, CallFailed, Reply
-from schemas.runtime.clock import Clock
-from schemas.task.failures import ErrorClass
+from docllm.agent.ports import Call, CallFailed, Reply
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.failures import ErrorClass
 from tests.simulation.eventloop import EPOCH_S, PROCESS
 from tests.simulation.provider_limits import TOKENS_IN, TOKENS_OUT, ProviderLimits
 from tests.simulation.store import Store

@@ -5,10 +5,10 @@ Its reports may be late, lost, or wrong about undelivered records.
 
 from collections.abc import Sequence
 
-from producer.bus.topic_family import TOPIC_SETTINGS
-from producer.ports import Refusal
-from schemas.runtime.clock import Clock
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.topic_family import TOPIC_SETTINGS
+from docllm.producer.ports import Refusal
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.simulation.broker import Broker
 from tests.simulation.eventloop import PROCESS
 from tests.simulation.weather import Weather

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from schemas.errors import UnsafeStateError
-from schemas.task.record.envelope import NotOursError, Outgoing, decode, is_letter
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.task.record.envelope import NotOursError, Outgoing, decode, is_letter
 from tests.invariants import counted
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Late

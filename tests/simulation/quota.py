@@ -4,9 +4,9 @@ import copy
 import random
 from collections.abc import Sequence
 
-from agent.quota.account import AccountBuckets
-from agent.quota.grants import QuotaAnswer, QuotaAwayError, QuotaRequest
-from schemas.runtime.clock import Clock
+from docllm.agent.quota.account import AccountBuckets
+from docllm.agent.quota.grants import QuotaAnswer, QuotaAwayError, QuotaRequest
+from docllm.schemas.runtime.clock import Clock
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.weather import Weather
 

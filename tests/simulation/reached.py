@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from agent.dispatch.backpressure import Backpressure
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.execution.settler import Settler
-from agent.inflight.kept_answers import KeptAnswers
-from agent.inflight.partitions import Partitions
-from agent.inflight.ready_queue import ReadyQueue
-from agent.inflight.table import InFlightTable
-from agent.intake.inbox import Inbox
+from docllm.agent.dispatch.backpressure import Backpressure
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.execution.settler import Settler
+from docllm.agent.inflight.kept_answers import KeptAnswers
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.ready_queue import ReadyQueue
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.intake.inbox import Inbox
 from tests.simulation.bugs.bug import patched
 
 # A limit, the method that meets it, and whether the method's last call reached it.

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, StaticPool, create_engine
 from sqlalchemy.exc import OperationalError
 
-from schemas.ledger import migrations
-from schemas.ledger.database import Database
-from schemas.runtime.clock import Clock
-from schemas.runtime.outage import Outage
+from docllm.schemas.ledger import migrations
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.outage import Outage
 from tests.invariants.counted import COLUMNS
 from tests.simulation import exported
 from tests.simulation.connection import QuickConnection

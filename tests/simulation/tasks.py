@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import orjson
 
-from producer.input.lines import ValidLine
-from schemas.settings.config import DEFAULT_ROUTE
-from schemas.task.line.parsing import parse
+from docllm.producer.input.lines import ValidLine
+from docllm.schemas.settings.config import DEFAULT_ROUTE
+from docllm.schemas.task.line.parsing import parse
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.machine import HANDLED, LATER, SLOW, SPARE
 from tests.simulation.mishaps import MISJUDGED, UNREADABLE

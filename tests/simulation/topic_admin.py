@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from producer.bus.topic_family import settings_of
-from producer.ports import Backlog, TopicState
-from schemas.errors import UnsafeStateError
-from schemas.runtime.clock import Clock
+from docllm.producer.bus.topic_family import settings_of
+from docllm.producer.ports import Backlog, TopicState
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.runtime.clock import Clock
 from tests.simulation.broker import Broker, Cursor
 from tests.simulation.weather import Weather
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from agent.dispatch.ready_selection import ReadySelection
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.quota.agent_quota import AgentQuota
+from docllm.agent.dispatch.ready_selection import ReadySelection
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.quota.agent_quota import AgentQuota
 from tests.invariants.turns import Kind, Taking
 from tests.simulation.bugs.bug import patched
 from tests.simulation.eventloop import PROCESS

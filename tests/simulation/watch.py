@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from schemas.settings.config import DEFAULT_ROUTE
-from schemas.task.record.topics import Topics
+from docllm.schemas.settings.config import DEFAULT_ROUTE
+from docllm.schemas.task.record.topics import Topics
 from tests.invariants.evidence import Position
 from tests.simulation.broker import Broker
 from tests.simulation.machine import GROUP

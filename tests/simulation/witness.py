@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from producer.ledger import outbox
-from producer.ledger.quarantine import headers_of
-from producer.ledger.replay_progress import ItemState
-from producer.ports import Item
-from schemas.task.failures import ErrorClass
-from schemas.task.hooks import HookState
-from schemas.task.record.envelope import (
+from docllm.producer.ledger import outbox
+from docllm.producer.ledger.quarantine import headers_of
+from docllm.producer.ledger.replay_progress import ItemState
+from docllm.producer.ports import Item
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.hooks import HookState
+from docllm.schemas.task.record.envelope import (
     DISPOSITION_HEADER,
     QUARANTINE_HEADER,
     TASK_HEADER,
@@ -20,10 +20,10 @@ from schemas.task.record.envelope import (
     decode,
     is_letter,
 )
-from schemas.task.record.topics import duration_s
-from schemas.task.result.codec import POINTER
-from schemas.task.result.output_pointer import OutputAlteredError, OutputPointer
-from schemas.task.states import Status
+from docllm.schemas.task.record.topics import duration_s
+from docllm.schemas.task.result.codec import POINTER
+from docllm.schemas.task.result.output_pointer import OutputAlteredError, OutputPointer
+from docllm.schemas.task.states import Status
 from tests.invariants import counted
 from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Quota, Task
 from tests.invariants.happened import (

@@ -18,24 +18,24 @@ from unittest.mock import patch
 
 from sqlalchemy import select
 
-from agent.handlers import runner
-from agent.inflight.limits import InFlightLimits
-from agent.ledger.counts import release_counts
-from agent.ledger.leases import leasing
-from agent.process.containment import OutOfMemoryError
-from agent.quota.configured import ConfiguredQuotas
-from producer.input.lines import ValidLine
-from producer.loading import foreign_records, loader
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.ledger.sql import utc_after
-from schemas.ledger.tables import release_count
-from schemas.runtime import crash
-from schemas.settings.quota import QuotaLimits
-from schemas.task.answer_schema.validator import validator_of
-from schemas.task.line.parsing import LineError, TaskLine, parse, parse_again
-from schemas.task.record.envelope import Outgoing
-from schemas.task.result import fitness
-from schemas.text.untrusted import describe_error
+from docllm.agent.handlers import runner
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.ledger.counts import release_counts
+from docllm.agent.ledger.leases import leasing
+from docllm.agent.process.containment import OutOfMemoryError
+from docllm.agent.quota.configured import ConfiguredQuotas
+from docllm.producer.input.lines import ValidLine
+from docllm.producer.loading import foreign_records, loader
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.ledger.tables import release_count
+from docllm.schemas.runtime import crash
+from docllm.schemas.settings.quota import QuotaLimits
+from docllm.schemas.task.answer_schema.validator import validator_of
+from docllm.schemas.task.line.parsing import LineError, TaskLine, parse, parse_again
+from docllm.schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.result import fitness
+from docllm.schemas.text.untrusted import describe_error
 from tests.invariants.happened import Outage
 from tests.invariants.promises import violations
 from tests.simulation import people, reached, tasks, watch, witness

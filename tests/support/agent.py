@@ -5,21 +5,21 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from unittest.mock import create_autospec
 
-from agent.agent import Agent, Membership
-from agent.dispatch.claimer import Claimer
-from agent.dispatch.dispatcher import Dispatcher
-from agent.dispatch.ticker import Ticker
-from agent.execution.admission import Admission
-from agent.execution.settler import Settler
-from agent.execution.slots import Slots
-from agent.hooks.runner import HookRunner
-from agent.intake.acceptance import Intake
-from agent.maintenance.duty import DutyLoop
-from agent.maintenance.group_work import GroupWork
-from agent.ports import AtRest, Source
-from agent.process.failures import Failures
-from agent.reporting.telemetry import Counts
-from producer.publishing.own_orders import OwnOrders
+from docllm.agent.agent import Agent, Membership
+from docllm.agent.dispatch.claimer import Claimer
+from docllm.agent.dispatch.dispatcher import Dispatcher
+from docllm.agent.dispatch.ticker import Ticker
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.settler import Settler
+from docllm.agent.execution.slots import Slots
+from docllm.agent.hooks.runner import HookRunner
+from docllm.agent.intake.acceptance import Intake
+from docllm.agent.maintenance.duty import DutyLoop
+from docllm.agent.maintenance.group_work import GroupWork
+from docllm.agent.ports import AtRest, Source
+from docllm.agent.process.failures import Failures
+from docllm.agent.reporting.telemetry import Counts
+from docllm.producer.publishing.own_orders import OwnOrders
 from tests.support.clock import HandClock
 
 # The calls of a drain that may wait: the part, and its method.

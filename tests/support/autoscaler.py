@@ -11,8 +11,8 @@ from itertools import pairwise
 from math import ceil, inf
 from random import Random
 
-from producer.metrics.scale import ProviderAccount, Scale, Workload
-from schemas.settings.quota import NO_LIMITS, QuotaLimits
+from docllm.producer.metrics.scale import ProviderAccount, Scale, Workload
+from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits
 
 CHECK_EVERY_S = 15  # between two checks of the autoscaler
 POD_START_S = 30

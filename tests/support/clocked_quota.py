@@ -3,8 +3,8 @@
 import redis
 from redis.asyncio import Redis as AsyncRedis
 
-from agent.quota.redis_grants import RedisGrantStore
-from schemas.settings.config import Secret
+from docllm.agent.quota.redis_grants import RedisGrantStore
+from docllm.schemas.settings.config import Secret
 
 _CLOCK = "test:clock"
 

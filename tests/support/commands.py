@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from producer.cli.parser import parser
-from schemas.settings.config import Config
-from schemas.settings.sources import load_config
+from docllm.producer.cli.parser import parser
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.sources import load_config
 
 
 def config_of(folder: Path) -> Config:

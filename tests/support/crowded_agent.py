@@ -11,35 +11,35 @@ from math import inf
 from types import coroutine
 from typing import Any
 
-from agent.dispatch.answer_actions import AnswerActions
-from agent.dispatch.body_loader import BodyLoader
-from agent.dispatch.claimer import Claimer
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.dispatch.record_finisher import RecordFinisher, Wakeups
-from agent.dispatch.waiting_calls import WaitingCalls
-from agent.execution.admission import Admission
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.guard_gate import GuardGate
-from agent.execution.settler import Settler
-from agent.execution.slots import Slots
-from agent.execution.start_decisions import AttemptPermit
-from agent.execution.type_limits import TypeLimits
-from agent.execution.unknown_types import UnknownTypes
-from agent.handlers.calls.permits import CallEnd
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.lease import Lease
-from agent.ports import Claimable, ClaimAnswer
-from agent.quota.estimate import CallSize
-from agent.quota.share import ShareGrantStore
-from agent.quota.sync import EXCHANGE_EVERY_S, QuotaSync
-from agent.routes import Router
-from agent.routes.evidence import by_outcome
-from schemas.settings.config import Config
-from schemas.task.record.envelope import Publication
-from schemas.task.record.lanes import Lane
+from docllm.agent.dispatch.answer_actions import AnswerActions
+from docllm.agent.dispatch.body_loader import BodyLoader
+from docllm.agent.dispatch.claimer import Claimer
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.dispatch.record_finisher import RecordFinisher, Wakeups
+from docllm.agent.dispatch.waiting_calls import WaitingCalls
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.guard_gate import GuardGate
+from docllm.agent.execution.settler import Settler
+from docllm.agent.execution.slots import Slots
+from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.execution.unknown_types import UnknownTypes
+from docllm.agent.handlers.calls.permits import CallEnd
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.lease import Lease
+from docllm.agent.ports import Claimable, ClaimAnswer
+from docllm.agent.quota.estimate import CallSize
+from docllm.agent.quota.share import ShareGrantStore
+from docllm.agent.quota.sync import EXCHANGE_EVERY_S, QuotaSync
+from docllm.agent.routes import Router
+from docllm.agent.routes.evidence import by_outcome
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.record.lanes import Lane
 from tests.support.doubles import double_of, stand_in
 from tests.support.ledger import FakeLedger, new_row
 from tests.support.memory_quota import MemoryQuotaServer

@@ -4,25 +4,25 @@ import asyncio
 from collections.abc import Sequence
 from unittest.mock import create_autospec
 
-from agent.dispatch.record_finisher import Wakeups
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.slots import Slots
-from agent.inflight.decoder import RecordDecoder
-from agent.inflight.delivery import Delivery
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.ports import Assigned, Partition, Record
-from agent.ports.outcome import Released
-from agent.process.containment import MemoryWatch
-from agent.process.failures import Failures
-from agent.reporting.telemetry import Counts
-from agent.routes.names import RouteNames
-from agent.wiring import record_path
-from agent.wiring.record_path import Dispatch, SharedParts
-from producer.publishing.own_orders import OwnOrders
-from schemas.settings.config import Config
-from schemas.task.record.envelope import Publication, encode
-from schemas.task.record.lanes import Lane
+from docllm.agent.dispatch.record_finisher import Wakeups
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.slots import Slots
+from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.ports import Assigned, Partition, Record
+from docllm.agent.ports.outcome import Released
+from docllm.agent.process.containment import MemoryWatch
+from docllm.agent.process.failures import Failures
+from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.routes.names import RouteNames
+from docllm.agent.wiring import record_path
+from docllm.agent.wiring.record_path import Dispatch, SharedParts
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.record.envelope import Publication, encode
+from docllm.schemas.task.record.lanes import Lane
 from tests.support.clock import HandClock
 from tests.support.ledger import FakeLedger, NoLetters, NoRelay
 from tests.support.routes import routes

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.documents.conversion.by_content import ByContent
-from agent.documents.conversion.converters import Converters
-from agent.documents.files import FileSource
-from agent.documents.reader import Documents
-from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.runtime.executors import InlineExecutor
+from docllm.agent.documents.conversion.by_content import ByContent
+from docllm.agent.documents.conversion.converters import Converters
+from docllm.agent.documents.files import FileSource
+from docllm.agent.documents.reader import Documents
+from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.runtime.executors import InlineExecutor
 
 
 def file_documents(

@@ -6,14 +6,14 @@ from typing import Any
 
 import orjson
 
-from agent.handlers import Context, Handler, HandlerRun, Handlers, Tools
-from agent.handlers.follow_ups import RouteRefusal
-from agent.handlers.processes.suspects import RunSuspect
-from agent.judge import tiers_of
-from agent.ports import Call, CallFailed, Reply, RouteClient
-from agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze
-from schemas.runtime.executors import InlineExecutor
-from schemas.settings.config import Price, TypeConfig
+from docllm.agent.handlers import Context, Handler, HandlerRun, Handlers, Tools
+from docllm.agent.handlers.follow_ups import RouteRefusal
+from docllm.agent.handlers.processes.suspects import RunSuspect
+from docllm.agent.judge import tiers_of
+from docllm.agent.ports import Call, CallFailed, Reply, RouteClient
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.settings.config import Price, TypeConfig
 from tests.support.documents import file_documents
 
 TASK = {"id": "a/1", "prompt": "Summarize: {document}", "input": {"text": "Sales rose."}}

@@ -2,17 +2,17 @@
 
 from unittest.mock import create_autospec
 
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.intake.acceptance import Intake
-from agent.process.containment import MemoryWatch
-from agent.process.failures import Failures
-from agent.reporting.telemetry import Counts
-from producer.publishing.own_orders import OwnOrders
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import InlineExecutor
-from schemas.settings.config import Config
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.intake.acceptance import Intake
+from docllm.agent.process.containment import MemoryWatch
+from docllm.agent.process.failures import Failures
+from docllm.agent.reporting.telemetry import Counts
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.settings.config import Config
 from tests.support.ledger import NoLetters, NoRelay
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.ports import (
+from docllm.agent.ports import (
     Claimable,
     ClaimAnswer,
     ClaimAnswers,
@@ -13,8 +13,8 @@ from agent.ports import (
     Settlement,
     Verdict,
 )
-from producer.ports import Order
-from schemas.task.states import Status
+from docllm.producer.ports import Order
+from docllm.schemas.task.states import Status
 
 _ROW = Row(
     task_id=7,

@@ -11,14 +11,14 @@ import orjson
 import pytest
 from sqlalchemy import Column, Table, delete, event, func, insert, select, update
 
-from agent.judge import Tier
-from agent.lease import Lease
-from agent.ledger.claims import claiming
-from agent.ledger.leases import leasing
-from agent.ledger.settlements.follow_ups import ordered
-from agent.ledger.settlements.settling import settle
-from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Row, Settlement, Verdict
-from agent.ports.outcome import (
+from docllm.agent.judge import Tier
+from docllm.agent.lease import Lease
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ledger.leases import leasing
+from docllm.agent.ledger.settlements.follow_ups import ordered
+from docllm.agent.ledger.settlements.settling import settle
+from docllm.agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Row, Settlement, Verdict
+from docllm.agent.ports.outcome import (
     COMPLETION,
     Dead,
     Failure,
@@ -29,18 +29,18 @@ from agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from producer.ledger import cancel, store
-from producer.ledger.new_tasks import NewTask
-from producer.ports import Order
-from schemas.ledger import migrations, tables
-from schemas.ledger.database import Connection, Database
-from schemas.ledger.sql import utc_after
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.executors import InlineExecutor
-from schemas.task.failures import ErrorClass
-from schemas.task.record.envelope import Publication, digest
-from schemas.task.record.topics import Topics
-from schemas.task.states import Status
+from docllm.producer.ledger import cancel, store
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.ports import Order
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.database import Connection, Database
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.record.envelope import Publication, digest
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.states import Status
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agent.ports.outcome import Outcome
+from docllm.agent.ports.outcome import Outcome
 from tests.support.routes import GOOD, snoozed
 
 REFUSED = snoozed("RATE", 1.5)

@@ -7,7 +7,7 @@ board holds for Redis.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from agent.routes.sharing.board import (
+from docllm.agent.routes.sharing.board import (
     TURN_S,
     BoardAwayError,
     BoardState,
@@ -15,7 +15,7 @@ from agent.routes.sharing.board import (
     RouteReport,
     Stance,
 )
-from agent.routes.sharing.redis_board import FRESH_S
+from docllm.agent.routes.sharing.redis_board import FRESH_S
 
 
 @dataclass(slots=True)

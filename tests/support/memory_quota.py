@@ -6,8 +6,8 @@ store holds for Redis.
 
 from collections.abc import Callable, Sequence
 
-from agent.quota.account import AccountBuckets
-from agent.quota.grants import QuotaAnswer, QuotaAwayError, QuotaRequest
+from docllm.agent.quota.account import AccountBuckets
+from docllm.agent.quota.grants import QuotaAnswer, QuotaAwayError, QuotaRequest
 
 
 class MemoryQuotaServer:

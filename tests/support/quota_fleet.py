@@ -9,11 +9,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agent.quota.grants import Charge, GrantStore, WaitingCall
-from agent.quota.quotas import QuotaPermit, Quotas
-from agent.quota.share import ShareGrantStore
-from agent.quota.sync import EXCHANGE_EVERY_S, QuotaSync
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.grants import Charge, GrantStore, WaitingCall
+from docllm.agent.quota.quotas import QuotaPermit, Quotas
+from docllm.agent.quota.share import ShareGrantStore
+from docllm.agent.quota.sync import EXCHANGE_EVERY_S, QuotaSync
+from docllm.schemas.settings.quota import QuotaLimits
 
 STEP_S = 0.04
 ROUTE, KEY = "route", "key"

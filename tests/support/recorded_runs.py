@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from schemas.task.owner import owner_of
-from schemas.task.states import Status
+from docllm.schemas.task.owner import owner_of
+from docllm.schemas.task.states import Status
 from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Position, Task
 from tests.invariants.happened import Claim, Commit, Incarnation, Move, Stored
 

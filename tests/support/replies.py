@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.judge import JudgeFacts, judge, tiers_of
-from agent.ports import Reply
-from agent.ports.outcome import Dead, Retry, Snooze
+from docllm.agent.judge import JudgeFacts, judge, tiers_of
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Dead, Retry, Snooze
 
 SNOOZED, RETRIED, DEAD = "snoozed", "retried", "dead"
 FACTS = JudgeFacts(

@@ -4,14 +4,23 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from agent.judge import CLASSES, Effect
-from agent.ports.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
-from agent.routes import RoutePermit, Router
-from agent.routes.evidence import by_outcome
-from producer.text.agent_sentences import joined, sentences
-from schemas.agent_report import AgentReport
-from schemas.settings.config import AgentConfig, Config, LLMConfig
-from schemas.task.failures import Disposition, ErrorClass
+from docllm.agent.judge import CLASSES, Effect
+from docllm.agent.ports.outcome import (
+    COMPLETION,
+    Dead,
+    Failure,
+    Outcome,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
+from docllm.agent.routes import RoutePermit, Router
+from docllm.agent.routes.evidence import by_outcome
+from docllm.producer.text.agent_sentences import joined, sentences
+from docllm.schemas.agent_report import AgentReport
+from docllm.schemas.settings.config import AgentConfig, Config, LLMConfig
+from docllm.schemas.task.failures import Disposition, ErrorClass
 
 ROUTE = "default"
 OF = {

@@ -5,30 +5,30 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from agent.execution.admission import Admission
-from agent.execution.attempt_runner import AttemptRunner
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.guard_gate import GuardGate
-from agent.execution.quota_gate import QuotaGate
-from agent.execution.settler import Settler
-from agent.execution.slots import Slots
-from agent.execution.start_decisions import AttemptPermit
-from agent.execution.type_limits import TypeLimits
-from agent.execution.unknown_types import UnknownTypes
-from agent.inflight.delivery import Delivery
-from agent.judge import Tier
-from agent.lease import Lease
-from agent.ports import Partition, Row
-from agent.ports.outcome import Outcome, Succeeded
-from agent.process.containment import MemoryWatch
-from agent.quota.configured import ConfiguredQuotas
-from agent.quota.quotas import Quotas
-from agent.reporting.telemetry import Counts
-from agent.routes import Router
-from schemas.runtime.clock import Clock, SystemClock
-from schemas.settings.config import NO_SETTINGS, Config, TypeConfig
-from schemas.task.guard import Guard, GuardCause
-from schemas.task.record.envelope import Publication
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.attempt_runner import AttemptRunner
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.guard_gate import GuardGate
+from docllm.agent.execution.quota_gate import QuotaGate
+from docllm.agent.execution.settler import Settler
+from docllm.agent.execution.slots import Slots
+from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.execution.unknown_types import UnknownTypes
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.judge import Tier
+from docllm.agent.lease import Lease
+from docllm.agent.ports import Partition, Row
+from docllm.agent.ports.outcome import Outcome, Succeeded
+from docllm.agent.process.containment import MemoryWatch
+from docllm.agent.quota.configured import ConfiguredQuotas
+from docllm.agent.quota.quotas import Quotas
+from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.routes import Router
+from docllm.schemas.runtime.clock import Clock, SystemClock
+from docllm.schemas.settings.config import NO_SETTINGS, Config, TypeConfig
+from docllm.schemas.task.guard import Guard, GuardCause
+from docllm.schemas.task.record.envelope import Publication
 from tests.support.doubles import stand_in
 from tests.support.ledger import FakeLedger, new_row
 from tests.support.routes import ROUTE

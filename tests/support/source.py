@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from agent.ports import AtRest, Event, Partition
+from docllm.agent.ports import AtRest, Event, Partition
 
 
 class FakeSource:

@@ -1,6 +1,6 @@
 """A port for spans that keeps them."""
 
-from producer.tracing.spans import Span
+from docllm.producer.tracing.spans import Span
 
 
 class KeptSpans:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.ledger.database import Database
-from schemas.ledger.tables import metadata
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.tables import metadata
 
 
 @pytest.fixture(autouse=True)

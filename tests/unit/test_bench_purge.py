@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from bench import purge
-from schemas.ledger import migrations, tables
-from schemas.ledger.database import Database
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.database import Database
 from tests.support.ledger_database import LedgerDatabase
 
 TASKS = 6_000  # more than the purge deletes in its turns

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from producer.text.urgency import Urgency
-from schemas import errors
-from schemas.codes import Code
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas import errors
+from docllm.schemas.codes import Code
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs/how-to/runbook.md").read_text("utf-8")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.cli.parser import run_parser
-from producer.cli.parser import parser
-from producer.metrics.http_server import HttpPage, HttpServer, health
-from schemas.runtime.address import Address
-from schemas.settings.config import AgentConfig
-from schemas.settings.sources import load_config
-from schemas.task.record.envelope import MAX_TASK_BYTES
+from docllm.agent.cli.parser import run_parser
+from docllm.producer.cli.parser import parser
+from docllm.producer.metrics.http_server import HttpPage, HttpServer, health
+from docllm.schemas.runtime.address import Address
+from docllm.schemas.settings.config import AgentConfig
+from docllm.schemas.settings.sources import load_config
+from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
 from tests.servers import docker_compose, kafka
 from tests.servers.process import ServerMissingError
 from tests.support.leaving import LEAVING_S

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.failures import Disposition, ErrorClass
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"

@@ -13,22 +13,27 @@ from typing import Any
 
 import pytest
 
-from agent.cli import parser as agent
-from agent.handlers import registry
-from agent.judge.classes import CLASSES, Action
-from producer import __main__ as producer
-from producer.cli.parser import parser
-from schemas import errors
-from schemas.clients.kafka import CONSUMER_PROMISES, EXECUTING, PRODUCER_PROMISES, SET_BY_DOCLLM
-from schemas.runtime.interpreter_watchdog import FROZEN
-from schemas.runtime.starting import INTERRUPTED
-from schemas.settings.catalog import SETTINGS
-from schemas.settings.config import Config
-from schemas.settings.kinds import FIXED_CLIENT_SETTINGS
-from schemas.settings.sources import load_config
-from schemas.task.failures import ErrorClass
-from schemas.task.record.topics import Topics
-from schemas.task.states import TRANSITIONS
+from docllm.agent.cli import parser as agent
+from docllm.agent.handlers import registry
+from docllm.agent.judge.classes import CLASSES, Action
+from docllm.producer import __main__ as producer
+from docllm.producer.cli.parser import parser
+from docllm.schemas import errors
+from docllm.schemas.clients.kafka import (
+    CONSUMER_PROMISES,
+    EXECUTING,
+    PRODUCER_PROMISES,
+    SET_BY_DOCLLM,
+)
+from docllm.schemas.runtime.interpreter_watchdog import FROZEN
+from docllm.schemas.runtime.starting import INTERRUPTED
+from docllm.schemas.settings.catalog import SETTINGS
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.kinds import FIXED_CLIENT_SETTINGS
+from docllm.schemas.settings.sources import load_config
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.states import TRANSITIONS
 from tests.faults import __main__ as faults
 from tests.simulation import __main__ as simulation
 
@@ -75,7 +80,7 @@ def commands() -> list[str]:
     whole = [
         COMMENT_OR_SHELL.sub("", line) for line in lines if line.startswith("python -m ")
     ] + inline
-    return sorted({line for line in whole if line.count(" ") > 2 or line == "python -m agent"})
+    return sorted({line for line in whole if line.count(" ") > 2 or line == "docllm agent"})
 
 
 def rows(page: str, first_cell: str) -> list[list[str]]:
@@ -134,13 +139,13 @@ def subcommands(line: str, parser: ArgumentParser) -> list[str]:
 
 def test_every_command_is_shown() -> None:
     """The page of commands leaves no command out."""
-    names = [f"{line} --help" for line in subcommands("python -m producer", parser())]
+    names = [f"{line} --help" for line in subcommands("docllm", parser())]
     wanted = {
-        "python -m producer --help",
+        "docllm --help",
         *names,
-        "python -m agent --help",
-        "python -m agent rehearsal-llm --help",
-        "python -m agent resume --help",
+        "docllm agent --help",
+        "docllm agent rehearsal-llm --help",
+        "docllm agent resume --help",
     }
     assert {line for line, _ in helps()} == wanted
 

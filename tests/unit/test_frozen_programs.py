@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import main, parser
-from producer.cli.running import run
+from docllm.agent.cli import main, parser
+from docllm.producer.cli.running import run
 
 
 def watched() -> bool:

@@ -106,4 +106,4 @@ def test_a_name_that_is_imported_bare_is_unique() -> None:
             if (module, name) in imports:
                 homes[name].add(module)
     assert {name: of_name for name, of_name in homes.items() if len(of_name) > 1} == {}
-    assert homes["shown"] == {"producer.text.printable"}
+    assert homes["shown"] == {"docllm.producer.text.printable"}

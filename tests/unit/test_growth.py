@@ -14,37 +14,48 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.documents.address import address_of
-from agent.documents.conversion.by_content import _kind_and_text
-from agent.documents.errors import shown_uri
-from agent.handlers.builtin.parts import split
-from agent.judge import judge
-from agent.judge.judgement import classified
-from agent.judge.signals import of_success
-from agent.judge.snooze_delay import asked_for
-from agent.ports import Reply
-from agent.quota.provider_headers import left, share_left
-from producer.input.excluded_files import is_hidden, is_own
-from producer.input.lines import batch_name, read_line
-from producer.ledger.results.result_lines import Letter, _refusal
-from producer.text.printable import JsonFormatter, ShownFormatter, escaped, shown, shown_lines
-from schemas.documents.encoding import page_text
-from schemas.objects.address import ObjectAddress
-from schemas.objects.errors import ObjectError
-from schemas.objects.write_once import safe_name
-from schemas.runtime.next_command import with_config
-from schemas.task.allowed_uris import require_prefix, uri_parts
-from schemas.task.answer_schema.bounds import id_problem, is_soon_explained, too_much
-from schemas.task.answer_schema.patterns import backtracks, compiled_kb, excess_of_patterns, pieces
-from schemas.task.failures import ErrorClass
-from schemas.task.line.strict_json import read_object
-from schemas.task.provider_error import provider_error_of_packed
-from schemas.task.record.envelope import decode
-from schemas.task.record.trace import trace_headers
-from schemas.task.result.answer import as_written
-from schemas.text.document_text import DocumentText, blank_problem
-from schemas.text.fingerprint import fingerprint
-from schemas.text.wording import masking, one_line
+from docllm.agent.documents.address import address_of
+from docllm.agent.documents.conversion.by_content import _kind_and_text
+from docllm.agent.documents.errors import shown_uri
+from docllm.agent.handlers.builtin.parts import split
+from docllm.agent.judge import judge
+from docllm.agent.judge.judgement import classified
+from docllm.agent.judge.signals import of_success
+from docllm.agent.judge.snooze_delay import asked_for
+from docllm.agent.ports import Reply
+from docllm.agent.quota.provider_headers import left, share_left
+from docllm.producer.input.excluded_files import is_hidden, is_own
+from docllm.producer.input.lines import batch_name, read_line
+from docllm.producer.ledger.results.result_lines import Letter, _refusal
+from docllm.producer.text.printable import (
+    JsonFormatter,
+    ShownFormatter,
+    escaped,
+    shown,
+    shown_lines,
+)
+from docllm.schemas.documents.encoding import page_text
+from docllm.schemas.objects.address import ObjectAddress
+from docllm.schemas.objects.errors import ObjectError
+from docllm.schemas.objects.write_once import safe_name
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.task.allowed_uris import require_prefix, uri_parts
+from docllm.schemas.task.answer_schema.bounds import id_problem, is_soon_explained, too_much
+from docllm.schemas.task.answer_schema.patterns import (
+    backtracks,
+    compiled_kb,
+    excess_of_patterns,
+    pieces,
+)
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.line.strict_json import read_object
+from docllm.schemas.task.provider_error import provider_error_of_packed
+from docllm.schemas.task.record.envelope import decode
+from docllm.schemas.task.record.trace import trace_headers
+from docllm.schemas.task.result.answer import as_written
+from docllm.schemas.text.document_text import DocumentText, blank_problem
+from docllm.schemas.text.fingerprint import fingerprint
+from docllm.schemas.text.wording import masking, one_line
 from tests.support.growth import LINEAR, growth
 from tests.support.replies import FACTS, completion
 
@@ -55,7 +66,7 @@ PIECES = [
     *("//", "/.", "/..", "%2f", "%25", "%", "%e9", "://", "'a'", '"a"', '"a b"', "a'b", "\\'"),
     *('\\"', "\\\\", "\\u003a", "\\ud800", '{"a":', "[[", "{{", "[]", "{}", ",,", '"error": "'),
     *("'error': '", '"message": \'a b', "sk-", "sk-a", "bearer ", "bearer=", "api_key=", "token: "),
-    *("python -m ", "python -m producer ", "<Code>", "<Code>a", '"reason": "', "non-2xx status "),
+    *("python -m ", "docllm ", "<Code>", "<Code>a", '"reason": "', "non-2xx status "),
     *(
         ".toml",
         "docllm",

@@ -13,34 +13,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.documents.conversion import by_content
-from agent.handlers import ChildExecutor, runner
-from agent.handlers.documents import DocumentError
-from agent.inflight import decoder
-from agent.inflight.decoder import RecordDecoder
-from agent.judge import Effect, judge
-from agent.judge import completion as completions
-from agent.llm.client import ChatClient
-from agent.ports import Call, CallFailed, Partition, Record, RejectedRecord, Reply
-from agent.ports.outcome import Dead, Retry, Succeeded
-from agent.process.containment import MemoryWatch
-from agent.routes import names as naming
-from agent.routes.evidence import by_answer
-from agent.routes.names import RouteNames
-from producer.input import lines
-from producer.input.lines import InvalidLine, ValidLine, read_lines
-from producer.ledger import quarantine
-from producer.ledger.quarantine import headers_of
-from producer.ledger.results import export as exports
-from producer.ledger.results.result_lines import ExportedTask, Result, docllm_line, openai_line
-from producer.loading import foreign_records
-from schemas.errors import DocllmError
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import Config
-from schemas.task.line.parsing import LineError, TaskLine, parse
-from schemas.task.record.envelope import Publication, encode
-from schemas.task.result import fitness
-from schemas.task.states import Status
+from docllm.agent.documents.conversion import by_content
+from docllm.agent.handlers import ChildExecutor, runner
+from docllm.agent.handlers.documents import DocumentError
+from docllm.agent.inflight import decoder
+from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.judge import Effect, judge
+from docllm.agent.judge import completion as completions
+from docllm.agent.llm.client import ChatClient
+from docllm.agent.ports import Call, CallFailed, Partition, Record, RejectedRecord, Reply
+from docllm.agent.ports.outcome import Dead, Retry, Succeeded
+from docllm.agent.process.containment import MemoryWatch
+from docllm.agent.routes import names as naming
+from docllm.agent.routes.evidence import by_answer
+from docllm.agent.routes.names import RouteNames
+from docllm.producer.input import lines
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_lines
+from docllm.producer.ledger import quarantine
+from docllm.producer.ledger.quarantine import headers_of
+from docllm.producer.ledger.results import export as exports
+from docllm.producer.ledger.results.result_lines import (
+    ExportedTask,
+    Result,
+    docllm_line,
+    openai_line,
+)
+from docllm.producer.loading import foreign_records
+from docllm.schemas.errors import DocllmError
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.line.parsing import LineError, TaskLine, parse
+from docllm.schemas.task.record.envelope import Publication, encode
+from docllm.schemas.task.result import fitness
+from docllm.schemas.task.states import Status
 from tests.support.documents import file_documents
 from tests.support.handlers import CountingExecutor, failure_of, handlers_harness
 from tests.support.hostile import FAILURES, PanicError, failing, names

@@ -34,7 +34,7 @@ def test_the_path_of_a_record_is_imported_where_no_client_library_is_installed()
     libraries = [name for name in contract["forbidden_modules"] if "." not in name]
     adapters = [line.partition(" -> ")[0] for line in contract["ignore_imports"]]
     packages = contract["source_modules"]
-    assert "agent.handlers" in packages
+    assert "docllm.agent.handlers" in packages
     assert {"sqlalchemy", "pymysql", "redis", "confluent_kafka", "alembic"} < set(libraries)
 
     done = subprocess.run(
@@ -55,8 +55,8 @@ def test_all_programs_are_imported_where_no_extra_is_installed() -> None:
     libraries = (
         "charset_normalizer mammoth obstore opentelemetry pypdf pypdfium2 requests selectolax"
     )
-    converters = " ".join(f"agent.documents.conversion.{name}" for name in CONVERTERS)
-    adapters = f"{converters} producer.tracing.otlp"
+    converters = " ".join(f"docllm.agent.documents.conversion.{name}" for name in CONVERTERS)
+    adapters = f"{converters} docllm.producer.tracing.otlp"
 
     done = subprocess.run(
         [sys.executable, "-c", IMPORT_ALL, "agent producer schemas", libraries, adapters],

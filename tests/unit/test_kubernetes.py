@@ -22,16 +22,16 @@ import orjson
 import pytest
 import yaml
 
-from agent.cli.parser import run_parser
-from agent.documents.address import is_public
-from agent.reporting.health import Health
-from agent.reporting.latest_report import LatestReport
-from agent.reporting.metrics import AgentMetrics
-from producer.cli.parser import parser
-from producer.metrics.exporter import Exporter
-from producer.metrics.scale import ScaleLimits
-from schemas.settings.config import Config
-from schemas.settings.sources import load_config
+from docllm.agent.cli.parser import run_parser
+from docllm.agent.documents.address import is_public
+from docllm.agent.reporting.health import Health
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.reporting.metrics import AgentMetrics
+from docllm.producer.cli.parser import parser
+from docllm.producer.metrics.exporter import Exporter
+from docllm.producer.metrics.scale import ScaleLimits
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.sources import load_config
 from tests.servers import kustomize
 from tests.servers.process import ServerMissingError
 from tests.support import autoscaler

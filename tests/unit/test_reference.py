@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.ledger.tables import metadata
+from docllm.schemas.ledger.tables import metadata
 from tools import reference
 
 
@@ -47,7 +47,7 @@ def test_a_stale_page_is_named_and_written(
 
 def test_a_help_is_what_the_command_prints() -> None:
     """A block that begins with a command and `--help` is filled; other blocks stay."""
-    head = "```text\n$ python -m agent resume --help\n"
+    head = "```text\n$ docllm agent resume --help\n"
     page = f"{head}old\n```\nbetween\n```text\n$ ls\n```\n{head}old\n```\n"
 
     filled = reference.filled(page)
@@ -55,4 +55,4 @@ def test_a_help_is_what_the_command_prints() -> None:
     assert filled.startswith(f"{head}usage: ")
     assert "```\nbetween\n```text\n$ ls\n```\n" in filled
     assert "old" not in filled
-    assert filled.count("usage: python -m agent resume") == 2
+    assert filled.count("usage: docllm agent resume") == 2

@@ -1,4 +1,4 @@
 """The consumer on the embedded bus, for the agents of one machine.
 
-It reads through `producer.bus.embedded` and has no SQL of its own.
+It reads through `docllm.producer.bus.embedded` and has no SQL of its own.
 """

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from agent.ports import Assigned, Event, Partition, Record, Revoked, SourceFailed
-from producer.bus.embedded.group import Holding
-from producer.bus.embedded.log import Stored
+from docllm.agent.ports import Assigned, Event, Partition, Record, Revoked, SourceFailed
+from docllm.producer.bus.embedded.group import Holding
+from docllm.producer.bus.embedded.log import Stored
 
 # Epochs never repeat in a process, whichever source draws them.
 _EPOCHS = count(1)

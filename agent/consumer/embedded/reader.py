@@ -10,15 +10,15 @@ Tested by tests/contract/bus/test_source.py.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agent.consumer.embedded.partitions import EmbeddedPartitions, start
-from agent.consumer.known_topics import KnownTopics, existing
-from agent.ports import AtRest, Event, Recreated
-from producer.bus.embedded import log
-from producer.bus.embedded.file import BusFile
-from producer.bus.embedded.group import Member
-from producer.bus.embedded.topics import states_of
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
+from docllm.agent.consumer.embedded.partitions import EmbeddedPartitions, start
+from docllm.agent.consumer.known_topics import KnownTopics, existing
+from docllm.agent.ports import AtRest, Event, Recreated
+from docllm.producer.bus.embedded import log
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.producer.bus.embedded.group import Member
+from docllm.producer.bus.embedded.topics import states_of
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
 
 IDLE_S = 0.05
 # A mark is committed within a second, including the wait for the next pass.

@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent.consumer.embedded.reader import IDLE_S, EmbeddedReader
-from agent.consumer.known_topics import KnownTopics
-from agent.ports import AtRest, Event, Partition, SourceFailed
-from producer.bus.embedded.file import LOCKED_S, is_locked
-from schemas.runtime.clock import Clock
+from docllm.agent.consumer.embedded.reader import IDLE_S, EmbeddedReader
+from docllm.agent.consumer.known_topics import KnownTopics
+from docllm.agent.ports import AtRest, Event, Partition, SourceFailed
+from docllm.producer.bus.embedded.file import LOCKED_S, is_locked
+from docllm.schemas.runtime.clock import Clock
 
 T = TypeVar("T")
 _TROUBLE_S = 1.0

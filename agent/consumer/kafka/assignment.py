@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from agent.consumer.kafka.positions import LABEL, PartitionKey, Start, highs, lows
-from agent.ports import Partition, Record
-from producer.bus.kafka.errors import level
-from schemas.clients.kafka import raw_headers
+from docllm.agent.consumer.kafka.positions import LABEL, PartitionKey, Start, highs, lows
+from docllm.agent.ports import Partition, Record
+from docllm.producer.bus.kafka.errors import level
+from docllm.schemas.clients.kafka import raw_headers
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from agent.consumer.kafka.assignment import Assignment
-from agent.consumer.kafka.positions import PartitionKey
-from agent.ports import Partition
-from producer.bus.kafka.errors import level
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
+from docllm.agent.consumer.kafka.assignment import Assignment
+from docllm.agent.consumer.kafka.positions import PartitionKey
+from docllm.agent.ports import Partition
+from docllm.producer.bus.kafka.errors import level
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

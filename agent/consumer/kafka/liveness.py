@@ -7,8 +7,8 @@ controller had considered all brokers lost.
 
 from confluent_kafka import Consumer, KafkaException
 
-from schemas.runtime.clock import Clock
-from schemas.runtime.outage import Outage
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.outage import Outage
 
 ASK_EVERY_S = 10.0
 ANSWER_S = 2.0

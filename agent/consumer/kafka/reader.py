@@ -14,19 +14,19 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from agent.consumer.kafka.assignment import Assignment
-from agent.consumer.kafka.commits import Commits
-from agent.consumer.kafka.liveness import SILENCE_S, Liveness
-from agent.consumer.kafka.positions import PartitionKey
-from agent.consumer.kafka.rebalance import Rebalance
-from agent.consumer.kafka.thread_bridge import ThreadBridge
-from agent.consumer.kafka.topic_watch import TopicWatch
-from agent.ports import Record, SourceFailed
-from producer.bus.kafka.errors import ALL_DOWN, UNREACHABLE
-from schemas.clients.kafka import Settings, refused_setting
-from schemas.codes import Code
-from schemas.runtime.outage import Outage
-from schemas.settings.config import KafkaConfig
+from docllm.agent.consumer.kafka.assignment import Assignment
+from docllm.agent.consumer.kafka.commits import Commits
+from docllm.agent.consumer.kafka.liveness import SILENCE_S, Liveness
+from docllm.agent.consumer.kafka.positions import PartitionKey
+from docllm.agent.consumer.kafka.rebalance import Rebalance
+from docllm.agent.consumer.kafka.thread_bridge import ThreadBridge
+from docllm.agent.consumer.kafka.topic_watch import TopicWatch
+from docllm.agent.ports import Record, SourceFailed
+from docllm.producer.bus.kafka.errors import ALL_DOWN, UNREACHABLE
+from docllm.schemas.clients.kafka import Settings, refused_setting
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime.outage import Outage
+from docllm.schemas.settings.config import KafkaConfig
 
 log = logging.getLogger(__name__)
 

@@ -10,14 +10,14 @@ from collections.abc import Collection
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from agent.consumer.kafka.assignment import Assignment
-from agent.consumer.kafka.commits import Commits
-from agent.consumer.kafka.positions import PartitionKey, Start, starts
-from agent.consumer.kafka.thread_bridge import ThreadBridge
-from agent.consumer.kafka.topic_watch import TopicWatch
-from agent.ports import Assigned, Partition, Recreated, Revoked, SourceFailed
-from producer.bus.kafka.errors import level
-from schemas.runtime.clock import Clock
+from docllm.agent.consumer.kafka.assignment import Assignment
+from docllm.agent.consumer.kafka.commits import Commits
+from docllm.agent.consumer.kafka.positions import PartitionKey, Start, starts
+from docllm.agent.consumer.kafka.thread_bridge import ThreadBridge
+from docllm.agent.consumer.kafka.topic_watch import TopicWatch
+from docllm.agent.ports import Assigned, Partition, Recreated, Revoked, SourceFailed
+from docllm.producer.bus.kafka.errors import level
+from docllm.schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -11,19 +11,19 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer
 
-from agent.consumer.kafka.assignment import Assignment
-from agent.consumer.kafka.commits import Commits
-from agent.consumer.kafka.liveness import Liveness
-from agent.consumer.kafka.reader import KafkaReader
-from agent.consumer.kafka.rebalance import Rebalance
-from agent.consumer.kafka.thread_bridge import ThreadBridge
-from agent.consumer.kafka.topic_watch import TopicWatch
-from agent.consumer.known_topics import KnownTopics
-from agent.ports import AtRest, Event, Partition, Revoked, TopicAdmin
-from schemas.clients.kafka import consumer_settings, outage_of
-from schemas.runtime.clock import Clock
-from schemas.runtime.outage import Outage
-from schemas.settings.config import KafkaConfig
+from docllm.agent.consumer.kafka.assignment import Assignment
+from docllm.agent.consumer.kafka.commits import Commits
+from docllm.agent.consumer.kafka.liveness import Liveness
+from docllm.agent.consumer.kafka.reader import KafkaReader
+from docllm.agent.consumer.kafka.rebalance import Rebalance
+from docllm.agent.consumer.kafka.thread_bridge import ThreadBridge
+from docllm.agent.consumer.kafka.topic_watch import TopicWatch
+from docllm.agent.consumer.known_topics import KnownTopics
+from docllm.agent.ports import AtRest, Event, Partition, Revoked, TopicAdmin
+from docllm.schemas.clients.kafka import consumer_settings, outage_of
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.outage import Outage
+from docllm.schemas.settings.config import KafkaConfig
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from agent.ports import Event
+from docllm.agent.ports import Event
 
 log = logging.getLogger(__name__)
 

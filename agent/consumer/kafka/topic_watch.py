@@ -11,11 +11,11 @@ import concurrent.futures
 import logging
 from collections.abc import Mapping, Sequence
 
-from agent.consumer.kafka.thread_bridge import ThreadBridge
-from agent.consumer.known_topics import KnownTopics, existing
-from agent.ports import TopicAdmin, TopicState
-from schemas.errors import DocllmError
-from schemas.runtime.clock import Clock
+from docllm.agent.consumer.kafka.thread_bridge import ThreadBridge
+from docllm.agent.consumer.known_topics import KnownTopics, existing
+from docllm.agent.ports import TopicAdmin, TopicState
+from docllm.schemas.errors import DocllmError
+from docllm.schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from agent.documents.conversion.kept_texts import KeptTexts
-from agent.documents.conversion.process import ConversionDiedError
-from agent.documents.errors import refused, unreadable
-from agent.documents.run_by_size import run_by_size
-from schemas.documents.encoding import decoded_text
-from schemas.documents.kind import Kind, kind_of, misnamed
-from schemas.runtime.executors import Executor
-from schemas.text.document_text import NoTextError, ReadText
+from docllm.agent.documents.conversion.kept_texts import KeptTexts
+from docllm.agent.documents.conversion.process import ConversionDiedError
+from docllm.agent.documents.errors import refused, unreadable
+from docllm.agent.documents.run_by_size import run_by_size
+from docllm.schemas.documents.encoding import decoded_text
+from docllm.schemas.documents.kind import Kind, kind_of, misnamed
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.text.document_text import NoTextError, ReadText
 
 # The kinds that the agent decodes itself; a process converts all others.
 DECODERS: dict[Kind, Callable[[bytes], str]] = {

@@ -8,14 +8,14 @@ took too long.
 import asyncio
 import logging
 
-from agent.documents.conversion.process import (
+from docllm.agent.documents.conversion.process import (
     ConversionDiedError,
     ConversionLimits,
     ConvertingProcess,
 )
-from schemas.documents.kind import Kind
-from schemas.runtime.executors import Executor
-from schemas.text.document_text import ReadText
+from docllm.schemas.documents.kind import Kind
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.text.document_text import ReadText
 
 log = logging.getLogger(__name__)
 

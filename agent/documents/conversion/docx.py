@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 import mammoth
 
-from agent.documents.conversion.docx_chunks import text_of_chunk
-from agent.documents.conversion.docx_parts import BOX, BOXES, DocxParts
-from agent.documents.conversion.html import text_of_source
-from schemas.text.document_text import NoTextError, ReadText
-from schemas.text.wording import number_of
+from docllm.agent.documents.conversion.docx_chunks import text_of_chunk
+from docllm.agent.documents.conversion.docx_parts import BOX, BOXES, DocxParts
+from docllm.agent.documents.conversion.html import text_of_source
+from docllm.schemas.text.document_text import NoTextError, ReadText
+from docllm.schemas.text.wording import number_of
 
 _MAX_FILES = 10_000
 _HEAD_BYTES = 64

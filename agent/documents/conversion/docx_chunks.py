@@ -7,13 +7,13 @@ import posixpath
 import zipfile
 from collections.abc import Callable
 
-from agent.documents.conversion.html import text_of_html
-from agent.documents.conversion.mail import text_of_mail
-from agent.documents.conversion.rtf import text_of_rtf
-from schemas.documents.encoding import decoded_text
-from schemas.documents.kind import Kind, kind_of
-from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.text.document_text import NoTextError, ReadText
+from docllm.agent.documents.conversion.html import text_of_html
+from docllm.agent.documents.conversion.mail import text_of_mail
+from docllm.agent.documents.conversion.rtf import text_of_rtf
+from docllm.schemas.documents.encoding import decoded_text
+from docllm.schemas.documents.kind import Kind, kind_of
+from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.text.document_text import NoTextError, ReadText
 
 _PAGES = frozenset({".htm", ".html", ".xht", ".xhtml"})
 _XML = ".xml"  # Word's own format on one page, and others

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
-from agent.documents.conversion.docx_math import local, math_line
+from docllm.agent.documents.conversion.docx_math import local, math_line
 
 _EQUATIONS = frozenset({"oMath", "oMathPara"})
 BOXES = frozenset({"AlternateContent", "drawing"})  # what may hold a text box

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from schemas.documents.encoding import page_text
+from docllm.schemas.documents.encoding import page_text
 
 _UNSHOWN = frozenset("head script style template iframe object embed canvas audio video".split())
 _BLOCKS = frozenset(

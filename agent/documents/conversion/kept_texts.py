@@ -14,9 +14,9 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from agent.documents.conversion.protocol import text_from_bytes, text_to_bytes
-from schemas.codes import Code
-from schemas.text.document_text import ReadText
+from docllm.agent.documents.conversion.protocol import text_from_bytes, text_to_bytes
+from docllm.schemas.codes import Code
+from docllm.schemas.text.document_text import ReadText
 
 log = logging.getLogger(__name__)
 

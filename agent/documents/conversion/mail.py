@@ -10,10 +10,10 @@ from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from email.message import Message
 
-from agent.documents.conversion.html import text_of_source
-from agent.documents.conversion.rtf import text_of_rtf
-from schemas.documents.encoding import decoded_text, page_text, text_in
-from schemas.text.document_text import NoTextError, ReadText
+from docllm.agent.documents.conversion.html import text_of_source
+from docllm.agent.documents.conversion.rtf import text_of_rtf
+from docllm.schemas.documents.encoding import decoded_text, page_text, text_in
+from docllm.schemas.text.document_text import NoTextError, ReadText
 
 _HEADS = ("From", "To", "Cc", "Date", "Subject")
 _HEAD_CHARS = 2000

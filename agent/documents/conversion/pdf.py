@@ -8,8 +8,8 @@ import pypdfium2
 import pypdfium2.raw
 from pypdf import PageObject, PdfReader
 
-from agent.documents.conversion.pdf_pages import PdfiumPages, ReadPage, lost_pages
-from schemas.text.document_text import NoTextError, ReadText
+from docllm.agent.documents.conversion.pdf_pages import PdfiumPages, ReadPage, lost_pages
+from docllm.schemas.text.document_text import NoTextError, ReadText
 
 _BETWEEN_PAGES = "\n\n"
 _ENCRYPTED = "is an encrypted PDF; save a copy without a password"

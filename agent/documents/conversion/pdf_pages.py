@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pypdfium2
 from pypdfium2 import raw as pdfium
 
-from schemas.text.wording import number_of
+from docllm.schemas.text.wording import number_of
 
 _HYPHEN = "\ufffe"  # PDFium's sign for a hyphen at the end of a line
 _STAMP_CHARS = 200  # a text so short may be a stamp on the picture of a page

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from agent.documents.conversion.protocol import (
+from docllm.agent.documents.conversion.protocol import (
     HEAD,
     KIND_BYTES,
     MAX_NAMES_BYTES,
@@ -21,12 +21,12 @@ from agent.documents.conversion.protocol import (
     MessageKind,
     text_from_bytes,
 )
-from agent.process import child_process
-from schemas.documents.kind import Kind
-from schemas.runtime.executors import Executor
-from schemas.text.document_text import NoTextError, ReadText
+from docllm.agent.process import child_process
+from docllm.schemas.documents.kind import Kind
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.text.document_text import NoTextError, ReadText
 
-_PROGRAM = (*child_process.INTERPRETER, "agent.documents.conversion.program")
+_PROGRAM = (*child_process.INTERPRETER, "docllm.agent.documents.conversion.program")
 _START_S = 60.0
 _EXIT_S = 5.0  # how long a process may run on after it has closed its link
 

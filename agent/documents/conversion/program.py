@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from agent.documents.conversion.isolation import isolate
-from agent.documents.conversion.protocol import (
+from docllm.agent.documents.conversion.isolation import isolate
+from docllm.agent.documents.conversion.protocol import (
     HEAD,
     KINDS,
     MAX_TEXT_BYTES,
@@ -21,10 +21,10 @@ from agent.documents.conversion.protocol import (
     said,
     text_to_bytes,
 )
-from agent.process import child_process
-from schemas.documents.extra import needed
-from schemas.documents.kind import Kind
-from schemas.text.document_text import NoTextError, ReadText
+from docllm.agent.process import child_process
+from docllm.schemas.documents.extra import needed
+from docllm.schemas.documents.kind import Kind
+from docllm.schemas.text.document_text import NoTextError, ReadText
 
 _PART_BYTES = 1 << 20
 
@@ -77,37 +77,37 @@ def _converted(kind: Kind, raw: bytes) -> tuple[MessageKind, bytes]:
 
 
 def _pdf() -> Callable[[bytes], ReadText | str]:
-    from agent.documents.conversion.pdf import text_of_pdf  # noqa: PLC0415
+    from docllm.agent.documents.conversion.pdf import text_of_pdf  # noqa: PLC0415
 
     return text_of_pdf
 
 
 def _docx() -> Callable[[bytes], ReadText | str]:
-    from agent.documents.conversion.docx import text_of_docx  # noqa: PLC0415
+    from docllm.agent.documents.conversion.docx import text_of_docx  # noqa: PLC0415
 
     return text_of_docx
 
 
 def _html() -> Callable[[bytes], ReadText | str]:
-    from agent.documents.conversion.html import text_of_html  # noqa: PLC0415
+    from docllm.agent.documents.conversion.html import text_of_html  # noqa: PLC0415
 
     return text_of_html
 
 
 def _other_text() -> Callable[[bytes], ReadText | str]:
-    from schemas.documents.encoding import decoded_text  # noqa: PLC0415
+    from docllm.schemas.documents.encoding import decoded_text  # noqa: PLC0415
 
     return decoded_text
 
 
 def _rtf() -> Callable[[bytes], ReadText | str]:
-    from agent.documents.conversion.rtf import text_of_rtf  # noqa: PLC0415
+    from docllm.agent.documents.conversion.rtf import text_of_rtf  # noqa: PLC0415
 
     return text_of_rtf
 
 
 def _mail() -> Callable[[bytes], ReadText | str]:
-    from agent.documents.conversion.mail import text_of_mail  # noqa: PLC0415
+    from docllm.agent.documents.conversion.mail import text_of_mail  # noqa: PLC0415
 
     return text_of_mail
 

@@ -7,10 +7,10 @@ import struct
 from collections.abc import Sequence
 from enum import Enum
 
-from schemas.documents.kind import Kind
-from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.text.document_text import ReadText
-from schemas.text.wording import one_line
+from docllm.schemas.documents.kind import Kind
+from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.text.document_text import ReadText
+from docllm.schemas.text.wording import one_line
 
 HEAD = struct.Struct(">cQ")
 MAX_TEXT_BYTES = MAX_DOCUMENT_BYTES  # in UTF-8, as of a document that is plain text

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from schemas.text.document_text import NoTextError, ReadText
-from schemas.text.wording import number_of
+from docllm.schemas.text.document_text import NoTextError, ReadText
+from docllm.schemas.text.wording import number_of
 
 # A control word with its number, a byte in hex, a control sign, a brace, or text.
 _TOKEN = re.compile(

@@ -6,22 +6,22 @@ emitted, and a successful one's only if its task is sampled.
 
 from collections.abc import Iterable, Sequence
 
-from agent.execution.observability.open_attempt import OpenAttempt
-from agent.execution.observability.span_attributes import (
+from docllm.agent.execution.observability.open_attempt import OpenAttempt
+from docllm.agent.execution.observability.span_attributes import (
     FAILED,
     error_of,
     of_cost,
     of_outcome,
     of_task,
 )
-from agent.handlers.calls.traces import NO_TRACE, AttemptTrace
-from agent.ports import Clock, Settlement, Verdict
-from agent.ports.outcome import Dead, Outcome, Retry
-from producer.tracing import names
-from producer.tracing.publications import send_span
-from producer.tracing.spans import Span, SpanKind, Spans, inert, never_raising
-from schemas.task.record.envelope import Publication
-from schemas.task.record.trace import (
+from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace
+from docllm.agent.ports import Clock, Settlement, Verdict
+from docllm.agent.ports.outcome import Dead, Outcome, Retry
+from docllm.producer.tracing import names
+from docllm.producer.tracing.publications import send_span
+from docllm.producer.tracing.spans import Span, SpanKind, Spans, inert, never_raising
+from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.record.trace import (
     SpanId,
     attempt_span,
     is_sampled,

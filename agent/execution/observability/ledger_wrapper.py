@@ -5,8 +5,8 @@ Tested by tests/unit/agent/execution/observability/test_measured_ports.py.
 
 from collections.abc import Sequence
 
-from agent.ports import Claimable, ClaimAnswers, Ledger, Settlement, Verdict
-from producer.ports import Order
+from docllm.agent.ports import Claimable, ClaimAnswers, Ledger, Settlement, Verdict
+from docllm.producer.ports import Order
 
 
 class LedgerWrapper:

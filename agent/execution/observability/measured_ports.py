@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from agent.execution.observability.ledger_wrapper import LedgerWrapper
-from agent.ports import (
+from docllm.agent.execution.observability.ledger_wrapper import LedgerWrapper
+from docllm.agent.ports import (
     LLM,
     Call,
     CallFailed,
@@ -19,8 +19,8 @@ from agent.ports import (
     Settlement,
     Verdict,
 )
-from agent.quota.provider_headers import left
-from producer.ports import Order
+from docllm.agent.quota.provider_headers import left
+from docllm.producer.ports import Order
 
 SAMPLE_S = 1.0  # waits are sampled for at most one claim in this time
 

@@ -3,13 +3,13 @@
 Tested by tests/unit/agent/execution/observability/test_attempt_traces.py.
 """
 
-from agent.execution.observability.span_attributes import error_of_call, of_cost
-from agent.handlers.calls.permits import CallEnd
-from agent.handlers.calls.traces import CallTrace
-from agent.ports import Clock, Reply
-from producer.tracing import names
-from producer.tracing.spans import Attribute, Span, SpanKind, inert, never_raising
-from schemas.task.record.trace import SpanId, TraceHeaders, call_span
+from docllm.agent.execution.observability.span_attributes import error_of_call, of_cost
+from docllm.agent.handlers.calls.permits import CallEnd
+from docllm.agent.handlers.calls.traces import CallTrace
+from docllm.agent.ports import Clock, Reply
+from docllm.producer.tracing import names
+from docllm.producer.tracing.spans import Attribute, Span, SpanKind, inert, never_raising
+from docllm.schemas.task.record.trace import SpanId, TraceHeaders, call_span
 
 MAX_CALLS = 64  # calls of one attempt that are kept; a long document may need thousands
 

@@ -3,11 +3,11 @@
 Tested by tests/unit/agent/execution/observability/test_attempt_traces.py.
 """
 
-from agent.handlers.calls.permits import CallEnd
-from agent.ports import CallFailed, Settlement, Verdict
-from agent.ports.outcome import Dead, Moved, Outcome, Retry, Snooze, Spent, Succeeded
-from producer.tracing import names
-from producer.tracing.spans import Attribute, inert
+from docllm.agent.handlers.calls.permits import CallEnd
+from docllm.agent.ports import CallFailed, Settlement, Verdict
+from docllm.agent.ports.outcome import Dead, Moved, Outcome, Retry, Snooze, Spent, Succeeded
+from docllm.producer.tracing import names
+from docllm.producer.tracing.spans import Attribute, inert
 
 CANCELLED = "cancelled"
 # An outcome that the ledger took as a failure, or not at all.

@@ -5,10 +5,18 @@ Tested by tests/integration/monitoring/test_traces.py.
 
 from collections.abc import Sequence
 
-from agent.execution.observability.attempt_traces import AttemptTraces
-from agent.execution.observability.ledger_wrapper import LedgerWrapper
-from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Clock, Ledger, Settlement, Verdict
-from producer.ports import Order
+from docllm.agent.execution.observability.attempt_traces import AttemptTraces
+from docllm.agent.execution.observability.ledger_wrapper import LedgerWrapper
+from docllm.agent.ports import (
+    Claimable,
+    ClaimAnswer,
+    ClaimAnswers,
+    Clock,
+    Ledger,
+    Settlement,
+    Verdict,
+)
+from docllm.producer.ports import Order
 
 
 class TracedLedger(LedgerWrapper):

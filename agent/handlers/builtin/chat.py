@@ -7,12 +7,12 @@ Tested by tests/unit/agent/handlers/test_runner.py.
 
 from dataclasses import replace
 
-from agent.handlers.calls.request import chat_body
-from agent.handlers.calls.results import Answer
-from agent.handlers.context import Context
-from agent.ports.outcome import Dead, Failure, Spent
-from schemas.task.failures import ErrorClass
-from schemas.task.line.parsing import PLACEHOLDER, TaskLine
+from docllm.agent.handlers.calls.request import chat_body
+from docllm.agent.handlers.calls.results import Answer
+from docllm.agent.handlers.context import Context
+from docllm.agent.ports.outcome import Dead, Failure, Spent
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.line.parsing import PLACEHOLDER, TaskLine
 
 
 async def chat(context: Context) -> Answer | Dead:

@@ -15,18 +15,18 @@ from typing import Any, TypeVar
 
 import orjson
 
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.builtin.chat import chat
-from agent.handlers.builtin.parts import split
-from agent.handlers.builtin.patience import complete
-from agent.handlers.calls.request import chat_body
-from agent.handlers.calls.results import Answer, CallRefusedError
-from agent.handlers.decisions import GiveUpError
-from agent.ports.outcome import Dead, Failure, Retry, Snooze
-from agent.quota.estimate import most_out
-from schemas.settings.known_models import UNKNOWN_TOKENS
-from schemas.task.failures import ErrorClass
-from schemas.task.line.parsing import PLACEHOLDER, TaskLine
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.builtin.chat import chat
+from docllm.agent.handlers.builtin.parts import split
+from docllm.agent.handlers.builtin.patience import complete
+from docllm.agent.handlers.calls.request import chat_body
+from docllm.agent.handlers.calls.results import Answer, CallRefusedError
+from docllm.agent.handlers.decisions import GiveUpError
+from docllm.agent.ports.outcome import Dead, Failure, Retry, Snooze
+from docllm.agent.quota.estimate import most_out
+from docllm.schemas.settings.known_models import UNKNOWN_TOKENS
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.line.parsing import PLACEHOLDER, TaskLine
 
 CALLS_AT_ONCE = 4  # calls that one task makes at the same time
 OVERLAP_TOKENS = 200
@@ -76,7 +76,7 @@ class _PartAnswer:
 async def map_reduce(context: AttemptContext) -> Answer | Dead:
     """Answer a task whose document may be longer than what its model takes.
 
-    It can also be the handler of a type of your own, as `agent.handlers:map_reduce`.
+    It can also be the handler of a type of your own, as `docllm.agent.handlers:map_reduce`.
     """
     task, prompt = context.task, context.prompt
     has_input = task.text is not None or task.uri is not None

@@ -8,10 +8,10 @@ Tested by tests/unit/agent/handlers/builtin/test_map_reduce.py.
 from collections.abc import Mapping
 from typing import Any
 
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.calls.results import Answer, CallRefusedError
-from agent.judge.classes import CLASSES, Action, Effect
-from agent.ports.outcome import Dead, Retry, Snooze
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.calls.results import Answer, CallRefusedError
+from docllm.agent.judge.classes import CLASSES, Action, Effect
+from docllm.agent.ports.outcome import Dead, Retry, Snooze
 
 MAX_AGAIN = 3  # retries after counted failures; a refusal for a limit is retried until time is up
 FIRST_WAIT_S = 1.0

@@ -8,30 +8,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.handlers.attempt_time import AttemptTime
-from agent.handlers.calls.cut_prompts import CountedCall, cut_text
-from agent.handlers.calls.judging import Judged, judged
-from agent.handlers.calls.other_route import OtherRoute, body_for
-from agent.handlers.calls.permits import CallEnd, CallPermit, CallPermits
-from agent.handlers.calls.repair import correction
-from agent.handlers.calls.request import body_bytes, request_id
-from agent.handlers.calls.results import (
+from docllm.agent.handlers.attempt_time import AttemptTime
+from docllm.agent.handlers.calls.cut_prompts import CountedCall, cut_text
+from docllm.agent.handlers.calls.judging import Judged, judged
+from docllm.agent.handlers.calls.other_route import OtherRoute, body_for
+from docllm.agent.handlers.calls.permits import CallEnd, CallPermit, CallPermits
+from docllm.agent.handlers.calls.repair import correction
+from docllm.agent.handlers.calls.request import body_bytes, request_id
+from docllm.agent.handlers.calls.results import (
     Answer,
     CallRefusedError,
     LeaseLostError,
     WaitedTooLongError,
 )
-from agent.handlers.handler_run import HandlerRun, Tools
-from agent.judge import JudgeFacts, outcome_of_failure, tiers_of
-from agent.ports import Call, CallFailed, Reply, RouteClient
-from agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
-from agent.quota.estimate import CallSize, most_out
-from schemas.runtime import crash
-from schemas.settings.config import TypeConfig
-from schemas.task.failures import ErrorClass
-from schemas.task.line.parsing import TaskLine
-from schemas.task.result.codec import JSON_COMPLETION, plain, with_json
-from schemas.task.result.notes import NoteKind
+from docllm.agent.handlers.handler_run import HandlerRun, Tools
+from docllm.agent.judge import JudgeFacts, outcome_of_failure, tiers_of
+from docllm.agent.ports import Call, CallFailed, Reply, RouteClient
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
+from docllm.agent.quota.estimate import CallSize, most_out
+from docllm.schemas.runtime import crash
+from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.line.parsing import TaskLine
+from docllm.schemas.task.result.codec import JSON_COMPLETION, plain, with_json
+from docllm.schemas.task.result.notes import NoteKind
 
 _NAME_CHARS = 191
 _RETRY_EVERY_S = 1.0  # pause between two checks whether the route takes calls again

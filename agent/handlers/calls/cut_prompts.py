@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from agent.quota.estimate import Estimates
-from schemas.codes import Code
-from schemas.settings.config import BYTES_PER_TOKEN
-from schemas.text.untrusted import contained
-from schemas.text.wording import one_line
+from docllm.agent.quota.estimate import Estimates
+from docllm.schemas.codes import Code
+from docllm.schemas.settings.config import BYTES_PER_TOKEN
+from docllm.schemas.text.untrusted import contained
+from docllm.schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
 

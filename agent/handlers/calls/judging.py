@@ -3,14 +3,14 @@
 from dataclasses import replace
 from functools import partial
 
-from agent.judge import JudgeFacts, judge, unjudged
-from agent.ports import CallFailed, Reply
-from agent.ports.outcome import Dead, Failure, Retry, Snooze, Succeeded
-from schemas.runtime.executors import Executor
-from schemas.task.failures import ErrorClass
-from schemas.task.line.schema_cost import is_heavy_for
-from schemas.text.untrusted import contained, describe_error, sealed
-from schemas.text.wording import one_line
+from docllm.agent.judge import JudgeFacts, judge, unjudged
+from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.ports.outcome import Dead, Failure, Retry, Snooze, Succeeded
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.line.schema_cost import is_heavy_for
+from docllm.schemas.text.untrusted import contained, describe_error, sealed
+from docllm.schemas.text.wording import one_line
 
 # A larger body is parsed in the child process: parsing it here would stop all threads, including
 # the heartbeat.

@@ -5,11 +5,11 @@ from typing import Any
 
 import orjson
 
-from agent.handlers.calls.permits import CallPermits, FreePermits
-from agent.handlers.calls.request import body_bytes
-from agent.ports import RouteClient
-from schemas.clients.structured_output import response_format
-from schemas.settings.config import Structured
+from docllm.agent.handlers.calls.permits import CallPermits, FreePermits
+from docllm.agent.handlers.calls.request import body_bytes
+from docllm.agent.ports import RouteClient
+from docllm.schemas.clients.structured_output import response_format
+from docllm.schemas.settings.config import Structured
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ Tested by tests/unit/agent/handlers/test_runner.py.
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.ports import CallFailed, Reply
-from agent.ports.outcome import Dead, Retry, Snooze, Succeeded
+from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.ports.outcome import Dead, Retry, Snooze, Succeeded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,11 @@ from typing import Any
 
 import orjson
 
-from agent.handlers.calls.request import body_bytes
-from agent.ports import CallFailed, Reply
-from agent.ports.outcome import Dead, Retry, Snooze, Succeeded
-from schemas.task.result.answer import text_of_answer
-from schemas.task.result.codec import COMPLETION
+from docllm.agent.handlers.calls.request import body_bytes
+from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.ports.outcome import Dead, Retry, Snooze, Succeeded
+from docllm.schemas.task.result.answer import text_of_answer
+from docllm.schemas.task.result.codec import COMPLETION
 
 _MAX_CHARS = 100_000  # a longer answer or schema is not sent back
 _REQUEST = "This answer cannot be used: {complaint}. Answer again, with the corrected JSON alone."

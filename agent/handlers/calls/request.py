@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from agent.handlers.documents import DocumentError
-from agent.handlers.json_values import json_bytes
-from schemas.clients.structured_output import response_format
-from schemas.settings.config import Structured
-from schemas.task.failures import ErrorClass
-from schemas.task.line.parsing import MAX_PROMPT_CHARS, PLACEHOLDER, TaskLine, prompt_chars
+from docllm.agent.handlers.documents import DocumentError
+from docllm.agent.handlers.json_values import json_bytes
+from docllm.schemas.clients.structured_output import response_format
+from docllm.schemas.settings.config import Structured
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.line.parsing import MAX_PROMPT_CHARS, PLACEHOLDER, TaskLine, prompt_chars
 
 _ID_CHARS = 512
 _DIGEST_BYTES = 16

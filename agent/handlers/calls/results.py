@@ -5,9 +5,9 @@ Tested by tests/unit/agent/handlers/test_runner.py.
 
 from dataclasses import dataclass
 
-from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
-from schemas.task.result.answer import text_of_answer
-from schemas.task.result.codec import COMPLETION
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from docllm.schemas.task.result.answer import text_of_answer
+from docllm.schemas.task.result.codec import COMPLETION
 
 
 @dataclass(frozen=True, slots=True)

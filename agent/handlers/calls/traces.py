@@ -5,7 +5,7 @@ Tested by tests/unit/agent/execution/observability/test_attempt_traces.py.
 
 from typing import Protocol
 
-from agent.handlers.calls.permits import CallEnd
+from docllm.agent.handlers.calls.permits import CallEnd
 
 
 class CallTrace(Protocol):

@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from agent.handlers.blocking import ContextCall
-from agent.handlers.calls.results import (
+from docllm.agent.handlers.blocking import ContextCall
+from docllm.agent.handlers.calls.results import (
     Answer,
     CallRefusedError,
     LeaseLostError,
     WaitedTooLongError,
 )
-from agent.handlers.decisions import AttemptEndedError, SoftLimitError
-from agent.handlers.documents import DocumentError
-from agent.handlers.follow_ups import FollowUpError
-from agent.handlers.held_lock import LockError
-from agent.handlers.json_values import require_finite
-from agent.handlers.processes.messages import MESSAGE_HEAD, Message, decoded, encoded, sizes
-from agent.ports.outcome import VALUE, Dead, Failure, Spent, Succeeded
-from schemas.task.failures import ErrorClass
+from docllm.agent.handlers.decisions import AttemptEndedError, SoftLimitError
+from docllm.agent.handlers.documents import DocumentError
+from docllm.agent.handlers.follow_ups import FollowUpError
+from docllm.agent.handlers.held_lock import LockError
+from docllm.agent.handlers.json_values import require_finite
+from docllm.agent.handlers.processes.messages import MESSAGE_HEAD, Message, decoded, encoded, sizes
+from docllm.agent.ports.outcome import VALUE, Dead, Failure, Spent, Succeeded
+from docllm.schemas.task.failures import ErrorClass
 
 _WAITING = frozenset({"answer", "error", "text", "value"})
 # Errors of the agent that a handler meets under their own classes; others are RuntimeErrors.

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.processes.process import ProcessDiedError, ProcessLimits
-from schemas.codes import Code
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessLimits
+from docllm.schemas.codes import Code
 
 log = logging.getLogger(__name__)
 

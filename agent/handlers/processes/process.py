@@ -13,18 +13,18 @@ from typing import Any
 
 import orjson
 
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.blocking import ContextCall
-from agent.handlers.calls.results import (
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.blocking import ContextCall
+from docllm.agent.handlers.calls.results import (
     Answer,
     CallRefusedError,
     LeaseLostError,
     WaitedTooLongError,
 )
-from agent.handlers.documents import DocumentError
-from agent.handlers.faults import Fault, RemoteError
-from agent.handlers.processes.link import FORWARDED
-from agent.handlers.processes.messages import (
+from docllm.agent.handlers.documents import DocumentError
+from docllm.agent.handlers.faults import Fault, RemoteError
+from docllm.agent.handlers.processes.link import FORWARDED
+from docllm.agent.handlers.processes.messages import (
     MESSAGE_HEAD,
     Message,
     MessageError,
@@ -32,16 +32,16 @@ from agent.handlers.processes.messages import (
     encoded,
     sizes,
 )
-from agent.handlers.processes.use import Use, memory_of
-from agent.handlers.served_calls import ServedCalls
-from agent.ports.outcome import Dead, Failure, Retry, Snooze
-from agent.process import child_process
-from producer.text.printable import FRAMES
-from schemas.runtime import crash
-from schemas.runtime.interpreter_watchdog import FROZEN
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.text.untrusted import described
-from schemas.text.wording import one_line
+from docllm.agent.handlers.processes.use import Use, memory_of
+from docllm.agent.handlers.served_calls import ServedCalls
+from docllm.agent.ports.outcome import Dead, Failure, Retry, Snooze
+from docllm.agent.process import child_process
+from docllm.producer.text.printable import FRAMES
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.interpreter_watchdog import FROZEN
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.text.untrusted import described
+from docllm.schemas.text.wording import one_line
 
 log_of_handlers = logging.getLogger("handler")
 

@@ -19,22 +19,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.handlers.blocking import BlockingContext, ContextCall, ViewedContext
-from agent.handlers.calls.results import Answer, CallRefusedError
-from agent.handlers.context import Context, ContextValues
-from agent.handlers.faults import deciding_leaf, fault_of
-from agent.handlers.held_lock import HeldLock
-from agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer
-from agent.handlers.processes.messages import Message
-from agent.handlers.registry import function_of, is_async
-from agent.handlers.returned import as_json
-from agent.handlers.task_log import TaskLog
-from agent.ports.outcome import Dead, Outcome
-from agent.process import child_process
-from schemas.errors import ConfigError
-from schemas.runtime.interpreter_watchdog import ended_when_frozen
-from schemas.settings.config import Structured
-from schemas.task.line.parsing import TaskLine, parse_again
+from docllm.agent.handlers.blocking import BlockingContext, ContextCall, ViewedContext
+from docllm.agent.handlers.calls.results import Answer, CallRefusedError
+from docllm.agent.handlers.context import Context, ContextValues
+from docllm.agent.handlers.faults import deciding_leaf, fault_of
+from docllm.agent.handlers.held_lock import HeldLock
+from docllm.agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer
+from docllm.agent.handlers.processes.messages import Message
+from docllm.agent.handlers.registry import function_of, is_async
+from docllm.agent.handlers.returned import as_json
+from docllm.agent.handlers.task_log import TaskLog
+from docllm.agent.ports.outcome import Dead, Outcome
+from docllm.agent.process import child_process
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
+from docllm.schemas.settings.config import Structured
+from docllm.schemas.task.line.parsing import TaskLine, parse_again
 
 CHECK = "check"
 # The handler's module could exit with the same code, so the code alone proves nothing.

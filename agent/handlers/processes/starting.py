@@ -9,22 +9,22 @@ import socket
 import subprocess
 from functools import partial
 
-from agent.handlers.processes.pool import ProcessHandler
-from agent.handlers.processes.process import HandlerProcess, ProcessUnusableError
-from agent.handlers.processes.program import CHECK, UNUSABLE, USABLE
-from agent.handlers.processes.use import Use, use_of
-from agent.process import child_process
-from schemas.codes import Code
-from schemas.errors import ConfigError
-from schemas.runtime.clock import Clock
-from schemas.runtime.executors import Executor
-from schemas.text.wording import one_line
+from docllm.agent.handlers.processes.pool import ProcessHandler
+from docllm.agent.handlers.processes.process import HandlerProcess, ProcessUnusableError
+from docllm.agent.handlers.processes.program import CHECK, UNUSABLE, USABLE
+from docllm.agent.handlers.processes.use import Use, use_of
+from docllm.agent.process import child_process
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
 
 START_S = 60.0  # how long a process may take to import its handler
 WATCH_S = 0.25
-_PROGRAM = (*child_process.INTERPRETER, "agent.handlers.processes.program")
+_PROGRAM = (*child_process.INTERPRETER, "docllm.agent.handlers.processes.program")
 
 
 class ProcessStarter:

@@ -8,17 +8,17 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agent.handlers.attempt_context import AttemptContext, Handler
-from agent.handlers.builtin.map_reduce import map_reduce
-from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
-from agent.handlers.processes.process import (
+from docllm.agent.handlers.attempt_context import AttemptContext, Handler
+from docllm.agent.handlers.builtin.map_reduce import map_reduce
+from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from docllm.agent.handlers.processes.process import (
     ProcessDiedError,
     ProcessLimits,
     ProcessUnusableError,
 )
-from schemas.codes import Code
-from schemas.runtime.interpreter_watchdog import LIMIT_S
-from schemas.settings.config import RunIn
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime.interpreter_watchdog import LIMIT_S
+from docllm.schemas.settings.config import RunIn
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Decides the claim's answer about each record from the row that was read back. Pure."""
 
-from agent.ports import Claimable, ClaimAnswer, Row
-from schemas.task.states import FINAL, Status
+from docllm.agent.ports import Claimable, ClaimAnswer, Row
+from docllm.schemas.task.states import FINAL, Status
 
 # A record may be ahead of a ledger that lost its last transactions, but not by this much.
 FENCE_LEAP = 1000

@@ -23,13 +23,13 @@ from sqlalchemy import (
     update,
 )
 
-from agent.judge.guard_rule import CLOSED_AFTER, CLOSED_BEFORE
-from agent.ports import Order
-from producer.ledger import outbox
-from schemas.ledger.sql import utc_now
-from schemas.ledger.tables import batch, task, task_attempt
-from schemas.task.failures import CALLED_UP, AttemptOutcome, ErrorClass
-from schemas.task.states import Status
+from docllm.agent.judge.guard_rule import CLOSED_AFTER, CLOSED_BEFORE
+from docllm.agent.ports import Order
+from docllm.producer.ledger import outbox
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.ledger.tables import batch, task, task_attempt
+from docllm.schemas.task.failures import CALLED_UP, AttemptOutcome, ErrorClass
+from docllm.schemas.task.states import Status
 
 SCAN = 2000  # waiting tasks that one step reads
 MANY = 500  # most tasks that one step calls up

@@ -12,15 +12,15 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, select, true, update
 from sqlalchemy import Row as SqlRow
 
-from agent.ledger.claims.answering import answer
-from agent.ports import SUSPECT_LOSSES, Claimable, ClaimAnswer, ClaimAnswers, Row
-from producer.ledger import batch_options, outbox
-from producer.ports import Order
-from schemas.ledger.sql import seconds_until, utc_after, utc_now
-from schemas.ledger.tables import batch, task, task_input
-from schemas.runtime import crash
-from schemas.task.record.lanes import known_lane
-from schemas.task.states import TRANSITIONS, WAITING, Status
+from docllm.agent.ledger.claims.answering import answer
+from docllm.agent.ports import SUSPECT_LOSSES, Claimable, ClaimAnswer, ClaimAnswers, Row
+from docllm.producer.ledger import batch_options, outbox
+from docllm.producer.ports import Order
+from docllm.schemas.ledger.sql import seconds_until, utc_after, utc_now
+from docllm.schemas.ledger.tables import batch, task, task_input
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.record.lanes import known_lane
+from docllm.schemas.task.states import TRANSITIONS, WAITING, Status
 
 PAGE = 500
 ANY_LOSSES = 1 << 15

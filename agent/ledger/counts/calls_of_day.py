@@ -12,9 +12,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, literal, select
 
-from schemas.ledger.sql import UtcTime
-from schemas.ledger.tables import batch, tally, tally_series
-from schemas.task.failures import UNTRIED, ErrorClass, TallyOutcome
+from docllm.schemas.ledger.sql import UtcTime
+from docllm.schemas.ledger.tables import batch, tally, tally_series
+from docllm.schemas.task.failures import UNTRIED, ErrorClass, TallyOutcome
 
 _HOUR_S = 3600
 # Attempts that sent nothing to the provider.

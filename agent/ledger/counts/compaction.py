@@ -14,12 +14,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, select
 
-from agent.ledger.counts import release_counts
-from producer.ledger.tally import OTHER_FINGERPRINTS
-from schemas.errors import DocllmError
-from schemas.ledger.bulk import merge_rows
-from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME, Merge, insert_new, utc_after
-from schemas.ledger.tables import (
+from docllm.agent.ledger.counts import release_counts
+from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
+from docllm.schemas.errors import DocllmError
+from docllm.schemas.ledger.bulk import merge_rows
+from docllm.schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME, Merge, insert_new, utc_after
+from docllm.schemas.ledger.tables import (
     batch,
     dead_letter,
     failure_group,
@@ -28,8 +28,8 @@ from schemas.ledger.tables import (
     tally_series,
     tally_sum,
 )
-from schemas.runtime import crash
-from schemas.task.states import Status
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.states import Status
 
 TURN = "compaction"  # the row that the agent locks whose turn it is
 LETTERS_READ = 200  # dead letters that are read to find one for a group

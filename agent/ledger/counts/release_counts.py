@@ -15,13 +15,13 @@ from sqlalchemy import Connection, Insert, RowMapping, Select, and_, bindparam, 
 from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.mysql import Insert as MysqlInsert
 
-from agent.ports import Settlement
-from agent.ports.outcome import Dead, Outcome, Retry, Succeeded
-from schemas.ledger.bulk import merge_rows
-from schemas.ledger.sql import LONG_AGO_TIME, Merge, utc_after, utc_minute
-from schemas.ledger.tables import release_count
-from schemas.task.failures import UNTRIED
-from schemas.task.owner import agent_of
+from docllm.agent.ports import Settlement
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Succeeded
+from docllm.schemas.ledger.bulk import merge_rows
+from docllm.schemas.ledger.sql import LONG_AGO_TIME, Merge, utc_after, utc_minute
+from docllm.schemas.ledger.tables import release_count
+from docllm.schemas.task.failures import UNTRIED
+from docllm.schemas.task.owner import agent_of
 
 # A minute is added up once no settle of it can be under way.
 PAST_S = 300.0

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
-from agent.judge import Effect, Tier, effect_of, fingerprint
-from agent.judge.guard_rule import WINDOW_S, KeyHistory
-from agent.judge.tiers import move_to
-from agent.ledger.guards import key_history
-from agent.ports import Settlement
-from agent.ports.outcome import Dead, Moved, Outcome, Succeeded
-from schemas.ledger.sql import insert_new, utc_after, utc_now
-from schemas.ledger.tables import guard, guard_look
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.guard import ANY_ROUTE, GuardCause
+from docllm.agent.judge import Effect, Tier, effect_of, fingerprint
+from docllm.agent.judge.guard_rule import WINDOW_S, KeyHistory
+from docllm.agent.judge.tiers import move_to
+from docllm.agent.ledger.guards import key_history
+from docllm.agent.ports import Settlement
+from docllm.agent.ports.outcome import Dead, Moved, Outcome, Succeeded
+from docllm.schemas.ledger.sql import insert_new, utc_after, utc_now
+from docllm.schemas.ledger.tables import guard, guard_look
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.guard import ANY_ROUTE, GuardCause
 
 
 class GuardKey(NamedTuple):

@@ -15,14 +15,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, literal, or_, select, true
 
-from agent.judge.guard_rule import GOOD_DEAD, GOOD_ENDED, GOOD_LEFT, WINDOW_S, EndCount
-from producer.ledger.tally import OTHER_FINGERPRINTS, Columns, any_count, counts, failures
-from producer.text.times import written
-from schemas.ledger.sql import UtcTime, utc_after
-from schemas.ledger.tables import batch, tally
-from schemas.task.failures import FOLLOW_UP, Disposition, ErrorClass, TallyOutcome
-from schemas.task.guard import ANY_ROUTE
-from schemas.task.states import FINAL, Status
+from docllm.agent.judge.guard_rule import GOOD_DEAD, GOOD_ENDED, GOOD_LEFT, WINDOW_S, EndCount
+from docllm.producer.ledger.tally import OTHER_FINGERPRINTS, Columns, any_count, counts, failures
+from docllm.producer.text.times import written
+from docllm.schemas.ledger.sql import UtcTime, utc_after
+from docllm.schemas.ledger.tables import batch, tally
+from docllm.schemas.task.failures import FOLLOW_UP, Disposition, ErrorClass, TallyOutcome
+from docllm.schemas.task.guard import ANY_ROUTE
+from docllm.schemas.task.states import FINAL, Status
 
 # The batch id of tally rows that record an answer to our own prompt; no real batch has this id.
 PROBE_BATCH = 0

@@ -9,12 +9,12 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, exists, literal, or_, select
 
-from schemas.ledger.query_plans import along_open
-from schemas.ledger.sql import LONG_AGO_TIME, UtcTime, utc_now
-from schemas.ledger.tables import guard_look, task, task_attempt, task_input
-from schemas.task.failures import CALLED_UP, AttemptOutcome
-from schemas.task.guard import ANY_ROUTE, Guard
-from schemas.task.states import Status
+from docllm.schemas.ledger.query_plans import along_open
+from docllm.schemas.ledger.sql import LONG_AGO_TIME, UtcTime, utc_now
+from docllm.schemas.ledger.tables import guard_look, task, task_attempt, task_input
+from docllm.schemas.task.failures import CALLED_UP, AttemptOutcome
+from docllm.schemas.task.guard import ANY_ROUTE, Guard
+from docllm.schemas.task.states import Status
 
 PAGE = 100  # tasks whose values are read at once
 PAGES = 10  # of one search: it stays short

@@ -13,10 +13,10 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, delete, literal, select, update
 
-from agent.judge.guard_rule import WINDOW_S, Look, next_in_s, next_size
-from agent.ledger.claims.call_up import make_due
-from agent.ledger.guards.key_history import PROBE_BATCH, route_works
-from agent.ledger.guards.look_search import (
+from docllm.agent.judge.guard_rule import WINDOW_S, Look, next_in_s, next_size
+from docllm.agent.ledger.claims.call_up import make_due
+from docllm.agent.ledger.guards.key_history import PROBE_BATCH, route_works
+from docllm.agent.ledger.guards.look_search import (
     BEGINNING,
     MOVED,
     RoutesOf,
@@ -24,15 +24,15 @@ from agent.ledger.guards.look_search import (
     of_guard,
     search,
 )
-from agent.ports import Order
-from producer.ledger import tally
-from schemas.ledger.bulk import insert_rows
-from schemas.ledger.query_plans import along_open
-from schemas.ledger.sql import UtcTime, utc_after, utc_now
-from schemas.ledger.tables import guard, guard_look, task, task_result
-from schemas.task.failures import TallyOutcome
-from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
-from schemas.task.states import WAITING, Status
+from docllm.agent.ports import Order
+from docllm.producer.ledger import tally
+from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.query_plans import along_open
+from docllm.schemas.ledger.sql import UtcTime, utc_after, utc_now
+from docllm.schemas.ledger.tables import guard, guard_look, task, task_result
+from docllm.schemas.task.failures import TallyOutcome
+from docllm.schemas.task.guard import ANY_ROUTE, Guard, GuardCause
+from docllm.schemas.task.states import WAITING, Status
 
 PAGE = 500
 PATIENCE_S = 3.0  # so long only tasks that an agent holds are offered a look's places

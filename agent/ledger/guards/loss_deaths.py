@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, func, select
 
-from agent.judge import Tier
-from agent.judge.tiers import move_to
-from agent.ledger.guards import decisions
-from agent.ports import Settlement
-from agent.ports.outcome import Dead, Outcome
-from schemas.ledger.sql import utc_after
-from schemas.ledger.tables import batch, tally
-from schemas.task.failures import Disposition, ErrorClass
+from docllm.agent.judge import Tier
+from docllm.agent.judge.tiers import move_to
+from docllm.agent.ledger.guards import decisions
+from docllm.agent.ports import Settlement
+from docllm.agent.ports.outcome import Dead, Outcome
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.ledger.tables import batch, tally
+from docllm.schemas.task.failures import Disposition, ErrorClass
 
 LOST_PER_WINDOW = 10
 WINDOW_S = 600.0

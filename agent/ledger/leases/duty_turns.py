@@ -11,9 +11,9 @@ from datetime import UTC
 
 from sqlalchemy import Connection, or_, update
 
-from producer.ledger.dead_letters import selection_query
-from schemas.ledger.sql import insert_new
-from schemas.ledger.tables import id_block
+from docllm.producer.ledger.dead_letters import selection_query
+from docllm.schemas.ledger.sql import insert_new
+from docllm.schemas.ledger.tables import id_block
 
 _MICRO = 1_000_000
 

@@ -11,12 +11,12 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
 
-from producer.ledger.claiming_agent import agent_in
-from schemas.ledger import agent_rows
-from schemas.ledger.sql import utc_after, utc_now
-from schemas.ledger.tables import agent, batch, task
-from schemas.task.owner import owner_of
-from schemas.task.states import Status
+from docllm.producer.ledger.claiming_agent import agent_in
+from docllm.schemas.ledger import agent_rows
+from docllm.schemas.ledger.sql import utc_after, utc_now
+from docllm.schemas.ledger.tables import agent, batch, task
+from docllm.schemas.task.owner import owner_of
+from docllm.schemas.task.states import Status
 
 HEARTBEAT_S = 3.0
 LOST_AFTER_S = 12.0  # without a heartbeat, an agent may be declared lost

@@ -27,11 +27,11 @@ from sqlalchemy import (
 )
 from sqlalchemy import insert as insert_into
 
-from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
-from schemas.ledger.sql import insert_new, utc_after, utc_now
-from schemas.ledger.tables import lock_wait, resource_lock, task
-from schemas.ledger.transactions import Transactions
-from schemas.task.states import Status
+from docllm.agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
+from docllm.schemas.ledger.sql import insert_new, utc_after, utc_now
+from docllm.schemas.ledger.tables import lock_wait, resource_lock, task
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.task.states import Status
 
 REMEMBER_S = 86400.0  # how long after its last use a lock keeps its row, and a waiter its place
 MAX_FORGET = 500  # rows in one transaction

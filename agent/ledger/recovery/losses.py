@@ -13,13 +13,13 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, delete, select, update
 
-from agent.ledger.leases.leasing import REMEMBER_S, owner_range
-from agent.ports import SUSPECT_LOSSES
-from schemas.ledger.bulk import insert_rows
-from schemas.ledger.sql import utc_after
-from schemas.ledger.tables import agent, batch, task, task_loss
-from schemas.task.owner import agent_of
-from schemas.task.states import OPEN, Status
+from docllm.agent.ledger.leases.leasing import REMEMBER_S, owner_range
+from docllm.agent.ports import SUSPECT_LOSSES
+from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.ledger.tables import agent, batch, task, task_loss
+from docllm.schemas.task.owner import agent_of
+from docllm.schemas.task.states import OPEN, Status
 
 PAGE = 500
 

@@ -22,24 +22,24 @@ from sqlalchemy import (
     update,
 )
 
-from agent.judge import fingerprint
-from agent.ledger.guards import decisions, loss_deaths
-from agent.ledger.guards.loss_deaths import LOST_PER_WINDOW, Lost
-from agent.ledger.leases.leasing import REMEMBER_S
-from agent.ledger.recovery import losses
-from agent.ledger.settlements import dead_letters
-from agent.ports import SUSPECT_LOSSES
-from producer.ledger import hook_orders, outbox, tally
-from producer.ledger.claiming_agent import agent_in
-from producer.ports import Item
-from schemas.codes import Code
-from schemas.ledger import agent_rows
-from schemas.ledger.query_plans import along_due, in_group
-from schemas.ledger.sql import NEVER_TIME, utc_now
-from schemas.ledger.tables import agent, batch, task, task_attempt
-from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass
-from schemas.task.hooks import HookEvent
-from schemas.task.states import TRANSITIONS, Status
+from docllm.agent.judge import fingerprint
+from docllm.agent.ledger.guards import decisions, loss_deaths
+from docllm.agent.ledger.guards.loss_deaths import LOST_PER_WINDOW, Lost
+from docllm.agent.ledger.leases.leasing import REMEMBER_S
+from docllm.agent.ledger.recovery import losses
+from docllm.agent.ledger.settlements import dead_letters
+from docllm.agent.ports import SUSPECT_LOSSES
+from docllm.producer.ledger import hook_orders, outbox, tally
+from docllm.producer.ledger.claiming_agent import agent_in
+from docllm.producer.ports import Item
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger import agent_rows
+from docllm.schemas.ledger.query_plans import along_due, in_group
+from docllm.schemas.ledger.sql import NEVER_TIME, utc_now
+from docllm.schemas.ledger.tables import agent, batch, task, task_attempt
+from docllm.schemas.task.failures import AttemptOutcome, Disposition, ErrorClass
+from docllm.schemas.task.hooks import HookEvent
+from docllm.schemas.task.states import TRANSITIONS, Status
 
 log = logging.getLogger(__name__)
 

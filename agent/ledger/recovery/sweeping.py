@@ -20,11 +20,11 @@ from sqlalchemy import (
     update,
 )
 
-from producer.ledger.outbox import LANE_CARRIER, place_in_lanes
-from schemas.ledger.query_plans import along_due, in_group
-from schemas.ledger.sql import UtcTime, utc_after, utc_now
-from schemas.ledger.tables import batch, outbox, task
-from schemas.task.states import Status
+from docllm.producer.ledger.outbox import LANE_CARRIER, place_in_lanes
+from docllm.schemas.ledger.query_plans import along_due, in_group
+from docllm.schemas.ledger.sql import UtcTime, utc_after, utc_now
+from docllm.schemas.ledger.tables import batch, outbox, task
+from docllm.schemas.task.states import Status
 
 PAGE = 500
 STEP = 5000  # waiting tasks that one step of a walk looks at

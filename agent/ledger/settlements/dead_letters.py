@@ -14,10 +14,10 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, func, select
 
-from schemas.ledger.bulk import insert_rows, merge_rows
-from schemas.ledger.sql import Merge
-from schemas.ledger.tables import batch, dead_letter, dead_line, task, task_attempt
-from schemas.task.failures import UNTRIED
+from docllm.schemas.ledger.bulk import insert_rows, merge_rows
+from docllm.schemas.ledger.sql import Merge
+from docllm.schemas.ledger.tables import batch, dead_letter, dead_line, task, task_attempt
+from docllm.schemas.task.failures import UNTRIED
 
 LetterRow = Mapping[str, Any]  # the columns of a dead letter
 

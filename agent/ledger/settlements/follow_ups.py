@@ -18,17 +18,17 @@ from itertools import count
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from agent.ports import Settlement
-from agent.ports.outcome import Cancelled, Dead, Failure, FollowUp, Succeeded
-from producer.ledger import new_tasks
-from producer.ledger.new_tasks import NewTask
-from producer.ports import Order
-from schemas.ledger.bulk import insert_rows
-from schemas.ledger.tables import batch, task
-from schemas.ledger.tables import follow_up as child_row
-from schemas.task.failures import ErrorClass
-from schemas.task.record.envelope import digest
-from schemas.text.wording import one_line
+from docllm.agent.ports import Settlement
+from docllm.agent.ports.outcome import Cancelled, Dead, Failure, FollowUp, Succeeded
+from docllm.producer.ledger import new_tasks
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.ports import Order
+from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.tables import batch, task
+from docllm.schemas.ledger.tables import follow_up as child_row
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.record.envelope import digest
+from docllm.schemas.text.wording import one_line
 
 PAGE = 500  # keys in one statement
 

@@ -5,7 +5,7 @@ Tested by tests/contract/counts/test_status.py.
 
 from sqlalchemy import Connection, text
 
-from agent.ports.llm import MAX_REPLY_BYTES
+from docllm.agent.ports.llm import MAX_REPLY_BYTES
 
 
 def reply_limit_bytes(connection: Connection) -> int:

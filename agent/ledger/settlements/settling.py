@@ -12,27 +12,27 @@ from types import MappingProxyType
 
 from sqlalchemy import Connection, bindparam, delete, null, select
 
-from agent.judge import Tier
-from agent.ledger.counts import release_counts
-from agent.ledger.guards import loss_deaths
-from agent.ledger.guards.decisions import hold_back
-from agent.ledger.settlements import (
+from docllm.agent.judge import Tier
+from docllm.agent.ledger.counts import release_counts
+from docllm.agent.ledger.guards import loss_deaths
+from docllm.agent.ledger.guards.decisions import hold_back
+from docllm.agent.ledger.settlements import (
     dead_letters,
     follow_ups,
     state_changes,
     uncounted_ends,
     written_rows,
 )
-from agent.ledger.settlements.state_changes import carrier, of_kind
-from agent.ports import Settlement, Verdict
-from agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze
-from producer.ledger import hook_orders, outbox, tally
-from producer.ports import Item, Order
-from schemas.ledger.bulk import insert_rows
-from schemas.ledger.tables import batch, task, task_attempt, task_result
-from schemas.task.failures import UNTRIED, AttemptOutcome
-from schemas.task.hooks import Hooked
-from schemas.task.states import SETTLES
+from docllm.agent.ledger.settlements.state_changes import carrier, of_kind
+from docllm.agent.ports import Settlement, Verdict
+from docllm.agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze
+from docllm.producer.ledger import hook_orders, outbox, tally
+from docllm.producer.ports import Item, Order
+from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.tables import batch, task, task_attempt, task_result
+from docllm.schemas.task.failures import UNTRIED, AttemptOutcome
+from docllm.schemas.task.hooks import Hooked
+from docllm.schemas.task.states import SETTLES
 
 # Built once, as in `state_changes`.
 _LOCK = (

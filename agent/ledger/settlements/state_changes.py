@@ -12,13 +12,22 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Update, bindparam, delete, update
 
-from agent.ledger.settlements import written_rows
-from agent.ports import Settlement
-from agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
-from schemas.ledger.bulk import insert_rows
-from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
-from schemas.ledger.tables import result_note, task, task_loss, task_result
-from schemas.task.states import Status
+from docllm.agent.ledger.settlements import written_rows
+from docllm.agent.ports import Settlement
+from docllm.agent.ports.outcome import (
+    Cancelled,
+    Dead,
+    Moved,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Succeeded,
+)
+from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
+from docllm.schemas.ledger.tables import result_note, task, task_loss, task_result
+from docllm.schemas.task.states import Status
 
 # These statements are built once. A statement that is built for each page is also compiled, or
 # looked up, for each page.

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, and_, bindparam, or_, select
 
-from agent.judge import Tier
-from agent.ports import Settlement
-from agent.ports.outcome import (
+from docllm.agent.judge import Tier
+from docllm.agent.ports import Settlement
+from docllm.agent.ports.outcome import (
     Cancelled,
     Dead,
     Failure,
@@ -25,9 +25,9 @@ from agent.ports.outcome import (
     Retry,
     Snooze,
 )
-from schemas.codes import Code
-from schemas.ledger.tables import task_attempt
-from schemas.task.failures import AttemptOutcome, Disposition, ErrorClass
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger.tables import task_attempt
+from docllm.schemas.task.failures import AttemptOutcome, Disposition, ErrorClass
 
 log = logging.getLogger(__name__)
 

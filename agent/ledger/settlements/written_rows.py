@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
-from agent.judge import fingerprint
-from agent.ledger.settlements import uncounted_ends
-from agent.ledger.settlements.dead_letters import LetterRow
-from agent.ports import Settlement
-from agent.ports.outcome import (
+from docllm.agent.judge import fingerprint
+from docllm.agent.ledger.settlements import uncounted_ends
+from docllm.agent.ledger.settlements.dead_letters import LetterRow
+from docllm.agent.ports import Settlement
+from docllm.agent.ports.outcome import (
     AMOUNTS,
     Cancelled,
     Dead,
@@ -25,13 +25,13 @@ from agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from producer.ledger import hook_orders, tally
-from producer.ledger.tally import TallyChange, TallyKey
-from schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
-from schemas.task.hooks import Hooked, HookEvent
-from schemas.task.result.notes import detail
-from schemas.task.states import Status
-from schemas.text.packed_text import packed
+from docllm.producer.ledger import hook_orders, tally
+from docllm.producer.ledger.tally import TallyChange, TallyKey
+from docllm.schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
+from docllm.schemas.task.hooks import Hooked, HookEvent
+from docllm.schemas.task.result.notes import detail
+from docllm.schemas.task.states import Status
+from docllm.schemas.text.packed_text import packed
 
 _NAME_CHARS = 191
 _TEXT_CHARS = 2000

@@ -1,9 +1,9 @@
 """The rehearsal LLM: an OpenAI-compatible server without a model, for demos and tests.
 
 It is a program of its own that knows neither Kafka nor the ledger. Of the agent, only
-`agent.cli` may import it.
+`docllm.agent.cli` may import it.
 """
 
-from agent.llm.rehearsal.command import serve
+from docllm.agent.llm.rehearsal.command import serve
 
 __all__ = ["serve"]

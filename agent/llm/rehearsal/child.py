@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from subprocess import PIPE
 from typing import IO
 
-from agent.process import child_process
-from schemas.errors import ConfigError
+from docllm.agent.process import child_process
+from docllm.schemas.errors import ConfigError
 
 _START_S = 30.0
 
@@ -51,6 +51,6 @@ def _address(output: IO[bytes] | None) -> str:
     if not line.startswith(b"http"):
         raise ConfigError(
             "the rehearsal LLM did not start; check --rehearsal-options, or try: "
-            "python -m agent rehearsal-llm"
+            "docllm agent rehearsal-llm"
         )
     return line.decode().strip()

@@ -1,4 +1,4 @@
-"""Runs `python -m agent rehearsal-llm`: opens its socket, and ends it on a signal."""
+"""Runs `docllm agent rehearsal-llm`: opens its socket, and ends it on a signal."""
 
 import argparse
 import asyncio
@@ -10,15 +10,15 @@ from contextlib import ExitStack
 
 import uvloop
 
-from agent.llm.rehearsal import faults
-from agent.llm.rehearsal.provider_limits import ProviderLimits
-from agent.llm.rehearsal.record import CallRecord
-from agent.llm.rehearsal.service import Service
-from agent.llm.rehearsal.wire import Connection
-from agent.process import child_process
-from schemas.errors import ConfigError
-from schemas.runtime.clock import SystemClock
-from schemas.settings.quota import ChargeRule, QuotaLimits
+from docllm.agent.llm.rehearsal import faults
+from docllm.agent.llm.rehearsal.provider_limits import ProviderLimits
+from docllm.agent.llm.rehearsal.record import CallRecord
+from docllm.agent.llm.rehearsal.service import Service
+from docllm.agent.llm.rehearsal.wire import Connection
+from docllm.agent.process import child_process
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.quota import ChargeRule, QuotaLimits
 
 _NUMBER = r"([0-9]++(?:\.[0-9]++)?|\.[0-9]++)"
 _RANGE = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")

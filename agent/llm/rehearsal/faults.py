@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.errors import ConfigError
+from docllm.schemas.errors import ConfigError
 
 KINDS = ("hang", "cut", "malformed", "wrong_schema", "slow", "quota", "huge")
 _STATUSES = range(300, 600)

@@ -6,8 +6,8 @@ that calls may come in bursts of that length. A refused call costs nothing.
 
 from dataclasses import dataclass
 
-from schemas.runtime.clock import Clock
-from schemas.settings.quota import ChargeRule, QuotaLimits
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.settings.quota import ChargeRule, QuotaLimits
 
 _MINUTE_S = 60.0
 _MANY_CALLS_RETRY_S = 1.0

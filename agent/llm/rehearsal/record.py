@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import orjson
 
-from schemas.runtime.clock import Clock
+from docllm.schemas.runtime.clock import Clock
 
 
 class CallRecord:

@@ -6,13 +6,13 @@ from typing import Any
 
 import orjson
 
-from agent.llm.rehearsal import faults
-from agent.llm.rehearsal.answers import example, prompt_of, summary, tokens
-from agent.llm.rehearsal.faults import Faults
-from agent.llm.rehearsal.provider_limits import OverLimit, ProviderLimits, RehearsedCall
-from agent.llm.rehearsal.record import CallRecord
-from agent.llm.rehearsal.wire import Ending, Request, ResponsePlan, response
-from schemas.errors import ConfigError
+from docllm.agent.llm.rehearsal import faults
+from docllm.agent.llm.rehearsal.answers import example, prompt_of, summary, tokens
+from docllm.agent.llm.rehearsal.faults import Faults
+from docllm.agent.llm.rehearsal.provider_limits import OverLimit, ProviderLimits, RehearsedCall
+from docllm.agent.llm.rehearsal.record import CallRecord
+from docllm.agent.llm.rehearsal.wire import Ending, Request, ResponsePlan, response
+from docllm.schemas.errors import ConfigError
 
 _MODEL = "rehearsal"
 _OK = 200

@@ -1,10 +1,10 @@
 """The duty that moves old counts into the roll-ups."""
 
-from agent.ledger.counts import compaction
-from agent.ledger.counts.compaction import CompactionLimits
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
+from docllm.agent.ledger.counts import compaction
+from docllm.agent.ledger.counts.compaction import CompactionLimits
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
 
 ROUND_S = 20.0  # longest duration of a round, because the other duties wait for it
 PAUSE_S = 0.01  # pause between two pages, so that other work can use the database

@@ -10,19 +10,19 @@ Tested by tests/contract/batches/test_retainer.py.
 import asyncio
 from functools import partial
 
-from agent.ledger.leases import duty_turns
-from producer.ledger.audit import AGENT
-from producer.ledger.retention import archive_rows, purge_rules
-from producer.ledger.retention.purge_rules import Keep
-from producer.ledger.store import Batch
-from producer.retention.archiver import Archiver
-from producer.retention.presence import ArchiveStore
-from producer.retention.purge import purge
-from schemas.errors import DocllmError, UnreachableError
-from schemas.ledger.transactions import Transactions
-from schemas.objects.errors import ObjectError
-from schemas.runtime.clock import Clock
-from schemas.settings.config import RetentionConfig
+from docllm.agent.ledger.leases import duty_turns
+from docllm.producer.ledger.audit import AGENT
+from docllm.producer.ledger.retention import archive_rows, purge_rules
+from docllm.producer.ledger.retention.purge_rules import Keep
+from docllm.producer.ledger.store import Batch
+from docllm.producer.retention.archiver import Archiver
+from docllm.producer.retention.presence import ArchiveStore
+from docllm.producer.retention.purge import purge
+from docllm.schemas.errors import DocllmError, UnreachableError
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.objects.errors import ObjectError
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.settings.config import RetentionConfig
 
 TURN_S = 300.0
 RENEW_S = 60.0

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from agent.inflight.partitions import Partitions
-from agent.maintenance.duty import Duty
-from producer.ports import TopicAdmin
-from schemas.runtime import crash
-from schemas.task.record.topics import Topics
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.maintenance.duty import Duty
+from docllm.producer.ports import TopicAdmin
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.record.topics import Topics
 
 
 class Trimmer:

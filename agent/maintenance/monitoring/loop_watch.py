@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any
 
-from agent.process.frames import frames_of_stack, frames_text, place_of
-from agent.process.thread_use import ThreadUse, thread_use
-from producer.text.agent_sentences import blocking_text
-from producer.text.printable import FRAMES
-from schemas.agent_report import BlockReport
-from schemas.codes import Code
-from schemas.runtime.clock import Clock
+from docllm.agent.process.frames import frames_of_stack, frames_text, place_of
+from docllm.agent.process.thread_use import ThreadUse, thread_use
+from docllm.producer.text.agent_sentences import blocking_text
+from docllm.producer.text.printable import FRAMES
+from docllm.schemas.agent_report import BlockReport
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

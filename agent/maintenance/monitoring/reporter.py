@@ -6,17 +6,17 @@ If the report is old, the main loop is blocked.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from agent.execution.admission import Admission
-from agent.execution.lock_requests import ResourceLocks
-from agent.execution.slots import Slots
-from agent.ports import Clock, Source
-from agent.reporting.latest_report import LatestReport
-from agent.reporting.telemetry import Counts
-from agent.routes import Router
-from schemas.agent_report import MAX_ROUTES, AgentReport, Reason
-from schemas.codes import Code
-from schemas.runtime.outage import DUTY, Outage
-from schemas.task.record.topics import Topics
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.lock_requests import ResourceLocks
+from docllm.agent.execution.slots import Slots
+from docllm.agent.ports import Clock, Source
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.routes import Router
+from docllm.schemas.agent_report import MAX_ROUTES, AgentReport, Reason
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime.outage import DUTY, Outage
+from docllm.schemas.task.record.topics import Topics
 
 EVERY_S = 1.0
 

@@ -5,12 +5,12 @@ An agent compares them when it starts. A limit of retention that is set later de
 
 import logging
 
-from agent.maintenance.duty import Duty, repeat
-from agent.reporting.telemetry import Counts
-from producer.bus.topic_family import TopicFamily
-from schemas.codes import Code
-from schemas.runtime.clock import Clock
-from schemas.runtime.outage import Outage
+from docllm.agent.maintenance.duty import Duty, repeat
+from docllm.agent.reporting.telemetry import Counts
+from docllm.producer.bus.topic_family import TopicFamily
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,7 @@ class TopicSettings:
         for topic, text in changed.items():
             if self._counts.changed_topics.get(topic) != text:
                 log.warning(
-                    "topic %s may lose waiting work: %s; run: "
-                    "python -m producer topics apply --group %s",
+                    "topic %s may lose waiting work: %s; run: docllm topics apply --group %s",
                     topic,
                     text,
                     self._group,

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from agent.ledger import open_work
-from agent.ledger.leases import leasing
-from producer.ledger import cancel
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
+from docllm.agent.ledger import open_work
+from docllm.agent.ledger.leases import leasing
+from docllm.producer.ledger import cancel
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
 
 
 class Canceller:

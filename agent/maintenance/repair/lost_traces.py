@@ -6,12 +6,12 @@ Tested by tests/integration/monitoring/test_traces.py.
 
 from collections.abc import Sequence
 
-from agent.ledger.recovery.reaping import LostClaim
-from producer.tracing import names
-from producer.tracing.spans import Span, SpanKind, Spans, inert, never_raising
-from schemas.runtime.clock import Clock
-from schemas.task.failures import ErrorClass
-from schemas.task.record.trace import SpanId, attempt_span, trace_of
+from docllm.agent.ledger.recovery.reaping import LostClaim
+from docllm.producer.tracing import names
+from docllm.producer.tracing.spans import Span, SpanKind, Spans, inert, never_raising
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.record.trace import SpanId, attempt_span, trace_of
 
 
 class LostTraces:

@@ -3,17 +3,17 @@
 import logging
 from collections.abc import Callable
 
-from agent.ledger.leases import leasing
-from agent.ledger.recovery import losses, reaping
-from agent.maintenance.repair.lost_traces import LostTraces
-from agent.membership.heartbeat import Heartbeat
-from agent.membership.life_locks import LifeLocks
-from schemas.codes import Code
-from schemas.ledger.database import Connection
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
-from schemas.text.wording import number_of
+from docllm.agent.ledger.leases import leasing
+from docllm.agent.ledger.recovery import losses, reaping
+from docllm.agent.maintenance.repair.lost_traces import LostTraces
+from docllm.agent.membership.heartbeat import Heartbeat
+from docllm.agent.membership.life_locks import LifeLocks
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 

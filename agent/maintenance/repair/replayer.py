@@ -5,11 +5,11 @@ The command stores a run and may end; any agent applies it. How: `producer/repla
 Tested by tests/contract/replay/test_replayer.py.
 """
 
-from agent.maintenance.duty import Duty, repeat
-from producer.ledger import replay_progress
-from producer.replay.applier import Applier, ReplayCursor
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.clock import Clock
+from docllm.agent.maintenance.duty import Duty, repeat
+from docllm.producer.ledger import replay_progress
+from docllm.producer.replay.applier import Applier, ReplayCursor
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.clock import Clock
 
 CHECK_EVERY_S = 1.0
 

@@ -4,14 +4,14 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from agent.ledger.recovery import sweeping
-from producer.ports import TopicAdmin
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.runtime.clock import Clock
-from schemas.task.record.lanes import DESTINATIONS
-from schemas.task.record.topics import Topics
-from schemas.task.states import Status
+from docllm.agent.ledger.recovery import sweeping
+from docllm.producer.ports import TopicAdmin
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.record.lanes import DESTINATIONS
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.states import Status
 
 log = logging.getLogger(__name__)
 

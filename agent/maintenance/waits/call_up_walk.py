@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from agent.ledger.claims import call_up
-from agent.ledger.claims.call_up import CallUpCursor
-from agent.maintenance.duty import Duty, repeat
-from agent.ports import Clock
-from agent.routes import Router
-from producer.publishing.own_orders import OwnOrders
-from schemas.ledger.transactions import Transactions
-from schemas.text.wording import number_of
+from docllm.agent.ledger.claims import call_up
+from docllm.agent.ledger.claims.call_up import CallUpCursor
+from docllm.agent.maintenance.duty import Duty, repeat
+from docllm.agent.ports import Clock
+from docllm.agent.routes import Router
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from agent.ledger.counts.calls_of_day import calls_since
-from agent.maintenance.duty import Duty, repeat
-from agent.ports import Clock
-from agent.quota.grants import DayCount
-from schemas.ledger.transactions import Transactions
+from docllm.agent.ledger.counts.calls_of_day import calls_since
+from docllm.agent.maintenance.duty import Duty, repeat
+from docllm.agent.ports import Clock
+from docllm.agent.quota.grants import DayCount
+from docllm.schemas.ledger.transactions import Transactions
 
 EVERY_S = 60.0
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the ledger's times have no zone

@@ -12,20 +12,20 @@ import asyncio
 import logging
 from functools import partial
 
-from agent.execution.guard_gate import GuardGate
-from agent.judge import Effect
-from agent.ledger.guards import looks
-from agent.ledger.guards.look_search import BEGINNING, RoutesOf, SearchPosition
-from agent.maintenance.duty import Duty, repeat
-from agent.ports import Clock
-from agent.routes.probe_sender import ProbeSender
-from producer.ledger import audit, guards
-from producer.publishing.own_orders import OwnOrders
-from schemas.codes import Code
-from schemas.ledger.database import Connection
-from schemas.ledger.transactions import Transactions
-from schemas.runtime import crash
-from schemas.task.guard import Guard, GuardCause
+from docllm.agent.execution.guard_gate import GuardGate
+from docllm.agent.judge import Effect
+from docllm.agent.ledger.guards import looks
+from docllm.agent.ledger.guards.look_search import BEGINNING, RoutesOf, SearchPosition
+from docllm.agent.maintenance.duty import Duty, repeat
+from docllm.agent.ports import Clock
+from docllm.agent.routes.probe_sender import ProbeSender
+from docllm.producer.ledger import audit, guards
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger.database import Connection
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.guard import Guard, GuardCause
 
 log = logging.getLogger(__name__)
 

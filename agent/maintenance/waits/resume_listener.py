@@ -1,6 +1,6 @@
 """The duty that looks for routes resumed by a person.
 
-`python -m agent resume ROUTE` writes them into the ledger.
+`docllm agent resume ROUTE` writes them into the ledger.
 
 Tested by tests/contract/guards/test_resume.py.
 """
@@ -9,14 +9,14 @@ import logging
 from datetime import datetime
 from functools import partial
 
-from agent.inflight.delivery import DeliveryState
-from agent.inflight.table import InFlightTable
-from agent.ledger import route_resumes
-from agent.maintenance.duty import Duty, repeat
-from agent.ports import Clock
-from agent.routes import Router
-from schemas.ledger.transactions import Transactions
-from schemas.text.wording import number_of
+from docllm.agent.inflight.delivery import DeliveryState
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ledger import route_resumes
+from docllm.agent.maintenance.duty import Duty, repeat
+from docllm.agent.ports import Clock
+from docllm.agent.routes import Router
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from agent.routes.route import Route
+from docllm.agent.routes.route import Route
 
 # Lifetime of a turn. If its agent dies, the others wait this long. A running probe renews the turn.
 TURN_S = 5.0

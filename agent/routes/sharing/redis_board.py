@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from agent.quota.redis_scripts import RedisScript, ScriptCall
-from agent.routes.sharing.board import TURN_S, BoardAwayError, BoardState, RouteReport
-from producer.text.printable import shown
-from schemas.settings.config import Secret
-from schemas.text.wording import one_line
+from docllm.agent.quota.redis_scripts import RedisScript, ScriptCall
+from docllm.agent.routes.sharing.board import TURN_S, BoardAwayError, BoardState, RouteReport
+from docllm.producer.text.printable import shown
+from docllm.schemas.settings.config import Secret
+from docllm.schemas.text.wording import one_line
 
 FRESH_S = 3.0  # older outcomes of other agents say nothing about the present
 KEEP_S = 3600

@@ -5,10 +5,10 @@ It runs about twice a second. No call ever waits for it.
 
 from collections.abc import Callable
 
-from agent.ports import Clock
-from agent.routes.router import Router
-from agent.routes.sharing.board import Board, BoardAwayError, Peer
-from schemas.runtime.outage import Outage
+from docllm.agent.ports import Clock
+from docllm.agent.routes.router import Router
+from docllm.agent.routes.sharing.board import Board, BoardAwayError, Peer
+from docllm.schemas.runtime.outage import Outage
 
 # Between two exchanges: usually, at least, and while the board is away.
 PAUSE_S = 0.5

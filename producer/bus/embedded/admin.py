@@ -6,11 +6,11 @@ Tested by tests/contract/bus/test_topic_admin.py.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from producer.bus.embedded import topics as bus_topics
-from producer.bus.embedded.executor import BusExecutor
-from producer.bus.topic_family import settings_of
-from producer.ports import Backlog, TopicState
-from schemas.runtime.executors import Executor
+from docllm.producer.bus.embedded import topics as bus_topics
+from docllm.producer.bus.embedded.executor import BusExecutor
+from docllm.producer.bus.topic_family import settings_of
+from docllm.producer.ports import Backlog, TopicState
+from docllm.schemas.runtime.executors import Executor
 
 
 class EmbeddedTopicAdmin:

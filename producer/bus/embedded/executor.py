@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from producer.bus.embedded.file import LOCKED_S, BusFile, until_unlocked
-from schemas.errors import UnreachableError
-from schemas.runtime.clock import Clock, SystemClock
-from schemas.runtime.executors import Executor, ThreadExecutor
+from docllm.producer.bus.embedded.file import LOCKED_S, BusFile, until_unlocked
+from docllm.schemas.errors import UnreachableError
+from docllm.schemas.runtime.clock import Clock, SystemClock
+from docllm.schemas.runtime.executors import Executor, ThreadExecutor
 
 T = TypeVar("T")
 

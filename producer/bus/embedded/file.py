@@ -15,10 +15,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from producer.bus.embedded.mount import refuse_network
-from producer.text.private_files import make_file, make_folder
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.runtime.clock import Clock
+from docllm.producer.bus.embedded.mount import refuse_network
+from docllm.producer.text.private_files import make_file, make_folder
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.runtime.clock import Clock
 
 T = TypeVar("T")
 VERSION = 1

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from producer.bus.embedded.balance import AssignablePartition, balance
-from producer.bus.embedded.file import BusFile
-from producer.bus.embedded.life_lock import MEMBERS, LifeLock, forget, is_dead
-from schemas.runtime.clock import Clock
+from docllm.producer.bus.embedded.balance import AssignablePartition, balance
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.producer.bus.embedded.life_lock import MEMBERS, LifeLock, forget, is_dead
+from docllm.schemas.runtime.clock import Clock
 
 SESSION_S = 10.0
 BEAT_EVERY_S = 2.0

@@ -8,7 +8,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from producer.text.private_files import FILE_MODE, make_folder
+from docllm.producer.text.private_files import FILE_MODE, make_folder
 
 # Subfolders of the data folder, one for each kind of member.
 AGENTS = "agents"

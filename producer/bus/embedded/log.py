@@ -9,10 +9,10 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from producer.bus.embedded.file import BusFile
-from producer.bus.murmur2 import partition_of
-from producer.ports import Refusal
-from schemas.task.record.envelope import Outgoing, RawHeaders
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.producer.bus.murmur2 import partition_of
+from docllm.producer.ports import Refusal
+from docllm.schemas.task.record.envelope import Outgoing, RawHeaders
 
 MAX_RECORD_BYTES = 4 << 20
 # The approximate size limit of one transaction of appends, because other writers wait for it.
@@ -104,7 +104,7 @@ class _Appender:
         partitions = self._partitions(record.topic)
         if not partitions:
             return Refusal(
-                f"topic {record.topic} does not exist; run `python -m producer topics apply`",
+                f"topic {record.topic} does not exist; run `docllm topics apply`",
                 permanent=False,
             )
         chosen = (

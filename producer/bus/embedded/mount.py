@@ -5,7 +5,7 @@ SQLite's WAL needs shared memory, which no network file system gives.
 
 from pathlib import Path
 
-from schemas.errors import ConfigError
+from docllm.schemas.errors import ConfigError
 
 _MOUNTS = Path("/proc/mounts")
 _NETWORK = frozenset(

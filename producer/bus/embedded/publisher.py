@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from producer.bus.embedded import log
-from producer.bus.embedded.executor import BusExecutor
-from producer.bus.embedded.file import LOCKED_S, BusFile, until_unlocked
-from producer.ports import Refusal
-from schemas.runtime.clock import Clock, SystemClock
-from schemas.runtime.executors import Executor
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.embedded import log
+from docllm.producer.bus.embedded.executor import BusExecutor
+from docllm.producer.bus.embedded.file import LOCKED_S, BusFile, until_unlocked
+from docllm.producer.ports import Refusal
+from docllm.schemas.runtime.clock import Clock, SystemClock
+from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.record.envelope import Outgoing
 
 
 class EmbeddedPublisher:

@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from pathlib import Path
 
-from producer.bus.embedded import log, topics
-from producer.bus.embedded.executor import BusExecutor
-from producer.bus.embedded.file import BusFile
-from producer.ports import Incoming
-from schemas.errors import ConfigError
+from docllm.producer.bus.embedded import log, topics
+from docllm.producer.bus.embedded.executor import BusExecutor
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.producer.ports import Incoming
+from docllm.schemas.errors import ConfigError
 
 PAGE_RECORDS = 500
 PAGE_BYTES = 4 << 20

@@ -9,11 +9,11 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 
-from producer.bus.embedded.file import BusFile
-from producer.bus.embedded.log import first_place
-from producer.ports import Backlog, TopicState
-from schemas.errors import UnsafeStateError
-from schemas.runtime import crash
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.producer.bus.embedded.log import first_place
+from docllm.producer.ports import Backlog, TopicState
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.runtime import crash
 
 _TRIM_ROWS = 2_000
 
@@ -193,4 +193,4 @@ def _positions(
 
 
 def _missing(topic: str) -> UnsafeStateError:
-    return UnsafeStateError(f"topic {topic} does not exist; run `python -m producer topics apply`")
+    return UnsafeStateError(f"topic {topic} does not exist; run `docllm topics apply`")

@@ -1,4 +1,4 @@
 """Apache Kafka: publishing, topics, and the positions of consumer groups.
 
-Only this folder and `agent.consumer.kafka` may import the Kafka client.
+Only this folder and `docllm.agent.consumer.kafka` may import the Kafka client.
 """

@@ -21,16 +21,22 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported wi
     ResourceType,
 )
 
-from producer.bus.kafka.admin_client import RenewedAdmin
-from producer.bus.kafka.errors import LED_ELSEWHERE, UNREACHABLE
-from producer.bus.kafka.peek import Peek
-from producer.bus.topic_family import COMPRESSION, TOPIC_SETTINGS, settings_of
-from producer.ports import Backlog, TopicState
-from schemas.clients.kafka import admin_settings, outage_of, refused_setting, refusing, unreachable
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.runtime.clock import Clock
-from schemas.runtime.outage import Outage
-from schemas.settings.config import KafkaConfig
+from docllm.producer.bus.kafka.admin_client import RenewedAdmin
+from docllm.producer.bus.kafka.errors import LED_ELSEWHERE, UNREACHABLE
+from docllm.producer.bus.kafka.peek import Peek
+from docllm.producer.bus.topic_family import COMPRESSION, TOPIC_SETTINGS, settings_of
+from docllm.producer.ports import Backlog, TopicState
+from docllm.schemas.clients.kafka import (
+    admin_settings,
+    outage_of,
+    refused_setting,
+    refusing,
+    unreachable,
+)
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.outage import Outage
+from docllm.schemas.settings.config import KafkaConfig
 
 T = TypeVar("T")
 PartitionKey = tuple[str, int]

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from confluent_kafka.admin import AdminClient
 
-from schemas.errors import ConfigError
-from schemas.runtime.clock import Clock
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from producer.bus.kafka.errors import UNREACHABLE
-from schemas.clients.kafka import CONSUMER_PROMISES, MAX_FETCH_BYTES, Settings
-from schemas.runtime.clock import Clock
+from docllm.producer.bus.kafka.errors import UNREACHABLE
+from docllm.schemas.clients.kafka import CONSUMER_PROMISES, MAX_FETCH_BYTES, Settings
+from docllm.schemas.runtime.clock import Clock
 
 T = TypeVar("T")
 PartitionKey = tuple[str, int]

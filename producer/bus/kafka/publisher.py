@@ -13,14 +13,14 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from producer.bus.kafka.sender import Sender, not_sent
-from producer.ports import Refusal
-from schemas.clients.kafka import outage_of
-from schemas.codes import Code
-from schemas.runtime.clock import Clock
-from schemas.runtime.outage import Outage
-from schemas.settings.config import KafkaConfig
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.kafka.sender import Sender, not_sent
+from docllm.producer.ports import Refusal
+from docllm.schemas.clients.kafka import outage_of
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.outage import Outage
+from docllm.schemas.settings.config import KafkaConfig
+from docllm.schemas.task.record.envelope import Outgoing
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from producer.bus.kafka.errors import UNREACHABLE
-from producer.bus.kafka.peek import close
-from producer.ports import Incoming
-from schemas.clients.kafka import (
+from docllm.producer.bus.kafka.errors import UNREACHABLE
+from docllm.producer.bus.kafka.peek import close
+from docllm.producer.ports import Incoming
+from docllm.schemas.clients.kafka import (
     CONSUMER_PROMISES,
     MAX_FETCH_BYTES,
     Settings,
@@ -21,9 +21,9 @@ from schemas.clients.kafka import (
     refusing,
     unreachable,
 )
-from schemas.errors import ConfigError
-from schemas.runtime.clock import Clock
-from schemas.settings.config import KafkaConfig
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.settings.config import KafkaConfig
 
 PAGE_RECORDS = 500
 PAGE_BYTES = 4 << 20

@@ -13,14 +13,14 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from producer.bus.kafka.errors import ALL_DOWN, UNREACHABLE
-from producer.bus.murmur2 import partition_of
-from producer.ports import Refusal
-from schemas.clients.kafka import MESSAGE_TIMEOUT_MS, producer_settings, refused_setting
-from schemas.runtime.clock import Clock
-from schemas.runtime.outage import Outage
-from schemas.settings.config import KafkaConfig
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.kafka.errors import ALL_DOWN, UNREACHABLE
+from docllm.producer.bus.murmur2 import partition_of
+from docllm.producer.ports import Refusal
+from docllm.schemas.clients.kafka import MESSAGE_TIMEOUT_MS, producer_settings, refused_setting
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.outage import Outage
+from docllm.schemas.settings.config import KafkaConfig
+from docllm.schemas.task.record.envelope import Outgoing
 
 log = logging.getLogger(__name__)
 

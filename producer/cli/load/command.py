@@ -5,34 +5,39 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from producer.app import Parts, opened
-from producer.cli.load.facts import OlderAgents, ledger_facts, older_agents
-from producer.cli.load.input import Input
-from producer.cli.load.load_result import changed_message, report_check, report_load, report_rejects
-from producer.cli.load.progress import LoadProgress
-from producer.cli.load.report import BadLineReport, Sums
-from producer.input.excluded_files import own_files
-from producer.input.lines import InvalidLine, ValidLine
-from producer.input.refusals.blank_documents import BlankDocuments
-from producer.input.refusals.known_routes import KnownRoutes
-from producer.input.refusals.known_sources import KnownSources
-from producer.input.refusals.known_types import KnownTypes
-from producer.input.refusals.line_checks import checked
-from producer.input.refusals.missing_prompts import MissingPrompts
-from producer.input.rejects import Rejects, TooManyRejectsError
-from producer.ledger import batch_options, store, tally
-from producer.ledger.status import reported_types
-from producer.loading.backlog_limit import BacklogLimit
-from producer.loading.loader import Loader, Summary
-from producer.loading.preflight import InputDigest, Preflight
-from producer.screen.command_answer import CommandAnswer, answering
-from producer.screen.live import bar
-from producer.screen.output import complain, note
-from schemas.errors import UnsafeStateError
-from schemas.runtime import collector, crash
-from schemas.runtime.executors import ThreadExecutor
-from schemas.settings.config import Config
-from schemas.text.wording import number_of
+from docllm.producer.app import Parts, opened
+from docllm.producer.cli.load.facts import OlderAgents, ledger_facts, older_agents
+from docllm.producer.cli.load.input import Input
+from docllm.producer.cli.load.load_result import (
+    changed_message,
+    report_check,
+    report_load,
+    report_rejects,
+)
+from docllm.producer.cli.load.progress import LoadProgress
+from docllm.producer.cli.load.report import BadLineReport, Sums
+from docllm.producer.input.excluded_files import own_files
+from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.producer.input.refusals.blank_documents import BlankDocuments
+from docllm.producer.input.refusals.known_routes import KnownRoutes
+from docllm.producer.input.refusals.known_sources import KnownSources
+from docllm.producer.input.refusals.known_types import KnownTypes
+from docllm.producer.input.refusals.line_checks import checked
+from docllm.producer.input.refusals.missing_prompts import MissingPrompts
+from docllm.producer.input.rejects import Rejects, TooManyRejectsError
+from docllm.producer.ledger import batch_options, store, tally
+from docllm.producer.ledger.status import reported_types
+from docllm.producer.loading.backlog_limit import BacklogLimit
+from docllm.producer.loading.loader import Loader, Summary
+from docllm.producer.loading.preflight import InputDigest, Preflight
+from docllm.producer.screen.command_answer import CommandAnswer, answering
+from docllm.producer.screen.live import bar
+from docllm.producer.screen.output import complain, note
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.runtime import collector, crash
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.settings.config import Config
+from docllm.schemas.text.wording import number_of
 
 
 async def load(config: Config, options: argparse.Namespace) -> int:

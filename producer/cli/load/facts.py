@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from producer.app import LedgerParts, Parts, is_ledger_missing, opened_ledger
-from producer.bus.topic_family import LANES_FROM
-from producer.input.refusals.known_sources import SOURCES_FROM
-from producer.ledger import store
-from producer.ledger.new_tasks import NewTask
-from producer.ledger.status import reported_types
-from producer.loading.preflight import Ask
-from producer.screen.output import note
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.ledger import migrations
-from schemas.settings.config import Config
+from docllm.producer.app import LedgerParts, Parts, is_ledger_missing, opened_ledger
+from docllm.producer.bus.topic_family import LANES_FROM
+from docllm.producer.input.refusals.known_sources import SOURCES_FROM
+from docllm.producer.ledger import store
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.ledger.status import reported_types
+from docllm.producer.loading.preflight import Ask
+from docllm.producer.screen.output import note
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.ledger import migrations
+from docllm.schemas.settings.config import Config
 
 
 @dataclass(frozen=True, slots=True)

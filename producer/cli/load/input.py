@@ -15,18 +15,18 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from producer.input.documents import documents_batch, read_documents
-from producer.input.excluded_files import own_files
-from producer.input.file_tree import FileTree
-from producer.input.lines import STDIN, InvalidLine, ValidLine, batch_name, read_lines
-from producer.input.object_documents import objects_batch, read_objects
-from producer.input.position import Position
-from producer.input.rejects import rejects_path
-from schemas.errors import ConfigError
-from schemas.objects.address import is_object_uri
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import Config
-from schemas.task.batch_name import RULE, is_batch_name
+from docllm.producer.input.documents import documents_batch, read_documents
+from docllm.producer.input.excluded_files import own_files
+from docllm.producer.input.file_tree import FileTree
+from docllm.producer.input.lines import STDIN, InvalidLine, ValidLine, batch_name, read_lines
+from docllm.producer.input.object_documents import objects_batch, read_objects
+from docllm.producer.input.position import Position
+from docllm.producer.input.rejects import rejects_path
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.objects.address import is_object_uri
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.batch_name import RULE, is_batch_name
 
 _PART_BYTES = 1 << 20
 DOCUMENTS_ONLY = ("prompt", "model", "type", "schema", "by_uri")

@@ -8,14 +8,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from producer.cli.load.input import Input
-from producer.cli.load.report import Sums
-from producer.input.rejects import Rejects
-from producer.loading.loader import Summary
-from producer.loading.preflight import InputDigest
-from producer.screen.command_answer import CommandAnswer
-from schemas.runtime.next_command import with_config
-from schemas.text.wording import number_of
+from docllm.producer.cli.load.input import Input
+from docllm.producer.cli.load.report import Sums
+from docllm.producer.input.rejects import Rejects
+from docllm.producer.loading.loader import Summary
+from docllm.producer.loading.preflight import InputDigest
+from docllm.producer.screen.command_answer import CommandAnswer
+from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.text.wording import number_of
 
 # The endings of files of task lines.
 _OF_LINES = frozenset({".jsonl", ".ndjson", ".json"})
@@ -82,7 +82,7 @@ def report_rejects(
     allowed = "".join(f" --allow-type {shlex.quote(name)}" for name in options.allow_type)
     textless = rejects.count - rejects.repairable
     repair_rejects = (
-        f"repair `text` there, then: python -m producer load {path} --batch {batch} --group "
+        f"repair `text` there, then: docllm load {path} --batch {batch} --group "
         f"{options.group}{allowed}"
     )
     advice = with_config(repair_rejects, options.config) if rejects.repairable else repair_input
@@ -101,7 +101,7 @@ def _may_be_document(file: str | None) -> bool:
 
 
 def _document_advice(file: str) -> str:
-    load = f"python -m producer load --documents {shlex.quote(file)}"
+    load = f"docllm load --documents {shlex.quote(file)}"
     return (
         f"no line of {file} is a task line; if it is a document, load it as one: "
         f"{load} --prompt 'Summarize: {{document}}'"

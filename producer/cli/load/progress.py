@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from producer.screen.live import Bar
-from producer.screen.output import note
-from producer.text.pace import PaceMeter, left_text, rate_text
-from schemas.runtime.clock import Clock
-from schemas.text.wording import number_of
+from docllm.producer.screen.live import Bar
+from docllm.producer.screen.output import note
+from docllm.producer.text.pace import PaceMeter, left_text, rate_text
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.text.wording import number_of
 
 LINE_S = 30.0
 

@@ -8,22 +8,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from producer.input.estimate import Estimate
-from producer.input.excluded_files import own_files
-from producer.input.lines import InvalidLine, ValidLine
-from producer.input.rejects import Rejects
-from producer.input.time_needed import TimeNeeded
-from producer.input.warnings.long_documents import LongDocuments
-from producer.input.warnings.past_deadlines import PastDeadlines
-from producer.input.warnings.prompt_order import PromptOrder
-from producer.input.warnings.unallowed_documents import UnallowedDocuments
-from producer.input.warnings.unreachable_documents import UnreachableDocuments
-from producer.screen.output import note
-from producer.text.printable import shown
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import Config
-from schemas.task.line.field_checks import is_file_uri
-from schemas.text.wording import number_of
+from docllm.producer.input.estimate import Estimate
+from docllm.producer.input.excluded_files import own_files
+from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.producer.input.rejects import Rejects
+from docllm.producer.input.time_needed import TimeNeeded
+from docllm.producer.input.warnings.long_documents import LongDocuments
+from docllm.producer.input.warnings.past_deadlines import PastDeadlines
+from docllm.producer.input.warnings.prompt_order import PromptOrder
+from docllm.producer.input.warnings.unallowed_documents import UnallowedDocuments
+from docllm.producer.input.warnings.unreachable_documents import UnreachableDocuments
+from docllm.producer.screen.output import note
+from docllm.producer.text.printable import shown
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.line.field_checks import is_file_uri
+from docllm.schemas.text.wording import number_of
 
 SHOWN_FAULTS = 20
 _NAMED = 3

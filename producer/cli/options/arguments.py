@@ -7,13 +7,13 @@ import argparse
 import math
 from collections.abc import Callable
 
-from schemas.errors import ConfigError
-from schemas.runtime.address import Address
-from schemas.task.allowed_uris import folder_uri
-from schemas.task.line import field_checks
-from schemas.task.line.strict_json import LineError
-from schemas.task.record.topics import Topics, duration_s
-from schemas.task.task_types import is_name
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.address import Address
+from docllm.schemas.task.allowed_uris import folder_uri
+from docllm.schemas.task.line import field_checks
+from docllm.schemas.task.line.strict_json import LineError
+from docllm.schemas.task.record.topics import Topics, duration_s
+from docllm.schemas.task.task_types import is_name
 
 MAX_NUMBER = 10**18 - 1  # the largest readable number that ledgers and libraries can count to
 MIN_A_SECOND = 1 / 3600

@@ -3,7 +3,7 @@
 Tested by tests/unit/producer/cli/test_parser.py.
 """
 
-from producer.cli.options.strict_parser import Parser
+from docllm.producer.cli.options.strict_parser import Parser
 
 
 def add_json(parser: Parser, more: str = "") -> None:

@@ -5,13 +5,13 @@ It imports no library and no command.
 Tested by tests/unit/producer/cli/test_parser.py.
 """
 
-from producer.cli.options.arguments import MAX_NUMBER, named, per_second, up_to
-from producer.cli.options.common import add_consent, add_json
-from producer.cli.options.retention import add_dead_trim
-from producer.cli.options.strict_parser import Imported, Parser, Subparsers
-from producer.ledger.dead_letters.selection import DISPOSITIONS
-from producer.limits import CAP
-from schemas.task.hooks import HookEvent
+from docllm.producer.cli.options.arguments import MAX_NUMBER, named, per_second, up_to
+from docllm.producer.cli.options.common import add_consent, add_json
+from docllm.producer.cli.options.retention import add_dead_trim
+from docllm.producer.cli.options.strict_parser import Imported, Parser, Subparsers
+from docllm.producer.ledger.dead_letters.selection import DISPOSITIONS
+from docllm.producer.limits import CAP
+from docllm.schemas.task.hooks import HookEvent
 
 _DEAD = "Show dead letters and quarantined records, and why their tasks died."
 _DEAD_LIST = (
@@ -42,7 +42,7 @@ def _add_list(actions: Subparsers) -> None:
     )
     add_selection(listed)
     add_json(listed, ", with all groups")
-    listed.set_defaults(run=Imported("producer.cli.dead:list_groups"))
+    listed.set_defaults(run=Imported("docllm.producer.cli.dead:list_groups"))
 
 
 def _add_show(actions: Subparsers) -> None:
@@ -54,7 +54,7 @@ def _add_show(actions: Subparsers) -> None:
         "--batch", type=named, metavar="NAME", help="the batch, if several have the id"
     )
     add_json(shown, ", with the whole input")
-    shown.set_defaults(run=Imported("producer.cli.dead:show"))
+    shown.set_defaults(run=Imported("docllm.producer.cli.dead:show"))
 
 
 def _add_hooks(actions: Subparsers) -> None:
@@ -67,7 +67,7 @@ def _add_hooks(actions: Subparsers) -> None:
     )
     hooks.add_argument("--retry", action="store_true", help="run them again, five times at most")
     add_json(hooks)
-    hooks.set_defaults(run=Imported("producer.cli.dead_hooks:given_up"))
+    hooks.set_defaults(run=Imported("docllm.producer.cli.dead_hooks:given_up"))
 
 
 def add_replay(commands: Subparsers) -> None:
@@ -105,7 +105,7 @@ def add_replay(commands: Subparsers) -> None:
     )
     add("--force", action="store_true", help="for --from-topic: also load letters of this ledger")
     add_json(parser)
-    parser.set_defaults(run=Imported("producer.cli.replay:replay"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.replay:replay"))
 
 
 def add_selection(parser: Parser) -> None:

@@ -5,7 +5,7 @@ Tested by tests/unit/producer/cli/test_parser.py.
 
 from pathlib import Path
 
-from producer.cli.options.arguments import (
+from docllm.producer.cli.options.arguments import (
     MAX_NUMBER,
     output_uri,
     route_names,
@@ -14,10 +14,10 @@ from producer.cli.options.arguments import (
     up_to,
     utf8_text,
 )
-from producer.cli.options.common import add_json
-from producer.cli.options.strict_parser import Imported, Parser, Subparsers
-from producer.limits import MAX_REJECTS
-from schemas.task.record.lanes import DEFAULT_PRIORITY
+from docllm.producer.cli.options.common import add_json
+from docllm.producer.cli.options.strict_parser import Imported, Parser, Subparsers
+from docllm.producer.limits import MAX_REJECTS
+from docllm.schemas.task.record.lanes import DEFAULT_PRIORITY
 
 
 def add_load(commands: Subparsers) -> None:
@@ -54,7 +54,7 @@ def add_load(commands: Subparsers) -> None:
     )
     add("--dry-run", action="store_true", help="check and estimate, load nothing")
     add_json(parser)
-    parser.set_defaults(run=Imported("producer.cli.load.command:load"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.load.command:load"))
 
 
 def _add_documents(parser: Parser) -> None:

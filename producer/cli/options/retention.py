@@ -3,9 +3,9 @@
 Tested by tests/unit/producer/cli/test_parser.py.
 """
 
-from producer.cli.options.arguments import named, per_second, tenant_name
-from producer.cli.options.common import add_consent, add_json
-from producer.cli.options.strict_parser import Imported, Subparsers
+from docllm.producer.cli.options.arguments import named, per_second, tenant_name
+from docllm.producer.cli.options.common import add_consent, add_json
+from docllm.producer.cli.options.strict_parser import Imported, Subparsers
 
 _DEAD_TRIM = (
     "Delete the beginning of the topic of dead letters, up to the first letter of each partition "
@@ -44,7 +44,7 @@ def add_purge(commands: Subparsers) -> None:
     )
     add_consent(parser, dry_run="show what would go, delete nothing")
     add_json(parser)
-    parser.set_defaults(run=Imported("producer.cli.purge:purge"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.purge:purge"))
 
 
 def add_erase(commands: Subparsers) -> None:
@@ -60,7 +60,7 @@ def add_erase(commands: Subparsers) -> None:
     add("--batch", type=named, metavar="NAME", help="only in this batch (all of the group)")
     add_consent(parser, dry_run="count, and say what cannot be reached")
     add_json(parser)
-    parser.set_defaults(run=Imported("producer.cli.erase:erase"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.erase:erase"))
 
 
 def add_dead_trim(actions: Subparsers) -> None:
@@ -72,4 +72,4 @@ def add_dead_trim(actions: Subparsers) -> None:
     )
     add_consent(parser, dry_run="show it, delete nothing")
     add_json(parser)
-    parser.set_defaults(run=Imported("producer.cli.dead_trim:trim"))
+    parser.set_defaults(run=Imported("docllm.producer.cli.dead_trim:trim"))

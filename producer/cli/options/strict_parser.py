@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from producer.text.printable import shown
-from schemas.runtime.next_command import as_called
-from schemas.version import VERSION
+from docllm.producer.text.printable import shown
+from docllm.schemas.runtime.next_command import as_called
+from docllm.schemas.version import VERSION
 
 _Options = TypeVar("_Options")
 _MAX_READ = 100  # characters of a word; comparing takes time that grows with the square

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from producer.input.excluded_files import resolved, root_of
-from producer.input.lines import InvalidLine, ValidLine
-from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.task.line.field_checks import is_file_uri
-from schemas.text.document_text import DocumentText, NoTextError, blank_problem
+from docllm.producer.input.excluded_files import resolved, root_of
+from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.task.line.field_checks import is_file_uri
+from docllm.schemas.text.document_text import DocumentText, NoTextError, blank_problem
 
 _PART_BYTES = 64 << 10
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -6,12 +6,12 @@ Such a task would wait in every agent.
 import difflib
 from collections.abc import Sequence
 
-from producer.input.lines import InvalidLine, ValidLine
-from schemas.errors import ConfigError, UnsafeStateError
-from schemas.settings.config import Config
-from schemas.settings.fallback import chain
-from schemas.settings.routing import configured_route, configured_routes
-from schemas.task.line.parsing import TaskLine
+from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.fallback import chain
+from docllm.schemas.settings.routing import configured_route, configured_routes
+from docllm.schemas.task.line.parsing import TaskLine
 
 _UNKNOWN = "is unknown to agents of an older version that run"
 _STOP = "stop or update these agents"

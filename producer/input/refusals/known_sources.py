@@ -5,8 +5,8 @@ Such an agent would give up the task as no task line.
 
 from collections.abc import Sequence
 
-from producer.input.lines import InvalidLine, ValidLine
-from schemas.task.line.field_checks import is_file_uri
+from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.schemas.task.line.field_checks import is_file_uri
 
 SOURCES_FROM = "0009"  # the revision of the first agents that read more than files
 _UNKNOWN = "is unknown to agents of an older version that run"

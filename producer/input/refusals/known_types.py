@@ -6,7 +6,7 @@ A task of a type that nobody knows would wait in every agent. Most often, its ty
 import difflib
 from collections.abc import Collection
 
-from producer.input.lines import InvalidLine, ValidLine
+from docllm.producer.input.lines import InvalidLine, ValidLine
 
 _NAMED = 8  # known types that an error names
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from producer.input.lines import InvalidLine, ValidLine
+from docllm.producer.input.lines import InvalidLine, ValidLine
 
 LineCheck = Callable[[ValidLine], ValidLine | InvalidLine]
 

@@ -5,9 +5,9 @@ Such a task would die at its first attempt.
 
 from collections.abc import Collection
 
-from producer.input.lines import InvalidLine, ValidLine
-from schemas.settings.config import Config
-from schemas.task.line.parsing import PLACEHOLDER, TaskLine
+from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.line.parsing import PLACEHOLDER, TaskLine
 
 
 class MissingPrompts:

@@ -7,14 +7,14 @@ estimated, from its bytes, so the result is a warning and no refusal.
 from heapq import heappushpop
 from itertools import count
 
-from producer.input.lines import ValidLine
-from schemas.settings.account import account
-from schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
-from schemas.settings.known_models import known_tokens
-from schemas.settings.routing import configured_route
-from schemas.task.line.parsing import TaskLine
-from schemas.task.task_types import MAP_REDUCE
-from schemas.text.wording import number_of
+from docllm.producer.input.lines import ValidLine
+from docllm.schemas.settings.account import account
+from docllm.schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
+from docllm.schemas.settings.known_models import known_tokens
+from docllm.schemas.settings.routing import configured_route
+from docllm.schemas.task.line.parsing import TaskLine
+from docllm.schemas.task.task_types import MAP_REDUCE
+from docllm.schemas.text.wording import number_of
 
 _NAMED = 3
 _NAME_CHARS = 80

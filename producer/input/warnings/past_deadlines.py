@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from producer.input.lines import ValidLine
-from schemas.text.wording import number_of
+from docllm.producer.input.lines import ValidLine
+from docllm.schemas.text.wording import number_of
 
 
 class PastDeadlines:

@@ -8,12 +8,12 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from producer.input.estimate import model_of
-from producer.input.lines import ValidLine
-from schemas.settings.config import BYTES_PER_TOKEN, Config
-from schemas.task.line.parsing import PLACEHOLDER
-from schemas.text.money import units
-from schemas.text.wording import number_of
+from docllm.producer.input.estimate import model_of
+from docllm.producer.input.lines import ValidLine
+from docllm.schemas.settings.config import BYTES_PER_TOKEN, Config
+from docllm.schemas.task.line.parsing import PLACEHOLDER
+from docllm.schemas.text.money import units
+from docllm.schemas.text.wording import number_of
 
 LARGE = 100  # tasks with one prompt
 CACHED_TOKENS = 1024  # providers cache no beginning that is shorter

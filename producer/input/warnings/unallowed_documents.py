@@ -5,7 +5,7 @@ It knows this configuration only, and asks no server.
 
 from collections.abc import Iterable
 
-from schemas.task.allowed_uris import allowed
+from docllm.schemas.task.allowed_uris import allowed
 
 _MAX_SHOWN = 3  # servers and buckets that are shown
 _HOST = 3  # the parts of a URI up to its host or bucket

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from producer.input.excluded_files import is_hidden, is_own, resolved, root_of
+from docllm.producer.input.excluded_files import is_hidden, is_own, resolved, root_of
 
 _PARTS = 3  # the first parts of a path, its root included, by which folders are told apart
 _MAX_SHOWN = 3  # folders that are shown

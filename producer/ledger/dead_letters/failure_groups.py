@@ -13,12 +13,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
 
-from producer.ledger import tally
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.store import find_batch
-from producer.ledger.tally import OTHER_FINGERPRINTS
-from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
-from schemas.ledger.tables import batch, failure_group
+from docllm.producer.ledger import tally
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.store import find_batch
+from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
+from docllm.schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
+from docllm.schemas.ledger.tables import batch, failure_group
 
 _BATCH_ENDED = or_(
     *(batch.c[name].is_not(None) for name in ("cancelled_at", "archived_at", "purging_at"))

@@ -7,11 +7,11 @@ Tested by tests/contract/replay/test_replayed_cancelled.py.
 
 from sqlalchemy import Connection, update
 
-from producer.ledger import audit
-from producer.ledger.audit import AuditKind
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.store import Batch, find_batch
-from schemas.ledger.tables import batch
+from docllm.producer.ledger import audit
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.store import Batch, find_batch
+from docllm.schemas.ledger.tables import batch
 
 
 def cancelled_batch(connection: Connection, selection: Selection) -> Batch | None:

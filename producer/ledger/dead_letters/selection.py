@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from producer.text.times import written
-from schemas.errors import ConfigError
-from schemas.task.failures import Disposition
+from docllm.producer.text.times import written
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.task.failures import Disposition
 
 DISPOSITIONS = tuple(disposition.value for disposition in Disposition)
 OF_RECORDS = frozenset({Disposition.REJECTED.value, Disposition.UNDECODABLE.value})

@@ -10,13 +10,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, false, literal, or_, select
 
-from producer.ledger.batch_ids import id_range
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.store import find_batch
-from schemas.ledger.query_plans import unindexed
-from schemas.ledger.sql import NEVER_TIME, utc_now
-from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_input
-from schemas.task.states import Status
+from docllm.producer.ledger.batch_ids import id_range
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.store import find_batch
+from docllm.schemas.ledger.query_plans import unindexed
+from docllm.schemas.ledger.sql import NEVER_TIME, utc_now
+from docllm.schemas.ledger.tables import batch, dead_letter, quarantine, task, task_input
+from docllm.schemas.task.states import Status
 
 
 def now(connection: Connection) -> datetime:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, exists, or_, select
 
-from schemas.ledger.tables import archive, batch, dead_letter, quarantine, task, task_input
-from schemas.task.states import Status
+from docllm.schemas.ledger.tables import archive, batch, dead_letter, quarantine, task, task_input
+from docllm.schemas.task.states import Status
 
 
 @dataclass(frozen=True, slots=True)

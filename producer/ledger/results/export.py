@@ -14,10 +14,10 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 import orjson
 from sqlalchemy import Connection, Row, and_, func, select
 
-from producer.ledger import store
-from producer.ledger.batch_ids import id_range
-from producer.ledger.results.pointed_results import Fetch, follow, no_outputs
-from producer.ledger.results.result_lines import (
+from docllm.producer.ledger import store
+from docllm.producer.ledger.batch_ids import id_range
+from docllm.producer.ledger.results.pointed_results import Fetch, follow, no_outputs
+from docllm.producer.ledger.results.result_lines import (
     ExportedTask,
     Letter,
     LineOf,
@@ -25,8 +25,8 @@ from producer.ledger.results.result_lines import (
     expired,
     with_unreadable_output,
 )
-from schemas.codes import Code
-from schemas.ledger.tables import (
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger.tables import (
     batch,
     dead_letter,
     result_note,
@@ -35,11 +35,11 @@ from schemas.ledger.tables import (
     task_input,
     task_result,
 )
-from schemas.task.provider_error import provider_error_of_packed
-from schemas.task.result.codec import EXPIRED
-from schemas.task.states import OPEN, Status
-from schemas.text.untrusted import contained, describe_error
-from schemas.text.wording import one_line
+from docllm.schemas.task.provider_error import provider_error_of_packed
+from docllm.schemas.task.result.codec import EXPIRED
+from docllm.schemas.task.states import OPEN, Status
+from docllm.schemas.text.untrusted import contained, describe_error
+from docllm.schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ The order of tasks stays. An object that is gone or altered costs only its own r
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from producer.ledger.results.result_lines import ExportedTask, lost_output
-from schemas.task.result.codec import POINTER
-from schemas.task.result.output_pointer import OutputAlteredError, OutputPointer
-from schemas.text.untrusted import contained, describe_error
-from schemas.text.wording import one_line
+from docllm.producer.ledger.results.result_lines import ExportedTask, lost_output
+from docllm.schemas.task.result.codec import POINTER
+from docllm.schemas.task.result.output_pointer import OutputAlteredError, OutputPointer
+from docllm.schemas.text.untrusted import contained, describe_error
+from docllm.schemas.text.wording import one_line
 
 # The content of each object, or the error in its place.
 Fetch = Callable[[Sequence[OutputPointer]], Sequence[bytes | Exception]]

@@ -11,20 +11,20 @@ from typing import Any
 
 import orjson
 
-from schemas.task.failures import UNTRIED, ErrorClass
-from schemas.task.provider_error import ProviderError
-from schemas.task.result.answer import (
+from docllm.schemas.task.failures import UNTRIED, ErrorClass
+from docllm.schemas.task.provider_error import ProviderError
+from docllm.schemas.task.result.answer import (
     as_written,
     read_result,
     readable,
     stored_json,
     strict_json,
 )
-from schemas.task.result.codec import is_value
-from schemas.task.states import Status
-from schemas.text.money import units
-from schemas.text.untrusted import describe_error
-from schemas.text.wording import one_line
+from docllm.schemas.task.result.codec import is_value
+from docllm.schemas.task.states import Status
+from docllm.schemas.text.money import units
+from docllm.schemas.text.untrusted import describe_error
+from docllm.schemas.text.wording import one_line
 
 # How an agent writes a provider's refusal: status, code if there is one, message.
 _REFUSAL = re.compile(

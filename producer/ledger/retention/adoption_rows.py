@@ -12,19 +12,19 @@ from datetime import datetime
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from producer.ledger import audit, guards, store, tally
-from producer.ledger.audit import AuditKind
-from producer.ledger.batch_ids import id_range
-from producer.ledger.retention import archive_rows
-from producer.ledger.retention.archive_rows import Contents
-from producer.ledger.retention.erasure_rows import ERASED
-from producer.ledger.store import Batch
-from schemas.errors import UnsafeStateError
-from schemas.ledger.query_plans import along_open
-from schemas.ledger.sql import NEVER_TIME, utc_now
-from schemas.ledger.tables import archive, batch, hook, task
-from schemas.task.hooks import HookState
-from schemas.task.states import OPEN, Status
+from docllm.producer.ledger import audit, guards, store, tally
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.ledger.batch_ids import id_range
+from docllm.producer.ledger.retention import archive_rows
+from docllm.producer.ledger.retention.archive_rows import Contents
+from docllm.producer.ledger.retention.erasure_rows import ERASED
+from docllm.producer.ledger.store import Batch
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger.query_plans import along_open
+from docllm.schemas.ledger.sql import NEVER_TIME, utc_now
+from docllm.schemas.ledger.tables import archive, batch, hook, task
+from docllm.schemas.task.hooks import HookState
+from docllm.schemas.task.states import OPEN, Status
 
 PAGE = 500
 

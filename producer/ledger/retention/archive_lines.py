@@ -16,13 +16,13 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, RowMapping, Table, select
 
-from producer.ledger.results import export
-from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
-from schemas.ledger.tables import dead_letter, task, task_attempt, task_input, task_result
-from schemas.task.result.answer import answer_of, readable, stored_json
-from schemas.task.result.codec import EXPIRED, POINTER, plain
-from schemas.task.states import Status
-from schemas.text.untrusted import contained
+from docllm.producer.ledger.results import export
+from docllm.schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
+from docllm.schemas.ledger.tables import dead_letter, task, task_attempt, task_input, task_result
+from docllm.schemas.task.result.answer import answer_of, readable, stored_json
+from docllm.schemas.task.result.codec import EXPIRED, POINTER, plain
+from docllm.schemas.task.states import Status
+from docllm.schemas.text.untrusted import contained
 
 _JSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NAIVE_UTC
 

@@ -13,16 +13,16 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
-from producer.ledger import audit, tally
-from producer.ledger.audit import AuditKind
-from producer.ledger.batch_ids import id_range
-from producer.ledger.store import Batch, Origin, direct_batch, find_batch
-from schemas.errors import UnsafeStateError
-from schemas.ledger.query_plans import along_open
-from schemas.ledger.sql import LONG_AGO_TIME, utc_after, utc_now
-from schemas.ledger.tables import archive, batch, guard, hook, replay_item, replay_run, task
-from schemas.task.hooks import HookState
-from schemas.task.states import OPEN
+from docllm.producer.ledger import audit, tally
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.ledger.batch_ids import id_range
+from docllm.producer.ledger.store import Batch, Origin, direct_batch, find_batch
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger.query_plans import along_open
+from docllm.schemas.ledger.sql import LONG_AGO_TIME, utc_after, utc_now
+from docllm.schemas.ledger.tables import archive, batch, guard, hook, replay_item, replay_run, task
+from docllm.schemas.task.hooks import HookState
+from docllm.schemas.task.states import OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ def refusal(connection: Connection, target: Batch) -> str:
     is_loading = row.note == Origin.LOAD.value and row.closed_at is None
     if is_loading and row.cancelled_at is None:
         return "its load has not ended; if none is running, start the same load again"
-    resume = f"python -m producer replay --resume --group {target.group}"
+    resume = f"docllm replay --resume --group {target.group}"
     refusals = (
         (open_task(target.id), "some of its tasks are not final; wait, or cancel the batch"),
         (
             raised_guard(target.id),
-            f"a guard holds it back; see: python -m producer guard list --group {target.group}",
+            f"a guard holds it back; see: docllm guard list --group {target.group}",
         ),
         (waiting_hook(connection, target.id), "hooks of its tasks have not run yet; wait"),
         (

@@ -5,11 +5,11 @@ from pathlib import PurePosixPath
 
 from sqlalchemy import Connection, select
 
-from producer.ledger.retention.archive_rows import Archive, newest
-from producer.text.times import written
-from schemas.errors import UnsafeStateError
-from schemas.ledger.tables import batch
-from schemas.task.allowed_uris import uri_parts
+from docllm.producer.ledger.retention.archive_rows import Archive, newest
+from docllm.producer.text.times import written
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger.tables import batch
+from docllm.schemas.task.allowed_uris import uri_parts
 
 
 def archive_sentence(connection: Connection, name: str) -> str:

@@ -6,10 +6,10 @@ Tested by tests/contract/batches/test_erase.py.
 import orjson
 from sqlalchemy import ColumnElement, Connection, Table, delete, exists, or_, update
 
-from producer.ledger.retention.erasure_rows import Subject
-from schemas.ledger import agent_rows
-from schemas.ledger.tables import agent, lock_wait, resource_lock, task
-from schemas.task.states import Status
+from docllm.producer.ledger.retention.erasure_rows import Subject
+from docllm.schemas.ledger import agent_rows
+from docllm.schemas.ledger.tables import agent, lock_wait, resource_lock, task
+from docllm.schemas.task.states import Status
 
 
 def erase_locks(connection: Connection, group: str, subject: Subject) -> None:

@@ -14,12 +14,12 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
-from producer.ledger import cancel, tally
-from producer.ledger.audit import AuditKind
-from producer.ledger.audit import write as write_audit
-from producer.ledger.retention import purge_rows
-from schemas.ledger.sql import utc_now
-from schemas.ledger.tables import (
+from docllm.producer.ledger import cancel, tally
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.ledger.audit import write as write_audit
+from docllm.producer.ledger.retention import purge_rows
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.ledger.tables import (
     archive,
     batch,
     dead_letter,
@@ -32,12 +32,12 @@ from schemas.ledger.tables import (
     task_attempt,
     task_result,
 )
-from schemas.task.failures import TallyOutcome
-from schemas.task.result.codec import POINTER
-from schemas.task.result.output_pointer import OutputPointer
-from schemas.task.states import OPEN
-from schemas.text.untrusted import contained
-from schemas.text.wording import number_of
+from docllm.schemas.task.failures import TallyOutcome
+from docllm.schemas.task.result.codec import POINTER
+from docllm.schemas.task.result.output_pointer import OutputPointer
+from docllm.schemas.task.states import OPEN
+from docllm.schemas.text.untrusted import contained
+from docllm.schemas.text.wording import number_of
 
 ERASED = b"erased:"  # how the made-up id of an erased task begins
 REASON = "erased"  # stands for the reason of a guard

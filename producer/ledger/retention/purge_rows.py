@@ -14,14 +14,14 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, delete, func, select, update
 
-from producer.ledger import audit
-from producer.ledger.audit import AuditKind
-from producer.ledger.retention import purge_rules
-from producer.ledger.retention.purge_rules import Keep, Purgeable
-from schemas.errors import UnsafeStateError
-from schemas.ledger import migrations
-from schemas.ledger.sql import utc_now
-from schemas.ledger.tables import (
+from docllm.producer.ledger import audit
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.ledger.retention import purge_rules
+from docllm.producer.ledger.retention.purge_rules import Keep, Purgeable
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger import migrations
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.ledger.tables import (
     batch,
     dead_letter,
     dead_line,
@@ -35,9 +35,9 @@ from schemas.ledger.tables import (
     task_loss,
     task_result,
 )
-from schemas.task.result.answer import has_schema
-from schemas.task.result.codec import EXPIRED, WITH_JSON
-from schemas.task.states import FINAL, Status
+from docllm.schemas.task.result.answer import has_schema
+from docllm.schemas.task.result.codec import EXPIRED, WITH_JSON
+from docllm.schemas.task.states import FINAL, Status
 
 ARCHIVES_FROM = "0010"  # the first revision whose programs know archives
 MAX_READ = 20  # inputs that are in memory at once

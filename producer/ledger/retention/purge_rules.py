@@ -12,25 +12,25 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from producer.ledger import audit, outbox, tally
-from producer.ledger.batch_ids import id_range
-from producer.ledger.replay_progress import ItemState
-from producer.ledger.retention import archive_rows
-from producer.ledger.retention.archive_rows import (
+from docllm.producer.ledger import audit, outbox, tally
+from docllm.producer.ledger.batch_ids import id_range
+from docllm.producer.ledger.replay_progress import ItemState
+from docllm.producer.ledger.retention import archive_rows
+from docllm.producer.ledger.retention.archive_rows import (
     last_change,
     open_task,
     raised_guard,
     waiting_hook,
 )
-from producer.ledger.store import Origin, direct_batch
-from schemas.ledger.tables import (
+from docllm.producer.ledger.store import Origin, direct_batch
+from docllm.schemas.ledger.tables import (
     batch,
     replay_item,
     replay_run,
     task,
 )
-from schemas.task.states import FINAL, Status
-from schemas.text.wording import number_of
+from docllm.schemas.task.states import FINAL, Status
+from docllm.schemas.text.wording import number_of
 
 
 class Keep(StrEnum):
@@ -108,7 +108,7 @@ def refusals(
     if not current.is_archived and not unarchived:
         since = " since it changed" if current.verified_at else ""
         reasons.append(
-            f"it was not archived{since}; run: python -m producer archive {target.options} "
+            f"it was not archived{since}; run: docllm archive {target.options} "
             "--to DIR, or name it with --unarchived to lose what is deleted"
         )
     return reasons
@@ -160,13 +160,13 @@ def _busy(connection: Connection, target: Purgeable, keep: Keep) -> Iterator[str
     if row.closed_at is None and row.note == Origin.LOAD.value and row.cancelled_at is None:
         yield "its load has not ended; if none is running, start the same load again"
     if _any(connection, open_task(target.id)):
-        yield f"not all of its tasks are final; see: python -m producer status {target.options}"
+        yield f"not all of its tasks are final; see: docllm status {target.options}"
     if _any(connection, raised_guard(target.id)):
         name = f"{shlex.quote(row.name)} --group {target.group}"
-        yield f"a guard holds it back; run: python -m producer guard open {name}"
+        yield f"a guard holds it back; run: docllm guard open {name}"
     ids = id_range(connection, target.id)
     if _any(connection, _replayed(target, ids)):
-        resume = f"python -m producer replay --resume --group {target.group}"
+        resume = f"docllm replay --resume --group {target.group}"
         yield f"a replay has tasks of it; run: {resume}"
     if _any(connection, waiting_hook(connection, target.id)):
         yield "hooks of its tasks have not run; agents whose settings name them run them"

@@ -11,15 +11,21 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, or_, select
 
-from producer.ledger.claiming_agent import agent_in
-from producer.text.agent_sentences import Sentence, blocked, foreign_notice, joined, sentences
-from producer.text.urgency import Urgency
-from schemas.agent_report import AgentReport, from_json
-from schemas.ledger import agent_rows
-from schemas.ledger.sql import seconds_until, utc_after
-from schemas.ledger.tables import agent, task
-from schemas.task.record.lanes import DESTINATIONS
-from schemas.task.states import Status
+from docllm.producer.ledger.claiming_agent import agent_in
+from docllm.producer.text.agent_sentences import (
+    Sentence,
+    blocked,
+    foreign_notice,
+    joined,
+    sentences,
+)
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas.agent_report import AgentReport, from_json
+from docllm.schemas.ledger import agent_rows
+from docllm.schemas.ledger.sql import seconds_until, utc_after
+from docllm.schemas.ledger.tables import agent, task
+from docllm.schemas.task.record.lanes import DESTINATIONS
+from docllm.schemas.task.states import Status
 
 # How long after its last heartbeat an agent is shown: at most, and if it stopped.
 SHOWN_S = 600.0

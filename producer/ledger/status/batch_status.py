@@ -11,15 +11,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
-from producer.ledger import store
-from producer.ledger import tally as counts
-from producer.ledger.retention import archive_rows
-from producer.text.times import written
-from schemas.ledger.sql import minutes_since, seconds_until, utc_after
-from schemas.ledger.tables import batch, tally, task
-from schemas.task.failures import FOLLOW_UP, UNTRIED, ErrorClass, TallyOutcome
-from schemas.task.states import FINAL, Status
-from schemas.text.money import units
+from docllm.producer.ledger import store
+from docllm.producer.ledger import tally as counts
+from docllm.producer.ledger.retention import archive_rows
+from docllm.producer.text.times import written
+from docllm.schemas.ledger.sql import minutes_since, seconds_until, utc_after
+from docllm.schemas.ledger.tables import batch, tally, task
+from docllm.schemas.task.failures import FOLLOW_UP, UNTRIED, ErrorClass, TallyOutcome
+from docllm.schemas.task.states import FINAL, Status
+from docllm.schemas.text.money import units
 
 MINUTES = 10  # minutes of history that are read
 MAX_COUNTED = 20_000  # tasks that are read row by row

@@ -9,19 +9,19 @@ from typing import Any, Self
 
 from sqlalchemy import Connection
 
-from producer.ledger import guards, hook_orders, outbox, quarantine, replay_progress
-from producer.ledger.replay_progress import ReplayRun
-from producer.ledger.retention import archive_rows
-from producer.ledger.status import agent_status, batch_status, progress, releases
-from producer.ledger.status.agent_status import AgentStatus
-from producer.ledger.status.batch_status import BatchStatus
-from producer.ledger.status.releases import ReleaseStatus
-from producer.text.agent_sentences import Sentence
-from producer.text.pace import duration
-from producer.text.urgency import Urgency
-from schemas.ledger.migrations import ledger_id
-from schemas.task.guard import Guard
-from schemas.text.wording import number_of
+from docllm.producer.ledger import guards, hook_orders, outbox, quarantine, replay_progress
+from docllm.producer.ledger.replay_progress import ReplayRun
+from docllm.producer.ledger.retention import archive_rows
+from docllm.producer.ledger.status import agent_status, batch_status, progress, releases
+from docllm.producer.ledger.status.agent_status import AgentStatus
+from docllm.producer.ledger.status.batch_status import BatchStatus
+from docllm.producer.ledger.status.releases import ReleaseStatus
+from docllm.producer.text.agent_sentences import Sentence
+from docllm.producer.text.pace import duration
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas.ledger.migrations import ledger_id
+from docllm.schemas.task.guard import Guard
+from docllm.schemas.text.wording import number_of
 
 MAX_QUARANTINED = 1000  # records that a screen counts, each second
 
@@ -58,7 +58,7 @@ class GroupStatus:
             return ""
         at_least = "at least " if self.quarantined == MAX_QUARANTINED else ""
         records = number_of(self.quarantined, "record")
-        command = f"python -m producer dead list --group {self.group}"
+        command = f"docllm dead list --group {self.group}"
         return f"quarantined, because no task of docllm: {at_least}{records}; see: {command}"
 
     @property
@@ -67,7 +67,7 @@ class GroupStatus:
         if not self.held or self.held_s is None:
             return ""
         wait = "waits" if self.held == 1 else "wait, the first"
-        command = f"python -m agent resume ROUTE --group {self.group}"
+        command = f"docllm agent resume ROUTE --group {self.group}"
         return (
             f"after a refused call, {number_of(self.held, 'task')} {wait} for "
             f"{duration(self.held_s)}; to call now: {command}"
@@ -177,7 +177,7 @@ def _waits(
     else:
         waits += agent_status.missing(agents)
         if not any(agent.works for agent in agents):
-            text = f"no agent alive; start one: python -m agent --group {group}"
+            text = f"no agent alive; start one: docllm agent --group {group}"
             waits.append(Sentence(Urgency.NO_AGENT, ("group", group), text))
         for guard in raised:
             text = f"guard of {guard.title}: {guard.reason}; {guard.next_step_text}"

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection, case, func, select
 
-from producer.ledger import tally
-from schemas.ledger.tables import batch
-from schemas.task.failures import UNTRIED, Disposition, ErrorClass, TallyOutcome
-from schemas.task.states import FINAL, Status
+from docllm.producer.ledger import tally
+from docllm.schemas.ledger.tables import batch
+from docllm.schemas.task.failures import UNTRIED, Disposition, ErrorClass, TallyOutcome
+from docllm.schemas.task.states import FINAL, Status
 
 OTHER = "_other"  # what is outside a closed set of names
 _CLASSES = frozenset(map(str, ErrorClass))

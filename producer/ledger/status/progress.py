@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, Connection, Select, Subquery, func, select
 
-from producer.ledger import guards, outbox, store
-from producer.ledger import tally as counts
-from producer.ledger.claiming_agent import agent_in
-from producer.ledger.status import agent_status
-from schemas.ledger.query_plans import along_due
-from schemas.ledger.sql import seconds_until, utc_after, utc_now
-from schemas.ledger.tables import batch, task
-from schemas.task.failures import UNTRIED, TallyOutcome
-from schemas.task.guard import Guard
-from schemas.task.states import FINAL, Status
+from docllm.producer.ledger import guards, outbox, store
+from docllm.producer.ledger import tally as counts
+from docllm.producer.ledger.claiming_agent import agent_in
+from docllm.producer.ledger.status import agent_status
+from docllm.schemas.ledger.query_plans import along_due
+from docllm.schemas.ledger.sql import seconds_until, utc_after, utc_now
+from docllm.schemas.ledger.tables import batch, task
+from docllm.schemas.task.failures import UNTRIED, TallyOutcome
+from docllm.schemas.task.guard import Guard
+from docllm.schemas.task.states import FINAL, Status
 
 # Tasks of one state, over all groups, that are read row by row.
 MAX_READ = 20_000

@@ -13,10 +13,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
 
-from producer.ledger.status.release_comparison import Comparison, Minute, compared
-from schemas.ledger.sql import LONG_AGO_TIME, utc_after
-from schemas.ledger.tables import release_count
-from schemas.text.money import units
+from docllm.producer.ledger.status.release_comparison import Comparison, Minute, compared
+from docllm.schemas.ledger.sql import LONG_AGO_TIME, utc_after
+from docllm.schemas.ledger.tables import release_count
+from docllm.schemas.text.money import units
 
 LATELY_S = 3600.0
 MAX_SHOWN = 5  # releases that are shown: those that worked last

@@ -5,9 +5,9 @@ Tested by tests/contract/counts/test_status.py.
 
 from sqlalchemy import Connection, select
 
-from schemas.agent_report import from_json
-from schemas.ledger.sql import utc_after
-from schemas.ledger.tables import agent
+from docllm.schemas.agent_report import from_json
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.ledger.tables import agent
 
 REPORTED_S = 86_400.0  # how long after an agent's last heartbeat its types count as known
 _MAX_AGENTS = 1000  # agents, the latest first: restarts leave many rows

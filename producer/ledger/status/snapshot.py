@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, func, select, text
 
-from producer.ledger.replay_progress import ItemState
-from producer.ledger.status import group_status as statuses
-from producer.ledger.status import group_sums
-from producer.ledger.status.group_status import GroupStatus
-from producer.ledger.status.group_sums import GroupSums
-from schemas.ledger.query_plans import along_open
-from schemas.ledger.sql import seconds_until
-from schemas.ledger.tables import archive, batch, metadata, task
-from schemas.task.states import WAITING, Status
+from docllm.producer.ledger.replay_progress import ItemState
+from docllm.producer.ledger.status import group_status as statuses
+from docllm.producer.ledger.status import group_sums
+from docllm.producer.ledger.status.group_status import GroupStatus
+from docllm.producer.ledger.status.group_sums import GroupSums
+from docllm.schemas.ledger.query_plans import along_open
+from docllm.schemas.ledger.sql import seconds_until
+from docllm.schemas.ledger.tables import archive, batch, metadata, task
+from docllm.schemas.task.states import WAITING, Status
 
 MAX_QUARANTINED = 100_000  # records of the quarantine that the exporter counts
 _ROWS = text(

@@ -22,14 +22,14 @@ from sqlalchemy import (
     update,
 )
 
-from schemas.errors import UnsafeStateError
-from schemas.ledger import agent_rows, server_settings
-from schemas.ledger.database import Database, DatabaseError
-from schemas.ledger.errors import deadlocked, denied, locked_out, passing
-from schemas.ledger.sql import utc_after, utc_now
-from schemas.ledger.tables import agent, ledger
-from schemas.runtime import crash
-from schemas.version import VERSION
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger import agent_rows, server_settings
+from docllm.schemas.ledger.database import Database, DatabaseError
+from docllm.schemas.ledger.errors import deadlocked, denied, locked_out, passing
+from docllm.schemas.ledger.sql import utc_after, utc_now
+from docllm.schemas.ledger.tables import agent, ledger
+from docllm.schemas.runtime import crash
+from docllm.schemas.version import VERSION
 
 VERSIONS = Path(__file__).parent / "versions"
 # The oldest revision whose programs can work with the newest schema. A migration that only adds
@@ -43,8 +43,7 @@ _ALEMBIC = table("alembic_version", column("version_num"))
 _LOCK = "docllm.migrate"
 _LOCK_TRIES = 60  # each try waits one second
 _IN_USE = (
-    "another program uses the ledger's tables; stop agents and loads, "
-    "then run: python -m producer migrate"
+    "another program uses the ledger's tables; stop agents and loads, then run: docllm migrate"
 )
 
 
@@ -111,7 +110,7 @@ def ledger_id(connection: Connection) -> str:
     """Return the ledger's id, 32 hexadecimal digits."""
     found_id = connection.execute(select(ledger.c.ledger_id)).scalar()
     if found_id is None:
-        text = "the ledger has no id; run: python -m producer migrate"
+        text = "the ledger has no id; run: docllm migrate"
         raise UnsafeStateError(text, may_pass=True)
     return bytes(found_id).hex()
 
@@ -137,21 +136,20 @@ def _require(connection: Connection) -> None:
     if revision != own_revision():
         state = "is empty" if revision is None else f"has schema {revision}"
         raise UnsafeStateError(
-            f"the database {state}, this version needs {own_revision()}; run: "
-            "python -m producer migrate",
+            f"the database {state}, this version needs {own_revision()}; run: docllm migrate",
             may_pass=True,
         )
     if _stored_compatible_from(connection) > own_revision():
         raise UnsafeStateError(
             f"a newer version of docllm is changing the database's schema, and this version "
             f"({VERSION}, schema {own_revision()}) does not know the new one; update docllm, and "
-            "run: python -m producer migrate"
+            "run: docllm migrate"
         )
 
 
 def _migrate(connection: Connection) -> tuple[str | None, str]:
     """Do what `migrate` does, under its lock."""
-    from schemas.ledger.migrations.upgrade import upgrade  # noqa: PLC0415 - see above
+    from docllm.schemas.ledger.migrations.upgrade import upgrade  # noqa: PLC0415 - see above
 
     before = _stored_revision(connection)
     if _newer(connection, before):
@@ -214,7 +212,7 @@ def _refuse_older_agents(connection: Connection) -> None:
         rest = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
         raise UnsafeStateError(
             f"agents of an older version run and do not know the new schema: {names}{rest}; stop "
-            "them (SIGTERM lets them finish their calls), then run: python -m producer migrate"
+            "them (SIGTERM lets them finish their calls), then run: docllm migrate"
         )
 
 

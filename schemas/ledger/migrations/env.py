@@ -1,1 +1,1 @@
-"""Alembic's entry point; empty, because `schemas.ledger.migrations` makes the context."""
+"""Alembic's entry point; empty, because `docllm.schemas.ledger.migrations` makes the context."""

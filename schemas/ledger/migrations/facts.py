@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
 
-from schemas.ledger.migrations.steps import commit_page, dead_letter_pages
-from schemas.ledger.sql import LONG_AGO
+from docllm.schemas.ledger.migrations.steps import commit_page, dead_letter_pages
+from docllm.schemas.ledger.sql import LONG_AGO
 
 _PAGE = 1000  # dead letters that one statement fills, and rows that one INSERT has
 _DEAD, _CANCELLED = 4, 5  # states

@@ -6,7 +6,7 @@ Tested by tests/integration/versions/test_upgrade.py.
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from schemas.ledger.migrations.steps import commit_page, dead_letter_pages
+from docllm.schemas.ledger.migrations.steps import commit_page, dead_letter_pages
 
 _PAGE = 1000  # dead letters that one statement reads
 

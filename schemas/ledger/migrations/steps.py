@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy import Connection
 
-from schemas.runtime import crash
+from docllm.schemas.runtime import crash
 
 OPTIONS: dict[str, Any] = {
     "mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin",

@@ -8,7 +8,7 @@ from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
-from schemas.runtime import crash
+from docllm.schemas.runtime import crash
 
 
 def scripts() -> ScriptDirectory:

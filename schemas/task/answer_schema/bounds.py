@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote, urljoin
 
-from schemas.task.answer_schema.patterns import objects_in
+from docllm.schemas.task.answer_schema.patterns import objects_in
 
 MAX_TRIALS = 100_000  # subschemas that may be tried on one value
 MAX_COPIED_PARTS = 300_000  # parts of a value that its errors may copy

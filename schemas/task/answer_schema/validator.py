@@ -5,9 +5,14 @@ from typing import Any
 import jsonschema_rs
 import orjson
 
-from schemas.runtime.digest_cache import DigestCache
-from schemas.task.answer_schema.patterns import compiled_kb, excess_of_patterns, patterns_in, pieces
-from schemas.text.untrusted import contained, describe_error
+from docllm.schemas.runtime.digest_cache import DigestCache
+from docllm.schemas.task.answer_schema.patterns import (
+    compiled_kb,
+    excess_of_patterns,
+    patterns_in,
+    pieces,
+)
+from docllm.schemas.text.untrusted import contained, describe_error
 
 # The limit for all patterns of a schema together. If a pattern has look-arounds or backreferences,
 # the library compiles each of its pieces by itself.

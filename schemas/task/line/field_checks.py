@@ -12,22 +12,22 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from schemas.task.allowed_uris import require_prefix
-from schemas.task.answer_schema.bounds import (
+from docllm.schemas.task.allowed_uris import require_prefix
+from docllm.schemas.task.answer_schema.bounds import (
     MAX_COMPOSITE_CHOICES,
     MAX_TRIALS,
     composite_choices,
     id_problem,
     too_much,
 )
-from schemas.task.answer_schema.patterns import excess_of_patterns
-from schemas.task.answer_schema.validator import validator_of
-from schemas.task.line.strict_json import LineError
-from schemas.task.record.envelope import MAX_KEY_BYTES
-from schemas.task.route_state import MAX_ROUTE_CHARS
-from schemas.task.task_types import is_name
-from schemas.text.document_text import blank_problem
-from schemas.text.placeholder import with_places
+from docllm.schemas.task.answer_schema.patterns import excess_of_patterns
+from docllm.schemas.task.answer_schema.validator import validator_of
+from docllm.schemas.task.line.strict_json import LineError
+from docllm.schemas.task.record.envelope import MAX_KEY_BYTES
+from docllm.schemas.task.route_state import MAX_ROUTE_CHARS
+from docllm.schemas.task.task_types import is_name
+from docllm.schemas.text.document_text import blank_problem
+from docllm.schemas.text.placeholder import with_places
 
 MAX_MODEL_CHARS = 191
 MAX_ROUTES = 100  # routes that one line may allow

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from schemas.task.line import field_checks
-from schemas.task.line.field_checks import CheckField
-from schemas.task.line.strict_json import (
+from docllm.schemas.task.line import field_checks
+from docllm.schemas.task.line.field_checks import CheckField
+from docllm.schemas.task.line.strict_json import (
     LineError,
     read_object,
     reading,
     refuse_many,
     refuse_rounded,
 )
-from schemas.task.record.envelope import MAX_TASK_BYTES
-from schemas.task.record.lanes import DEFAULT_PRIORITY
-from schemas.task.task_types import DOCUMENT, OPENAI
-from schemas.text.placeholder import PLACEHOLDER
+from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
+from docllm.schemas.task.record.lanes import DEFAULT_PRIORITY
+from docllm.schemas.task.task_types import DOCUMENT, OPENAI
+from docllm.schemas.text.placeholder import PLACEHOLDER
 
 __all__ = [
     "BOM",

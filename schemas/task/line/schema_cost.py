@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from schemas.runtime.digest_cache import DigestCache
-from schemas.task.answer_schema.bounds import trials
-from schemas.task.answer_schema.patterns import backtracks, compiled_kb, patterns_in
-from schemas.task.line.strict_json import values_in
+from docllm.schemas.runtime.digest_cache import DigestCache
+from docllm.schemas.task.answer_schema.bounds import trials
+from docllm.schemas.task.answer_schema.patterns import backtracks, compiled_kb, patterns_in
+from docllm.schemas.task.line.strict_json import values_in
 
 LIGHT_US = 25_000
 LIGHT_VALUES = 5_000

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from schemas.text.untrusted import describe_error, is_interrupt
+from docllm.schemas.text.untrusted import describe_error, is_interrupt
 
 # orjson writes 254 levels of brackets, and the agent encodes parts of a line again.
 MAX_DEPTH = 250

@@ -8,7 +8,12 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from schemas.task.record.trace import NO_TRACE_HEADERS, TRACEPARENT, TraceHeaders, trace_headers
+from docllm.schemas.task.record.trace import (
+    NO_TRACE_HEADERS,
+    TRACEPARENT,
+    TraceHeaders,
+    trace_headers,
+)
 
 ENVELOPE_VERSION = "1"
 MAX_TASK_BYTES = 3 << 20

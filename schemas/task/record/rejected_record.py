@@ -5,8 +5,8 @@ Tested by tests/contract/records/test_quarantine.py.
 
 from dataclasses import dataclass
 
-from schemas.task.failures import Disposition
-from schemas.task.record.envelope import RawHeaders
+from docllm.schemas.task.failures import Disposition
+from docllm.schemas.task.record.envelope import RawHeaders
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from schemas.errors import ConfigError
-from schemas.task.record import lanes
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.task.record import lanes
 
 GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_TIERS = ("30s", "5m", "1h")

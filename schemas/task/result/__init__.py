@@ -1,4 +1,4 @@
 """A task's result as it is stored: its encodings, its answer, and pointers to outputs.
 
-Nothing here judges a reply; `agent.judge` does.
+Nothing here judges a reply; `docllm.agent.judge` does.
 """

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schemas.task.result.codec import has_json, has_thoughts, is_value, unpacked
-from schemas.task.result.json_answer import json_answer
-from schemas.task.result.mending import read_json
-from schemas.task.result.message_text import text_of
-from schemas.task.result.wrapping import without_thoughts
+from docllm.schemas.task.result.codec import has_json, has_thoughts, is_value, unpacked
+from docllm.schemas.task.result.json_answer import json_answer
+from docllm.schemas.task.result.mending import read_json
+from docllm.schemas.task.result.message_text import text_of
+from docllm.schemas.task.result.wrapping import without_thoughts
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 

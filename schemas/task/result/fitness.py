@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schemas.task.answer_schema.bounds import is_soon_explained
-from schemas.task.answer_schema.validator import first_error, validator_of
-from schemas.task.failures import ErrorClass
-from schemas.task.result.codec import COMPLETION, COMPLETION_AFTER_THOUGHTS
-from schemas.task.result.ending import FinishReason, ending_of, reason_text
-from schemas.task.result.json_answer import json_answer
-from schemas.task.result.message_text import is_empty, refusal_of, text_of, thoughts_of
-from schemas.task.result.wrapping import without_thoughts
-from schemas.text.wording import one_line
+from docllm.schemas.task.answer_schema.bounds import is_soon_explained
+from docllm.schemas.task.answer_schema.validator import first_error, validator_of
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.codec import COMPLETION, COMPLETION_AFTER_THOUGHTS
+from docllm.schemas.task.result.ending import FinishReason, ending_of, reason_text
+from docllm.schemas.task.result.json_answer import json_answer
+from docllm.schemas.task.result.message_text import is_empty, refusal_of, text_of, thoughts_of
+from docllm.schemas.task.result.wrapping import without_thoughts
+from docllm.schemas.text.wording import one_line
 
 _ENDINGS = {
     FinishReason.CUT: ErrorClass.TOO_LONG,

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schemas.task.result.mending import read_json
-from schemas.task.result.message_text import is_empty, text_of, thoughts_of
-from schemas.task.result.wrapping import unwrapped
+from docllm.schemas.task.result.mending import read_json
+from docllm.schemas.task.result.message_text import is_empty, text_of, thoughts_of
+from docllm.schemas.task.result.wrapping import unwrapped
 
 
 class JsonAnswer(NamedTuple):

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import orjson
 
-from schemas.text.wording import one_line
+from docllm.schemas.text.wording import one_line
 
 MAX_TEXTS = 50
 MAX_CHARS = 80

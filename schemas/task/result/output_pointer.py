@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from schemas.task.result.answer import read_result, stored_json, strict_json
-from schemas.task.result.codec import is_value, plain
+from docllm.schemas.task.result.answer import read_result, stored_json, strict_json
+from docllm.schemas.task.result.codec import is_value, plain
 
 _END = b"}\n"
 NOT_MENDED: tuple[str, ...] = ()

@@ -10,17 +10,17 @@ import orjson
 import pytest
 from sqlalchemy import insert
 
-from producer.ledger import store
-from producer.ledger.retention import adoption_rows, archive_rows, purge_rules
-from producer.ledger.retention.purge_rules import Keep
-from producer.retention.adopter import Adopter
-from producer.retention.archiver import ArchiveAlteredError
-from producer.retention.manifest import NAME
-from producer.retention.purge import lost_archive
-from schemas.errors import UnsafeStateError
-from schemas.ledger import tables
-from schemas.runtime.executors import InlineExecutor
-from schemas.task.states import Status
+from docllm.producer.ledger import store
+from docllm.producer.ledger.retention import adoption_rows, archive_rows, purge_rules
+from docllm.producer.ledger.retention.purge_rules import Keep
+from docllm.producer.retention.adopter import Adopter
+from docllm.producer.retention.archiver import ArchiveAlteredError
+from docllm.producer.retention.manifest import NAME
+from docllm.producer.retention.purge import lost_archive
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger import tables
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.task.states import Status
 from tests.contract.batches.test_archiver import Memory, archiver, ended, run
 from tests.support.ledger_database import BATCH, GROUP, SUCCEEDED, TOO_LONG, LedgerDatabase
 

@@ -14,23 +14,23 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.ports.outcome import Outcome
-from producer.ledger import cancel, store
-from producer.ledger.retention import archive_rows
-from producer.replay import tasks as replay_tasks
-from producer.retention import formats
-from producer.retention.archiver import ArchiveLimits, Archiver, folder_name
-from producer.retention.formats import ArchiveFormat
-from producer.retention.manifest import Manifest, ManifestError
-from schemas.errors import UnsafeStateError
-from schemas.ledger import tables
-from schemas.ledger.sql import utc_now
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.runtime.executors import InlineExecutor
-from schemas.task.allowed_uris import folder_uri
-from schemas.task.owner import owner_of
-from schemas.task.result.codec import COMPLETION, POINTER
-from schemas.task.result.notes import NoteKind
+from docllm.agent.ports.outcome import Outcome
+from docllm.producer.ledger import cancel, store
+from docllm.producer.ledger.retention import archive_rows
+from docllm.producer.replay import tasks as replay_tasks
+from docllm.producer.retention import formats
+from docllm.producer.retention.archiver import ArchiveLimits, Archiver, folder_name
+from docllm.producer.retention.formats import ArchiveFormat
+from docllm.producer.retention.manifest import Manifest, ManifestError
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.task.allowed_uris import folder_uri
+from docllm.schemas.task.owner import owner_of
+from docllm.schemas.task.result.codec import COMPLETION, POINTER
+from docllm.schemas.task.result.notes import NoteKind
 from tests.support.ledger_database import (
     BATCH,
     GROUP,

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from agent.ledger import route_resumes
-from producer.ledger import audit, cancel
-from producer.ledger.audit import AuditKind
-from producer.ledger.dead_letters import reopen
-from schemas.ledger import tables
+from docllm.agent.ledger import route_resumes
+from docllm.producer.ledger import audit, cancel
+from docllm.producer.ledger.audit import AuditKind
+from docllm.producer.ledger.dead_letters import reopen
+from docllm.schemas.ledger import tables
 from tests.contract.support.ledger_dead import dead, request, stored
 from tests.support.ledger_database import BATCH, GROUP, LedgerDatabase
 

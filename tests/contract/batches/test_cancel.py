@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from agent.ledger import open_work
-from agent.ports import ClaimAnswer
-from producer.ledger import cancel
-from schemas.ledger import tables
-from schemas.task.states import Status
+from docllm.agent.ledger import open_work
+from docllm.agent.ports import ClaimAnswer
+from docllm.producer.ledger import cancel
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import (
     BATCH,
     DEAD,

@@ -7,21 +7,21 @@ import orjson
 import pytest
 from sqlalchemy import insert, update
 
-from agent.ports import ClaimAnswer
-from producer.ledger import outbox
-from producer.ledger.outbox import TASK
-from producer.ledger.retention import erasure_rows
-from producer.ledger.retention.erasure_rows import Erased, Subject
-from producer.ledger.status import group_sums
-from producer.ports import Item
-from producer.publishing import record_builder
-from producer.retention.erasure import CHECK_EVERY_S, WAIT_S, Erasure
-from schemas.ledger import tables
-from schemas.ledger.sql import utc_now
-from schemas.task.record.topics import Topics
-from schemas.task.result.codec import POINTER
-from schemas.task.result.output_pointer import OutputPointer
-from schemas.task.states import Status
+from docllm.agent.ports import ClaimAnswer
+from docllm.producer.ledger import outbox
+from docllm.producer.ledger.outbox import TASK
+from docllm.producer.ledger.retention import erasure_rows
+from docllm.producer.ledger.retention.erasure_rows import Erased, Subject
+from docllm.producer.ledger.status import group_sums
+from docllm.producer.ports import Item
+from docllm.producer.publishing import record_builder
+from docllm.producer.retention.erasure import CHECK_EVERY_S, WAIT_S, Erasure
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.result.codec import POINTER
+from docllm.schemas.task.result.output_pointer import OutputPointer
+from docllm.schemas.task.states import Status
 from tests.contract.claims.test_follow_ups import follow_up, ordering
 from tests.contract.support.ledger_dead import dead, killed, set_aside
 from tests.support.clock import HandClock

@@ -11,29 +11,29 @@ import orjson
 import pytest
 from sqlalchemy import Connection, Table, delete, insert
 
-from agent.ledger.counts.compaction import CompactionLimits, compact
-from agent.ports import ClaimAnswer
-from producer.ledger import cancel, outbox, store, task_story
-from producer.ledger.dead_letters import selection_query
-from producer.ledger.dead_letters.error_groups import listed
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.replay_progress import ItemState
-from producer.ledger.results.export import export
-from producer.ledger.results.result_lines import docllm_line, openai_line
-from producer.ledger.retention import archive_rows, purge_rows, purge_rules
-from producer.ledger.retention.purge_rules import Keep, Purgeable
-from producer.ledger.status import group_sums
-from producer.ports import Item
-from producer.replay.plan import plan
-from producer.retention.manifest import ArchiveFile, Manifest
-from producer.retention.purge import purge
-from producer.screen.dead_letters import story_json, story_lines
-from schemas.errors import UnsafeStateError
-from schemas.ledger import tables
-from schemas.ledger.sql import utc_now
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.task.result.notes import NoteKind
-from schemas.task.states import Status
+from docllm.agent.ledger.counts.compaction import CompactionLimits, compact
+from docllm.agent.ports import ClaimAnswer
+from docllm.producer.ledger import cancel, outbox, store, task_story
+from docllm.producer.ledger.dead_letters import selection_query
+from docllm.producer.ledger.dead_letters.error_groups import listed
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.replay_progress import ItemState
+from docllm.producer.ledger.results.export import export
+from docllm.producer.ledger.results.result_lines import docllm_line, openai_line
+from docllm.producer.ledger.retention import archive_rows, purge_rows, purge_rules
+from docllm.producer.ledger.retention.purge_rules import Keep, Purgeable
+from docllm.producer.ledger.status import group_sums
+from docllm.producer.ports import Item
+from docllm.producer.replay.plan import plan
+from docllm.producer.retention.manifest import ArchiveFile, Manifest
+from docllm.producer.retention.purge import purge
+from docllm.producer.screen.dead_letters import story_json, story_lines
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.task.result.notes import NoteKind
+from docllm.schemas.task.states import Status
 from tests.contract.batches.test_archiver import Memory
 from tests.contract.support.ledger_dead import applied, dead, delivered, killed, request, stored
 from tests.support.clock import HandClock

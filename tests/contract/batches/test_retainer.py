@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from agent.ledger.leases import duty_turns
-from agent.maintenance.cleanup.retainer import Retainer
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.ledger import tables
-from schemas.ledger.sql import utc_now
-from schemas.settings.config import RetentionConfig
+from docllm.agent.ledger.leases import duty_turns
+from docllm.agent.maintenance.cleanup.retainer import Retainer
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.settings.config import RetentionConfig
 from tests.contract.batches.test_archiver import Memory, archiver, ended
 from tests.support.clock import HandClock
 from tests.support.ledger_database import BATCH, GROUP, LedgerDatabase

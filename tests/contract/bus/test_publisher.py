@@ -2,7 +2,7 @@
 
 import os
 
-from producer.bus.murmur2 import partition_of
+from docllm.producer.bus.murmur2 import partition_of
 from tests.contract.support.bus import opened, texts
 from tests.contract.support.parts import Parts
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 
-from agent.ports import Assigned, Event, Partition, Revoked
+from docllm.agent.ports import Assigned, Event, Partition, Revoked
 from tests.contract.support.bus import opened, texts
 from tests.contract.support.parts import Parts
 

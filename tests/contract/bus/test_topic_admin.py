@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.errors import UnsafeStateError
+from docllm.schemas.errors import UnsafeStateError
 from tests.contract.support.bus import opened, texts
 from tests.contract.support.parts import Parts
 

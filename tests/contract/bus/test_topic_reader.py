@@ -13,17 +13,17 @@ from uuid import uuid4
 
 import pytest
 
-from producer.bus.embedded.admin import EmbeddedTopicAdmin
-from producer.bus.embedded.publisher import EmbeddedPublisher
-from producer.bus.embedded.reader import EmbeddedTopicReader
-from producer.bus.kafka.admin import KafkaTopicAdmin
-from producer.bus.kafka.publisher import KafkaPublisher
-from producer.bus.kafka.reader import KafkaTopicReader
-from producer.ports import Incoming, Publisher, TopicAdmin, TopicReader
-from schemas.errors import ConfigError, UnreachableError
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import KafkaConfig
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.embedded.admin import EmbeddedTopicAdmin
+from docllm.producer.bus.embedded.publisher import EmbeddedPublisher
+from docllm.producer.bus.embedded.reader import EmbeddedTopicReader
+from docllm.producer.bus.kafka.admin import KafkaTopicAdmin
+from docllm.producer.bus.kafka.publisher import KafkaPublisher
+from docllm.producer.bus.kafka.reader import KafkaTopicReader
+from docllm.producer.ports import Incoming, Publisher, TopicAdmin, TopicReader
+from docllm.schemas.errors import ConfigError, UnreachableError
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import KafkaConfig
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.servers.process import free_port
 
 PARTITIONS = 3

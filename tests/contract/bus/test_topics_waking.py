@@ -19,9 +19,9 @@ VERSIONS = {METADATA: 4, API_VERSIONS: 0}
 
 ASK = """
 import asyncio, sys
-from producer.bus.kafka.admin import KafkaTopicAdmin
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import KafkaConfig
+from docllm.producer.bus.kafka.admin import KafkaTopicAdmin
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import KafkaConfig
 
 async def ask():
     config = KafkaConfig(bootstrap=f"127.0.0.1:{sys.argv[1]}")

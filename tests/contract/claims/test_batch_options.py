@@ -2,9 +2,9 @@
 
 import orjson
 
-from producer.ledger import batch_options
-from producer.ledger.batch_options import TaskDefaults
-from schemas.ledger.tables import batch
+from docllm.producer.ledger import batch_options
+from docllm.producer.ledger.batch_options import TaskDefaults
+from docllm.schemas.ledger.tables import batch
 from tests.support.ledger_database import LedgerDatabase
 
 

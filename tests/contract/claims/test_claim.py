@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from agent.ledger.claims import claiming
-from agent.ports import ClaimAnswer
-from agent.ports.outcome import Outcome
-from schemas.ledger.sql import LONG_AGO
-from schemas.ledger.tables import batch, outbox, task
-from schemas.task.record.envelope import digest
-from schemas.task.states import Status
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ports import ClaimAnswer
+from docllm.agent.ports.outcome import Outcome
+from docllm.schemas.ledger.sql import LONG_AGO
+from docllm.schemas.ledger.tables import batch, outbox, task
+from docllm.schemas.task.record.envelope import digest
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import (
     BATCH,
     DEAD,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.ports import ClaimAnswer, Verdict
-from agent.ports.outcome import Outcome
+from docllm.agent.ports import ClaimAnswer, Verdict
+from docllm.agent.ports.outcome import Outcome
 from tests.support.ledger import FakeLedger
 from tests.support.ledger_database import (
     DEAD,

@@ -10,20 +10,20 @@ from threading import Event
 import orjson
 import pytest
 
-from agent.ledger.counts.compaction import CompactionLimits, compact
-from agent.ports import Row, Verdict
-from agent.ports.outcome import FollowUp, Outcome
-from producer.ledger import store, task_story
-from producer.ledger.results.export import export
-from producer.ledger.results.result_lines import docllm_line
-from producer.ledger.status import batch_status, progress
-from producer.ledger.task_story import Child
-from producer.screen.dead_letters import story_json, story_lines
-from schemas.ledger import tables
-from schemas.task.failures import FOLLOW_UP, ErrorClass
-from schemas.task.record.envelope import digest
-from schemas.task.record.lanes import Lane
-from schemas.task.states import Status
+from docllm.agent.ledger.counts.compaction import CompactionLimits, compact
+from docllm.agent.ports import Row, Verdict
+from docllm.agent.ports.outcome import FollowUp, Outcome
+from docllm.producer.ledger import store, task_story
+from docllm.producer.ledger.results.export import export
+from docllm.producer.ledger.results.result_lines import docllm_line
+from docllm.producer.ledger.status import batch_status, progress
+from docllm.producer.ledger.task_story import Child
+from docllm.producer.screen.dead_letters import story_json, story_lines
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.failures import FOLLOW_UP, ErrorClass
+from docllm.schemas.task.record.envelope import digest
+from docllm.schemas.task.record.lanes import Lane
+from docllm.schemas.task.states import Status
 from tests.contract.claims.test_settle import reaped
 from tests.support.ledger_database import (
     BATCH,

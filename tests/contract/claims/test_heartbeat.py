@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S
-from agent.ledger.leases import leasing
-from agent.membership.heartbeat import DEADLOCK_TRIES, RETRY_BEAT_S, Heartbeat
-from agent.membership.life_locks import LifeLocks
-from schemas.agent_report import AgentReport, to_json
-from schemas.ledger import tables
-from schemas.ledger.database import Connection, Database
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.executors import InlineExecutor
+from docllm.agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S
+from docllm.agent.ledger.leases import leasing
+from docllm.agent.membership.heartbeat import DEADLOCK_TRIES, RETRY_BEAT_S, Heartbeat
+from docllm.agent.membership.life_locks import LifeLocks
+from docllm.schemas.agent_report import AgentReport, to_json
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.database import Connection, Database
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.executors import InlineExecutor
 from tests.support.ledger_database import GROUP, LedgerDatabase, only_sqlite
 
 pytestmark = only_sqlite

@@ -5,18 +5,18 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Connection, select, update
 
-from agent.ledger import hook_runs
-from agent.ledger.hook_runs import HookEnd, HookFate, HookRun
-from agent.ledger.leases.leasing import declare_lost, stop
-from agent.ledger.recovery import reaping
-from agent.ledger.settlements.settling import settle
-from agent.ports import Verdict
-from agent.ports.outcome import Moved, Outcome, Spent
-from producer.ledger import batch_options, cancel, hook_orders
-from producer.ledger.status import group_status
-from schemas.ledger import tables
-from schemas.ledger.sql import utc_after
-from schemas.task.hooks import HookEvent, HookState
+from docllm.agent.ledger import hook_runs
+from docllm.agent.ledger.hook_runs import HookEnd, HookFate, HookRun
+from docllm.agent.ledger.leases.leasing import declare_lost, stop
+from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ledger.settlements.settling import settle
+from docllm.agent.ports import Verdict
+from docllm.agent.ports.outcome import Moved, Outcome, Spent
+from docllm.producer.ledger import batch_options, cancel, hook_orders
+from docllm.producer.ledger.status import group_status
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.task.hooks import HookEvent, HookState
 from tests.support.ledger_database import (
     DEAD,
     GROUP,
@@ -226,7 +226,7 @@ def test_a_hook_that_fails_five_times_is_given_up(ledger_db: LedgerDatabase) -> 
     assert given_up == [0, 0, 0, 0, 1]
     text = (
         "1 hook on_success of type document given up: the queue is full; "
-        f"to run them again: python -m producer dead hooks --retry --group {GROUP}"
+        f"to run them again: docllm dead hooks --retry --group {GROUP}"
     )
     assert ledger_db.call(group_status.read_group, GROUP).reasons == (text,)
     assert ledger_db.call(hook_orders.of_task, row.task_id) == [

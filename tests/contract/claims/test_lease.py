@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from agent.lease import Lease
-from agent.ledger.leases import leasing
-from schemas.agent_report import AgentReport, RouteFacts, to_json
-from schemas.ledger import tables
-from schemas.task.owner import agent_of
+from docllm.agent.lease import Lease
+from docllm.agent.ledger.leases import leasing
+from docllm.schemas.agent_report import AgentReport, RouteFacts, to_json
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.owner import agent_of
 from tests.support.ledger_database import GROUP, RELEASED, LedgerDatabase
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.membership.life_locks import LifeLocks
+from docllm.agent.membership.life_locks import LifeLocks
 
 
 def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:

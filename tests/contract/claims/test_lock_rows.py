@@ -7,15 +7,15 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import Connection, update
 
-from agent.ledger.leases import lock_rows
-from agent.ledger.leases.leasing import declare_lost
-from agent.ledger.recovery import reaping
-from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
-from agent.ports.outcome import Cancelled, Outcome
-from producer.ledger import task_locks, task_story
-from producer.screen.dead_letters import story_json, story_lines
-from schemas.ledger import tables
-from schemas.ledger.sql import utc_after
+from docllm.agent.ledger.leases import lock_rows
+from docllm.agent.ledger.leases.leasing import declare_lost
+from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
+from docllm.agent.ports.outcome import Cancelled, Outcome
+from docllm.producer.ledger import task_locks, task_story
+from docllm.producer.screen.dead_letters import story_json, story_lines
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import utc_after
 from tests.support.ledger_database import (
     BATCH,
     DEAD,

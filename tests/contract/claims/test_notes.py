@@ -6,15 +6,15 @@ from typing import Any
 
 import orjson
 
-from agent.ledger.counts.compaction import CompactionLimits, compact
-from agent.ports import Verdict
-from agent.ports.outcome import Succeeded
-from producer.ledger.results.export import export
-from producer.ledger.results.result_lines import docllm_line
-from producer.ledger.retention import erasure_rows, purge_rows
-from producer.ledger.status import batch_status, group_sums
-from schemas.ledger import tables
-from schemas.task.result.notes import NoteKind, Notes
+from docllm.agent.ledger.counts.compaction import CompactionLimits, compact
+from docllm.agent.ports import Verdict
+from docllm.agent.ports.outcome import Succeeded
+from docllm.producer.ledger.results.export import export
+from docllm.producer.ledger.results.result_lines import docllm_line
+from docllm.producer.ledger.retention import erasure_rows, purge_rows
+from docllm.producer.ledger.status import batch_status, group_sums
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.result.notes import NoteKind, Notes
 from tests.support.ledger_database import (
     GROUP,
     RETRY,

@@ -8,15 +8,15 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Connection
 
-from agent.lease import Lease
-from agent.ledger.claims import claiming
-from agent.ledger.leases.leasing import declare_lost, stop
-from agent.ledger.recovery import losses, reaping
-from agent.ledger.recovery.reaping import ResetTasks
-from agent.ports import ClaimAnswer, Row, Verdict
-from schemas.ledger import tables
-from schemas.ledger.sql import utc_after
-from schemas.task.states import Status
+from docllm.agent.lease import Lease
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ledger.leases.leasing import declare_lost, stop
+from docllm.agent.ledger.recovery import losses, reaping
+from docllm.agent.ledger.recovery.reaping import ResetTasks
+from docllm.agent.ports import ClaimAnswer, Row, Verdict
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import GROUP, SUCCEEDED, LedgerDatabase
 
 

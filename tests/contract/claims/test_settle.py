@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from agent.judge import fingerprint
-from agent.ledger.recovery import reaping
-from agent.ledger.settlements.uncounted_ends import FREE_ENDS
-from agent.ports import ClaimAnswer, Verdict
-from agent.ports.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze, Spent
-from producer.ledger import outbox
-from producer.ports import Item
-from schemas.ledger import tables
-from schemas.ledger.sql import NEVER_TIME
-from schemas.task.failures import ErrorClass
-from schemas.task.states import Status
+from docllm.agent.judge import fingerprint
+from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ledger.settlements.uncounted_ends import FREE_ENDS
+from docllm.agent.ports import ClaimAnswer, Verdict
+from docllm.agent.ports.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze, Spent
+from docllm.producer.ledger import outbox
+from docllm.producer.ports import Item
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import NEVER_TIME
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import (
     DEAD,
     GROUP,

@@ -12,17 +12,17 @@ import pytest
 from sqlalchemy import Connection, insert
 from sqlalchemy.exc import OperationalError
 
-from agent.ledger.claims import claiming
-from agent.ledger.settlements import settling
-from agent.ledger.sql_ledger import Executors, SqlLedger
-from agent.ports import ClaimAnswer, RejectedRecord, Row, Settlement, Verdict
-from agent.ports.outcome import COMPLETION, Dead, Failure, Outcome, Spent, Succeeded
-from schemas.ledger import tables
-from schemas.ledger.database import Database, Stopped
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import ThreadExecutor
-from schemas.task.failures import ErrorClass
-from schemas.task.states import Status
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ledger.settlements import settling
+from docllm.agent.ledger.sql_ledger import Executors, SqlLedger
+from docllm.agent.ports import ClaimAnswer, RejectedRecord, Row, Settlement, Verdict
+from docllm.agent.ports.outcome import COMPLETION, Dead, Failure, Outcome, Spent, Succeeded
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.database import Database, Stopped
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import (
     DEAD,
     GROUP,
@@ -210,7 +210,7 @@ def failing(
             raise raised
         return real(connection, group, settlements, *rest, **named)
 
-    monkeypatch.setattr("agent.ledger.sql_ledger.settle", fail)
+    monkeypatch.setattr("docllm.agent.ledger.sql_ledger.settle", fail)
     return sizes
 
 

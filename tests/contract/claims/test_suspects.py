@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from agent.ledger.guards.loss_deaths import LOST_PER_WINDOW
-from agent.ledger.recovery import reaping
-from agent.ports import Verdict
-from agent.ports.outcome import Dead, Failure, Outcome, Retry
-from schemas.ledger import tables
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.states import Status
+from docllm.agent.ledger.guards.loss_deaths import LOST_PER_WINDOW
+from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ports import Verdict
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Retry
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.states import Status
 from tests.contract.claims.test_reap import lose, reap_orphans, run_by
 from tests.support.ledger_database import GROUP, SPENT, LedgerDatabase
 

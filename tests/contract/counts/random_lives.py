@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
-from agent.lease import Lease
-from agent.ledger.claims import call_up, claiming
-from agent.ledger.leases import leasing
-from agent.ledger.recovery import reaping, sweeping
-from agent.ports import Claimable, Row, Settlement
-from agent.ports.outcome import (
+from docllm.agent.lease import Lease
+from docllm.agent.ledger.claims import call_up, claiming
+from docllm.agent.ledger.leases import leasing
+from docllm.agent.ledger.recovery import reaping, sweeping
+from docllm.agent.ports import Claimable, Row, Settlement
+from docllm.agent.ports.outcome import (
     COMPLETION,
     Cancelled,
     Dead,
@@ -26,13 +26,13 @@ from agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from producer.ledger import cancel, outbox
-from producer.ledger.new_tasks import NewTask
-from schemas.ledger import tables
-from schemas.task.failures import UNTRIED, Disposition, ErrorClass
-from schemas.task.record.envelope import Publication
-from schemas.task.record.lanes import Lane, lane_at
-from schemas.task.states import WAITING, Status
+from docllm.producer.ledger import cancel, outbox
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.failures import UNTRIED, Disposition, ErrorClass
+from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.record.lanes import Lane, lane_at
+from docllm.schemas.task.states import WAITING, Status
 from tests.contract.support.ledger_dead import applied, delivered, request, stored
 from tests.support.ledger_database import GROUP, ORIGIN, LedgerDatabase, with_lanes
 

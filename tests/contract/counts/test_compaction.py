@@ -10,18 +10,25 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Table, func, insert, select, update
 
-from agent.ledger.counts import compaction
-from agent.ledger.counts.compaction import CompactionLimits
-from agent.ledger.guards import key_history
-from agent.ledger.guards.looks import route_answered
 from bench.reads import reads
-from producer.ledger import tally
-from producer.ledger.tally import OTHER_FINGERPRINTS
-from schemas.ledger import tables
-from schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME, Merge, insert_new, utc_after, utc_now
-from schemas.runtime import crash
-from schemas.task.failures import Disposition, ErrorClass, TallyOutcome
-from schemas.task.states import Status
+from docllm.agent.ledger.counts import compaction
+from docllm.agent.ledger.counts.compaction import CompactionLimits
+from docllm.agent.ledger.guards import key_history
+from docllm.agent.ledger.guards.looks import route_answered
+from docllm.producer.ledger import tally
+from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import (
+    LONG_AGO_TIME,
+    NEVER_TIME,
+    Merge,
+    insert_new,
+    utc_after,
+    utc_now,
+)
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.failures import Disposition, ErrorClass, TallyOutcome
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import BATCH, DEAD, GROUP, SUCCEEDED, LedgerDatabase
 
 LIMITS = CompactionLimits(after_s=900.0, page=100, groups=5)

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from agent.ledger.recovery import reaping
-from agent.ledger.settlements import dead_letters, written_rows
-from agent.ports import Settlement
-from agent.ports.outcome import Cancelled
-from producer.ledger import outbox, tally
-from producer.ledger.tally import TallyChange
-from schemas.ledger import tables
-from schemas.task.record.lanes import Lane
+from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ledger.settlements import dead_letters, written_rows
+from docllm.agent.ports import Settlement
+from docllm.agent.ports.outcome import Cancelled
+from docllm.producer.ledger import outbox, tally
+from docllm.producer.ledger.tally import TallyChange
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.record.lanes import Lane
 from tests.contract.counts.random_lives import Lives, faults
 from tests.support.ledger_database import LedgerDatabase, only_sqlite
 

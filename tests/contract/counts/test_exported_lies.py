@@ -12,14 +12,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 from sqlalchemy import select, text
 
-from agent.ledger.counts import compaction
-from agent.ledger.counts.compaction import CompactionLimits
-from producer.ledger import tally
-from producer.ledger.status import snapshot
-from producer.metrics.families import Reading, families
-from producer.metrics.route_labels import RouteLabels
-from producer.metrics.scale import Scale, ScaleBound
-from schemas.ledger import tables
+from docllm.agent.ledger.counts import compaction
+from docllm.agent.ledger.counts.compaction import CompactionLimits
+from docllm.producer.ledger import tally
+from docllm.producer.ledger.status import snapshot
+from docllm.producer.metrics.families import Reading, families
+from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.producer.metrics.scale import Scale, ScaleBound
+from docllm.schemas.ledger import tables
 from tests.contract.counts.random_lives import Lives
 from tests.faults import exported
 from tests.faults.exported import Series

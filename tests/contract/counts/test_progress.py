@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.ports.outcome import Outcome
-from producer.ledger.status import progress
-from producer.ledger.status.progress import Totals, Waiting
+from docllm.agent.ports.outcome import Outcome
+from docllm.producer.ledger.status import progress
+from docllm.producer.ledger.status.progress import Totals, Waiting
 from tests.contract.support.ledger_dead import dead, replayed
 from tests.support.ledger_database import (
     DEAD,

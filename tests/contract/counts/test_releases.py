@@ -7,18 +7,18 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import insert, select, update
 
-from agent.ledger.counts import compaction, release_counts
-from agent.ledger.counts.compaction import CompactionLimits
-from agent.ledger.settlements.settling import settle
-from agent.ports import Settlement
-from agent.ports.outcome import Dead, Failure, Outcome, Spent
-from producer.ledger.status import group_status, releases
-from producer.ledger.status.releases import ReleaseSums
-from producer.text.urgency import Urgency
-from schemas.ledger.database import Database
-from schemas.ledger.sql import utc_after, utc_minute
-from schemas.ledger.tables import release_count, task_attempt, task_result
-from schemas.task.failures import ErrorClass
+from docllm.agent.ledger.counts import compaction, release_counts
+from docllm.agent.ledger.counts.compaction import CompactionLimits
+from docllm.agent.ledger.settlements.settling import settle
+from docllm.agent.ports import Settlement
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Spent
+from docllm.producer.ledger.status import group_status, releases
+from docllm.producer.ledger.status.releases import ReleaseSums
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.sql import utc_after, utc_minute
+from docllm.schemas.ledger.tables import release_count, task_attempt, task_result
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.ledger_database import (
     GROUP,
     LONGEST,

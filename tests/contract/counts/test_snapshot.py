@@ -6,16 +6,16 @@ from collections.abc import Iterable
 import pytest
 from sqlalchemy import Connection, insert, text
 
-from agent.ledger.counts import compaction
-from agent.ledger.counts.compaction import CompactionLimits
-from agent.ports.outcome import Released
-from producer.ledger.status import group_status, snapshot
-from producer.ledger.status.group_sums import OTHER
-from producer.ledger.status.snapshot import Snapshot
-from producer.metrics.route_labels import RouteLabels
-from schemas.ledger import tables
-from schemas.ledger.sql import utc_after, utc_now
-from schemas.task.states import FINAL, Status
+from docllm.agent.ledger.counts import compaction
+from docllm.agent.ledger.counts.compaction import CompactionLimits
+from docllm.agent.ports.outcome import Released
+from docllm.producer.ledger.status import group_status, snapshot
+from docllm.producer.ledger.status.group_sums import OTHER
+from docllm.producer.ledger.status.snapshot import Snapshot
+from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import utc_after, utc_now
+from docllm.schemas.task.states import FINAL, Status
 from tests.contract.counts.random_lives import Lives
 from tests.contract.support.ledger_dead import set_aside
 from tests.support.ledger_database import (

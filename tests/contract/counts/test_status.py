@@ -6,21 +6,21 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import insert
 
-from agent.ledger import open_work
-from agent.ledger.counts import compaction
-from agent.ledger.leases import leasing
-from agent.ledger.recovery import reaping
-from agent.ledger.settlements.reply_limit import reply_limit_bytes
-from agent.ports.outcome import Outcome
-from producer.ledger import cancel, outbox, replay_progress
-from producer.ledger.status import agent_status, batch_status, group_status, reported_types
-from producer.ledger.status.batch_status import BatchStatus
-from producer.ledger.status.group_status import GroupStatus
-from producer.ports import Item
-from schemas.agent_report import AgentReport, Reason, SuspectReport, to_json
-from schemas.codes import Code
-from schemas.ledger import agent_rows, tables
-from schemas.task.states import Status
+from docllm.agent.ledger import open_work
+from docllm.agent.ledger.counts import compaction
+from docllm.agent.ledger.leases import leasing
+from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ledger.settlements.reply_limit import reply_limit_bytes
+from docllm.agent.ports.outcome import Outcome
+from docllm.producer.ledger import cancel, outbox, replay_progress
+from docllm.producer.ledger.status import agent_status, batch_status, group_status, reported_types
+from docllm.producer.ledger.status.batch_status import BatchStatus
+from docllm.producer.ledger.status.group_status import GroupStatus
+from docllm.producer.ports import Item
+from docllm.schemas.agent_report import AgentReport, Reason, SuspectReport, to_json
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger import agent_rows, tables
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import (
     BATCH,
     DEAD,
@@ -458,10 +458,7 @@ def test_paused_topics_are_shown_without_an_open_batch(
     ledger_db.run(lambda c: leasing.beat(c, alive.agent_id, unknown))
 
     assert shown(ledger_db).reasons == (
-        (
-            "topic docllm.inbox paused: it is missing or was created again, run: "
-            "python -m producer topics apply"
-        ),
+        ("topic docllm.inbox paused: it is missing or was created again, run: docllm topics apply"),
     )
 
 

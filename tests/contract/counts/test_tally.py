@@ -5,10 +5,10 @@ from typing import Any
 
 from sqlalchemy import func, insert, select
 
-from producer.ledger import tally
-from schemas.ledger import tables
-from schemas.task.failures import Disposition, ErrorClass, TallyOutcome
-from schemas.task.states import Status
+from docllm.producer.ledger import tally
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.failures import Disposition, ErrorClass, TallyOutcome
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import LedgerDatabase
 
 NOON = datetime(2026, 7, 1, 12)  # noqa: DTZ001 - the database's times are UTC without a zone

@@ -14,12 +14,12 @@ import pytest
 from sqlalchemy import Connection, insert, select, text, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from producer.app import opened_ledger
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.ledger import migrations, tables
-from schemas.ledger.database import Database, Stopped
-from schemas.ledger.errors import code
-from schemas.settings.config import Config, KafkaConfig, Secret
+from docllm.producer.app import opened_ledger
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.database import Database, Stopped
+from docllm.schemas.ledger.errors import code
+from docllm.schemas.settings.config import Config, KafkaConfig, Secret
 from tests.support.ledger_database import LedgerDatabase
 
 SERVERS = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
@@ -160,7 +160,7 @@ def test_a_migration_does_not_wait_for_long_for_a_table_in_use(
 
     So it soon gives up and says which programs to stop.
     """
-    monkeypatch.setattr("schemas.ledger.mysql_engine._TABLE_LOCK_S", 1)
+    monkeypatch.setattr("docllm.schemas.ledger.mysql_engine._TABLE_LOCK_S", 1)
     migration = Database(
         ledger_db.database.engine.url.render_as_string(hide_password=False), timeout_s=None
     )

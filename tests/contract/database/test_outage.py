@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.ledger.sql_ledger import Executors, SqlLedger
-from agent.ports import ClaimAnswer, Verdict
-from agent.ports.outcome import Outcome
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.ledger import tables
-from schemas.ledger.database import Database
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import ThreadExecutor
-from schemas.task.states import Status
+from docllm.agent.ledger.sql_ledger import Executors, SqlLedger
+from docllm.agent.ports import ClaimAnswer, Verdict
+from docllm.agent.ports.outcome import Outcome
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.task.states import Status
 from tests.servers import Server
 from tests.support.ledger_database import (
     DEAD,

@@ -15,22 +15,22 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, delete, event, insert, literal, select, text, update
 
-from agent.ledger import hook_runs, open_work
-from agent.ledger.leases import lock_rows
-from agent.ledger.recovery import reaping, sweeping
-from agent.ports.lock_table import Claimant, LockChange
 from bench import reads
 from bench.reads import Work
-from producer.ledger import quarantine, replay_progress, task_locks
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.outbox import TASK
-from producer.ledger.replay_progress import ReplayRequest
-from producer.ledger.status import snapshot
-from producer.replay import runs
-from schemas.ledger import migrations, tables
-from schemas.ledger.database import Database
-from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
-from schemas.ledger.tables import (
+from docllm.agent.ledger import hook_runs, open_work
+from docllm.agent.ledger.leases import lock_rows
+from docllm.agent.ledger.recovery import reaping, sweeping
+from docllm.agent.ports.lock_table import Claimant, LockChange
+from docllm.producer.ledger import quarantine, replay_progress, task_locks
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.outbox import TASK
+from docllm.producer.ledger.replay_progress import ReplayRequest
+from docllm.producer.ledger.status import snapshot
+from docllm.producer.replay import runs
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
+from docllm.schemas.ledger.tables import (
     batch,
     hook,
     lock_wait,
@@ -40,9 +40,9 @@ from schemas.ledger.tables import (
     resource_lock,
     task,
 )
-from schemas.task.hooks import HookEvent, HookState
-from schemas.task.record.lanes import Lane
-from schemas.task.states import OPEN, WAITING, Status
+from docllm.schemas.task.hooks import HookEvent, HookState
+from docllm.schemas.task.record.lanes import Lane
+from docllm.schemas.task.states import OPEN, WAITING, Status
 from tests.support.ledger_database import GROUP, KINDS, driven
 
 SERVERS = ("mariadb", "mysql")

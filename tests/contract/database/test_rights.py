@@ -13,14 +13,14 @@ import pymysql
 import pytest
 from sqlalchemy import delete, make_url
 
-from agent.ledger.sql_ledger import Executors, SqlLedger
-from producer.ledger import rights
-from schemas.errors import DeniedError
-from schemas.ledger import migrations, tables
-from schemas.ledger.database import Database
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import InlineExecutor
-from schemas.task.states import Status
+from docllm.agent.ledger.sql_ledger import Executors, SqlLedger
+from docllm.producer.ledger import rights
+from docllm.schemas.errors import DeniedError
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import (
     GROUP,
     LONGEST,

@@ -14,13 +14,13 @@ from bench import rows
 from bench.filling import BATCHES, CAPPED, LATE, Size, fill
 from bench.questions import questions
 from bench.reads import Work, reads
-from producer.ledger.dead_letters import error_groups
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.replay_progress import ReplayRequest
-from producer.replay import plan, runs
-from producer.replay.runs import Cursor
-from schemas.ledger import migrations, tables
-from schemas.ledger.database import Connection, Database
+from docllm.producer.ledger.dead_letters import error_groups
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.replay_progress import ReplayRequest
+from docllm.producer.replay import plan, runs
+from docllm.producer.replay.runs import Cursor
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.database import Connection, Database
 from tests.support.ledger_database import GROUP, KINDS, driven
 
 SMALL, LARGE = Size(2_000, dead_every=2), Size(200_000, dead_every=2)

@@ -9,10 +9,10 @@ import pymysql
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from schemas.errors import UnsafeStateError
-from schemas.ledger import migrations, server_settings, tables
-from schemas.ledger.database import Database
-from schemas.runtime.outage import Outage
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger import migrations, server_settings, tables
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.runtime.outage import Outage
 from tests.servers import MariaDB
 from tests.support.clock import HandClock
 from tests.support.ledger_database import LedgerDatabase

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Connection, insert, text
 from sqlalchemy.exc import DataError
 
-from schemas.ledger import tables
-from schemas.ledger.database import Database
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.database import Database
 from tests.support.ledger_database import LedgerDatabase
 
 

@@ -9,8 +9,8 @@ from itertools import count, islice
 
 import pytest
 
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectEntry, ObjectStores, same_etag
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectEntry, ObjectStores, same_etag
 from tests.servers import ObjectStore
 
 LIMIT = 1 << 20

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import select, update
 
-from agent.ledger.sql_ledger import POINTERS_FROM, Executors, SqlLedger
-from agent.ports import Verdict
-from agent.ports.outcome import Succeeded
-from schemas.errors import UnsafeStateError
-from schemas.ledger import migrations, tables
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import ThreadExecutor
-from schemas.task.result.codec import COMPLETION, POINTER
-from schemas.task.result.output_pointer import output_of
+from docllm.agent.ledger.sql_ledger import POINTERS_FROM, Executors, SqlLedger
+from docllm.agent.ports import Verdict
+from docllm.agent.ports.outcome import Succeeded
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.task.result.codec import COMPLETION, POINTER
+from docllm.schemas.task.result.output_pointer import output_of
 from tests.support.ledger_database import GROUP, LONGEST, SPENT, LedgerDatabase, settlement
 
 STORED = (

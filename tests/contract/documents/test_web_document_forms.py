@@ -14,9 +14,9 @@ import pytest
 from pyreqwest.http import Url
 
 import agent.documents.web
-from agent.documents.address import resolve
-from agent.documents.web import WebLimits
-from schemas.task.allowed_uris import allowed, require_prefix
+from docllm.agent.documents.address import resolve
+from docllm.agent.documents.web import WebLimits
+from docllm.schemas.task.allowed_uris import allowed, require_prefix
 from tests.contract.support.document_servers import HOST, forbidden, refusal, web
 
 # Ways to write 127.0.0.1, ::1 and other addresses of this machine, as programs have read them.

@@ -7,8 +7,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from agent.documents.ports import Expected
-from agent.documents.web import WebLimits
+from docllm.agent.documents.ports import Expected
+from docllm.agent.documents.web import WebLimits
 from tests.contract.support.document_servers import (
     CLOSED,
     HOST,

@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from agent.execution.guard_gate import GuardGate
-from agent.judge import Effect
-from agent.ledger.guards import looks
-from agent.maintenance.waits.guard_keeper import GuardKeeper
-from agent.ports import Order
-from agent.routes.evidence import RouteEvidence
-from agent.routes.probe_sender import ProbeSender
-from producer.publishing.own_orders import OwnOrders
-from schemas.ledger import tables
-from schemas.runtime.clock import SystemClock
-from schemas.task.guard import Guard
-from schemas.task.states import Status
+from docllm.agent.execution.guard_gate import GuardGate
+from docllm.agent.judge import Effect
+from docllm.agent.ledger.guards import looks
+from docllm.agent.maintenance.waits.guard_keeper import GuardKeeper
+from docllm.agent.ports import Order
+from docllm.agent.routes.evidence import RouteEvidence
+from docllm.agent.routes.probe_sender import ProbeSender
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.ledger import tables
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.task.guard import Guard
+from docllm.schemas.task.states import Status
 from tests.contract.guards.steps import ROUTE, claimed, ended, exhausted, raised
 from tests.support.doubles import double_of
 from tests.support.ledger_database import GROUP, LONGEST, SUCCEEDED, LedgerDatabase

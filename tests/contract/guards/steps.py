@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from agent.ports import Order, Row, Settlement, Verdict
-from agent.ports.outcome import Dead, Failure, Outcome
-from producer.ledger import guards
-from schemas.ledger import tables
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.guard import Guard
+from docllm.agent.ports import Order, Row, Settlement, Verdict
+from docllm.agent.ports.outcome import Dead, Failure, Outcome
+from docllm.producer.ledger import guards
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.guard import Guard
 from tests.support.ledger_database import BATCH, GROUP, ORIGIN, SPENT, LedgerDatabase
 
 ROUTE = "route"

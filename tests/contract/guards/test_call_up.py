@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from agent.judge.guard_rule import closed_text
-from agent.judge.tiers import move_to
-from agent.ledger.claims import call_up
-from agent.maintenance.waits import call_up_walk
-from agent.maintenance.waits.call_up_walk import CallUpWalk
-from agent.ports import Order
-from agent.ports.outcome import Failure, Moved, Outcome, Retry
-from agent.routes import RoutePlan, Router
-from producer.publishing.own_orders import OwnOrders
-from schemas.ledger import tables
-from schemas.settings.config import RouteConfig
-from schemas.task.failures import ErrorClass
-from schemas.task.states import Status
+from docllm.agent.judge.guard_rule import closed_text
+from docllm.agent.judge.tiers import move_to
+from docllm.agent.ledger.claims import call_up
+from docllm.agent.maintenance.waits import call_up_walk
+from docllm.agent.maintenance.waits.call_up_walk import CallUpWalk
+from docllm.agent.ports import Order
+from docllm.agent.ports.outcome import Failure, Moved, Outcome, Retry
+from docllm.agent.routes import RoutePlan, Router
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.ledger import tables
+from docllm.schemas.settings.config import RouteConfig
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.states import Status
 from tests.contract.guards.steps import claimed, ended
 from tests.support.doubles import double_of
 from tests.support.ledger_database import BATCH, GROUP, LONGEST, SPENT, LedgerDatabase

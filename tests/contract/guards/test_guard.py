@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.ledger.settlements.settling import settle
-from agent.ports import Verdict
-from agent.ports.outcome import Dead, Failure
-from agent.routes import RouteNames
-from producer.ledger import guards
-from schemas.ledger import tables
-from schemas.settings.config import Config
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.states import Status
+from docllm.agent.ledger.settlements.settling import settle
+from docllm.agent.ports import Verdict
+from docllm.agent.ports.outcome import Dead, Failure
+from docllm.agent.routes import RouteNames
+from docllm.producer.ledger import guards
+from docllm.schemas.ledger import tables
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.states import Status
 from tests.contract.guards.steps import (
     ROUTE,
     claimed,

@@ -3,15 +3,15 @@
 A guard ends because nothing is left, or because a person opens it.
 """
 
-from agent.judge.tiers import move_to
-from agent.ledger.guards import looks
-from agent.maintenance.waits.guard_keeper import MAX_GUARDS
-from agent.ports import Row
-from agent.ports.outcome import Failure, Moved
-from producer.ledger import guards
-from schemas.ledger import tables
-from schemas.task.failures import ErrorClass
-from schemas.task.states import Status
+from docllm.agent.judge.tiers import move_to
+from docllm.agent.ledger.guards import looks
+from docllm.agent.maintenance.waits.guard_keeper import MAX_GUARDS
+from docllm.agent.ports import Row
+from docllm.agent.ports.outcome import Failure, Moved
+from docllm.producer.ledger import guards
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.states import Status
 from tests.contract.guards.duty import ObservedKeeper, fail_as_a_whole, look_at, the
 from tests.contract.guards.steps import claimed, end, ended, exhausted, open_all, raised
 from tests.support.ledger_database import BATCH, GROUP, LONGEST, SPENT, LedgerDatabase

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 import pytest
 from sqlalchemy import delete
 
-from agent.judge.guard_rule import FASTER
-from agent.ledger.guards import look_search, looks
-from agent.ports import ClaimAnswer, Verdict
-from agent.ports.outcome import Failure, Moved, Snooze
-from schemas.ledger import tables
-from schemas.task.failures import ErrorClass
-from schemas.task.states import Status
+from docllm.agent.judge.guard_rule import FASTER
+from docllm.agent.ledger.guards import look_search, looks
+from docllm.agent.ports import ClaimAnswer, Verdict
+from docllm.agent.ports.outcome import Failure, Moved, Snooze
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.states import Status
 from tests.contract.guards.duty import (
     PROBE_S,
     ObservedKeeper,

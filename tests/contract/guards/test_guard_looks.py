@@ -5,16 +5,16 @@ Looks double while the route works, tasks that fail in them die, and an outage k
 
 import pytest
 
-from agent.judge.guard_rule import FASTER
-from agent.ledger.leases.leasing import declare_lost
-from agent.ledger.recovery import reaping
-from agent.ports.outcome import Failure, Moved
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.replay_progress import ReplayRequest
-from producer.replay import tasks as replay_tasks
-from schemas.ledger import tables
-from schemas.task.failures import ErrorClass
-from schemas.task.states import Status
+from docllm.agent.judge.guard_rule import FASTER
+from docllm.agent.ledger.leases.leasing import declare_lost
+from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ports.outcome import Failure, Moved
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.replay_progress import ReplayRequest
+from docllm.producer.replay import tasks as replay_tasks
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.states import Status
 from tests.contract.guards.duty import (
     PROBE_S,
     ObservedKeeper,

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from agent.ports.outcome import Dead, Failure, FollowUp
-from producer.ledger import store
-from schemas.ledger import tables
-from schemas.task.failures import ErrorClass
-from schemas.task.record.lanes import Lane
-from schemas.task.states import Status
+from docllm.agent.ports.outcome import Dead, Failure, FollowUp
+from docllm.producer.ledger import store
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.record.lanes import Lane
+from docllm.schemas.task.states import Status
 from tests.contract.guards.duty import (
     ObservedKeeper,
     fail_as_a_whole,

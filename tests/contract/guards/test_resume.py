@@ -3,14 +3,14 @@
 Every running agent learns it.
 """
 
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.table import InFlightTable
-from agent.ledger.route_resumes import resume, resumed, routes_in_use
-from agent.maintenance.waits.resume_listener import ResumeListener
-from agent.ports import Clock
-from agent.routes import Router
-from schemas.ledger import tables
-from schemas.runtime.clock import SystemClock
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ledger.route_resumes import resume, resumed, routes_in_use
+from docllm.agent.maintenance.waits.resume_listener import ResumeListener
+from docllm.agent.ports import Clock
+from docllm.agent.routes import Router
+from docllm.schemas.ledger import tables
+from docllm.schemas.runtime.clock import SystemClock
 from tests.support.doubles import double_of
 from tests.support.ledger_database import DEAD, GROUP, RETRY, SNOOZE, LedgerDatabase
 from tests.unit.agent.inflight.test_delay_queue import new_delivery

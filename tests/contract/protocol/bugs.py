@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from sqlalchemy import bindparam, update
 
-from agent.inflight.watermark import OffsetTracker
-from agent.ledger.claims import claiming
-from agent.ledger.recovery import reaping
-from agent.ledger.settlements import settling, state_changes
-from agent.ports import Settlement
-from producer.ledger import outbox
-from producer.ports import Item
-from producer.publishing import record_builder
-from producer.publishing.relay import Relay
-from schemas.ledger import tables
-from schemas.ledger.sql import utc_after, utc_now
-from schemas.task.record.envelope import Outgoing
-from schemas.task.states import TRANSITIONS, WAITING, Status
+from docllm.agent.inflight.watermark import OffsetTracker
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ledger.settlements import settling, state_changes
+from docllm.agent.ports import Settlement
+from docllm.producer.ledger import outbox
+from docllm.producer.ports import Item
+from docllm.producer.publishing import record_builder
+from docllm.producer.publishing.relay import Relay
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import utc_after, utc_now
+from docllm.schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.states import TRANSITIONS, WAITING, Status
 
 
 def settle_without_owner(patch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 Each runs in a world of two tasks whose records are on their topic.
 """
 
-from agent.ledger.leases import leasing
+from docllm.agent.ledger.leases import leasing
 from tests.contract.protocol.topics import TASKS
 from tests.contract.protocol.world import World
 from tests.support.ledger_database import DEAD, RELEASED, RETRY, SUCCEEDED

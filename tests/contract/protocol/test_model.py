@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from agent.ledger.recovery import reaping
+from docllm.agent.ledger.recovery import reaping
 from tests.contract.protocol.walk import walk
 from tests.contract.protocol.world import World
 from tests.support.ledger_database import LedgerDatabase
@@ -20,7 +20,7 @@ STEPS = 60
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Lost reports are normal in these worlds, so they are not logged."""
-    caplog.set_level(logging.ERROR, "producer.publishing.relay")
+    caplog.set_level(logging.ERROR, "docllm.producer.publishing.relay")
 
 
 def seeds(ledger_db: LedgerDatabase, on_a_file: int, on_a_server: int) -> range:

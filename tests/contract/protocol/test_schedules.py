@@ -21,7 +21,7 @@ from tests.support.ledger_database import LedgerDatabase
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Lost reports are normal in these worlds, so they are not logged."""
-    caplog.set_level(logging.ERROR, "producer.publishing.relay")
+    caplog.set_level(logging.ERROR, "docllm.producer.publishing.relay")
 
 
 Schedule = Callable[[World], None]

@@ -7,10 +7,10 @@ not be published or passed is refused with the promise that it would break.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agent.inflight.watermark import OffsetTracker
-from producer.ports import Refusal
-from schemas.task.record.envelope import Outgoing, decode
-from schemas.task.states import FINAL, Status
+from docllm.agent.inflight.watermark import OffsetTracker
+from docllm.producer.ports import Refusal
+from docllm.schemas.task.record.envelope import Outgoing, decode
+from docllm.schemas.task.states import FINAL, Status
 from tests.support.ledger_database import GROUP, LedgerDatabase
 
 TASKS, TIER, LETTERS = f"{GROUP}.tasks", f"{GROUP}.retry.30s", f"{GROUP}.dlq"

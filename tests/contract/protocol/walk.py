@@ -6,10 +6,10 @@ Every promise is checked after each step.
 from collections import Counter
 from collections.abc import Callable
 
-from agent.ledger.leases import leasing
-from producer.ledger import outbox
-from schemas.ledger import tables
-from schemas.task.states import FINAL, WAITING, Status
+from docllm.agent.ledger.leases import leasing
+from docllm.producer.ledger import outbox
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.states import FINAL, WAITING, Status
 from tests.contract.protocol.topics import LETTERS, BrokenError
 from tests.contract.protocol.world import World
 from tests.support.ledger_database import SUCCEEDED

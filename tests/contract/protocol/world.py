@@ -13,20 +13,20 @@ from typing import Any
 
 from sqlalchemy import update
 
-from agent.lease import Lease
-from agent.ledger.claims import claiming
-from agent.ledger.leases import leasing
-from agent.ledger.recovery import reaping, sweeping
-from agent.ports import ClaimAnswer, Row, Verdict
-from agent.ports.outcome import Outcome, Released, Snooze
-from producer.ledger import cancel, outbox
-from producer.ports import Item
-from producer.publishing.relay import Relay
-from schemas.ledger import tables
-from schemas.ledger.sql import utc_after
-from schemas.runtime.clock import SystemClock
-from schemas.task.record.topics import Topics
-from schemas.task.states import WAITING, Status
+from docllm.agent.lease import Lease
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ledger.leases import leasing
+from docllm.agent.ledger.recovery import reaping, sweeping
+from docllm.agent.ports import ClaimAnswer, Row, Verdict
+from docllm.agent.ports.outcome import Outcome, Released, Snooze
+from docllm.producer.ledger import cancel, outbox
+from docllm.producer.ports import Item
+from docllm.producer.publishing.relay import Relay
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.states import WAITING, Status
 from tests.contract.protocol.topics import LETTERS, READ, TIER, BrokenError, Bus, View
 from tests.support.ledger_database import (
     BATCH,

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from agent.llm.client import ChatClient
-from agent.ports import Call, CallFailed, Reply
-from schemas.settings.config import Secret
+from docllm.agent.llm.client import ChatClient
+from docllm.agent.ports import Call, CallFailed, Reply
+from docllm.schemas.settings.config import Secret
 
 KEY = Secret("sk-test-key-12345678")
 BODY = orjson.dumps(

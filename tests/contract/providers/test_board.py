@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import redis
 
-from agent.routes.sharing.board import Board, BoardState, ProbeTurn, RouteReport, Stance
-from agent.routes.sharing.redis_board import RedisBoard
-from schemas.settings.config import Secret
+from docllm.agent.routes.sharing.board import Board, BoardState, ProbeTurn, RouteReport, Stance
+from docllm.agent.routes.sharing.redis_board import RedisBoard
+from docllm.schemas.settings.config import Secret
 from tests.servers import Redis
 from tests.support.memory_board import MemoryServer
 

@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import insert
 
-from agent.ledger.counts.calls_of_day import calls_since
-from agent.maintenance.waits.day_counter import DayCounter
-from agent.ports.outcome import Cancelled, Outcome
-from agent.quota.grants import DayCount
-from schemas.ledger import tables
-from schemas.runtime.clock import SystemClock
-from schemas.task.failures import ErrorClass
-from schemas.task.states import Status
+from docllm.agent.ledger.counts.calls_of_day import calls_since
+from docllm.agent.maintenance.waits.day_counter import DayCounter
+from docllm.agent.ports.outcome import Cancelled, Outcome
+from docllm.agent.quota.grants import DayCount
+from docllm.schemas.ledger import tables
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import GROUP, RETRY, SPENT, SUCCEEDED, LedgerDatabase
 
 DAY = 20_000

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.checks.llm import ask
-from schemas.errors import ConfigError, DocllmError, UnreachableError, UnsafeStateError
-from schemas.settings.config import LLMConfig, Secret, Structured
+from docllm.producer.checks.llm import ask
+from docllm.schemas.errors import ConfigError, DocllmError, UnreachableError, UnsafeStateError
+from docllm.schemas.settings.config import LLMConfig, Secret, Structured
 from tests.contract.providers.http_servers import Serve, response, server
 
 WELL = b'{"model":"m","choices":[{"message":{"content":null},"finish_reason":"length"}]}'

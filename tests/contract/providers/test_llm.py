@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from agent.llm.client import ChatClient
-from agent.ports import CallFailed, Reply
-from agent.routes.clients import RouteClients
-from agent.routes.names import RouteNames
-from schemas.errors import ConfigError
-from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
+from docllm.agent.llm.client import ChatClient
+from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.routes.clients import RouteClients
+from docllm.agent.routes.names import RouteNames
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
 from tests.contract.providers.http_servers import (
     KEY,
     answering,

@@ -9,9 +9,9 @@ import socket
 
 import pytest
 
-from agent.ports import CallFailed, Reply
-from schemas.settings.config import Secret
-from schemas.task.failures import ErrorClass
+from docllm.agent.ports import CallFailed, Reply
+from docllm.schemas.settings.config import Secret
+from docllm.schemas.task.failures import ErrorClass
 from tests.contract.providers.http_servers import (
     Serve,
     answering,

@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 import redis
 
-from agent.quota.account import AWAY_MS, CAPACITY_MS, CUT, DAY_MS, SEAT_MS, USE, AccountBuckets
-from agent.quota.grants import (
+from docllm.agent.quota.account import (
+    AWAY_MS,
+    CAPACITY_MS,
+    CUT,
+    DAY_MS,
+    SEAT_MS,
+    USE,
+    AccountBuckets,
+)
+from docllm.agent.quota.grants import (
     Charge,
     DayCount,
     GrantStore,
@@ -19,8 +27,8 @@ from agent.quota.grants import (
     Refund,
     WaitingCall,
 )
-from agent.quota.spacing import LEAD_MS
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.spacing import LEAD_MS
+from docllm.schemas.settings.quota import QuotaLimits
 from tests.servers import Redis
 from tests.support.clocked_quota import clocked, set_clock
 from tests.support.memory_quota import MemoryQuotaServer

@@ -1,7 +1,7 @@
 """A thousand agents that share one account over one real Redis."""
 
 from bench.quotas import ClockedFleet
-from schemas.settings.quota import QuotaLimits
+from docllm.schemas.settings.quota import QuotaLimits
 from tests.servers import Redis
 
 

@@ -9,16 +9,16 @@ from importlib.resources import files
 import pytest
 import redis
 
-from agent.quota.grants import Charge, QuotaAwayError, QuotaRequest, WaitingCall
-from agent.quota.redis_grants import KEEP_S, RedisGrantStore
-from producer.checks.redis_rights import ENOUGH, NAMES
-from schemas.settings.config import Secret
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.grants import Charge, QuotaAwayError, QuotaRequest, WaitingCall
+from docllm.agent.quota.redis_grants import KEEP_S, RedisGrantStore
+from docllm.producer.checks.redis_rights import ENOUGH, NAMES
+from docllm.schemas.settings.config import Secret
+from docllm.schemas.settings.quota import QuotaLimits
 from tests.servers import Redis
 from tests.servers.process import free_port
 
 PATIENCE_S = 30.0  # 2 s in all, many times that on a busy machine
-SCRIPT = files("agent.quota").joinpath("quota.lua").read_text("utf-8")
+SCRIPT = files("docllm.agent.quota").joinpath("quota.lua").read_text("utf-8")
 
 
 def request(sequence: int = 1, rpm: int = 60_000, waiting: int = 5) -> QuotaRequest:

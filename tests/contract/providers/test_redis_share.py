@@ -17,15 +17,15 @@ import pytest
 import redis
 from redis.asyncio import Redis as AsyncRedis
 
-from agent.routes import Router
-from agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, Stance
-from agent.routes.sharing.redis_board import KEEP_S, RedisBoard
-from agent.routes.sharing.sync import BoardSync
-from producer.checks.checklist import Checks, outcome
-from producer.checks.redis_rights import ENOUGH, NAMES, refused_commands
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import AgentConfig, Secret
-from schemas.settings.sources import load_config
+from docllm.agent.routes import Router
+from docllm.agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, Stance
+from docllm.agent.routes.sharing.redis_board import KEEP_S, RedisBoard
+from docllm.agent.routes.sharing.sync import BoardSync
+from docllm.producer.checks.checklist import Checks, outcome
+from docllm.producer.checks.redis_rights import ENOUGH, NAMES, refused_commands
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import AgentConfig, Secret
+from docllm.schemas.settings.sources import load_config
 from tests.servers import Redis
 from tests.servers.process import free_port
 from tests.support.routes import GOOD, ROUTE, call, failed, routes
@@ -130,7 +130,7 @@ async def test_check_names_the_commands_that_redis_refuses(
 
 def test_every_command_of_the_script_is_tried() -> None:
     """A command that is added to the script must be added to the list that `check` tries."""
-    script = files("agent.routes.sharing").joinpath("board.lua").read_text("utf-8")
+    script = files("docllm.agent.routes.sharing").joinpath("board.lua").read_text("utf-8")
     commands = set(re.findall(r"redis\.call\('(\w+)'", script))
 
     assert {"HGET", "SET"} <= commands <= NAMES
@@ -394,7 +394,7 @@ async def test_two_agents_through_the_faults_of_redis(
 
     Their knowledge outlives the memory of Redis, and loss and return are logged once.
     """
-    caplog.set_level(logging.INFO, "schemas.runtime.outage")
+    caplog.set_level(logging.INFO, "docllm.schemas.runtime.outage")
     first, second = agent(server.url, "first"), agent(server.url, "second")
     clock = SystemClock()
     call(second.table, failed(), clock.now_s())
@@ -419,7 +419,9 @@ async def test_two_agents_through_the_faults_of_redis(
 
     assert not second.table.closed(ROUTE, clock.now_s())
     messages = [
-        record.message for record in caplog.records if record.name == "schemas.runtime.outage"
+        record.message
+        for record in caplog.records
+        if record.name == "docllm.schemas.runtime.outage"
     ]
     assert [text[:21] for text in messages] == ["Redis does not answer"] * 2 + [
         "Redis answers again, "

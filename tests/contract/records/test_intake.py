@@ -4,24 +4,24 @@ import asyncio
 
 import pytest
 
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.intake.acceptance import Intake
-from agent.ledger.returned_letters import ReturnedLetters
-from agent.ports import Assigned, Partition, Record
-from agent.process.containment import MemoryWatch
-from agent.process.failures import Failures
-from agent.reporting.telemetry import Counts
-from producer.ledger import batch_options, cancel, store
-from producer.ledger.batch_options import TaskDefaults
-from producer.publishing.own_orders import OwnOrders
-from schemas.ledger import tables
-from schemas.ledger.migrations import ledger_id
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import InlineExecutor
-from schemas.settings.config import Config, InboxConfig
-from schemas.task.record.envelope import BATCH_HEADER
-from schemas.task.record.lanes import Lane
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.intake.acceptance import Intake
+from docllm.agent.ledger.returned_letters import ReturnedLetters
+from docllm.agent.ports import Assigned, Partition, Record
+from docllm.agent.process.containment import MemoryWatch
+from docllm.agent.process.failures import Failures
+from docllm.agent.reporting.telemetry import Counts
+from docllm.producer.ledger import batch_options, cancel, store
+from docllm.producer.ledger.batch_options import TaskDefaults
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.migrations import ledger_id
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.settings.config import Config, InboxConfig
+from docllm.schemas.task.record.envelope import BATCH_HEADER
+from docllm.schemas.task.record.lanes import Lane
 from tests.support.ledger import NoRelay
 from tests.support.ledger_database import GROUP, LedgerDatabase, with_lanes
 from tests.support.source import FakeSource

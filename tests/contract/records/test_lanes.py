@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from sqlalchemy import select
 
-from producer.bus.topic_family import LANES_FROM
-from producer.ledger import lanes, outbox, tally
-from schemas.ledger import migrations, tables
-from schemas.task.record.lanes import Lane
+from docllm.producer.bus.topic_family import LANES_FROM
+from docllm.producer.ledger import lanes, outbox, tally
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.task.record.lanes import Lane
 from tests.support.ledger_database import (
     GROUP,
     RETRY,

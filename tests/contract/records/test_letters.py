@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from producer.ledger import quarantine
-from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ports import Item, Order
-from producer.publishing import record_builder
-from schemas.ledger import tables
-from schemas.task.record.envelope import (
+from docllm.producer.ledger import quarantine
+from docllm.producer.ledger.outbox import QUARANTINE, TASK
+from docllm.producer.ports import Item, Order
+from docllm.producer.publishing import record_builder
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.record.envelope import (
     ENVELOPE_VERSION,
     MAX_TASK_BYTES,
     Outgoing,
     RawHeaders,
     decode,
 )
-from schemas.task.record.rejected_record import RejectedRecord
-from schemas.task.record.topics import Topics
-from schemas.task.states import Status
+from docllm.schemas.task.record.rejected_record import RejectedRecord
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import (
     BATCH,
     DEAD,

@@ -7,13 +7,13 @@ from datetime import datetime
 
 import pytest
 
-from producer.ledger import store
-from producer.ledger.new_tasks import NewTask
-from producer.ledger.outbox import unpack
-from schemas.errors import ConfigError, UnsafeStateError
-from schemas.ledger import tables
-from schemas.ledger.sql import NEVER_TIME
-from schemas.task.states import Status
+from docllm.producer.ledger import store
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.ledger.outbox import unpack
+from docllm.schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import NEVER_TIME
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import GROUP, LedgerDatabase, new_task
 
 

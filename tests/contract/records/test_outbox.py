@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import Connection, Delete, event
 
-from producer.ledger import outbox
-from producer.ports import Item, Order
-from schemas.ledger import tables
+from docllm.producer.ledger import outbox
+from docllm.producer.ports import Item, Order
+from docllm.schemas.ledger import tables
 from tests.support.ledger_database import DEAD, GROUP, RETRY, SUCCEEDED, LedgerDatabase
 
 

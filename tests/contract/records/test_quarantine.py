@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.ledger import quarantine
-from producer.ledger.outbox import QUARANTINE, TASK, unpack
-from producer.ports import Item
-from schemas.ledger import tables
-from schemas.task.record.envelope import MAX_TASK_BYTES, Outgoing
-from schemas.task.record.rejected_record import RejectedRecord
+from docllm.producer.ledger import quarantine
+from docllm.producer.ledger.outbox import QUARANTINE, TASK, unpack
+from docllm.producer.ports import Item
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.record.envelope import MAX_TASK_BYTES, Outgoing
+from docllm.schemas.task.record.rejected_record import RejectedRecord
 from tests.support.ledger_database import GROUP, LedgerDatabase
 
 

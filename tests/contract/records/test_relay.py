@@ -5,18 +5,18 @@ from collections.abc import Callable, Sequence
 import pytest
 from sqlalchemy import delete, update
 
-from agent.ledger.recovery import reaping
-from producer.ledger import outbox
-from producer.ledger.outbox import TASK
-from producer.ledger.quarantine import headers_blob
-from producer.ports import Item, Order, Refusal
-from producer.publishing.relay import CROWDED, SLICE, Relay
-from producer.tracing.publications import PublicationTraces
-from schemas.ledger import tables
-from schemas.runtime.clock import SystemClock
-from schemas.task.record.envelope import Outgoing, decode
-from schemas.task.record.topics import Topics
-from schemas.task.record.trace import attempt_span, trace_of
+from docllm.agent.ledger.recovery import reaping
+from docllm.producer.ledger import outbox
+from docllm.producer.ledger.outbox import TASK
+from docllm.producer.ledger.quarantine import headers_blob
+from docllm.producer.ports import Item, Order, Refusal
+from docllm.producer.publishing.relay import CROWDED, SLICE, Relay
+from docllm.producer.tracing.publications import PublicationTraces
+from docllm.schemas.ledger import tables
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.task.record.envelope import Outgoing, decode
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.record.trace import attempt_span, trace_of
 from tests.support.ledger_database import (
     DEAD,
     GROUP,

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from agent.ledger.recovery import sweeping
-from producer.ledger import outbox
-from producer.ledger.outbox import TASK
-from producer.ports import Item
-from schemas.ledger import tables
-from schemas.task.record.lanes import Lane
-from schemas.task.states import Status
+from docllm.agent.ledger.recovery import sweeping
+from docllm.producer.ledger import outbox
+from docllm.producer.ledger.outbox import TASK
+from docllm.producer.ports import Item
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.record.lanes import Lane
+from docllm.schemas.task.states import Status
 from tests.support.ledger_database import GROUP, RETRY, SUCCEEDED, LedgerDatabase
 
 SLACK_S = 600.0

@@ -3,18 +3,18 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from agent.maintenance.repair.replayer import Replayer
-from producer.ledger import replay_progress
-from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
-from producer.ports import Refusal
-from producer.publishing.relay import Relay
-from producer.replay.applier import Applier
-from producer.replay.following import Replay
-from producer.replay.record_reader import RecordReader
-from producer.replay.runs import Page
-from schemas.ledger import tables
-from schemas.task.record.envelope import Outgoing
-from schemas.task.record.topics import Topics
+from docllm.agent.maintenance.repair.replayer import Replayer
+from docllm.producer.ledger import replay_progress
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
+from docllm.producer.ports import Refusal
+from docllm.producer.publishing.relay import Relay
+from docllm.producer.replay.applier import Applier
+from docllm.producer.replay.following import Replay
+from docllm.producer.replay.record_reader import RecordReader
+from docllm.producer.replay.runs import Page
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.record.topics import Topics
 from tests.support.ledger_database import GROUP, LedgerDatabase
 
 Result = TypeVar("Result")

@@ -4,19 +4,19 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from agent.ledger.counts import compaction
-from agent.ledger.counts.compaction import CompactionLimits
-from agent.ports.outcome import Dead, Failure, Outcome
-from producer.ledger import quarantine, tally, task_story
-from producer.ledger.dead_letters import selection_query
-from producer.ledger.dead_letters.error_groups import ErrorGroup, any_dead, listed
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.status import group_status
-from schemas.ledger import tables
-from schemas.ledger.sql import LONG_AGO_TIME
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.states import Status
-from schemas.text.fingerprint import fingerprint
+from docllm.agent.ledger.counts import compaction
+from docllm.agent.ledger.counts.compaction import CompactionLimits
+from docllm.agent.ports.outcome import Dead, Failure, Outcome
+from docllm.producer.ledger import quarantine, tally, task_story
+from docllm.producer.ledger.dead_letters import selection_query
+from docllm.producer.ledger.dead_letters.error_groups import ErrorGroup, any_dead, listed
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.status import group_status
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import LONG_AGO_TIME
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.states import Status
+from docllm.schemas.text.fingerprint import fingerprint
 from tests.contract.support.ledger_dead import EXPIRED, OTHER, dead, killed, replayed, set_aside
 from tests.support.ledger_database import (
     BATCH,

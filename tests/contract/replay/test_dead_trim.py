@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator, Sequence
 
 from sqlalchemy import delete, insert
 
-from producer.ledger import outbox
-from producer.ports import Incoming, Item
-from producer.publishing import record_builder
-from producer.retention.dead_trim import TrimPlan, plan_trim
-from schemas.ledger import tables
-from schemas.ledger.sql import utc_now
-from schemas.task.record.topics import Topics
+from docllm.producer.ledger import outbox
+from docllm.producer.ports import Incoming, Item
+from docllm.producer.publishing import record_builder
+from docllm.producer.retention.dead_trim import TrimPlan, plan_trim
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.sql import utc_now
+from docllm.schemas.task.record.topics import Topics
 from tests.contract.batches.test_purge import archived, purged
 from tests.contract.support.ledger_dead import dead, replayed, set_aside
 from tests.support.ledger_database import BATCH, GROUP, LedgerDatabase

@@ -2,17 +2,17 @@
 
 from collections.abc import AsyncGenerator, Sequence
 
-from producer.ledger import quarantine, store
-from producer.ports import Incoming, Order
-from producer.publishing import record_builder
-from producer.publishing.relay import Relay
-from producer.replay import from_topic
-from producer.replay.from_topic import FromTopic, LoadedLetters, TopicSurvey
-from schemas.ledger import tables
-from schemas.task.failures import Disposition
-from schemas.task.record.envelope import Publication, RawHeaders, encode
-from schemas.task.record.rejected_record import RejectedRecord
-from schemas.task.record.topics import Topics
+from docllm.producer.ledger import quarantine, store
+from docllm.producer.ports import Incoming, Order
+from docllm.producer.publishing import record_builder
+from docllm.producer.publishing.relay import Relay
+from docllm.producer.replay import from_topic
+from docllm.producer.replay.from_topic import FromTopic, LoadedLetters, TopicSurvey
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.failures import Disposition
+from docllm.schemas.task.record.envelope import Publication, RawHeaders, encode
+from docllm.schemas.task.record.rejected_record import RejectedRecord
+from docllm.schemas.task.record.topics import Topics
 from tests.contract.replay.replays import FakeClock, FakePublisher
 from tests.support.ledger_database import GROUP, LedgerDatabase
 

@@ -7,17 +7,17 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import Connection
 
-from producer.ledger import outbox, replay_progress
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.outbox import QUARANTINE
-from producer.ledger.replay_progress import ItemState, ReplayRequest
-from producer.replay import records, runs
-from producer.replay.applier import ReplayCursor, share
-from producer.replay.following import CHECK_EVERY_S, STILL_S
-from producer.replay.runs import Cursor
-from schemas.ledger import tables
-from schemas.task.record.envelope import decode
-from schemas.task.states import Status
+from docllm.producer.ledger import outbox, replay_progress
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.outbox import QUARANTINE
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
+from docllm.producer.replay import records, runs
+from docllm.producer.replay.applier import ReplayCursor, share
+from docllm.producer.replay.following import CHECK_EVERY_S, STILL_S
+from docllm.producer.replay.runs import Cursor
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.record.envelope import decode
+from docllm.schemas.task.states import Status
 from tests.contract.replay.replays import Site
 from tests.contract.support.ledger_dead import dead, delivered, killed, request, set_aside
 from tests.support.ledger_database import DEAD, GROUP, LedgerDatabase

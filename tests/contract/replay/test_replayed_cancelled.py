@@ -1,12 +1,12 @@
 """A replay of cancelled tasks reopens their batches."""
 
-from agent.ports import Verdict
-from agent.ports.outcome import Cancelled
-from producer.ledger import cancel
-from producer.ledger.replay_progress import ItemState, ReplayRun
-from producer.replay import tasks
-from schemas.ledger import tables
-from schemas.task.states import Status
+from docllm.agent.ports import Verdict
+from docllm.agent.ports.outcome import Cancelled
+from docllm.producer.ledger import cancel
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRun
+from docllm.producer.replay import tasks
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.states import Status
 from tests.contract.support.ledger_dead import applied, counts, dead, replayed, request, stored
 from tests.support.ledger_database import GROUP, LedgerDatabase
 

@@ -5,22 +5,22 @@ from collections.abc import Sequence
 
 import pytest
 
-from producer.ledger import batch_options, replay_progress, store
-from producer.ledger.batch_options import TaskDefaults
-from producer.ledger.outbox import TASK, unpack
-from producer.ledger.replay_progress import ItemState, ReplayRun
-from producer.ledger.store import Origin
-from producer.loading import foreign_records
-from producer.loading.foreign_records import ReadLine
-from producer.replay import records
-from producer.replay import runs as stored_runs
-from producer.replay.record_reader import RecordReader
-from producer.replay.runs import Page
-from schemas.ledger import tables
-from schemas.runtime.executors import InlineExecutor
-from schemas.task.line.parsing import LineError
-from schemas.task.record.envelope import MAX_TASK_BYTES
-from schemas.task.states import Status
+from docllm.producer.ledger import batch_options, replay_progress, store
+from docllm.producer.ledger.batch_options import TaskDefaults
+from docllm.producer.ledger.outbox import TASK, unpack
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRun
+from docllm.producer.ledger.store import Origin
+from docllm.producer.loading import foreign_records
+from docllm.producer.loading.foreign_records import ReadLine
+from docllm.producer.replay import records
+from docllm.producer.replay import runs as stored_runs
+from docllm.producer.replay.record_reader import RecordReader
+from docllm.producer.replay.runs import Page
+from docllm.schemas.ledger import tables
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.task.line.parsing import LineError
+from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
+from docllm.schemas.task.states import Status
 from tests.contract.support.ledger_dead import counts, delivered, request, set_aside, stored
 from tests.support.ledger_database import GROUP, LedgerDatabase
 

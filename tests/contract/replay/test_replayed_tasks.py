@@ -4,15 +4,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.ports import ClaimAnswer, Verdict
-from producer.ledger import cancel, outbox
-from producer.ledger.outbox import unpack
-from producer.ledger.replay_progress import ItemState
-from producer.ledger.status import group_status
-from producer.replay import runs as replay_runs
-from producer.replay import tasks
-from schemas.ledger import tables
-from schemas.task.states import Status
+from docllm.agent.ports import ClaimAnswer, Verdict
+from docllm.producer.ledger import cancel, outbox
+from docllm.producer.ledger.outbox import unpack
+from docllm.producer.ledger.replay_progress import ItemState
+from docllm.producer.ledger.status import group_status
+from docllm.producer.replay import runs as replay_runs
+from docllm.producer.replay import tasks
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.states import Status
 from tests.contract.support.ledger_dead import (
     EXPIRED,
     applied,

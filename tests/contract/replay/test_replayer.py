@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from agent.maintenance.group_work import GroupWork
-from producer.ledger import cancel, replay_progress
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.replay_progress import ItemState, ReplayRequest
-from producer.ledger.status import group_status
-from producer.loading.foreign_records import TOO_SLOW
-from producer.replay import runs
-from producer.replay.runs import Cursor
-from schemas.errors import ConfigError
-from schemas.ledger import tables
-from schemas.runtime import crash
-from schemas.task.line.schema_cost import LIGHT_US
-from schemas.task.record.topics import Topics
-from schemas.task.states import Status
+from docllm.agent.maintenance.group_work import GroupWork
+from docllm.producer.ledger import cancel, replay_progress
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
+from docllm.producer.ledger.status import group_status
+from docllm.producer.loading.foreign_records import TOO_SLOW
+from docllm.producer.replay import runs
+from docllm.producer.replay.runs import Cursor
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.ledger import tables
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.line.schema_cost import LIGHT_US
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.states import Status
 from tests.contract.replay.replays import Site
 from tests.contract.support.ledger_dead import dead, delivered, killed, request, set_aside
 from tests.support.ledger_database import BATCH, DEAD, GROUP, LedgerDatabase

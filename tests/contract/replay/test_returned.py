@@ -8,29 +8,29 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Connection
 
-from agent.inflight.decoder import letter_record
-from agent.ledger import returned_letters
-from agent.ledger.returned_letters import LOGGED_S, ReturnedLetters
-from agent.ports import Partition, Record, RejectedRecord
-from producer.ledger import quarantine
-from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.replay_progress import ItemState, latest
-from producer.limits import CAP
-from producer.ports import Item, Order
-from producer.publishing import record_builder
-from producer.replay import returned, runs
-from producer.replay.returned import ReturnedLetter
-from schemas.ledger import tables
-from schemas.ledger.migrations import ledger_id
-from schemas.task.record.envelope import Outgoing
-from schemas.task.record.topics import Topics
-from schemas.task.states import Status
+from docllm.agent.inflight.decoder import letter_record
+from docllm.agent.ledger import returned_letters
+from docllm.agent.ledger.returned_letters import LOGGED_S, ReturnedLetters
+from docllm.agent.ports import Partition, Record, RejectedRecord
+from docllm.producer.ledger import quarantine
+from docllm.producer.ledger.outbox import QUARANTINE, TASK
+from docllm.producer.ledger.replay_progress import ItemState, latest
+from docllm.producer.limits import CAP
+from docllm.producer.ports import Item, Order
+from docllm.producer.publishing import record_builder
+from docllm.producer.replay import returned, runs
+from docllm.producer.replay.returned import ReturnedLetter
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.migrations import ledger_id
+from docllm.schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.states import Status
 from tests.contract.replay.replays import FakeClock, Site
 from tests.contract.support.ledger_dead import dead, killed, set_aside, set_dead
 from tests.support.ledger_database import BATCH, GROUP, LedgerDatabase
 
 INBOX = Partition(f"{GROUP}.inbox", "topic-id", 0, 1)
-LOG = "agent.ledger.returned_letters"
+LOG = "docllm.agent.ledger.returned_letters"
 
 
 def letters_of(ledger_db: LedgerDatabase, *ids: int, kind: int = TASK) -> list[Outgoing]:
@@ -196,7 +196,7 @@ async def test_without_the_setting_the_log_has_the_command(
     assert ledger_db.status(task_id) is Status.DEAD
     assert ledger_db.count(tables.replay_run) == 0
     (message,) = caplog.messages
-    command = f"python -m producer replay --group {GROUP} --id 'it'\"'\"'s a' --batch {BATCH};"
+    command = f"docllm replay --group {GROUP} --id 'it'\"'\"'s a' --batch {BATCH};"
     assert f"to replay it, run: {command}" in message
     assert "redrive = true in [inbox]" in message
 
@@ -279,7 +279,7 @@ async def test_without_the_setting_a_line_that_comes_back_makes_no_second_task(
     (message,) = caplog.messages
     assert message == (
         f"the line of task a, batch {BATCH}, came back to {INBOX.topic}: its task stays dead; "
-        f"to replay it, run: python -m producer replay --group {GROUP} --id a --batch {BATCH}; "
+        f"to replay it, run: docllm replay --group {GROUP} --id a --batch {BATCH}; "
         "to have such letters replayed, set redrive = true in [inbox]; "
         "to run the line as a new task, name a batch in the header docllm-batch"
     )

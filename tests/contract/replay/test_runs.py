@@ -7,19 +7,19 @@ from datetime import timedelta
 
 import pytest
 
-from producer.input.estimate import Estimate
-from producer.ledger import replay_progress
-from producer.ledger.dead_letters import selection_query
-from producer.ledger.dead_letters.failure_groups import TotalCost
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ledger.replay_progress import ItemState, ReplayRequest
-from producer.replay import plan, runs
-from producer.replay.plan import ReplayPlan
-from producer.replay.runs import Cursor, DroppedError
-from schemas.ledger import tables
-from schemas.settings.config import Config, Price
-from schemas.task.states import Status
+from docllm.producer.input.estimate import Estimate
+from docllm.producer.ledger import replay_progress
+from docllm.producer.ledger.dead_letters import selection_query
+from docllm.producer.ledger.dead_letters.failure_groups import TotalCost
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.outbox import QUARANTINE, TASK
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
+from docllm.producer.replay import plan, runs
+from docllm.producer.replay.plan import ReplayPlan
+from docllm.producer.replay.runs import Cursor, DroppedError
+from docllm.schemas.ledger import tables
+from docllm.schemas.settings.config import Config, Price
+from docllm.schemas.task.states import Status
 from tests.contract.support.ledger_dead import (
     EXPIRED,
     applied,

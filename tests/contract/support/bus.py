@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from agent.ports import (
+from docllm.agent.ports import (
     Assigned,
     AtRest,
     Event,
@@ -21,9 +21,9 @@ from agent.ports import (
     Source,
     SourceFailed,
 )
-from producer.bus.murmur2 import partition_of
-from producer.ports import Publisher, TopicAdmin
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.murmur2 import partition_of
+from docllm.producer.ports import Publisher, TopicAdmin
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.contract.support.parts import Parts
 
 PATIENCE_S = 60.0

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from agent.documents.address import Resolve
-from agent.documents.ports import Expected
-from agent.documents.web import WebSource
-from agent.handlers import DocumentError
-from schemas.runtime.executors import InlineExecutor
+from docllm.agent.documents.address import Resolve
+from docllm.agent.documents.ports import Expected
+from docllm.agent.documents.web import WebSource
+from docllm.agent.handlers import DocumentError
+from docllm.schemas.runtime.executors import InlineExecutor
 from tests.servers.secure import Authority
 
 HOST = "docs.invalid"  # a name that no name server knows

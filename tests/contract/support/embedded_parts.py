@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from agent.consumer.embedded.reader import EmbeddedReader
-from agent.consumer.embedded.source import EmbeddedSource
-from agent.ports import Source
-from producer.bus.embedded import topics
-from producer.bus.embedded.admin import EmbeddedTopicAdmin
-from producer.bus.embedded.file import BusFile
-from producer.bus.embedded.publisher import EmbeddedPublisher
-from schemas.runtime.clock import SystemClock
+from docllm.agent.consumer.embedded.reader import EmbeddedReader
+from docllm.agent.consumer.embedded.source import EmbeddedSource
+from docllm.agent.ports import Source
+from docllm.producer.bus.embedded import topics
+from docllm.producer.bus.embedded.admin import EmbeddedTopicAdmin
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.producer.bus.embedded.publisher import EmbeddedPublisher
+from docllm.schemas.runtime.clock import SystemClock
 from tests.contract.support.parts import Parts
 
 COMMIT = (

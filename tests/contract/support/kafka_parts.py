@@ -16,12 +16,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from agent.consumer.kafka.source import KafkaSource
-from agent.ports import Source
-from producer.bus.kafka.admin import KafkaTopicAdmin
-from producer.bus.kafka.publisher import KafkaPublisher
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import KafkaConfig
+from docllm.agent.consumer.kafka.source import KafkaSource
+from docllm.agent.ports import Source
+from docllm.producer.bus.kafka.admin import KafkaTopicAdmin
+from docllm.producer.bus.kafka.publisher import KafkaPublisher
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import KafkaConfig
 from tests.contract.support.parts import Parts
 
 SESSION_S = 10.0

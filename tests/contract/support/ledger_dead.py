@@ -6,18 +6,18 @@ from typing import Any
 
 from sqlalchemy import delete
 
-from agent.ports.outcome import Dead, Failure, Outcome
-from producer.ledger import quarantine, replay_progress
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
-from producer.ledger.status import group_status
-from producer.limits import CAP
-from producer.ports import Item
-from producer.replay import runs, tasks
-from producer.replay.runs import Cursor, Page
-from schemas.ledger import tables
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.record.rejected_record import RejectedRecord
+from docllm.agent.ports.outcome import Dead, Failure, Outcome
+from docllm.producer.ledger import quarantine, replay_progress
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
+from docllm.producer.ledger.status import group_status
+from docllm.producer.limits import CAP
+from docllm.producer.ports import Item
+from docllm.producer.replay import runs, tasks
+from docllm.producer.replay.runs import Cursor, Page
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.record.rejected_record import RejectedRecord
 from tests.support.ledger_database import DEAD, GROUP, SPENT, LedgerDatabase
 
 OTHER = Dead(Failure(ErrorClass.TOO_LONG, "9000 tokens are too many"), SPENT, Disposition.PERMANENT)

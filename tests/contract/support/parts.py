@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.ports import Source
-from producer.ports import Publisher, TopicAdmin
+from docllm.agent.ports import Source
+from docllm.producer.ports import Publisher, TopicAdmin
 
 
 @dataclass(frozen=True, slots=True)

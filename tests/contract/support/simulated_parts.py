@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from agent.ports import Source
+from docllm.agent.ports import Source
 from tests.contract.support.parts import Parts
 from tests.simulation.broker import SESSION_S, Broker
 from tests.simulation.bus import SimSource

@@ -1,6 +1,6 @@
 """Deaths of a command that archives a batch, between any two of its steps."""
 
-from producer.retention.manifest import Manifest
+from docllm.producer.retention.manifest import Manifest
 from tests.faults.installation import Installation
 from tests.integration.support.deployment import BATCH
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from sqlalchemy import text
 
-from producer.replay.runs import STORED_PAGE
-from schemas.ledger import tables
-from schemas.task.record.envelope import Outgoing
-from schemas.task.states import Status
+from docllm.producer.replay.runs import STORED_PAGE
+from docllm.schemas.ledger import tables
+from docllm.schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.states import Status
 from tests.faults.installation import Installation
 from tests.integration.support.deployment import BATCH, task_line
 from tests.integration.support.installations import prepare

@@ -1,6 +1,6 @@
 """Deaths of an agent between the lease of a hook, its run and what is written of it."""
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.faults.installation import Installation
 
 TASKS = 30

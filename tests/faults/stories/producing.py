@@ -8,10 +8,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported wi
     ResourceType,
 )
 
-from producer.bus.embedded import topics
-from producer.bus.embedded.file import BusFile
-from producer.bus.topic_family import TOPIC_SETTINGS
-from schemas.task.states import Status
+from docllm.producer.bus.embedded import topics
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.producer.bus.topic_family import TOPIC_SETTINGS
+from docllm.schemas.task.states import Status
 from tests.faults.installation import Installation
 from tests.integration.support.buses import KafkaBus
 from tests.integration.support.deployment import BATCH, task_line

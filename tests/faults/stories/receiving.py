@@ -6,8 +6,8 @@ import random
 import orjson
 from confluent_kafka import Producer
 
-from producer.bus.embedded.log import MAX_RECORD_BYTES
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.embedded.log import MAX_RECORD_BYTES
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.faults.installation import Installation
 from tests.integration.support.deployment import task_line
 

@@ -1,8 +1,8 @@
 """Deaths during repairs: reaper, sweep, trim, relief, records that contradict the ledger."""
 
-from producer.bus.embedded import topics
-from producer.bus.embedded.file import BusFile
-from schemas.task.record.envelope import Outgoing, Publication, encode
+from docllm.producer.bus.embedded import topics
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.schemas.task.record.envelope import Outgoing, Publication, encode
 from tests.faults.installation import Installation
 from tests.integration.support.buses import KafkaBus
 from tests.integration.support.deployment import BATCH, task_line

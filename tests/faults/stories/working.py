@@ -5,7 +5,7 @@ import signal
 import orjson
 from sqlalchemy import text
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.faults.installation import Installation
 from tests.integration.support.deployment import task_line
 from tests.integration.support.programs import Program

@@ -1,13 +1,13 @@
 """An agent that a bug ends during calls exits with its code; nothing aborts the interpreter."""
 
-from schemas.errors import DocllmError
+from docllm.schemas.errors import DocllmError
 from tests.integration.support.deployment import Deployment
 
 # The parts of an agent as they are, but for a bug that shows while calls are in flight.
 WITH_A_BUG = """
 import sys
-from agent.cli.parser import main
-from agent.execution.admission import Admission
+from docllm.agent.cli.parser import main
+from docllm.agent.execution.admission import Admission
 
 room = Admission.room
 

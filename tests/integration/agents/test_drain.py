@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.faults import skew
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.runtime import crash
+from docllm.schemas.runtime import crash
 from tests.integration.support import programs
 from tests.integration.support.fork_server import ForkServer, Start
 from tests.integration.support.programs import Program, environment, until

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment, seeded
 from tests.integration.support.programs import Program, pause

@@ -3,7 +3,7 @@
 No task is settled twice.
 """
 
-from schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.clock import SystemClock
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment
 

@@ -14,7 +14,7 @@ CALLS = re.findall(
 NOTING = """
 import sys
 from importlib import import_module
-from agent.cli.parser import main
+from docllm.agent.cli.parser import main
 
 def noting(owner, name, method):
     def noted(self, first, *args, **options):

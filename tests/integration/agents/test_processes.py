@@ -147,7 +147,7 @@ def test_dead_tasks_are_exit_code_1_for_who_asks(
 
     assert done.code == 1, done
     assert "starts again" not in done.err
-    assert f"more: python -m producer dead list --group {embedded.group}" in done.err
+    assert f"more: docllm dead list --group {embedded.group}" in done.err
     assert f"error: tasks of group {embedded.group} are dead; --fail-on-dead" in done.err
     assert again.code == 0, again
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from schemas.task.task_types import BUILT_IN
+from docllm.schemas.task.task_types import BUILT_IN
 from tests.integration.support.deployment import BATCH, Deployment
 from tests.integration.support.installations import repeated_on_embedded
 from tests.integration.support.programs import Program

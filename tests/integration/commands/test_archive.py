@@ -10,8 +10,8 @@ import orjson
 import pytest
 from sqlalchemy import select
 
-from producer.retention.manifest import Manifest
-from schemas.ledger import tables
+from docllm.producer.retention.manifest import Manifest
+from docllm.schemas.ledger import tables
 from tests.integration.support.deployment import BATCH, Deployment, task_line
 from tests.servers import ObjectStore
 from tests.support import json_schemas

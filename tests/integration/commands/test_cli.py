@@ -11,7 +11,7 @@ import orjson
 import pymysql
 import pytest
 
-from schemas.version import VERSION
+from docllm.schemas.version import VERSION
 from tests.integration.support.deployment import Deployment, task_line
 from tests.servers import Kafka, MariaDB
 from tests.servers.process import free_port

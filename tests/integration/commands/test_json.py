@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import Done
 from tests.support import json_schemas

@@ -101,7 +101,7 @@ def test_a_document_given_as_a_file_of_lines_is_told(
     done = embedded.run("producer", "load", name)
 
     assert done.code == 1, done
-    assert (f"python -m producer load --documents {name} --prompt" in done.err) is advised
+    assert (f"docllm load --documents {name} --prompt" in done.err) is advised
 
 
 @pytest.mark.parametrize("options", [(), ("--strict",), ("--dry-run",)])

@@ -6,8 +6,8 @@ import orjson
 import pytest
 from sqlalchemy import select
 
-from schemas.ledger.tables import task_result
-from schemas.task.result.codec import POINTER
+from docllm.schemas.ledger.tables import task_result
+from docllm.schemas.task.result.codec import POINTER
 from tests.integration.support.deployment import Deployment, task_line
 from tests.servers import ObjectStore
 

@@ -1,6 +1,6 @@
 """A misbehaving provider: rate limits cost no attempt, permanent errors are dead letters."""
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import BATCH, Deployment, task_line
 from tests.integration.support.installations import repeated_on_embedded

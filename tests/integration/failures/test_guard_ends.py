@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment, task_line
 

@@ -7,8 +7,8 @@ from http import HTTPStatus
 
 import orjson
 
-from schemas.task.record.envelope import Outgoing
-from schemas.task.states import Status
+from docllm.schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment, seeded, task_line
 from tests.integration.support.programs import Program, pause

@@ -11,8 +11,8 @@ from math import inf
 
 import pytest
 
-from schemas.runtime.clock import SystemClock
-from schemas.task.states import Status
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import Program, RehearsalLLM, pause

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from schemas.runtime.interpreter_watchdog import FROZEN
-from schemas.task.states import Status
+from docllm.schemas.runtime.interpreter_watchdog import FROZEN
+from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment
 

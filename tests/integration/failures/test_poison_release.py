@@ -10,8 +10,8 @@ from time import monotonic
 import orjson
 import pytest
 
-from agent.judge.guard_rule import DEATHS
-from schemas.task.states import Status
+from docllm.agent.judge.guard_rule import DEATHS
+from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment, task_line
 from tests.integration.support.installations import repeated_on_embedded

@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import pause

@@ -9,7 +9,7 @@ from statistics import quantiles
 
 import orjson
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.integration.failures.dues import DueWatch
 from tests.integration.support import checker
 from tests.integration.support.deployment import BATCH, Deployment, task_line

@@ -9,7 +9,7 @@ from tests.integration.support.deployment import BATCH, Deployment
 from tests.integration.support.installations import repeated_on_embedded
 
 MODULE = """
-from agent.handlers import Context, GiveUpError, TryAgainError
+from docllm.agent.handlers import Context, GiveUpError, TryAgainError
 
 tries = {}
 

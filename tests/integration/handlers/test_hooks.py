@@ -16,7 +16,7 @@ import os
 import time
 from pathlib import Path
 
-from agent.handlers import GiveUpError, TryAgainError
+from docllm.agent.handlers import GiveUpError, TryAgainError
 
 LOG = Path(__file__).with_name("hooks.log")
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from sqlalchemy import select
 
-from schemas.ledger.tables import lock_wait
+from docllm.schemas.ledger.tables import lock_wait
 from tests.integration.support.deployment import BATCH, Deployment
 from tests.integration.support.installations import repeated_on_embedded
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.integration.support.deployment import Deployment, task_line
 from tests.integration.support.programs import Program, pause, until
 from tests.servers.alertmanager import Receiver

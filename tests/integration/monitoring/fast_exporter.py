@@ -6,9 +6,9 @@ Tested by tests/integration/monitoring/test_alerts.py.
 import os
 import sys
 
-from producer.__main__ import start
-from producer.metrics import exporter
-from schemas.version import VERSION
+from docllm.producer.__main__ import start
+from docllm.producer.metrics import exporter
+from docllm.schemas.version import VERSION
 
 if __name__ == "__main__":
     vars(exporter)["EVERY_S"] = 1.0

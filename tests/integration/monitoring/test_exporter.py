@@ -117,7 +117,7 @@ def test_it_serves_before_the_schema_is_there(
         on_kafka, "tests.integration.monitoring.fast_exporter", DOCLLM_DATABASE_URL=database
     )
 
-    until(lambda: "run: python -m producer migrate" in program.err, "the log to name the cause")
+    until(lambda: "run: docllm migrate" in program.err, "the log to name the cause")
     assert samples(page(f"{url}/metrics")[1])["docllm_ledger_up", on_kafka.group] == 0
     on_kafka.run("producer", "migrate", DOCLLM_DATABASE_URL=database)
 

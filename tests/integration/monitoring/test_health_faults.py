@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 import pytest
 
-from agent.reporting.health import DEAD_S
+from docllm.agent.reporting.health import DEAD_S
 from tests.integration.monitoring.test_agent_http import answer
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import until

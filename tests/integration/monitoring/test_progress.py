@@ -81,7 +81,7 @@ def test_a_bar_shows_this_run_and_no_log_line_tears_it(
     assert re.search(r"done: 300 tasks in .* succeeded, \d+ dead, .* tried again", end)
     assert "no price set for model rehearsal" in end
     (dead,) = (row for row in logs if "dead with BAD_REQUEST" in row)
-    assert f"python -m producer dead list --group {deployment.group}" in dead
+    assert f"docllm dead list --group {deployment.group}" in dead
     assert "draining" not in shown
     assert llm.running
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.clock import SystemClock
 from tests.integration.support.deployment import Deployment, task_line
 from tests.integration.support.installations import repeated_on_embedded
 

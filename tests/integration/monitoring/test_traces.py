@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import orjson
 import pytest
 
-from schemas.ledger import migrations
-from schemas.task.record.envelope import Outgoing
-from schemas.task.record.trace import trace_of
+from docllm.schemas.ledger import migrations
+from docllm.schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.record.trace import trace_of
 from tests.integration.support.deployment import Deployment, task_line
 from tests.integration.support.installations import repeated_on_embedded
 from tests.servers.collector import Collector, SeenSpan, collecting

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.clock import SystemClock
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import RehearsalLLM
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 import redis
 
-from schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.clock import SystemClock
 from tests.integration.providers.limited_runs import passed, started
 from tests.integration.support.deployment import Deployment
 from tests.servers import Redis

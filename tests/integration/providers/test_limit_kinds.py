@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.clock import SystemClock
 from tests.integration.providers.limited_runs import started
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import RehearsalLLM

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.clock import SystemClock
 from tests.integration.providers.limited_runs import started
 from tests.integration.support.deployment import Deployment, task_line
 from tests.integration.support.programs import RehearsalLLM, most_at_once

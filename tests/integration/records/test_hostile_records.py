@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import orjson
 
-from schemas.task.record.envelope import Outgoing, Publication, encode
+from docllm.schemas.task.record.envelope import Outgoing, Publication, encode
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment, task_line
 

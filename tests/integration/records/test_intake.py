@@ -6,8 +6,8 @@ import signal
 import orjson
 from confluent_kafka import Producer
 
-from producer.ports import Backlog
-from schemas.task.record.envelope import Outgoing, Publication, encode
+from docllm.producer.ports import Backlog
+from docllm.schemas.task.record.envelope import Outgoing, Publication, encode
 from tests.contract.support import kafka_parts
 from tests.integration.records import raw_producer
 from tests.integration.support import checker

@@ -6,7 +6,7 @@ from statistics import median
 
 import orjson
 
-from schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.integration.support.deployment import Deployment, task_line
 from tests.integration.support.installations import repeated_on_embedded
 from tests.integration.support.programs import RehearsalLLM, most_at_once

@@ -4,7 +4,7 @@ from time import monotonic
 
 import pytest
 
-from schemas.runtime.crash import VARIABLE
+from docllm.schemas.runtime.crash import VARIABLE
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment, seeded, task_line
 from tests.integration.support.programs import pause

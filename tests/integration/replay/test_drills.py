@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.integration.replay.followed_page import follow
 from tests.integration.support import checker
 from tests.integration.support.deployment import BATCH, Deployment

@@ -6,8 +6,8 @@ import shutil
 import orjson
 import pytest
 
-from schemas.task.record.envelope import Outgoing
-from schemas.task.states import Status
+from docllm.schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.states import Status
 from tests.integration.support.deployment import BATCH, Deployment, task_line
 from tests.integration.support.ledgers import LedgerView
 from tests.servers import MariaDB

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import orjson
 
-from schemas.task.record.envelope import BATCH_HEADER, Outgoing, is_letter
-from schemas.task.states import Status
+from docllm.schemas.task.record.envelope import BATCH_HEADER, Outgoing, is_letter
+from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment, task_line
 from tests.integration.support.installations import repeated_on_embedded
@@ -58,7 +58,7 @@ def test_letters_that_come_back_replay_their_tasks_where_that_is_wanted(
     assert deployment.ledger.counts()["dead"] == tasks == len(deployment.ledger.tasks())
     assert len(llm.calls()) == calls
     assert len(deployment.bus.letters(letters)) == tasks + 1
-    assert f"python -m producer replay --group {deployment.group} --id t0 --batch" in left.err
+    assert f"docllm replay --group {deployment.group} --id t0 --batch" in left.err
 
     llm.dial()
     settings(deployment, "[inbox]\nredrive = true\n")
@@ -100,7 +100,7 @@ def test_letters_without_their_headers_replay_their_tasks_where_that_is_wanted(
     assert deployment.ledger.counts()["dead"] == tasks == len(deployment.ledger.tasks())
     assert len(llm.calls()) == calls
     assert deployment.ledger.quarantined() == []
-    assert f"python -m producer replay --group {deployment.group} --id t0 --batch" in left.err
+    assert f"docllm replay --group {deployment.group} --id t0 --batch" in left.err
     assert "name a batch in the header docllm-batch" in left.err
 
     llm.dial()

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from schemas.runtime.crash import VARIABLE
-from schemas.task.record.envelope import Outgoing
-from schemas.task.states import Status
+from docllm.schemas.runtime.crash import VARIABLE
+from docllm.schemas.task.record.envelope import Outgoing
+from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import BATCH, Deployment, seeded, task_line
 from tests.integration.support.installations import repeated_on_embedded

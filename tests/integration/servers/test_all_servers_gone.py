@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import Program, pause
 from tests.servers import Kafka, MariaDB, Redis, Server
@@ -61,7 +61,9 @@ def test_all_servers_gone(
     assert {task.status for task in on_kafka.evidence().tasks} == {Status.SUCCEEDED}
     for name in ("the database", "Kafka at", "Redis"):
         printed = [
-            line for line in agent.err.splitlines() if f"schemas.runtime.outage: {name}" in line
+            line
+            for line in agent.err.splitlines()
+            if f"docllm.schemas.runtime.outage: {name}" in line
         ]
         assert sum("does not answer" in line for line in printed) == 1, agent.err
         assert sum("answers again" in line for line in printed) == 1, agent.err

@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from producer.ports import TopicAdmin
-from schemas.clients.kafka import COMMON
-from schemas.errors import DocllmError
+from docllm.producer.ports import TopicAdmin
+from docllm.schemas.clients.kafka import COMMON
+from docllm.schemas.errors import DocllmError
 from tests.contract.support import bus as one_bus
 from tests.contract.support import kafka_parts
 from tests.contract.support.bus import Bus, Member, texts

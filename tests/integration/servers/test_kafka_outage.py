@@ -12,8 +12,8 @@ from functools import partial
 
 import pytest
 
-from producer.ports import Refusal
-from schemas.errors import UnreachableError
+from docllm.producer.ports import Refusal
+from docllm.schemas.errors import UnreachableError
 from tests.contract.support import kafka_parts
 from tests.contract.support.bus import Bus, Member, texts
 from tests.servers import Kafka

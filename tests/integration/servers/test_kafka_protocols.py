@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from confluent_kafka import KafkaError
 
-from agent.consumer.kafka.source import KafkaSource
-from agent.ports import SourceFailed
+from docllm.agent.consumer.kafka.source import KafkaSource
+from docllm.agent.ports import SourceFailed
 from tests.contract.bus import test_source, test_source_offsets, test_topic_admin
 from tests.contract.support import kafka_parts
 from tests.contract.support.bus import opened, texts

@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from producer.bus.kafka.publisher import KafkaPublisher
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import KafkaConfig
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.kafka.publisher import KafkaPublisher
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import KafkaConfig
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.contract.support import kafka_parts
 from tests.contract.support.bus import Bus, texts
 from tests.servers import Kafka

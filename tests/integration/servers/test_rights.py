@@ -10,7 +10,7 @@ import pymysql
 import pytest
 from sqlalchemy import make_url
 
-from schemas.ledger.tables import metadata
+from docllm.schemas.ledger.tables import metadata
 from tests.integration.support.deployment import BATCH, Deployment, task_line
 from tests.integration.support.installations import group_on
 from tests.integration.support.programs import until

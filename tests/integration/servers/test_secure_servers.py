@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from schemas.clients.kafka import (
+from docllm.schemas.clients.kafka import (
     EXECUTING,
     SET_BY_DOCLLM,
     admin_settings,
     consumer_settings,
     producer_settings,
 )
-from schemas.errors import ConfigError
-from schemas.settings.config import KafkaConfig
-from schemas.settings.kinds import FIXED_CLIENT_SETTINGS
-from schemas.settings.sources import load_config
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import KafkaConfig
+from docllm.schemas.settings.kinds import FIXED_CLIENT_SETTINGS
+from docllm.schemas.settings.sources import load_config
 from tests.integration.support import checker
 from tests.integration.support.buses import KafkaBus
 from tests.integration.support.deployment import Deployment

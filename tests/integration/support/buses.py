@@ -23,11 +23,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported wi
     OffsetSpec,
 )
 
-from producer.bus.embedded import log, topics
-from producer.bus.embedded.file import BusFile
-from producer.bus.embedded.publisher import EmbeddedPublisher
-from producer.ports import Refusal
-from schemas.task.record.envelope import Outgoing, RawHeaders
+from docllm.producer.bus.embedded import log, topics
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.producer.bus.embedded.publisher import EmbeddedPublisher
+from docllm.producer.ports import Refusal
+from docllm.schemas.task.record.envelope import Outgoing, RawHeaders
 from tests.integration.support.programs import until
 from tests.invariants.evidence import Death, Letter, Position
 

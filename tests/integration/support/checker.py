@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.invariants import ends
 from tests.invariants.calls import by_name
 from tests.invariants.evidence import Evidence

@@ -15,10 +15,10 @@ from typing import Any
 import orjson
 from sqlalchemy.exc import OperationalError
 
-from agent.ledger.recovery.reaping import LOSS_LIMIT
-from schemas.runtime.clock import SystemClock
-from schemas.settings.sources import load_config
-from schemas.task.record.topics import Topics, duration_s
+from docllm.agent.ledger.recovery.reaping import LOSS_LIMIT
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.sources import load_config
+from docllm.schemas.task.record.topics import Topics, duration_s
 from tests.integration.support.buses import Bus
 from tests.integration.support.ledgers import LedgerView, spelled
 from tests.integration.support.programs import (

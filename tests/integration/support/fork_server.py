@@ -24,24 +24,24 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from schemas.runtime import crash
+from docllm.schemas.runtime import crash
 
 _PR_SET_PDEATHSIG = 1
 # What agents and commands load when they run. Nothing here may start a thread.
 _LOADED = (
-    "agent.app",
-    "agent.cli.main",
-    "agent.cli.parser",
-    "agent.consumer.embedded",
-    "agent.consumer.kafka",
-    "agent.quota.redis_grants",
-    "agent.llm.rehearsal.service",
-    "agent.routes.sharing.redis_board",
-    "producer.bus.embedded",
-    "producer.bus.kafka",
-    "producer.checks",
-    "producer.cli",
-    "schemas.ledger.migrations.upgrade",
+    "docllm.agent.app",
+    "docllm.agent.cli.main",
+    "docllm.agent.cli.parser",
+    "docllm.agent.consumer.embedded",
+    "docllm.agent.consumer.kafka",
+    "docllm.agent.quota.redis_grants",
+    "docllm.agent.llm.rehearsal.service",
+    "docllm.agent.routes.sharing.redis_board",
+    "docllm.producer.bus.embedded",
+    "docllm.producer.bus.kafka",
+    "docllm.producer.checks",
+    "docllm.producer.cli",
+    "docllm.schemas.ledger.migrations.upgrade",
 )
 _PROGRAM = f"from {__name__} import main; main()"
 

@@ -9,13 +9,13 @@ from threading import Lock
 import pytest
 from alembic.runtime.migration import MigrationContext
 
-from producer.app import open_database, opened
-from schemas.ledger import migrations
-from schemas.ledger.database import Database
-from schemas.ledger.migrations.upgrade import scripts
-from schemas.ledger.tables import metadata
-from schemas.settings.config import Config
-from schemas.settings.sources import load_config
+from docllm.producer.app import open_database, opened
+from docllm.schemas.ledger import migrations
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.migrations.upgrade import scripts
+from docllm.schemas.ledger.tables import metadata
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.sources import load_config
 from tests.integration.support.buses import EmbeddedBus, KafkaBus
 from tests.integration.support.deployment import Deployment
 from tests.servers import Kafka, MariaDB, Redis

@@ -9,9 +9,9 @@ from sqlalchemy import Engine, Executable, create_engine, func, select
 from sqlalchemy.engine import Row
 from sqlalchemy.pool import NullPool
 
-from producer.ledger.claiming_agent import agent_in
-from schemas.ledger.sql import NEVER_TIME
-from schemas.ledger.tables import (
+from docllm.producer.ledger.claiming_agent import agent_in
+from docllm.schemas.ledger.sql import NEVER_TIME
+from docllm.schemas.ledger.tables import (
     agent,
     batch,
     dead_letter,
@@ -22,7 +22,7 @@ from schemas.ledger.tables import (
     task_input,
     task_result,
 )
-from schemas.task.states import OPEN, Status
+from docllm.schemas.task.states import OPEN, Status
 from tests.invariants.evidence import Attempt, Death, Task
 
 EPOCH = NEVER_TIME.replace(year=1970, month=1, day=1)

@@ -13,14 +13,14 @@ from alembic.config import Config as AlembicConfig
 from alembic.runtime.environment import EnvironmentContext
 from sqlalchemy import Connection, update
 
-from agent.judge import fingerprint
-from producer.ledger.outbox import TASK, pack
-from producer.ports import Item
-from schemas.ledger import tables
-from schemas.ledger.migrations.upgrade import scripts
-from schemas.ledger.sql import NEVER_TIME, utc_now
-from schemas.task.record.envelope import digest
-from schemas.task.states import Status
+from docllm.agent.judge import fingerprint
+from docllm.producer.ledger.outbox import TASK, pack
+from docllm.producer.ports import Item
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.migrations.upgrade import scripts
+from docllm.schemas.ledger.sql import NEVER_TIME, utc_now
+from docllm.schemas.task.record.envelope import digest
+from docllm.schemas.task.states import Status
 
 FIRST = "0001"
 BEFORE_FACTS = "0004"

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import Connection, Inspector, UniqueConstraint, inspect, text
 from sqlalchemy.types import Integer, LargeBinary, String
 
-from schemas.errors import UnsafeStateError
-from schemas.ledger import migrations, tables
-from schemas.ledger.database import Database
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.database import Database
 
 _numbers = count(1)
 # As an agent of schema 0005 writes a dead letter.
@@ -72,8 +72,8 @@ def test_migrating_twice_changes_nothing(opened: Callable[[], Database]) -> None
 def test_several_at_once_make_one_ledger(url: str, opened: Callable[[], Database]) -> None:
     """Programs that start together on an empty database make one schema and one ledger id."""
     program = f"""
-from schemas.ledger.database import Database
-from schemas.ledger.migrations import migrate
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.migrations import migrate
 from sqlalchemy import UniqueConstraint
 print(migrate(Database({url!r}))[1])
 """
@@ -295,7 +295,7 @@ def test_an_agent_of_the_version_before_runs_on_while_a_column_is_added_at_once(
 
 def test_an_empty_database_is_refused_with_the_command(opened: Callable[[], Database]) -> None:
     """An agent on an empty database names the command to run."""
-    with pytest.raises(UnsafeStateError, match=r"is empty.*python -m producer migrate"):
+    with pytest.raises(UnsafeStateError, match=r"is empty.*docllm migrate"):
         migrations.require(opened())
 
 
@@ -310,7 +310,7 @@ def test_an_older_schema_is_refused_with_the_command(
 
     with pytest.raises(
         UnsafeStateError,
-        match=f"has schema {older}, this version needs 9999; run: python -m producer migrate",
+        match=f"has schema {older}, this version needs 9999; run: docllm migrate",
     ):
         migrations.require(database)
 
@@ -335,5 +335,5 @@ def test_a_ledger_without_an_id_is_refused(opened: Callable[[], Database]) -> No
     migrations.migrate(database)
     database.run(lambda c: c.execute(tables.ledger.delete()))
 
-    with pytest.raises(UnsafeStateError, match="python -m producer migrate"):
+    with pytest.raises(UnsafeStateError, match="docllm migrate"):
         database.run(migrations.ledger_id)

@@ -15,16 +15,16 @@ from sqlalchemy import func, select, text
 from sqlalchemy import table as sql_table
 from sqlalchemy.exc import DBAPIError
 
-from producer.ledger import replay_progress, tally
-from producer.ledger.dead_letters import error_groups
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.replay_progress import ItemState, ReplayRequest
-from producer.ledger.status import batch_status
-from schemas.ledger import migrations, tables
-from schemas.ledger.database import Database
-from schemas.ledger.migrations import facts
-from schemas.runtime import crash
-from schemas.task.states import Status
+from docllm.producer.ledger import replay_progress, tally
+from docllm.producer.ledger.dead_letters import error_groups
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
+from docllm.producer.ledger.status import batch_status
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.migrations import facts
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.states import Status
 from tests.contract.support import ledger_dead
 from tests.integration.versions import older_ledger
 from tests.integration.versions.older_ledger import BEFORE_FACTS, DEAD, FIRST, TASKS
@@ -90,9 +90,9 @@ def migrate_by_hand(database: Database, order: str = "") -> subprocess.Completed
     """Run `migrate` in a process of its own, which kills itself at the point of `order`."""
     url = database.engine.url.render_as_string(hide_password=False)
     program = f"""
-from schemas.ledger.database import Database
-from schemas.ledger.migrations import facts
-from schemas.ledger.migrations import migrate
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.migrations import facts
+from docllm.schemas.ledger.migrations import migrate
 print(migrate(Database({url!r}, timeout_s=None))[1])
 """
     environ = os.environ | ({crash.VARIABLE: order} if order else {})
@@ -294,7 +294,7 @@ def test_a_batch_has_so_many_groups_of_failures_and_one_for_the_rest(
     made: Callable[[str], Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The largest groups keep their fingerprints; the rest share one, and no death is lost."""
-    monkeypatch.setattr("schemas.ledger.migrations.facts._MAX_GROUPS", 1)
+    monkeypatch.setattr("docllm.schemas.ledger.migrations.facts._MAX_GROUPS", 1)
 
     database = made_and_migrated(made, BEFORE_FACTS)
 

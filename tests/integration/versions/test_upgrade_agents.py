@@ -10,12 +10,12 @@ import orjson
 import pytest
 from sqlalchemy import Connection, inspect, select, table, text, update
 
-from agent.ledger.leases import leasing
-from schemas.errors import UnsafeStateError
-from schemas.ledger import migrations, tables
-from schemas.ledger.database import Database
-from schemas.ledger.migrations import facts
-from schemas.task.states import Status
+from docllm.agent.ledger.leases import leasing
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.migrations import facts
+from docllm.schemas.task.states import Status
 from tests.integration.support.deployment import BATCH, Deployment, task_line
 from tests.integration.support.installations import embedded_in, group_on
 from tests.integration.versions import older_ledger
@@ -105,7 +105,7 @@ def test_agents_that_do_not_know_the_schema_stop_the_upgrade(database: Database)
     before = database.run(everything)
 
     with pytest.raises(
-        UnsafeStateError, match=r"host:21 of group group; stop them .* python -m producer migrate"
+        UnsafeStateError, match=r"host:21 of group group; stop them .* docllm migrate"
     ):
         migrations.migrate(database)
 
@@ -210,9 +210,7 @@ def test_programs_do_not_start_while_a_newer_schema_is_made(database: Database) 
     migrations.migrate(database)
     database.run(lambda c: set_revision(c, migrations.own_revision(), NEWER))
 
-    with pytest.raises(
-        UnsafeStateError, match="update docllm, and run: python -m producer migrate"
-    ):
+    with pytest.raises(UnsafeStateError, match="update docllm, and run: docllm migrate"):
         migrations.require(database)
 
 

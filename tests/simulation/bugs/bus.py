@@ -3,12 +3,12 @@
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from agent.execution import settler
-from agent.ledger.settlements import settling
-from agent.ports.outcome import Dead
-from producer.ledger import outbox, store
-from producer.ports import Item, Order
-from producer.publishing import record_builder
+from docllm.agent.execution import settler
+from docllm.agent.ledger.settlements import settling
+from docllm.agent.ports.outcome import Dead
+from docllm.producer.ledger import outbox, store
+from docllm.producer.ports import Item, Order
+from docllm.producer.publishing import record_builder
 from tests.simulation.bugs import stages
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.machine import GROUP

@@ -6,12 +6,12 @@ The last one is of a purge: its mark counts, because late records look for it.
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agent.ledger.claims import claiming
-from agent.ledger.counts import compaction, release_counts
-from agent.ports.outcome import Dead, Retry, Snooze, Succeeded
-from producer.ledger import tally
-from producer.ledger.retention import adoption_rows
-from schemas.ledger import tables
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ledger.counts import compaction, release_counts
+from docllm.agent.ports.outcome import Dead, Retry, Snooze, Succeeded
+from docllm.producer.ledger import tally
+from docllm.producer.ledger.retention import adoption_rows
+from docllm.schemas.ledger import tables
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import PURGED, REPLAYS
 

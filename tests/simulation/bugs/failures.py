@@ -7,19 +7,19 @@ from unittest.mock import patch
 
 from sqlalchemy import bindparam, update
 
-from agent.execution import slots
-from agent.execution.admission import Admission
-from agent.handlers import runner
-from agent.judge import guard_rule
-from agent.judge.classes import CLASSES, Action
-from agent.ledger.claims import claiming
-from agent.ledger.guards import decisions
-from agent.ledger.returned_letters import ReturnedLetters
-from agent.ledger.settlements import state_changes, uncounted_ends
-from agent.routes import route, window
-from schemas.ledger.sql import NEVER_TIME
-from schemas.ledger.tables import task
-from schemas.task.failures import ErrorClass
+from docllm.agent.execution import slots
+from docllm.agent.execution.admission import Admission
+from docllm.agent.handlers import runner
+from docllm.agent.judge import guard_rule
+from docllm.agent.judge.classes import CLASSES, Action
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ledger.guards import decisions
+from docllm.agent.ledger.returned_letters import ReturnedLetters
+from docllm.agent.ledger.settlements import state_changes, uncounted_ends
+from docllm.agent.routes import route, window
+from docllm.schemas.ledger.sql import NEVER_TIME
+from docllm.schemas.ledger.tables import task
+from docllm.schemas.task.failures import ErrorClass
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import (
     ALL_FAIL,

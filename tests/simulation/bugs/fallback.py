@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from agent.dispatch.ready_selection import ReadySelection, RoomOf
-from agent.inflight.delivery import Delivery
-from agent.routes.plan import RoutePlan
+from docllm.agent.dispatch.ready_selection import ReadySelection, RoomOf
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.routes.plan import RoutePlan
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import FALLBACKS
 

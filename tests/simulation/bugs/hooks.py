@@ -5,11 +5,11 @@ from typing import Any
 
 from sqlalchemy import delete
 
-from agent.execution.type_limits import TypeLimits
-from agent.handlers.processes.pool import HandlerProcesses
-from agent.ledger import hook_runs
-from producer.ledger import hook_orders
-from schemas.ledger.tables import hook
+from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.handlers.processes.pool import HandlerProcesses
+from docllm.agent.ledger import hook_runs
+from docllm.producer.ledger import hook_orders
+from docllm.schemas.ledger.tables import hook
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import FRAGILE, HOOKED, NARROW
 

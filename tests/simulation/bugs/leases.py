@@ -4,13 +4,13 @@ from typing import Any
 
 from sqlalchemy import true, update
 
-from agent import lease
-from agent.ledger.leases import leasing
-from agent.ledger.recovery import reaping
-from producer.ledger import outbox
-from producer.ports import Item
-from schemas.ledger.sql import utc_after, utc_now
-from schemas.ledger.tables import agent, task
+from docllm.agent import lease
+from docllm.agent.ledger.leases import leasing
+from docllm.agent.ledger.recovery import reaping
+from docllm.producer.ledger import outbox
+from docllm.producer.ports import Item
+from docllm.schemas.ledger.sql import utc_after, utc_now
+from docllm.schemas.ledger.tables import agent, task
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import DATABASE_AWAY, SLOW_REAPERS, ZOMBIES
 

@@ -6,17 +6,17 @@ from typing import Any
 
 from sqlalchemy import bindparam, update
 
-from agent.ledger.claims import claiming
-from agent.ledger.settlements import follow_ups, settling, state_changes
-from agent.maintenance.repair.replayer import Replayer
-from agent.ports.outcome import Dead, Moved, Retry
-from producer.ledger import outbox, quarantine, store
-from producer.ledger.outbox import TASK
-from producer.ports import Item
-from producer.replay import runs, tasks
-from schemas.ledger.sql import utc_after, utc_now
-from schemas.ledger.tables import replay_run, task
-from schemas.task.states import Status
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ledger.settlements import follow_ups, settling, state_changes
+from docllm.agent.maintenance.repair.replayer import Replayer
+from docllm.agent.ports.outcome import Dead, Moved, Retry
+from docllm.producer.ledger import outbox, quarantine, store
+from docllm.producer.ledger.outbox import TASK
+from docllm.producer.ports import Item
+from docllm.producer.replay import runs, tasks
+from docllm.schemas.ledger.sql import utc_after, utc_now
+from docllm.schemas.ledger.tables import replay_run, task
+from docllm.schemas.task.states import Status
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import CONTESTED, FAMILIES, REPLAYS, ZOMBIES
 from tests.simulation.machine import GROUP

@@ -3,10 +3,10 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agent.dispatch.backpressure import Backpressure
-from agent.inflight import table
-from agent.inflight.delivery import Delivery
-from agent.inflight.turns import MayTake, always
+from docllm.agent.dispatch.backpressure import Backpressure
+from docllm.agent.inflight import table
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.turns import MayTake, always
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import CLOSED_ROUTE, SMALL
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from agent.handlers.context_locks import ContextLocks
-from agent.ledger.leases import lock_rows
+from docllm.agent.handlers.context_locks import ContextLocks
+from docllm.agent.ledger.leases import lock_rows
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import LOCKED, LOCKED_ZOMBIES
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from agent.execution import output_writer
-from agent.execution.output_writer import Outputs
-from schemas.objects.errors import ObjectError
-from schemas.task.result.output_pointer import Output
+from docllm.agent.execution import output_writer
+from docllm.agent.execution.output_writer import Outputs
+from docllm.schemas.objects.errors import ObjectError
+from docllm.schemas.task.result.output_pointer import Output
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import WRITTEN
 

@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from agent.inflight.partition_share import PartitionShare
-from agent.quota import account
-from agent.quota.account import AccountBuckets
-from agent.quota.agent_quota import AgentQuota, CallStart
-from agent.quota.grants import Charge, QuotaAnswer, QuotaRequest
+from docllm.agent.inflight.partition_share import PartitionShare
+from docllm.agent.quota import account
+from docllm.agent.quota.account import AccountBuckets
+from docllm.agent.quota.agent_quota import AgentQuota, CallStart
+from docllm.agent.quota.grants import Charge, QuotaAnswer, QuotaRequest
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import LIMITED
 

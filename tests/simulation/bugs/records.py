@@ -4,23 +4,23 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from agent.dispatch.answer_actions import AnswerActions
-from agent.dispatch.claimer import Claimer
-from agent.dispatch.dispatcher import Dispatcher
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.execution import slots
-from agent.execution.settler import Settled, Settler
-from agent.inflight import table, watermark
-from agent.inflight.decoder import RecordDecoder
-from agent.inflight.delivery import Delivery
-from agent.inflight.records_behind import RecordsBehind
-from agent.intake.acceptance import Intake
-from agent.ledger import sql_ledger
-from agent.ledger.claims import claiming
-from agent.ledger.recovery import reaping
-from agent.ports import ClaimAnswer, Verdict
-from agent.ports.outcome import Released, Snooze
-from producer.ledger import outbox
+from docllm.agent.dispatch.answer_actions import AnswerActions
+from docllm.agent.dispatch.claimer import Claimer
+from docllm.agent.dispatch.dispatcher import Dispatcher
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.execution import slots
+from docllm.agent.execution.settler import Settled, Settler
+from docllm.agent.inflight import table, watermark
+from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.records_behind import RecordsBehind
+from docllm.agent.intake.acceptance import Intake
+from docllm.agent.ledger import sql_ledger
+from docllm.agent.ledger.claims import claiming
+from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ports import ClaimAnswer, Verdict
+from docllm.agent.ports.outcome import Released, Snooze
+from docllm.producer.ledger import outbox
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import (
     CONTESTED,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.settings.quota import TenantConfig
+from docllm.schemas.settings.quota import TenantConfig
 
 Stage = dict[str, Any]
 

@@ -4,11 +4,11 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agent.inflight.turns import LaneTurns, MayTake, TenantTurns
-from agent.quota.configured import ConfiguredQuotas
-from agent.quota.grants import WaitingCall
-from agent.quota.quotas import Quotas
-from schemas.task.record.lanes import TURNS, Lane
+from docllm.agent.inflight.turns import LaneTurns, MayTake, TenantTurns
+from docllm.agent.quota.configured import ConfiguredQuotas
+from docllm.agent.quota.grants import WaitingCall
+from docllm.agent.quota.quotas import Quotas
+from docllm.schemas.task.record.lanes import TURNS, Lane
 from tests.simulation.bugs import stages
 from tests.simulation.bugs.bug import Bug, patched, replaced
 

@@ -5,10 +5,10 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from agent import agent as lifecycle
-from agent.agent import Membership, RepairAgent
-from agent.process.stop_request import StopRequest
-from schemas.errors import UnreachableError
+from docllm.agent import agent as lifecycle
+from docllm.agent.agent import Membership, RepairAgent
+from docllm.agent.process.stop_request import StopRequest
+from docllm.schemas.errors import UnreachableError
 from tests.support.agent import AgentHarness, for_ever
 
 

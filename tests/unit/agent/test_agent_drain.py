@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from agent import agent as lifecycle
-from agent.agent import HOOKS_S, PUBLISH_S, SETTLE_S, STOP_S
-from agent.process import drain_watchdog
-from agent.process.stop_request import StopRequest
-from schemas.errors import UnreachableError
-from schemas.runtime import crash
-from schemas.task.hooks import HookEvent
+from docllm.agent import agent as lifecycle
+from docllm.agent.agent import HOOKS_S, PUBLISH_S, SETTLE_S, STOP_S
+from docllm.agent.process import drain_watchdog
+from docllm.agent.process.stop_request import StopRequest
+from docllm.schemas.errors import UnreachableError
+from docllm.schemas.runtime import crash
+from docllm.schemas.task.hooks import HookEvent
 from tests.support.agent import AgentHarness, for_ever
 from tests.support.leaving import LEAVING_S
 

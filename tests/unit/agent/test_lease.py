@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S, Lease
-from agent.ledger.leases.leasing import HEARTBEAT_S, LOST_AFTER_S
-from schemas.task.owner import agent_of, owner_of
+from docllm.agent.lease import CLAIMS_PER_INCARNATION, HEARTBEAT_MAX_AGE_S, Lease
+from docllm.agent.ledger.leases.leasing import HEARTBEAT_S, LOST_AFTER_S
+from docllm.schemas.task.owner import agent_of, owner_of
 
 
 def test_a_lease_is_fresh_for_nine_seconds() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.runtime import collector
+from docllm.schemas.runtime import collector
 from tests.support.commands import run
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import parser
-from producer import __main__ as producer
-from producer.app import is_bus_missing, is_ledger_missing, opened_ledger
-from schemas.errors import ConfigError, UnreachableError
-from schemas.settings.config import Config
+from docllm.agent.cli import parser
+from docllm.producer import __main__ as producer
+from docllm.producer.app import is_bus_missing, is_ledger_missing, opened_ledger
+from docllm.schemas.errors import ConfigError, UnreachableError
+from docllm.schemas.settings.config import Config
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, method: str, name: str) -> None:

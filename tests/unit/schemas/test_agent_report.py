@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.agent_report import (
+from docllm.schemas.agent_report import (
     MAX_BYTES,
     MAX_ROUTES,
     MAX_TYPES,
@@ -21,7 +21,7 @@ from schemas.agent_report import (
     from_json,
     to_json,
 )
-from schemas.codes import Code
+from docllm.schemas.codes import Code
 
 FULL = AgentReport(
     slots=64,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.errors import (
+from docllm.schemas.errors import (
     ConfigError,
     DeniedError,
     DocllmError,

@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.ledger.migrations.steps import OPTIONS
-from schemas.ledger.sql import (
+from docllm.schemas.ledger.migrations.steps import OPTIONS
+from docllm.schemas.ledger.sql import (
     BigId,
     Blob,
     LongText,

@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.ledger.migrations.steps import OPTIONS, add_column, add_index
-from schemas.ledger.sql import BigId, LongText, Tiny, UtcTime, binary, name, utc_default
+from docllm.schemas.ledger.migrations.steps import OPTIONS, add_column, add_index
+from docllm.schemas.ledger.sql import BigId, LongText, Tiny, UtcTime, binary, name, utc_default
 
 revision = "0002"
 down_revision = "0001"

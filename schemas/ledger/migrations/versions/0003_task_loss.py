@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.ledger.migrations.steps import OPTIONS, add_index
-from schemas.ledger.sql import BigId, UtcTime, utc_default
+from docllm.schemas.ledger.migrations.steps import OPTIONS, add_index
+from docllm.schemas.ledger.sql import BigId, UtcTime, utc_default
 
 revision = "0003"
 down_revision = "0002"

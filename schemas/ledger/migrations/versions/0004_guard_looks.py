@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.ledger.migrations.steps import OPTIONS, add_column, add_index
-from schemas.ledger.sql import BigId, Tiny, UtcTime
+from docllm.schemas.ledger.migrations.steps import OPTIONS, add_column, add_index
+from docllm.schemas.ledger.sql import BigId, Tiny, UtcTime
 
 revision = "0004"
 down_revision = "0003"

@@ -8,9 +8,9 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.ledger.migrations import facts
-from schemas.ledger.migrations.steps import OPTIONS, add_column, add_index
-from schemas.ledger.sql import LONG_AGO, NEVER, BigId, LongText, Tiny, UtcTime, binary, name
+from docllm.schemas.ledger.migrations import facts
+from docllm.schemas.ledger.migrations.steps import OPTIONS, add_column, add_index
+from docllm.schemas.ledger.sql import LONG_AGO, NEVER, BigId, LongText, Tiny, UtcTime, binary, name
 
 revision = "0005"
 down_revision = "0004"

@@ -5,8 +5,8 @@ All databases add this column instantly.
 
 import sqlalchemy as sa
 
-from schemas.ledger.migrations.steps import add_column
-from schemas.ledger.sql import Blob
+from docllm.schemas.ledger.migrations.steps import add_column
+from docllm.schemas.ledger.sql import Blob
 
 revision = "0006"
 down_revision = "0005"

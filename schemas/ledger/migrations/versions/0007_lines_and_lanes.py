@@ -7,9 +7,9 @@ in the normal lane.
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.ledger.migrations.lines import fill_dead_lines
-from schemas.ledger.migrations.steps import OPTIONS, add_column
-from schemas.ledger.sql import BigId, Blob, Tiny, binary, name
+from docllm.schemas.ledger.migrations.lines import fill_dead_lines
+from docllm.schemas.ledger.migrations.steps import OPTIONS, add_column
+from docllm.schemas.ledger.sql import BigId, Blob, Tiny, binary, name
 
 revision = "0007"
 down_revision = "0006"

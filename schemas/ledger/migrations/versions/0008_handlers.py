@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.ledger.migrations.steps import OPTIONS, add_index
-from schemas.ledger.sql import BigId, Tiny, UtcTime, name, utc_default
+from docllm.schemas.ledger.migrations.steps import OPTIONS, add_index
+from docllm.schemas.ledger.sql import BigId, Tiny, UtcTime, name, utc_default
 
 revision = "0008"
 down_revision = "0007"

@@ -7,8 +7,8 @@ because older programs cannot export it.
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.ledger.migrations.steps import OPTIONS
-from schemas.ledger.sql import BigId
+from docllm.schemas.ledger.migrations.steps import OPTIONS
+from docllm.schemas.ledger.sql import BigId
 
 revision = "0009"
 down_revision = "0008"

@@ -7,8 +7,8 @@ No existing row needs new values, because older programs neither archive nor pur
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.ledger.migrations.steps import OPTIONS, add_column, add_index
-from schemas.ledger.sql import BigId, UtcTime, binary, name, utc_default
+from docllm.schemas.ledger.migrations.steps import OPTIONS, add_column, add_index
+from docllm.schemas.ledger.sql import BigId, UtcTime, binary, name, utc_default
 
 revision = "0010"
 down_revision = "0009"

@@ -6,8 +6,8 @@ Nothing is filled: agents of older versions have no release, and count for none.
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.ledger.migrations.steps import OPTIONS, add_column
-from schemas.ledger.sql import LONG_AGO, BigId, UtcTime, name
+from docllm.schemas.ledger.migrations.steps import OPTIONS, add_column
+from docllm.schemas.ledger.sql import LONG_AGO, BigId, UtcTime, name
 
 revision = "0011"
 down_revision = "0010"

@@ -1,6 +1,6 @@
 """Adds the index by which `status` and the exporter count the quarantined records of a group."""
 
-from schemas.ledger.migrations.steps import add_index
+from docllm.schemas.ledger.migrations.steps import add_index
 
 revision = "0012"
 down_revision = "0011"

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.cli import demo
+from docllm.agent.cli import demo
 
 FILE = Path(__file__).parents[4] / "examples" / "demo.py"
 

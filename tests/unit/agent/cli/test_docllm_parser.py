@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.docllm_parser import OWN, docllm_parser
+from docllm.agent.cli.docllm_parser import OWN, docllm_parser
 
 ROOT = Path(__file__).parents[4]
 DOCLLM = [sys.executable, "-m", "docllm"]

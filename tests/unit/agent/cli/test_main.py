@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import main
-from agent.cli.parser import run_parser
-from schemas.settings.config import Config
+from docllm.agent.cli import main
+from docllm.agent.cli.parser import run_parser
+from docllm.schemas.settings.config import Config
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_arguments_added_by_the_parent_process_count(
 
 ALLOW = """
 import resource
-from agent.cli.main import _allow_open_files as allow
+from docllm.agent.cli.main import _allow_open_files as allow
 print(allow(1500), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 

@@ -1,8 +1,8 @@
-"""The arguments of `python -m agent`: misplaced and misspelt words."""
+"""The arguments of `docllm agent`: misplaced and misspelt words."""
 
 import pytest
 
-from agent.cli.parser import main, rehearsal_parser, resume_parser, run_parser
+from docllm.agent.cli.parser import main, rehearsal_parser, resume_parser, run_parser
 
 
 @pytest.mark.parametrize("command", ["resume", "rehearsal-llm"])
@@ -17,7 +17,7 @@ def test_the_error_for_a_misplaced_command_names_its_place(
         main(["--group", "g", command])
 
     assert (
-        f"{command} must come before all options: python -m agent {command} --help"
+        f"{command} must come before all options: docllm agent {command} --help"
         in capsys.readouterr().err
     )
 

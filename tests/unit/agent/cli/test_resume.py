@@ -1,4 +1,4 @@
-"""`python -m agent resume ROUTE` on embedded parts in an empty folder."""
+"""`docllm agent resume ROUTE` on embedded parts in an empty folder."""
 
 import signal
 import socket
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import parser as agent
-from agent.cli import resume
+from docllm.agent.cli import parser as agent
+from docllm.agent.cli import resume
 
 HERE = Path(__file__).parents[4]
 PROGRAM = [sys.executable, "-m", "agent", "resume", "default"]

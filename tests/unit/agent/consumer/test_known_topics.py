@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from agent.consumer.known_topics import KNOWN_TOPICS_S, StoredIdsReader
-from producer.bus.topic_family import StoredIds, TopicFamily
+from docllm.agent.consumer.known_topics import KNOWN_TOPICS_S, StoredIdsReader
+from docllm.producer.bus.topic_family import StoredIds, TopicFamily
 from tests.support.doubles import stand_in
 
 

@@ -6,17 +6,17 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from agent.dispatch.answer_actions import AGAIN_AT_ONCE, MAX_AGAIN_S, AnswerActions
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.dispatch.record_finisher import RecordFinisher
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.dropped_answers import DroppedAnswers
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.ports import ClaimAnswer
-from agent.ports.outcome import Spent, Succeeded
-from schemas.task.owner import owner_of
+from docllm.agent.dispatch.answer_actions import AGAIN_AT_ONCE, MAX_AGAIN_S, AnswerActions
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.dispatch.record_finisher import RecordFinisher
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.dropped_answers import DroppedAnswers
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ports import ClaimAnswer
+from docllm.agent.ports.outcome import Spent, Succeeded
+from docllm.schemas.task.owner import owner_of
 from tests.support.clock import HandClock
 from tests.support.slots import PARTITION, claimed
 from tests.support.source import FakeSource

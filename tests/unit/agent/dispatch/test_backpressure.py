@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agent.dispatch.backpressure import (
+from docllm.agent.dispatch.backpressure import (
     Backpressure,
 )
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from schemas.task.record.lanes import Lane
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.schemas.task.record.lanes import Lane
 from tests.support.doubles import stand_in
 
 MAIN, BULK, TIER = "g.tasks", "g.tasks.bulk", "g.retry.30s"

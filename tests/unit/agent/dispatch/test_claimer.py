@@ -4,21 +4,21 @@ import asyncio
 from collections.abc import Sequence
 from unittest.mock import create_autospec
 
-from agent.dispatch.answer_actions import AnswerActions
-from agent.dispatch.body_loader import BodyLoader
-from agent.dispatch.claimer import Claimer, Purpose
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.dispatch.record_finisher import RecordFinisher, Wakeups
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.slots import Slots
-from agent.inflight.decoder import RecordDecoder
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.lease import Lease
-from agent.ports import Claimable, ClaimAnswer, ClaimAnswers
-from agent.ports.outcome import Released, Spent, Succeeded
+from docllm.agent.dispatch.answer_actions import AnswerActions
+from docllm.agent.dispatch.body_loader import BodyLoader
+from docllm.agent.dispatch.claimer import Claimer, Purpose
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.dispatch.record_finisher import RecordFinisher, Wakeups
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.slots import Slots
+from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.lease import Lease
+from docllm.agent.ports import Claimable, ClaimAnswer, ClaimAnswers
+from docllm.agent.ports.outcome import Released, Spent, Succeeded
 from tests.support.clock import HandClock
 from tests.support.ledger import FakeLedger, new_row
 from tests.support.routes import routes

@@ -6,12 +6,12 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from agent.execution.settler import Settled
-from agent.inflight.decoder import RecordDecoder
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.ports import Record, Revoked, Verdict
-from agent.ports.outcome import (
+from docllm.agent.execution.settler import Settled
+from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.ports import Record, Revoked, Verdict
+from docllm.agent.ports.outcome import (
     Cancelled,
     Dead,
     Failure,
@@ -23,9 +23,9 @@ from agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from agent.reporting.telemetry import Counts
-from agent.wiring.record_path import Dispatch
-from schemas.task.failures import ErrorClass
+from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.wiring.record_path import Dispatch
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.dispatch import DispatchHarness
 from tests.support.slots import PARTITION, claimed
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.execution.settler import Settled
-from agent.ports import ClaimAnswer, Verdict
-from agent.ports.outcome import (
+from docllm.agent.execution.settler import Settled
+from docllm.agent.ports import ClaimAnswer, Verdict
+from docllm.agent.ports.outcome import (
     COMPLETION,
     Dead,
     Failure,
@@ -18,8 +18,8 @@ from agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from schemas.task.failures import Disposition, ErrorClass
-from schemas.task.states import Status
+from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.states import Status
 from tests.support.dispatch import harness_after
 from tests.support.ledger import new_row
 

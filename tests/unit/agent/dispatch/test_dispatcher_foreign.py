@@ -6,11 +6,11 @@ from unittest.mock import call
 
 import pytest
 
-from agent.dispatch.claimer import Purpose
-from agent.inflight.delivery import DeliveryState
-from agent.ports import ClaimAnswer
-from agent.routes import RoutePlan
-from schemas.settings.config import Config, RouteConfig
+from docllm.agent.dispatch.claimer import Purpose
+from docllm.agent.inflight.delivery import DeliveryState
+from docllm.agent.ports import ClaimAnswer
+from docllm.agent.routes import RoutePlan
+from docllm.schemas.settings.config import Config, RouteConfig
 from tests.support.dispatch import DispatchHarness, harness_after, new_record
 from tests.support.ledger import new_row
 

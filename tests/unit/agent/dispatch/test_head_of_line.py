@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.dispatch.head_of_line import LONG_S, HeadOfLine
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.ports import Claimable, Order, Partition
-from producer.ports import Item
-from producer.publishing.own_orders import OwnOrders
-from schemas.task.record.envelope import Publication
+from docllm.agent.dispatch.head_of_line import LONG_S, HeadOfLine
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ports import Claimable, Order, Partition
+from docllm.producer.ports import Item
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.task.record.envelope import Publication
 from tests.support.doubles import double_of
 from tests.support.ledger import new_row
 

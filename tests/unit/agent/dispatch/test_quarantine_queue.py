@@ -5,21 +5,21 @@ import asyncio
 import orjson
 import pytest
 
-from agent.dispatch.backpressure import Backpressure
-from agent.dispatch.quarantine_queue import QuarantineQueue
-from agent.inflight.decoder import RecordDecoder, distrusted, rejected_record
-from agent.inflight.delivery import Delivery
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.inflight.table import InFlightTable
-from agent.ports import ClaimAnswer, Partition, Record, RejectedRecord
-from agent.reporting.telemetry import Counts
-from agent.routes.names import RouteNames
-from producer.ledger.quarantine import headers_blob
-from producer.publishing.own_orders import OwnOrders
-from schemas.settings.config import Config
-from schemas.task.record.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
-from schemas.task.record.lanes import Lane
+from docllm.agent.dispatch.backpressure import Backpressure
+from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
+from docllm.agent.inflight.decoder import RecordDecoder, distrusted, rejected_record
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ports import ClaimAnswer, Partition, Record, RejectedRecord
+from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.routes.names import RouteNames
+from docllm.producer.ledger.quarantine import headers_blob
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.record.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
+from docllm.schemas.task.record.lanes import Lane
 from tests.support.dispatch import new_record
 from tests.support.ledger import FakeLedger, NoLetters, NoRelay, new_row
 

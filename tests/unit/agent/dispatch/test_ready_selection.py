@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from agent.dispatch.ready_selection import MAX_STUCK, ReadySelection
-from agent.execution.admission import Admission
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.start_decisions import AttemptPermit, NotPermitted
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.table import InFlightTable
-from agent.ports.outcome import Outcome
-from agent.quota.grants import Charge, QuotaAnswer, WaitingCall
-from agent.routes import Router
-from schemas.settings.config import AgentConfig, Config, LLMConfig, RouteConfig, Trigger
-from schemas.settings.quota import TenantConfig
-from schemas.task.record.envelope import Publication
+from docllm.agent.dispatch.ready_selection import MAX_STUCK, ReadySelection
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ports.outcome import Outcome
+from docllm.agent.quota.grants import Charge, QuotaAnswer, WaitingCall
+from docllm.agent.routes import Router
+from docllm.schemas.settings.config import AgentConfig, Config, LLMConfig, RouteConfig, Trigger
+from docllm.schemas.settings.quota import TenantConfig
+from docllm.schemas.task.record.envelope import Publication
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, call, failed, permitted, routes, snoozed
 from tests.support.slots import (

@@ -2,13 +2,13 @@
 
 import pytest
 
-from agent.dispatch.route_shelving import RouteShelving
-from agent.execution.admission import Admission
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.table import InFlightTable
-from agent.ports import Partition, Row
-from schemas.task.record.envelope import Publication
+from docllm.agent.dispatch.route_shelving import RouteShelving
+from docllm.agent.execution.admission import Admission
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.ports import Partition, Row
+from docllm.schemas.task.record.envelope import Publication
 from tests.support.doubles import double_of
 from tests.support.ledger import new_row
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from agent.dispatch.waiting_calls import WaitingCalls
-from agent.execution.admission import Admission
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.table import InFlightTable
-from agent.quota.estimate import CallSize
-from agent.routes import RoutePlan
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import Config, LLMConfig
-from schemas.settings.quota import QuotaLimits, TenantConfig
+from docllm.agent.dispatch.waiting_calls import WaitingCalls
+from docllm.agent.execution.admission import Admission
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.quota.estimate import CallSize
+from docllm.agent.routes import RoutePlan
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import Config, LLMConfig
+from docllm.schemas.settings.quota import QuotaLimits, TenantConfig
 from tests.support.doubles import double_of
 from tests.support.routes import ROUTE
 from tests.support.slots import claimed, quota_gate_of

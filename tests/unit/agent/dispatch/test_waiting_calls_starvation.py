@@ -6,10 +6,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from agent.inflight.turns import FIRST_TURNS
-from schemas.settings.config import AgentConfig, Config, LLMConfig, RouteConfig, TypeConfig
-from schemas.settings.quota import QuotaLimits, TenantConfig
-from schemas.task.record.lanes import TURNS, Lane
+from docllm.agent.inflight.turns import FIRST_TURNS
+from docllm.schemas.settings.config import AgentConfig, Config, LLMConfig, RouteConfig, TypeConfig
+from docllm.schemas.settings.quota import QuotaLimits, TenantConfig
+from docllm.schemas.task.record.lanes import TURNS, Lane
 from tests.support.crowded_agent import CrowdedAgent, RouteOutage, TaskKind
 
 BEGINS = 4  # how often tasks of each kind must begin

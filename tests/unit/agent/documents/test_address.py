@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 import pytest
 import uvloop
 
-from agent.documents.address import address_of, is_allowed, is_public, resolve
+from docllm.agent.documents.address import address_of, is_allowed, is_public, resolve
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "93.184.216.34", "2606:4700::1", "2001:4860:4860::8888"]
 # Each holds or stands for an address that is not public, or belongs to no host of the internet.

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from agent.documents import files
-from agent.documents.files import _open_below
-from agent.documents.reader import Documents
-from agent.handlers import DocumentError
+from docllm.agent.documents import files
+from docllm.agent.documents.files import _open_below
+from docllm.agent.documents.reader import Documents
+from docllm.agent.handlers import DocumentError
 from tests.support.documents import file_documents
 
 TEXT = "Umsatz stieg um 3 %. \u00c4u\u00dferst gut."

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agent.documents.host_shares import HostShares
+from docllm.agent.documents.host_shares import HostShares
 
 SLOW = "https://slow.example/a"
 

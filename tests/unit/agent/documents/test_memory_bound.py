@@ -2,7 +2,7 @@
 
 import asyncio
 
-from agent.documents.memory_bound import BytesInFlight
+from docllm.agent.documents.memory_bound import BytesInFlight
 
 
 class Holder:

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from agent.documents.objects import ObjectSource
-from agent.documents.ports import Expected
-from agent.handlers import DocumentError
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectContent, ObjectStores
+from docllm.agent.documents.objects import ObjectSource
+from docllm.agent.documents.ports import Expected
+from docllm.agent.handlers import DocumentError
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectContent, ObjectStores
 
 URI = "s3://bucket/in/a.txt"
 PREFIX = "s3://bucket/in/"

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from agent.documents.conversion.by_content import ByContent
-from agent.documents.conversion.converters import Converters
-from agent.documents.ports import Expected
-from agent.documents.reader import Documents
-from agent.handlers import DocumentError
-from schemas.runtime.executors import InlineExecutor
-from schemas.text.document_text import ReadText
+from docllm.agent.documents.conversion.by_content import ByContent
+from docllm.agent.documents.conversion.converters import Converters
+from docllm.agent.documents.ports import Expected
+from docllm.agent.documents.reader import Documents
+from docllm.agent.handlers import DocumentError
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.text.document_text import ReadText
 
 LARGE = b"x" * 100_000
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.execution.admission import Admission
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.start_decisions import AttemptPermit, NotPermitted
-from agent.inflight.delivery import Delivery
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted
+from docllm.agent.inflight.delivery import Delivery
 from tests.support.routes import GOOD, ROUTE, call, failed, routes
 from tests.support.slots import RAISED, SlotsHarness, claimed, ending
 

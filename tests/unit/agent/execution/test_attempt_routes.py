@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from agent.execution.admission import Admission
-from agent.execution.attempt_routes import AttemptRoutes
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.start_decisions import AttemptPermit
-from agent.handlers import OtherRoute
-from agent.inflight.delivery import Delivery
-from agent.ports.outcome import Dead, Failure, Released, Retry, Snooze, Spent
-from schemas.settings.config import Config, LLMConfig, RouteConfig, Trigger
-from schemas.task.failures import ErrorClass
-from schemas.task.guard import Guard
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.attempt_routes import AttemptRoutes
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.handlers import OtherRoute
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports.outcome import Dead, Failure, Released, Retry, Snooze, Spent
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, Trigger
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.guard import Guard
 from tests.support.handlers import StillClock
 from tests.support.routes import GOOD, exhausted, failed, paused, routes, snoozed
 from tests.support.slots import RAISED, SlotsHarness, claimed, ending

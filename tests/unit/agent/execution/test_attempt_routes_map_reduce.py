@@ -6,14 +6,14 @@ from typing import Any
 
 import orjson
 
-from agent.execution.admission import Admission
-from agent.execution.attempt_routes import AttemptRoutes
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.start_decisions import AttemptPermit
-from agent.ports import Call, Reply, RouteClient
-from agent.ports.outcome import Outcome, Snooze, Succeeded
-from schemas.settings.config import RouteConfig, TypeConfig
-from schemas.task.failures import ErrorClass
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.attempt_routes import AttemptRoutes
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.ports import Call, Reply, RouteClient
+from docllm.agent.ports.outcome import Outcome, Snooze, Succeeded
+from docllm.schemas.settings.config import RouteConfig, TypeConfig
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import FakeLLM, completion, handlers_harness
 from tests.support.routes import GOOD, failed, routes
 from tests.support.slots import SlotsHarness, claimed, ending

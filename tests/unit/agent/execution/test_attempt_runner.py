@@ -6,22 +6,22 @@ from typing import Any, cast
 
 import pytest
 
-from agent.execution.admission import Admission
-from agent.execution.attempt_routes import AttemptRoutes
-from agent.execution.attempt_runner import AttemptRunner
-from agent.execution.lock_requests import ResourceLocks
-from agent.execution.output_writer import Claimed, Outputs
-from agent.execution.start_decisions import AttemptPermit
-from agent.handlers import HandlerRun, Handlers, LockError
-from agent.handlers.deadline import SETTLE_MARGIN_S
-from agent.inflight.delivery import Delivery
-from agent.ports import Partition
-from agent.ports.lock_table import LockTable
-from agent.ports.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
-from agent.routes import RoutePermit
-from schemas.objects.write_once import WriteOnceStore
-from schemas.settings.config import Config
-from schemas.task.record.envelope import Publication
+from docllm.agent.execution.admission import Admission
+from docllm.agent.execution.attempt_routes import AttemptRoutes
+from docllm.agent.execution.attempt_runner import AttemptRunner
+from docllm.agent.execution.lock_requests import ResourceLocks
+from docllm.agent.execution.output_writer import Claimed, Outputs
+from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.handlers import HandlerRun, Handlers, LockError
+from docllm.agent.handlers.deadline import SETTLE_MARGIN_S
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports import Partition
+from docllm.agent.ports.lock_table import LockTable
+from docllm.agent.ports.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
+from docllm.agent.routes import RoutePermit
+from docllm.schemas.objects.write_once import WriteOnceStore
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.record.envelope import Publication
 from tests.support.doubles import stand_in
 from tests.support.ledger import new_row
 from tests.support.slots import quota_gate_of

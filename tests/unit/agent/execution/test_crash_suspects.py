@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.execution.crash_suspects import CrashSuspects
-from schemas.agent_report import SuspectReport
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.schemas.agent_report import SuspectReport
 from tests.support.slots import claimed
 
 HARMLESS = claimed(1, 0.0)

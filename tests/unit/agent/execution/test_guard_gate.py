@@ -7,13 +7,13 @@ from datetime import datetime
 
 import pytest
 
-from agent.execution.guard_gate import GuardGate
-from agent.judge import Tier
-from agent.ports import Row
-from agent.ports.outcome import Failure, Moved
-from producer.ledger.guards import as_json
-from schemas.task.failures import ErrorClass
-from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
+from docllm.agent.execution.guard_gate import GuardGate
+from docllm.agent.judge import Tier
+from docllm.agent.ports import Row
+from docllm.agent.ports.outcome import Failure, Moved
+from docllm.producer.ledger.guards import as_json
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 from tests.support.ledger import new_row
 from tests.support.slots import LookLedger
 

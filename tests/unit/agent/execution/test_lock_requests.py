@@ -7,15 +7,15 @@ from typing import TypeVar
 
 import pytest
 
-from agent.execution.lock_requests import (
+from docllm.agent.execution.lock_requests import (
     READ_EVERY_S,
     SHOWN_AFTER_S,
     LocksOfAttempt,
     ResourceLocks,
 )
-from agent.handlers import LockError
-from agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
-from schemas.task.owner import owner_of
+from docllm.agent.handlers import LockError
+from docllm.agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
+from docllm.schemas.task.owner import owner_of
 from tests.simulation.eventloop import Process, VirtualClock, VirtualLoop
 
 Result = TypeVar("Result")

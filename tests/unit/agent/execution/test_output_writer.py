@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.execution import output_writer
-from agent.execution.output_writer import (
+from docllm.agent.execution import output_writer
+from docllm.agent.execution.output_writer import (
     QUIET_S,
     RETRY_WRITE_S,
     TRY_S,
@@ -18,11 +18,11 @@ from agent.execution.output_writer import (
     Outputs,
     names,
 )
-from agent.ports.outcome import Dead, Outcome, Snooze, Spent, Succeeded
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.task.failures import ErrorClass
-from schemas.task.result.codec import POINTER, VALUE
-from schemas.task.result.output_pointer import OutputPointer
+from docllm.agent.ports.outcome import Dead, Outcome, Snooze, Spent, Succeeded
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.codec import POINTER, VALUE
+from docllm.schemas.task.result.output_pointer import OutputPointer
 
 FOLDER = "s3://bucket/out/"
 SPENT = Spent(model="m", tokens_in=10, cost_micro=7, call_id="c", duration_ms=3)

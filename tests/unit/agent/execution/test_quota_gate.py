@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 import pytest
 
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.quota_gate import QuotaGate
-from agent.execution.start_decisions import AttemptPermit, NotPermitted
-from agent.handlers.calls.permits import CallEnd
-from agent.inflight.delivery import Delivery
-from agent.ports import CallFailed, Reply
-from agent.ports.outcome import Dead, Failure, Snooze, Spent, Succeeded
-from agent.quota.estimate import CallSize
-from agent.quota.grants import Charge, QuotaAnswer, QuotaRequest, WaitingCall
-from schemas.agent_report import Reason
-from schemas.codes import Code
-from schemas.settings.config import Config, LLMConfig
-from schemas.settings.quota import QuotaLimits
-from schemas.task.failures import ErrorClass
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.quota_gate import QuotaGate
+from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted
+from docllm.agent.handlers.calls.permits import CallEnd
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.ports.outcome import Dead, Failure, Snooze, Spent, Succeeded
+from docllm.agent.quota.estimate import CallSize
+from docllm.agent.quota.grants import Charge, QuotaAnswer, QuotaRequest, WaitingCall
+from docllm.schemas.agent_report import Reason
+from docllm.schemas.codes import Code
+from docllm.schemas.settings.config import Config, LLMConfig
+from docllm.schemas.settings.quota import QuotaLimits
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.routes import ROUTE, routes
 from tests.support.slots import SlotsHarness, claimed, ending, quota_gate_of
 

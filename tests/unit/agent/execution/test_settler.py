@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
-from agent.execution.settler import FOLLOW_UP_BYTES, GATHER_S, Settled, Settler
-from agent.ports import Clock, Ledger, Order, Settlement, Verdict
-from agent.ports.outcome import Dead, FollowUp, Outcome, Released, Spent, Succeeded
-from producer.ports import Item
-from producer.publishing.own_orders import OwnOrders
-from schemas.task.failures import ErrorClass
-from schemas.task.record.lanes import Lane
+from docllm.agent.execution.settler import FOLLOW_UP_BYTES, GATHER_S, Settled, Settler
+from docllm.agent.ports import Clock, Ledger, Order, Settlement, Verdict
+from docllm.agent.ports.outcome import Dead, FollowUp, Outcome, Released, Spent, Succeeded
+from docllm.producer.ports import Item
+from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.record.lanes import Lane
 from tests.support.doubles import double_of
 from tests.support.slots import claimed
 

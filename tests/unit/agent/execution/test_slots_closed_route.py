@@ -1,8 +1,8 @@
 """The text of a move, by which tasks of a closed route are found again."""
 
-from agent.execution.slots import Slots
-from agent.judge.guard_rule import closed_text
-from agent.ports.outcome import Moved
+from docllm.agent.execution.slots import Slots
+from docllm.agent.judge.guard_rule import closed_text
+from docllm.agent.ports.outcome import Moved
 from tests.support.routes import GOOD, ROUTE, routes
 from tests.support.slots import SlotsHarness, claimed, ending
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from agent.inflight.delivery import Delivery
-from agent.ports.outcome import Outcome, Released, Snooze, Spent
-from schemas.task.failures import ErrorClass
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports.outcome import Outcome, Released, Snooze, Spent
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.routes import routes
 from tests.support.slots import Act, SlotsHarness
 

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from agent.ports.outcome import Dead, Moved, Released, Succeeded
+from docllm.agent.ports.outcome import Dead, Moved, Released, Succeeded
 from tests.support.routes import GOOD, routes
 from tests.support.slots import RAISED, SlotsHarness, claimed, ending, started
 

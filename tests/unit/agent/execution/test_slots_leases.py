@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from agent.execution.guard_gate import GuardGate
-from agent.inflight.delivery import Delivery
-from agent.lease import HEARTBEAT_MAX_AGE_S
-from agent.ports.outcome import Released
+from docllm.agent.execution.guard_gate import GuardGate
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.lease import HEARTBEAT_MAX_AGE_S
+from docllm.agent.ports.outcome import Released
 from tests.support.routes import GOOD, routes
 from tests.support.slots import LONGEST, RAISED, LookLedger, SlotsHarness, claimed, ending, started
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.execution import slots
-from agent.inflight.delivery import Delivery
-from agent.judge import Effect
-from agent.ports.outcome import Outcome, Released, Retry, Snooze, Succeeded
-from agent.routes import Router
-from agent.routes.evidence import RouteEvidence
+from docllm.agent.execution import slots
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.judge import Effect
+from docllm.agent.ports.outcome import Outcome, Released, Retry, Snooze, Succeeded
+from docllm.agent.routes import Router
+from docllm.agent.routes.evidence import RouteEvidence
 from tests.support.routes import GOOD, ROUTE, call, failed, routes, snoozed
 from tests.support.slots import Act, SlotsHarness, claimed, ending, started
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.inflight.delivery import Delivery
-from agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Succeeded
-from schemas.agent_report import BlockReport
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Succeeded
+from docllm.schemas.agent_report import BlockReport
 from tests.support.routes import GOOD, routes
 from tests.support.slots import SlotsHarness, claimed, ending, started
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from agent.execution.slots import Slots
-from agent.inflight.delivery import Delivery
-from agent.ports.outcome import Released
-from producer.text.agent_sentences import suspect_text
+from docllm.agent.execution.slots import Slots
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports.outcome import Released
+from docllm.producer.text.agent_sentences import suspect_text
 from tests.support.routes import GOOD, routes
 from tests.support.slots import SlotsHarness, claimed, ending
 

@@ -2,19 +2,19 @@
 
 import pytest
 
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.start_decisions import AttemptPermit, NotPermitted, TypeAsleep
-from agent.execution.type_limits import LATER_S, TypeLimits
-from agent.inflight.delivery import Delivery
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.table import InFlightTable
-from agent.judge import tiers_of
-from agent.ports.outcome import Moved
-from agent.quota.estimate import CallSize
-from schemas.agent_report import Reason
-from schemas.codes import Code
-from schemas.settings.config import NO_SETTINGS, TypeConfig
-from schemas.task.failures import ErrorClass
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted, TypeAsleep
+from docllm.agent.execution.type_limits import LATER_S, TypeLimits
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.table import InFlightTable
+from docllm.agent.judge import tiers_of
+from docllm.agent.ports.outcome import Moved
+from docllm.agent.quota.estimate import CallSize
+from docllm.schemas.agent_report import Reason
+from docllm.schemas.codes import Code
+from docllm.schemas.settings.config import NO_SETTINGS, TypeConfig
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, routes
 from tests.support.slots import SlotsHarness, claimed, ending, started

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from agent.execution.crash_suspects import CrashSuspects
-from agent.execution.start_decisions import AttemptPermit, NotPermitted, TypeUnknown
-from agent.execution.unknown_types import REMEMBERED, SHOWN_REASONS, UnknownTypes
-from agent.judge import tiers_of
-from agent.ports.outcome import Cancelled, Dead, Moved, Outcome
-from agent.routes import RoutePlan
-from schemas.agent_report import Reason
-from schemas.codes import Code
-from schemas.settings.fallback import FallbackStep
-from schemas.task.failures import ErrorClass
+from docllm.agent.execution.crash_suspects import CrashSuspects
+from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted, TypeUnknown
+from docllm.agent.execution.unknown_types import REMEMBERED, SHOWN_REASONS, UnknownTypes
+from docllm.agent.judge import tiers_of
+from docllm.agent.ports.outcome import Cancelled, Dead, Moved, Outcome
+from docllm.agent.routes import RoutePlan
+from docllm.schemas.agent_report import Reason
+from docllm.schemas.codes import Code
+from docllm.schemas.settings.fallback import FallbackStep
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, ROUTE, routes
 from tests.support.slots import PARTITION, RAISED, SlotsHarness, claimed, ending, started

@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import BlockingContext, Context
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.processes.program import RemoteContext
-from agent.ports import Call, CallFailed, Reply
-from agent.ports.outcome import Spent, Succeeded
+from docllm.agent.handlers import BlockingContext, Context
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.processes.program import RemoteContext
+from docllm.agent.ports import Call, CallFailed, Reply
+from docllm.agent.ports.outcome import Spent, Succeeded
 from tests.support.handlers import FakeLLM, completion, handlers_harness
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "handlers.md"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agent.handlers import AttemptEndedError, Context
-from agent.handlers.coroutines import HandlerCoroutines
-from agent.handlers.left_functions import LeftFunctions
-from agent.ports.outcome import Outcome, Released, Retry, Succeeded
-from agent.process.containment import new_event_loop
+from docllm.agent.handlers import AttemptEndedError, Context
+from docllm.agent.handlers.coroutines import HandlerCoroutines
+from docllm.agent.handlers.left_functions import LeftFunctions
+from docllm.agent.ports.outcome import Outcome, Released, Retry, Succeeded
+from docllm.agent.process.containment import new_event_loop
 from tests.support.handlers import HandlersHarness, completion, failure_of, handlers_harness
 
 NO_TIME_S = -5.0  # less than the grace of a handler, so its time is over at once

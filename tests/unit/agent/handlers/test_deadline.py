@@ -1,13 +1,13 @@
 """The parts of a claim's time fit into each other."""
 
-from agent.handlers.deadline import (
+from docllm.agent.handlers.deadline import (
     DEADLINE_MARGIN_S,
     HANDLER_GRACE_S,
     SETTLE_MARGIN_S,
     claim_s,
     usual_limit_s,
 )
-from schemas.settings.config import TypeConfig
+from docllm.schemas.settings.config import TypeConfig
 
 
 def test_a_call_with_the_longest_limit_fits_into_its_claim() -> None:

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from agent.handlers import Context, GiveUpError, Handler, TryAgainError
-from agent.ports import Reply
-from agent.ports.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
-from schemas.settings.config import TypeConfig
-from schemas.task.failures import ErrorClass
+from docllm.agent.handlers import Context, GiveUpError, Handler, TryAgainError
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
+from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import TASK, failure_of, handlers_harness
 
 

@@ -1,9 +1,9 @@
 """What a handler's error says, wherever it was raised."""
 
-from agent.handlers import CallRefusedError, GiveUpError, TryAgainError
-from agent.handlers.faults import Fault, RemoteError, deciding_leaf, fault_of
-from agent.ports.outcome import Dead, Failure, Spent
-from schemas.task.failures import ErrorClass
+from docllm.agent.handlers import CallRefusedError, GiveUpError, TryAgainError
+from docllm.agent.handlers.faults import Fault, RemoteError, deciding_leaf, fault_of
+from docllm.agent.ports.outcome import Dead, Failure, Spent
+from docllm.schemas.task.failures import ErrorClass
 
 
 def fail(error: BaseException) -> None:

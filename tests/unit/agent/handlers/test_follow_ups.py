@@ -6,14 +6,14 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import Context, FollowUpError
-from agent.handlers import follow_ups as limits
-from agent.handlers.follow_ups import Inherited
-from agent.ports.outcome import FollowUp, Retry, Succeeded
-from agent.routes.names import RouteNames, route_refusal
-from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
-from schemas.task.failures import ErrorClass
-from schemas.task.record.lanes import Lane
+from docllm.agent.handlers import Context, FollowUpError
+from docllm.agent.handlers import follow_ups as limits
+from docllm.agent.handlers.follow_ups import Inherited
+from docllm.agent.ports.outcome import FollowUp, Retry, Succeeded
+from docllm.agent.routes.names import RouteNames, route_refusal
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.record.lanes import Lane
 from tests.support.handlers import failure_of, handlers_harness
 
 TASK: dict[str, Any] = {"id": "a", "type": "parent"}

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers.json_values import json_bytes, require_finite
+from docllm.agent.handlers.json_values import json_bytes, require_finite
 
 
 @dataclass

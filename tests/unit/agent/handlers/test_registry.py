@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent.handlers.registry import is_async
-from agent.handlers.registry import load as load_with
-from schemas.errors import ConfigError
-from schemas.settings.config import RunIn, TypeConfig
+from docllm.agent.handlers.registry import is_async
+from docllm.agent.handlers.registry import load as load_with
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import RunIn, TypeConfig
 
 
 def load(types: dict[str, TypeConfig]) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import Context, DocumentError, GiveUpError, LockError, TryAgainError
-from agent.handlers.calls.permits import CallEnd
-from agent.handlers.held_lock import FreeLocks
-from agent.judge import Effect
-from agent.ports import Call, CallFailed, Reply
-from agent.ports.outcome import (
+from docllm.agent.handlers import Context, DocumentError, GiveUpError, LockError, TryAgainError
+from docllm.agent.handlers.calls.permits import CallEnd
+from docllm.agent.handlers.held_lock import FreeLocks
+from docllm.agent.judge import Effect
+from docllm.agent.ports import Call, CallFailed, Reply
+from docllm.agent.ports.outcome import (
     VALUE,
     VALUE_ZLIB,
     Dead,
@@ -25,10 +25,10 @@ from agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from agent.process.containment import cancel
-from agent.routes.evidence import by_outcome
-from producer.text.printable import ShownFormatter
-from schemas.task.failures import ErrorClass
+from docllm.agent.process.containment import cancel
+from docllm.agent.routes.evidence import by_outcome
+from docllm.producer.text.printable import ShownFormatter
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import OPENAI, TASK, completion, failure_of, handlers_harness
 
 # ---- the default handler

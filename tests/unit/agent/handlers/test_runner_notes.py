@@ -5,13 +5,13 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.calls.results import Answer
-from agent.ports import Call, Reply
-from agent.ports.outcome import Dead, Retry, Succeeded
-from schemas.settings.config import TypeConfig
-from schemas.task.failures import ErrorClass
-from schemas.task.result.notes import NoteKind
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.calls.results import Answer
+from docllm.agent.ports import Call, Reply
+from docllm.agent.ports.outcome import Dead, Retry, Succeeded
+from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.notes import NoteKind
 from tests.support.handlers import FakeLLM, completion, handlers_harness
 
 BODY: dict[str, Any] = {"model": "m", "messages": []}

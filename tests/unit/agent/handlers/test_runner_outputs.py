@@ -3,9 +3,9 @@
 import orjson
 import pytest
 
-from agent.ports.outcome import Dead, Failure, Outcome, Spent, Succeeded
-from schemas.task.failures import ErrorClass
-from schemas.task.result.codec import COMPLETION, JSON_COMPLETION
+from docllm.agent.ports.outcome import Dead, Failure, Outcome, Spent, Succeeded
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.codec import COMPLETION, JSON_COMPLETION
 from tests.support.handlers import TASK, completion, handlers_harness
 
 BATCH, OWN = "s3://batch/", "s3://own/"

@@ -7,11 +7,16 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from agent.handlers import Context, SoftLimitError
-from agent.handlers.follow_ups import Inherited
-from agent.ports.outcome import Dead, Retry, Succeeded
-from schemas.settings.config import TypeConfig
-from schemas.task.result.codec import COMPLETION, JSON_COMPLETION, JSON_COMPLETION_ZLIB, VALUE
+from docllm.agent.handlers import Context, SoftLimitError
+from docllm.agent.handlers.follow_ups import Inherited
+from docllm.agent.ports.outcome import Dead, Retry, Succeeded
+from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.task.result.codec import (
+    COMPLETION,
+    JSON_COMPLETION,
+    JSON_COMPLETION_ZLIB,
+    VALUE,
+)
 from tests.support.handlers import TASK, completion, failure_of, handlers_harness
 
 INVOICE = {"id": "a", "type": "invoice", "input": {"text": "Total: 7"}}

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from agent.handlers.task_log import TaskLog
-from producer.text.printable import JsonFormatter
+from docllm.agent.handlers.task_log import TaskLog
+from docllm.producer.text.printable import JsonFormatter
 
 
 def test_a_line_begins_with_its_task(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,19 +10,19 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import (
+from docllm.agent.handlers import (
     AttemptEndedError,
     BlockingContext,
     FollowUpError,
     GiveUpError,
     LockError,
 )
-from agent.handlers.held_lock import FreeLocks
-from agent.handlers.left_functions import LeftFunctions
-from agent.handlers.threads import HandlerThreads
-from agent.ports.outcome import Dead, Released, Retry, Succeeded
-from agent.process.containment import new_event_loop
-from schemas.task.failures import ErrorClass
+from docllm.agent.handlers.held_lock import FreeLocks
+from docllm.agent.handlers.left_functions import LeftFunctions
+from docllm.agent.handlers.threads import HandlerThreads
+from docllm.agent.ports.outcome import Dead, Released, Retry, Succeeded
+from docllm.agent.process.containment import new_event_loop
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import TASK, HandlersHarness, completion, failure_of, handlers_harness
 
 PATIENCE_S = 60.0

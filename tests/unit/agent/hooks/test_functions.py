@@ -9,16 +9,16 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import Context, HandlerRun
-from agent.handlers.coroutines import HandlerCoroutines
-from agent.handlers.left_functions import LeftFunctions
-from agent.handlers.threads import HandlerThreads
-from agent.hooks.functions import HookOutcome, HookReturn, Hooks, load_hooks
-from agent.ports import Reply
-from agent.process.containment import new_event_loop
-from schemas.errors import ConfigError
-from schemas.settings.config import TypeConfig
-from schemas.task.hooks import HookEvent
+from docllm.agent.handlers import Context, HandlerRun
+from docllm.agent.handlers.coroutines import HandlerCoroutines
+from docllm.agent.handlers.left_functions import LeftFunctions
+from docllm.agent.handlers.threads import HandlerThreads
+from docllm.agent.hooks.functions import HookOutcome, HookReturn, Hooks, load_hooks
+from docllm.agent.ports import Reply
+from docllm.agent.process.containment import new_event_loop
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.task.hooks import HookEvent
 from tests.support.handlers import TASK, handlers_harness
 
 KIND = ("document", HookEvent.SUCCESS)

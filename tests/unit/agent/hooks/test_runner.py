@@ -10,18 +10,18 @@ import orjson
 import pytest
 from sqlalchemy import insert
 
-from agent.handlers import Context
-from agent.handlers.calls.permits import FreePermits
-from agent.hooks import runner as hook_runner
-from agent.hooks.functions import Hook, HookOutcome, Hooks
-from agent.hooks.runner import HookRunner
-from agent.lease import Lease
-from agent.process.containment import new_event_loop
-from agent.routes import RoutePlan
-from schemas.ledger import migrations, tables
-from schemas.ledger.database import Database
-from schemas.runtime.clock import SystemClock
-from schemas.task.hooks import HookEvent, HookState
+from docllm.agent.handlers import Context
+from docllm.agent.handlers.calls.permits import FreePermits
+from docllm.agent.hooks import runner as hook_runner
+from docllm.agent.hooks.functions import Hook, HookOutcome, Hooks
+from docllm.agent.hooks.runner import HookRunner
+from docllm.agent.lease import Lease
+from docllm.agent.process.containment import new_event_loop
+from docllm.agent.routes import RoutePlan
+from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.task.hooks import HookEvent, HookState
 from tests.support.handlers import handlers_harness
 from tests.support.ledger_database import GROUP, LedgerDatabase
 

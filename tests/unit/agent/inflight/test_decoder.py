@@ -3,12 +3,12 @@
 import orjson
 import pytest
 
-from agent.inflight.decoder import RecordDecoder
-from agent.inflight.delivery import Delivery
-from agent.ports import Record, RejectedRecord
-from agent.routes import RouteNames
-from schemas.settings.config import Config
-from schemas.task.record.envelope import Publication, encode
+from docllm.agent.inflight.decoder import RecordDecoder
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports import Record, RejectedRecord
+from docllm.agent.routes import RouteNames
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.record.envelope import Publication, encode
 from tests.support.routes import ROUTE
 from tests.support.slots import PARTITION
 

@@ -1,10 +1,10 @@
 """The delay queue: deliveries are due at their time, or at once when their holder is gone."""
 
-from agent.inflight.delay_queue import MAX_S, MIN_HEAP, DelayQueue
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.ports import Partition
-from schemas.task.owner import owner_of
-from schemas.task.record.envelope import Publication
+from docllm.agent.inflight.delay_queue import MAX_S, MIN_HEAP, DelayQueue
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.ports import Partition
+from docllm.schemas.task.owner import owner_of
+from docllm.schemas.task.record.envelope import Publication
 from tests.support.ledger import new_row
 
 PARTITION = Partition("group.tasks", "id", 0, 1)

@@ -1,10 +1,10 @@
 """A delivery: a record in flight, and what may be done with it."""
 
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.lease import Lease
-from agent.ports import Claimable, Partition
-from agent.ports.outcome import Spent
-from schemas.task.record.envelope import Publication
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.lease import Lease
+from docllm.agent.ports import Claimable, Partition
+from docllm.agent.ports.outcome import Spent
+from docllm.schemas.task.record.envelope import Publication
 from tests.support.slots import claimed
 
 PUBLICATION = Publication(ledger="ledger", group="g", batch="b", task_id=7, fence=2)

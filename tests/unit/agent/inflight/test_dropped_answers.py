@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.inflight.dropped_answers import DroppedAnswers
-from schemas.codes import Code
+from docllm.agent.inflight.dropped_answers import DroppedAnswers
+from docllm.schemas.codes import Code
 from tests.support.clock import HandClock
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from agent.inflight.kept_answers import KeptAnswers
-from agent.inflight.limits import InFlightLimits
-from agent.ports.outcome import COMPLETION, Spent, Succeeded
+from docllm.agent.inflight.kept_answers import KeptAnswers
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.ports.outcome import COMPLETION, Spent, Succeeded
 from tests.support.slots import claimed
 
 LIMITS = InFlightLimits()

@@ -1,7 +1,7 @@
 """The limits of one agent agree with each other and with those of the servers."""
 
-from agent.inflight.limits import InFlightLimits
-from schemas.ledger.database import MIN_PACKET_BYTES
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.schemas.ledger.database import MIN_PACKET_BYTES
 
 
 def test_a_partition_is_read_again_only_below_its_span() -> None:

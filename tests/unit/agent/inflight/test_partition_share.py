@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partition_share import PartitionShare
-from agent.inflight.partitions import Partitions
-from agent.ports import Partition, TopicState
-from agent.quota.grants import Charge, QuotaRequest, WaitingCall
-from agent.quota.share import ShareGrantStore
-from schemas.errors import UnreachableError
-from schemas.runtime.clock import SystemClock
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partition_share import PartitionShare
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.ports import Partition, TopicState
+from docllm.agent.quota.grants import Charge, QuotaRequest, WaitingCall
+from docllm.agent.quota.share import ShareGrantStore
+from docllm.schemas.errors import UnreachableError
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.quota import QuotaLimits
 from tests.support.clock import HandClock
 
 TASKS, BULK, TIER = "g.tasks", "g.tasks.bulk", "g.retry.30s"

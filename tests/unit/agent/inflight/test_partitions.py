@@ -1,10 +1,10 @@
 """The partitions of an agent: watermarks that only their own assignment moves, and pauses."""
 
-from agent.inflight.delivery import Delivery
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.ports import Partition
-from schemas.task.record.envelope import Publication
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.ports import Partition
+from docllm.schemas.task.record.envelope import Publication
 from tests.support.source import FakeSource
 
 TOPIC = "group.tasks"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.ready_queue import ReadyQueue
-from agent.ports import Partition
-from schemas.task.record.envelope import Publication
-from schemas.task.record.lanes import Lane
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.ready_queue import ReadyQueue
+from docllm.agent.ports import Partition
+from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.record.lanes import Lane
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 

@@ -4,9 +4,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.table import InFlightTable
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.table import InFlightTable
 from tests.unit.agent.inflight.test_table import new_delivery, owned_by, room
 
 

@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 
-from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.ready_queue import ReadyQueue
-from agent.inflight.turns import FIRST_TASKS, FIRST_TURNS, MIN_WEIGHT, LaneTurns, TenantTurns
-from agent.ports import Partition
-from schemas.task.record.envelope import Publication
-from schemas.task.record.lanes import TURNS, Lane
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.inflight.ready_queue import ReadyQueue
+from docllm.agent.inflight.turns import FIRST_TASKS, FIRST_TURNS, MIN_WEIGHT, LaneTurns, TenantTurns
+from docllm.agent.ports import Partition
+from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.record.lanes import TURNS, Lane
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 

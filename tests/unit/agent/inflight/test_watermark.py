@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from agent.inflight.watermark import OffsetTracker
+from docllm.agent.inflight.watermark import OffsetTracker
 
 
 def read(*offsets: int) -> OffsetTracker:

@@ -1,11 +1,11 @@
 """What the intake makes of the events of its source."""
 
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.intake.acceptance import Intake
-from agent.ports import Assigned, Partition, Recreated, Revoked, SourceFailed
-from agent.process.failures import Failures
-from agent.reporting.telemetry import Counts
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.intake.acceptance import Intake
+from docllm.agent.ports import Assigned, Partition, Recreated, Revoked, SourceFailed
+from docllm.agent.process.failures import Failures
+from docllm.agent.reporting.telemetry import Counts
 from tests.support.intake import new_intake
 from tests.support.source import FakeSource
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from agent.inflight.limits import InFlightLimits
-from agent.inflight.partitions import Partitions
-from agent.intake.inbox import Inbox
-from agent.ports import Partition, Record
-from schemas.task.record.envelope import MAX_TASK_BYTES
+from docllm.agent.inflight.limits import InFlightLimits
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.intake.inbox import Inbox
+from docllm.agent.ports import Partition, Record
+from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
 from tests.support.source import FakeSource
 
 INBOX = Partition("group.inbox", "id", 0, 1)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from agent.judge import CLASSES, Action, Effect, effect_of, judge, outcome_of_failure
-from agent.ports import CallFailed, Reply
-from agent.ports.outcome import Dead, Failure, Snooze, Spent
-from schemas.task.failures import ErrorClass
+from docllm.agent.judge import CLASSES, Action, Effect, effect_of, judge, outcome_of_failure
+from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.ports.outcome import Dead, Failure, Snooze, Spent
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import failure_of
 from tests.support.replies import DEAD, FACTS, RETRIED, SNOOZED, became
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from agent.judge.guard_rule import (
+from docllm.agent.judge.guard_rule import (
     BAD_REQUESTS,
     MAX_LOOK,
     EndCount,
@@ -13,7 +13,7 @@ from agent.judge.guard_rule import (
     next_in_s,
     next_size,
 )
-from schemas.task.guard import GuardCause
+from docllm.schemas.task.guard import GuardCause
 
 ERROR, OTHER = b"e" * 16, b"o" * 16
 

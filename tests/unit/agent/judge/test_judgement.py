@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.judge import judge
-from agent.ports import CallFailed, Reply
-from agent.ports.outcome import COMPLETION, COMPLETION_ZLIB, Retry, Snooze, Succeeded
-from schemas.settings.config import Price
-from schemas.task.failures import ErrorClass
+from docllm.agent.judge import judge
+from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.ports.outcome import COMPLETION, COMPLETION_ZLIB, Retry, Snooze, Succeeded
+from docllm.schemas.settings.config import Price
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.replies import DEAD, FACTS, SNOOZED, became, completion, error
 
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}

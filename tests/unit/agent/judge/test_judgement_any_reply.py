@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.judge import judge
-from agent.ports import Reply
-from agent.ports.outcome import Dead, Retry, Snooze, Succeeded
+from docllm.agent.judge import judge
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Dead, Retry, Snooze, Succeeded
 from tests.support.replies import FACTS, completion
 
 DEEP = b"[" * 1000 + b"]" * 1000

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent.judge import judge
-from agent.ports import Reply
-from agent.ports.outcome import Dead, Retry, Succeeded
+from docllm.agent.judge import judge
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Dead, Retry, Succeeded
 from tests.support.replies import FACTS, completion
 
 WHOLE = (

@@ -7,17 +7,22 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers.calls.repair import correction
-from agent.handlers.calls.results import Answer
-from agent.judge import judge
-from agent.ports import Reply
-from agent.ports.outcome import Retry, Succeeded
-from producer.ledger.results.result_lines import ExportedTask, Result, docllm_line, openai_line
-from schemas.task.result.answer import answer_value
-from schemas.task.result.codec import COMPLETION
-from schemas.task.result.mending import read_json
-from schemas.task.result.output_pointer import OutputPointer, output_of
-from schemas.task.states import Status
+from docllm.agent.handlers.calls.repair import correction
+from docllm.agent.handlers.calls.results import Answer
+from docllm.agent.judge import judge
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Retry, Succeeded
+from docllm.producer.ledger.results.result_lines import (
+    ExportedTask,
+    Result,
+    docllm_line,
+    openai_line,
+)
+from docllm.schemas.task.result.answer import answer_value
+from docllm.schemas.task.result.codec import COMPLETION
+from docllm.schemas.task.result.mending import read_json
+from docllm.schemas.task.result.output_pointer import OutputPointer, output_of
+from docllm.schemas.task.states import Status
 from tests.support.replies import FACTS, completion
 
 PLAIN = completion("A<>Z")

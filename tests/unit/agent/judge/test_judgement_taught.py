@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.judge import judge
-from agent.ports import Reply
-from agent.ports.outcome import Succeeded
-from agent.routes.evidence import by_answer
-from schemas.settings.wordings import Wordings
+from docllm.agent.judge import judge
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Succeeded
+from docllm.agent.routes.evidence import by_answer
+from docllm.schemas.settings.wordings import Wordings
 from tests.support.handlers import failure_of
 from tests.support.replies import FACTS, completion, error
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from agent.handlers.calls.results import Answer
-from agent.judge import judge
-from agent.ports import Reply
-from agent.ports.outcome import Dead, Retry, Succeeded
-from schemas.task.result.answer import answer_value
-from schemas.task.result.codec import COMPLETION, JSON_COMPLETION
+from docllm.agent.handlers.calls.results import Answer
+from docllm.agent.judge import judge
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Dead, Retry, Succeeded
+from docllm.schemas.task.result.answer import answer_value
+from docllm.schemas.task.result.codec import COMPLETION, JSON_COMPLETION
 from tests.support.replies import FACTS, completion
 
 SCHEMA = {"type": "object", "properties": {"port": {"type": "integer"}}, "required": ["port"]}

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from agent.judge import Action, action_of, names_of
-from schemas.settings.config import TypeConfig
+from docllm.agent.judge import Action, action_of, names_of
+from docllm.schemas.settings.config import TypeConfig
 
 AGAIN, UP = Action.RETRY, Action.GIVE_UP
 

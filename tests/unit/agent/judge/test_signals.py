@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from agent.judge import CLASSES, judge
-from agent.judge.signals import TABLE, classify
-from agent.ports import Reply
-from agent.routes.evidence import by_answer
-from schemas.task.provider_error import ProviderError
+from docllm.agent.judge import CLASSES, judge
+from docllm.agent.judge.signals import TABLE, classify
+from docllm.agent.ports import Reply
+from docllm.agent.routes.evidence import by_answer
+from docllm.schemas.task.provider_error import ProviderError
 from tests.support.handlers import failure_of
 from tests.support.replies import FACTS, class_of, completion, error
 

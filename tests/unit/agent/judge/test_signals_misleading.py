@@ -5,10 +5,10 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from agent.judge import CLASSES, Action, Effect, judge
-from agent.ports import Reply
-from agent.ports.outcome import Failure
-from schemas.task.failures import ErrorClass
+from docllm.agent.judge import CLASSES, Action, Effect, judge
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Failure
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import failure_of
 from tests.support.replies import FACTS, class_of, error
 

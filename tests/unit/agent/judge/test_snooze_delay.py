@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.judge.snooze_delay import MAX_ASKED_S, asked_for, back_off, delay
+from docllm.agent.judge.snooze_delay import MAX_ASKED_S, asked_for, back_off, delay
 
 NOON_S = 1_800_014_400.0  # Fri, 15 Jan 2027 12:00:00 GMT
 

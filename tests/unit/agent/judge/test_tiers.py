@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.judge.tiers import Tier, choose, move_to, retry_delay, tiers_of
-from agent.ports.outcome import Failure, Spent
-from schemas.errors import ConfigError
-from schemas.task.failures import ErrorClass
+from docllm.agent.judge.tiers import Tier, choose, move_to, retry_delay, tiers_of
+from docllm.agent.ports.outcome import Failure, Spent
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.task.failures import ErrorClass
 
 TIERS = tiers_of(("30s", "5m", "1h"))
 

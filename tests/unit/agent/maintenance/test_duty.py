@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agent.maintenance.duty import Duty, repeat
-from schemas.errors import DeniedError, UnreachableError
-from schemas.runtime.outage import Outage
+from docllm.agent.maintenance.duty import Duty, repeat
+from docllm.schemas.errors import DeniedError, UnreachableError
+from docllm.schemas.runtime.outage import Outage
 
 
 class Enough(Exception):  # noqa: N818 - not an error: the test has seen enough rounds

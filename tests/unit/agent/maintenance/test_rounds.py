@@ -6,20 +6,20 @@ from unittest.mock import Mock, create_autospec
 
 import pytest
 
-from agent.inflight.partitions import Partitions
-from agent.maintenance import rounds
-from agent.maintenance.duty import DutyLoop
-from agent.membership.heartbeat import Heartbeat
-from producer.app import Parts
-from producer.bus.topic_family import TopicFamily
-from producer.ports import Publisher, TopicAdmin
-from producer.publishing.relay import Relay
-from producer.replay.applier import Applier
-from schemas.errors import DeniedError
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.outage import Outage
-from schemas.settings.config import Config
-from schemas.task.record.topics import Topics
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.maintenance import rounds
+from docllm.agent.maintenance.duty import DutyLoop
+from docllm.agent.membership.heartbeat import Heartbeat
+from docllm.producer.app import Parts
+from docllm.producer.bus.topic_family import TopicFamily
+from docllm.producer.ports import Publisher, TopicAdmin
+from docllm.producer.publishing.relay import Relay
+from docllm.producer.replay.applier import Applier
+from docllm.schemas.errors import DeniedError
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.outage import Outage
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.record.topics import Topics
 from tests.support.clock import HandClock
 
 TOPICS = Topics("g")

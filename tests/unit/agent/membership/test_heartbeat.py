@@ -5,9 +5,9 @@ import gc
 
 import pytest
 
-from agent.membership.heartbeat import HeartbeatThread
-from schemas.errors import DeniedError
-from schemas.runtime.executors import InlineExecutor
+from docllm.agent.membership.heartbeat import HeartbeatThread
+from docllm.schemas.errors import DeniedError
+from docllm.schemas.runtime.executors import InlineExecutor
 
 
 class RefusedAtTheEnd:

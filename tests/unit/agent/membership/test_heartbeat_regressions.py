@@ -8,14 +8,14 @@ from typing import TypeVar
 
 from sqlalchemy.exc import OperationalError
 
-from agent.lease import Lease
-from agent.membership.heartbeat import Heartbeat
-from agent.membership.life_locks import LifeLocks
-from schemas.ledger import migrations
-from schemas.ledger.database import Connection, Database
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import InlineExecutor
+from docllm.agent.lease import Lease
+from docllm.agent.membership.heartbeat import Heartbeat
+from docllm.agent.membership.life_locks import LifeLocks
+from docllm.schemas.ledger import migrations
+from docllm.schemas.ledger.database import Connection, Database
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import InlineExecutor
 
 Result = TypeVar("Result")
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.membership.life_locks import LifeLocks
+from docllm.agent.membership.life_locks import LifeLocks
 
 
 def test_an_agent_is_dead_when_its_lock_is_free(tmp_path: Path) -> None:

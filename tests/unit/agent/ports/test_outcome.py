@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.ports.outcome import Cancelled, Dead, Failure, Released, Spent
-from schemas.task.failures import Disposition, ErrorClass
+from docllm.agent.ports.outcome import Cancelled, Dead, Failure, Released, Spent
+from docllm.schemas.task.failures import Disposition, ErrorClass
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from agent.handlers import ChildExecutor
-from agent.judge import judge
-from agent.ports import Reply
-from agent.ports.outcome import Succeeded
+from docllm.agent.handlers import ChildExecutor
+from docllm.agent.judge import judge
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Succeeded
 from tests.support.replies import FACTS
 
 ROOT = Path(__file__).parents[4]
@@ -62,7 +62,7 @@ def test_a_dead_child_is_replaced() -> None:
 def test_a_child_ends_with_its_agent() -> None:
     """SIGKILL of the process that has an executor ends its child too."""
     code = (
-        "import asyncio, os, time; from agent.handlers import ChildExecutor; executor = "
+        "import asyncio, os, time; from docllm.agent.handlers import ChildExecutor; executor = "
         "ChildExecutor(); "
         "print(asyncio.run(executor(os.getpid)), flush=True); time.sleep(60)"
     )
@@ -82,7 +82,7 @@ def test_a_child_ends_with_its_agent() -> None:
 def test_a_child_in_the_middle_of_a_call_holds_up_no_exit() -> None:
     """A process that leaves does not wait for a child in the middle of a call."""
     code = (
-        "import asyncio, time; from functools import partial; from agent.handlers import "
+        "import asyncio, time; from functools import partial; from docllm.agent.handlers import "
         "ChildExecutor\n"
         "async def run():\n"
         "    executor = ChildExecutor(); await executor(time.time)\n"
@@ -112,7 +112,7 @@ def test_an_exit_right_after_a_call_was_ended_says_nothing() -> None:
     code = (
         "import asyncio, time; from concurrent.futures import process; from functools import "
         "partial\n"
-        "from agent.handlers import ChildExecutor\n"
+        "from docllm.agent.handlers import ChildExecutor\n"
         "def slow(self):\n"
         "    if not self._closed:\n"
         "        time.sleep(0.2 if process._global_shutdown else 0); self._writer.send_bytes(b'')\n"

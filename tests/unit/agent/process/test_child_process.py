@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.process import child_process
+from docllm.agent.process import child_process
 
 PATIENCE_S = 60.0
 
@@ -16,7 +16,7 @@ def test_end_of_input_ends_a_child() -> None:
     """Where the kernel cannot tie a child to its parent, the end of its input ends it."""
     code = """
 import time
-from agent.process import child_process
+from docllm.agent.process import child_process
 child_process.BY_KERNEL = False
 child_process.follow()
 print(1, flush=True)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agent.process.clock_jump import wait_for_backward_jump
+from docllm.agent.process.clock_jump import wait_for_backward_jump
 
 
 class JumpingClock:

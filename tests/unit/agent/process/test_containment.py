@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agent.process.containment import (
+from docllm.agent.process.containment import (
     AGAIN_WITHIN_S,
     MemoryWatch,
     attempt_of,
@@ -16,8 +16,8 @@ from agent.process.containment import (
     leaf_errors,
     new_event_loop,
 )
-from schemas.errors import DocllmError
-from schemas.text.untrusted import ContainedError
+from docllm.schemas.errors import DocllmError
+from docllm.schemas.text.untrusted import ContainedError
 
 
 class HandClock:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.process.data_folder import DataFolder
-from schemas.errors import UnsafeStateError
+from docllm.agent.process.data_folder import DataFolder
+from docllm.schemas.errors import UnsafeStateError
 
 
 class Rested(Exception):  # noqa: N818 - not an error: the test has looked often enough

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.cli import main, parser
-from agent.process import drain_watchdog
-from schemas.errors import DocllmError
+from docllm.agent.cli import main, parser
+from docllm.agent.process import drain_watchdog
+from docllm.schemas.errors import DocllmError
 
 STUCK = """
 import asyncio
-from agent.process import drain_watchdog as overdue
+from docllm.agent.process import drain_watchdog as overdue
 
 async def waits_for_ever():
     overdue.end_after(0.1, asyncio.get_running_loop())
@@ -29,7 +29,7 @@ asyncio.run(waits_for_ever())
 
 FROZEN = """
 import asyncio, ctypes
-from agent.process import drain_watchdog as overdue
+from docllm.agent.process import drain_watchdog as overdue
 
 async def holds_the_lock():
     overdue.end_after(0.1, asyncio.get_running_loop())
@@ -42,7 +42,7 @@ asyncio.run(holds_the_lock())
 
 LEFT_BEHIND = """
 import threading, time
-from agent.process import drain_watchdog as overdue
+from docllm.agent.process import drain_watchdog as overdue
 
 threading.Thread(target=time.sleep, args=(60,)).start()
 overdue.leave_after(lambda: 7, 0.1)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from agent.process.failures import Failures
+from docllm.agent.process.failures import Failures
 
 
 def test_the_first_failure_is_the_reason() -> None:

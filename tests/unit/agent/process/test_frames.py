@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from agent.process.containment import enter_handler, new_event_loop
-from agent.process.frames import (
+from docllm.agent.process.containment import enter_handler, new_event_loop
+from docllm.agent.process.frames import (
     MAX_CHARS,
     MAX_FRAMES,
     frames_of_error,

@@ -10,8 +10,8 @@ from types import FrameType
 
 import pytest
 
-from agent.process import signals
-from agent.process.signals import rereads, stops
+from docllm.agent.process import signals
+from docllm.agent.process.signals import rereads, stops
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,9 @@ def test_without_a_terminal_sighup_asks_to_read_the_settings(
 @pytest.mark.parametrize("has", [True, False])
 def test_a_process_knows_whether_a_terminal_controls_it(has: bool) -> None:  # noqa: FBT001
     """The answer stays, since a terminal that has closed would look like none."""
-    program = "from agent.process.signals import has_terminal as has; print(has(), flush=True)"
+    program = (
+        "from docllm.agent.process.signals import has_terminal as has; print(has(), flush=True)"
+    )
     pid, descriptor = pty.fork()
     if pid == 0:
         try:

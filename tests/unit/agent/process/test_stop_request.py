@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agent.process.stop_request import StoppedAtStart, StopRequest, starting
+from docllm.agent.process.stop_request import StoppedAtStart, StopRequest, starting
 
 
 def test_the_time_to_leave_begins_with_the_first_signal() -> None:

@@ -15,8 +15,8 @@ PATIENCE_S = 60.0
 
 PARENT = """
 import logging, sys
-from agent.process.supervisor import Backoff, Supervisor
-from schemas.runtime.clock import SystemClock
+from docllm.agent.process.supervisor import Backoff, Supervisor
+from docllm.schemas.runtime.clock import SystemClock
 logging.basicConfig(level="INFO", format="%(message)s")
 child, count, until_done = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "until-done"
 command = lambda number, report: [sys.executable, "-c", child, str(number), str(report)]
@@ -35,12 +35,12 @@ sys.exit(supervisor.run())
 # Makes orphans this process's children, as for process 1 of a container.
 ADOPT = "import ctypes; ctypes.CDLL(None).prctl(36, 1)"
 # A terminal controls this process.
-TERMINAL = "from agent.process import signals; signals.has_terminal = lambda: True"
+TERMINAL = "from docllm.agent.process import signals; signals.has_terminal = lambda: True"
 # A child's first lines: it knows its number, says that it runs, and answers each SIGTERM with a
 # line. `tell` reports to its parent, as an agent does.
 CHILD = """
 import os, signal, sys, time
-from agent.process.child_process import Word
+from docllm.agent.process.child_process import Word
 number = int(sys.argv[1])
 tell = lambda word: os.write(int(sys.argv[2]), word.value)
 say = lambda text: os.write(1, f"{text} {number} {os.getpid()}\\n".encode())

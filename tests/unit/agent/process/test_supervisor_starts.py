@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.process.supervisor import Backoff, Supervisor
-from schemas.runtime.clock import SystemClock
+from docllm.agent.process.supervisor import Backoff, Supervisor
+from docllm.schemas.runtime.clock import SystemClock
 
 
 def test_wait_doubles_up_to_its_limit() -> None:

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from agent.process.time_limit import ends_within
-from schemas.errors import UnreachableError
+from docllm.agent.process.time_limit import ends_within
+from docllm.schemas.errors import UnreachableError
 
 
 def test_a_step_ends_within_its_time() -> None:

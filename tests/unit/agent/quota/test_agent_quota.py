@@ -6,9 +6,16 @@ from itertools import count
 
 import pytest
 
-from agent.quota.agent_quota import GRANT_LIVES_S, OWN_LIVES_S, SEATS_LIVE_S, AgentQuota
-from agent.quota.grants import Charge, DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.agent_quota import GRANT_LIVES_S, OWN_LIVES_S, SEATS_LIVE_S, AgentQuota
+from docllm.agent.quota.grants import (
+    Charge,
+    DayCount,
+    QuotaAnswer,
+    QuotaRequest,
+    Refund,
+    WaitingCall,
+)
+from docllm.schemas.settings.quota import QuotaLimits
 
 LIMITS = QuotaLimits(rpm=600, tpm=600_000)
 ANSWER = QuotaAnswer(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.quota.configured import ConfiguredQuotas
-from schemas.settings.config import Config, LLMConfig, RouteConfig
-from schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
+from docllm.agent.quota.configured import ConfiguredQuotas
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig
+from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
 
 CONFIG = Config(
     llm=LLMConfig(base_url="http://h/v1", model="mini", limits=QuotaLimits(rpm=60)),

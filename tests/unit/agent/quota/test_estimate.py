@@ -2,9 +2,16 @@
 
 import pytest
 
-from agent.quota.estimate import FIRST_OUT, MAX_KINDS, CallSize, Estimates, actual_charge, most_out
-from agent.quota.grants import Charge
-from schemas.settings.quota import ChargeRule, QuotaLimits
+from docllm.agent.quota.estimate import (
+    FIRST_OUT,
+    MAX_KINDS,
+    CallSize,
+    Estimates,
+    actual_charge,
+    most_out,
+)
+from docllm.agent.quota.grants import Charge
+from docllm.schemas.settings.quota import ChargeRule, QuotaLimits
 
 NONE = QuotaLimits()
 KEPT = QuotaLimits(charge=ChargeRule.MAX_KEPT)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.quota.provider_headers import left, share_left
+from docllm.agent.quota.provider_headers import left, share_left
 
 
 @pytest.mark.parametrize(

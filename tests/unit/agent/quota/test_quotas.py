@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from agent.quota.grants import Charge, DayCount, WaitingCall
-from agent.quota.quotas import IDLE_S, Quotas, QuotaWait
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.grants import Charge, DayCount, WaitingCall
+from docllm.agent.quota.quotas import IDLE_S, Quotas, QuotaWait
+from docllm.schemas.settings.quota import QuotaLimits
 from tests.support.memory_quota import MemoryQuotaServer
 from tests.support.quota_fleet import MovedClock
 

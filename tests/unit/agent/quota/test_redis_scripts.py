@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.quota.redis_scripts import RedisScript, ScriptCall
-from schemas.settings.config import Secret
+from docllm.agent.quota.redis_scripts import RedisScript, ScriptCall
+from docllm.schemas.settings.config import Secret
 
 
 class WaitingScript(RedisScript):

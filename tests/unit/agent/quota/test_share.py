@@ -2,9 +2,9 @@
 
 import asyncio
 
-from agent.quota.grants import Charge, DayCount, QuotaRequest, WaitingCall
-from agent.quota.share import ShareGrantStore
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.quota.grants import Charge, DayCount, QuotaRequest, WaitingCall
+from docllm.agent.quota.share import ShareGrantStore
+from docllm.schemas.settings.quota import QuotaLimits
 from tests.support.quota_fleet import MovedClock
 
 TASK = WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))

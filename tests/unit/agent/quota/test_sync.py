@@ -7,12 +7,19 @@ from typing import Any
 
 import pytest
 
-from agent.ports import Clock
-from agent.quota.grants import Charge, DayCount, GrantStore, QuotaAnswer, QuotaRequest, WaitingCall
-from agent.quota.quotas import Quotas
-from agent.quota.share import ShareGrantStore
-from agent.quota.sync import WHAT_TO_DO, QuotaSync
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.ports import Clock
+from docllm.agent.quota.grants import (
+    Charge,
+    DayCount,
+    GrantStore,
+    QuotaAnswer,
+    QuotaRequest,
+    WaitingCall,
+)
+from docllm.agent.quota.quotas import Quotas
+from docllm.agent.quota.share import ShareGrantStore
+from docllm.agent.quota.sync import WHAT_TO_DO, QuotaSync
+from docllm.schemas.settings.quota import QuotaLimits
 from tests.support.memory_quota import MemoryQuotaServer
 from tests.support.quota_fleet import (
     ROUTE,

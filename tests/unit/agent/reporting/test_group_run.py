@@ -1,7 +1,7 @@
 """A run counts its own work only, and says at the end what became of it."""
 
-from agent.reporting.group_run import GroupRun
-from producer.ledger.status.progress import Totals
+from docllm.agent.reporting.group_run import GroupRun
+from docllm.producer.ledger.status.progress import Totals
 
 BEFORE = Totals(
     open=10,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from agent.reporting.group_run import GroupRun
-from agent.reporting.group_watch import GroupWatch, watch
-from agent.reporting.messages import DeadExample, Note, to_line
-from producer.ledger.status.progress import Totals
-from schemas.codes import Code
+from docllm.agent.reporting.group_run import GroupRun
+from docllm.agent.reporting.group_watch import GroupWatch, watch
+from docllm.agent.reporting.messages import DeadExample, Note, to_line
+from docllm.producer.ledger.status.progress import Totals
+from docllm.schemas.codes import Code
 from tests.support.clock import HandClock
 
 
@@ -54,7 +54,7 @@ def test_what_one_agent_tells_is_shown_for_all(caplog: pytest.LogCaptureFixture)
     assert caplog.messages == [
         (
             "1 task dead with SERVER, for example task a of batch b: 500; "
-            "more: python -m producer dead list --group g"
+            "more: docllm dead list --group g"
         ),
         "half loaded",
         "done: 2 tasks in 0:00:30: 1 succeeded, 1 dead",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from agent.ports.outcome import Failure
-from agent.reporting.handler_errors import LINE_EVERY_S, HandlerErrors
-from producer.text.printable import ShownFormatter
-from schemas.task.failures import ErrorClass
+from docllm.agent.ports.outcome import Failure
+from docllm.agent.reporting.handler_errors import LINE_EVERY_S, HandlerErrors
+from docllm.producer.text.printable import ShownFormatter
+from docllm.schemas.task.failures import ErrorClass
 
 FRAMES = '  File "a.py", line 3, in extract\n    total["net"]'
 

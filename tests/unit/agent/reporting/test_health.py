@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.lease import Lease
-from agent.reporting.health import DEAD_S, Health
-from agent.reporting.latest_report import LatestReport
-from agent.reporting.metrics import AgentMetrics
-from schemas.agent_report import AgentReport, BlockReport
+from docllm.agent.lease import Lease
+from docllm.agent.reporting.health import DEAD_S, Health
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.reporting.metrics import AgentMetrics
+from docllm.schemas.agent_report import AgentReport, BlockReport
 from tests.support.clock import HandClock
 from tests.support.slots import OneLease
 

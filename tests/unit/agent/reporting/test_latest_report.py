@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from agent.reporting.latest_report import LatestReport
-from schemas.agent_report import AgentReport, BlockReport, from_json
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.schemas.agent_report import AgentReport, BlockReport, from_json
 from tests.support.clock import HandClock
 
 

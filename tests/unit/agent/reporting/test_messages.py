@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.reporting.messages import (
+from docllm.agent.reporting.messages import (
     DeadExample,
     Note,
     ProgressMessage,
@@ -10,8 +10,8 @@ from agent.reporting.messages import (
     from_line,
     to_line,
 )
-from producer.ledger.status.progress import Totals
-from schemas.codes import Code
+from docllm.producer.ledger.status.progress import Totals
+from docllm.schemas.codes import Code
 
 
 @pytest.mark.parametrize(

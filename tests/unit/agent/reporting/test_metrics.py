@@ -5,8 +5,8 @@ from collections.abc import Callable
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.quota.provider_headers import left
-from agent.reporting.metrics import AgentMetrics
+from docllm.agent.quota.provider_headers import left
+from docllm.agent.reporting.metrics import AgentMetrics
 
 
 def made(fenced: Callable[[], float] = lambda: 0.0) -> AgentMetrics:

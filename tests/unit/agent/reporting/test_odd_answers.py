@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.reporting.metrics import AgentMetrics
-from agent.reporting.odd_answers import OddAnswers
+from docllm.agent.reporting.metrics import AgentMetrics
+from docllm.agent.reporting.odd_answers import OddAnswers
 
 
 def test_the_first_of_each_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,21 +7,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.ports.outcome import Failure
-from agent.reporting.latest_report import LatestReport
-from agent.reporting.messages import DeadExample, Note, from_line
-from agent.reporting.progress import WARN_S, Progress
-from agent.reporting.retries import Retries
-from agent.reporting.telemetry import Counts
-from agent.reporting.views import CHECK_EVERY_S, LINE_S
-from producer.ledger.dead_letters import error_groups
-from producer.ledger.status import progress
-from producer.ledger.status.progress import Totals, Waiting
-from schemas.agent_report import AgentReport, Reason
-from schemas.codes import Code
-from schemas.ledger.sql import NEVER_TIME
-from schemas.ledger.transactions import Transactions
-from schemas.task.failures import ErrorClass
+from docllm.agent.ports.outcome import Failure
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.reporting.messages import DeadExample, Note, from_line
+from docllm.agent.reporting.progress import WARN_S, Progress
+from docllm.agent.reporting.retries import Retries
+from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.reporting.views import CHECK_EVERY_S, LINE_S
+from docllm.producer.ledger.dead_letters import error_groups
+from docllm.producer.ledger.status import progress
+from docllm.producer.ledger.status.progress import Totals, Waiting
+from docllm.schemas.agent_report import AgentReport, Reason
+from docllm.schemas.codes import Code
+from docllm.schemas.ledger.sql import NEVER_TIME
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.doubles import double_of, stand_in
 
 HOUR_S = 3600
@@ -249,7 +249,7 @@ def test_the_end_of_a_run_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         asyncio.run(run())
 
-    more = "more: python -m producer dead list --group g"
+    more = "more: docllm dead list --group g"
     assert caplog.messages == [
         "1 task dead with SERVER, for example task a of batch b: SERVER happened",
         f"1 task dead with TOO_LONG, for example task a of batch b: TOO_LONG happened; {more}",

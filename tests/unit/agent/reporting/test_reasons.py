@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent.reporting.reasons import why_still
-from producer.ledger.status.progress import Waiting
-from schemas.agent_report import AgentReport, CallReport, Reason
-from schemas.codes import Code
-from schemas.task.guard import Guard, GuardCause
+from docllm.agent.reporting.reasons import why_still
+from docllm.producer.ledger.status.progress import Waiting
+from docllm.schemas.agent_report import AgentReport, CallReport, Reason
+from docllm.schemas.codes import Code
+from docllm.schemas.task.guard import Guard, GuardCause
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GUARD = Guard(

@@ -1,8 +1,8 @@
 """The log says why attempts fail, at once and then seldom."""
 
-from agent.ports.outcome import Failure
-from agent.reporting.retries import LINE_EVERY_S, Retries
-from schemas.task.failures import ErrorClass
+from docllm.agent.ports.outcome import Failure
+from docllm.agent.reporting.retries import LINE_EVERY_S, Retries
+from docllm.schemas.task.failures import ErrorClass
 
 
 def refused(number: int = 1) -> Failure:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.ports import Verdict
-from agent.ports.outcome import Dead, Failure, Released, Retry, Spent, Succeeded
-from agent.reporting.telemetry import Counts, dead_lines
-from schemas.task.failures import ErrorClass
+from docllm.agent.ports import Verdict
+from docllm.agent.ports.outcome import Dead, Failure, Released, Retry, Spent, Succeeded
+from docllm.agent.reporting.telemetry import Counts, dead_lines
+from docllm.schemas.task.failures import ErrorClass
 
 ROOT = Path(__file__).parents[4]
 GOOD = Succeeded(b"{}", 0, Spent())
@@ -39,7 +39,7 @@ def test_each_class_of_dead_tasks_is_logged_with_an_example_and_a_command() -> N
         "2 tasks dead with BAD_REQUEST, for example 400: no parameter 1",
         (
             "1 task dead with TOO_LONG, for example 400: too long [31m FORGED; more: "
-            "python -m producer dead list --group g"
+            "docllm dead list --group g"
         ),
     ]
 
@@ -104,10 +104,7 @@ def test_a_program_that_waits_for_a_group_reports_all_its_dead_tasks() -> None:
     """The last agent to leave reports all dead tasks of the group, not only its own."""
     assert dead_lines("g", {"a": 0}) == []
     assert dead_lines("g", {"a": 2, "b": 0, "c": 1}) == [
-        (
-            "dead in group g: 3 tasks (2 in a, 1 in c); to see why: python -m producer dead list "
-            "--group g"
-        )
+        ("dead in group g: 3 tasks (2 in a, 1 in c); to see why: docllm dead list --group g")
     ]
     assert ", ...)" in dead_lines("g", {str(number): 1 for number in range(6)})[0]
 

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from agent.reporting.group_run import GroupRun
-from agent.reporting.messages import from_line
-from agent.reporting.views import LINE_S, LineView, view_of
-from producer.ledger.status.progress import Totals
+from docllm.agent.reporting.group_run import GroupRun
+from docllm.agent.reporting.messages import from_line
+from docllm.agent.reporting.views import LINE_S, LineView, view_of
+from docllm.producer.ledger.status.progress import Totals
 
 
 def test_a_line_is_logged_while_there_is_work(caplog: pytest.LogCaptureFixture) -> None:
@@ -46,7 +46,7 @@ def test_bar_is_for_the_foreground_of_a_terminal() -> None:
 
     A program with a session of its own, like the agents of one parent, may not.
     """
-    code = "import os; from agent.reporting.views import in_front; os._exit(10 + in_front())"
+    code = "import os; from docllm.agent.reporting.views import in_front; os._exit(10 + in_front())"
     command = [sys.executable, "-c", code]
 
     pid, terminal = pty.fork()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.routes.answer_times import MAX_LONG_S, MIN_LONG_S, RECENT, UNKNOWN_S, AnswerTimes
+from docllm.agent.routes.answer_times import MAX_LONG_S, MIN_LONG_S, RECENT, UNKNOWN_S, AnswerTimes
 
 
 def test_a_route_without_answers_is_given_the_most_time() -> None:

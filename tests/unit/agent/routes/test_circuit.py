@@ -6,8 +6,8 @@ from typing import Self
 import pybreaker
 import pytest
 
-from agent.routes.circuit import Circuit
-from agent.routes.window import OutcomeWindow
+from docllm.agent.routes.circuit import Circuit
+from docllm.agent.routes.window import OutcomeWindow
 
 
 def circuit(run: int = 3) -> tuple[Circuit, list[bool]]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from agent.ports import LLM, Call, CallFailed, Reply
-from agent.routes import RouteNames
-from agent.routes.clients import Connect, RouteClients, keys_in_clear
-from schemas.errors import ConfigError
-from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret, Structured
+from docllm.agent.ports import LLM, Call, CallFailed, Reply
+from docllm.agent.routes import RouteNames
+from docllm.agent.routes.clients import Connect, RouteClients, keys_in_clear
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, Secret, Structured
 from tests.support.routes import ROUTE
 
 CONFIG = Config(

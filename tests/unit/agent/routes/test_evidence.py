@@ -2,17 +2,17 @@
 
 import pytest
 
-from agent.judge import CLASSES, ClassRule, Effect, judge
-from agent.ports import CallFailed, Reply
-from agent.ports.outcome import (
+from docllm.agent.judge import CLASSES, ClassRule, Effect, judge
+from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.ports.outcome import (
     Dead,
     Failure,
     Retry,
     Snooze,
     Spent,
 )
-from agent.routes.evidence import RouteEvidence, by_answer, by_outcome
-from schemas.task.failures import ErrorClass
+from docllm.agent.routes.evidence import RouteEvidence, by_answer, by_outcome
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.replies import FACTS
 
 

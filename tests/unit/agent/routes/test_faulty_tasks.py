@@ -3,9 +3,9 @@
 import random
 from itertools import cycle
 
-from agent.judge import Effect
-from agent.ports.outcome import Dead, Outcome, Retry
-from agent.routes.evidence import RouteEvidence
+from docllm.agent.judge import Effect
+from docllm.agent.ports.outcome import Dead, Outcome, Retry
+from docllm.agent.routes.evidence import RouteEvidence
 from tests.support.routes import GOOD, ROUTE, BusyAgent, call, exhausted, failed, routes
 
 

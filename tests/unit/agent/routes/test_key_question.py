@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.judge import Effect
-from agent.ports import Reply
-from agent.ports.outcome import Snooze
-from agent.routes import Router
-from agent.routes.evidence import RouteEvidence, by_answer
+from docllm.agent.judge import Effect
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Snooze
+from docllm.agent.routes import Router
+from docllm.agent.routes.evidence import RouteEvidence, by_answer
 from tests.support.routes import GOOD, ROUTE, call, permitted, routes, snoozed
 
 FORBIDDEN = snoozed("AUTH")

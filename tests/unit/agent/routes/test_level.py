@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.routes.answer_times import AnswerTimes
-from agent.routes.level import (
+from docllm.agent.routes.answer_times import AnswerTimes
+from docllm.agent.routes.level import (
     CUTS,
     FASTER,
     GROWTH,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.ports.outcome import Outcome
+from docllm.agent.ports.outcome import Outcome
 from tests.support.limiters import (
     REFUSED,
     Counter,

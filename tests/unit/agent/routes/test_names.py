@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.quota.estimate import CallSize
-from agent.routes import DEFAULT, RouteNames, Router
-from agent.routes.names import preview
-from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
+from docllm.agent.quota.estimate import CallSize
+from docllm.agent.routes import DEFAULT, RouteNames, Router
+from docllm.agent.routes.names import preview
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 from tests.unit.agent.routes.test_router import CONFIG
 
 NAMES = RouteNames(CONFIG)

@@ -3,10 +3,10 @@
 import orjson
 import pytest
 
-from agent.routes import DEFAULT, RouteNames, RoutePlan
-from agent.routes.names import preview
-from schemas.settings.config import Config, RouteConfig, Trigger
-from schemas.settings.fallback import FallbackStep
+from docllm.agent.routes import DEFAULT, RouteNames, RoutePlan
+from docllm.agent.routes.names import preview
+from docllm.schemas.settings.config import Config, RouteConfig, Trigger
+from docllm.schemas.settings.fallback import FallbackStep
 
 ON = frozenset({Trigger.OUTAGE})
 CONFIG = Config(

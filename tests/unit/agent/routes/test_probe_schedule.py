@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from agent.routes.answer_times import AnswerTimes
-from agent.routes.probe_schedule import ProbeSchedule
+from docllm.agent.routes.answer_times import AnswerTimes
+from docllm.agent.routes.probe_schedule import ProbeSchedule
 
 
 def probes(

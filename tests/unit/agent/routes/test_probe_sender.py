@@ -6,13 +6,13 @@ import logging
 import orjson
 import pytest
 
-from agent.judge import Effect
-from agent.ports import CallFailed, Reply
-from agent.routes import Router
-from agent.routes.clients import RouteClients
-from agent.routes.probe_sender import ProbeSender
-from schemas.settings.config import Config, LLMConfig
-from schemas.task.failures import ErrorClass
+from docllm.agent.judge import Effect
+from docllm.agent.ports import CallFailed, Reply
+from docllm.agent.routes import Router
+from docllm.agent.routes.clients import RouteClients
+from docllm.agent.routes.probe_sender import ProbeSender
+from docllm.schemas.settings.config import Config, LLMConfig
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.routes import ROUTE, call, failed, stopped
 from tests.unit.agent.routes.test_clients import FakeLLM
 

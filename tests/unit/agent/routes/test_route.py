@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from agent.judge import Effect
-from agent.ports.outcome import (
+from docllm.agent.judge import Effect
+from docllm.agent.ports.outcome import (
     COMPLETION,
     Cancelled,
     Dead,
@@ -15,7 +15,7 @@ from agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from agent.routes.evidence import RouteEvidence
+from docllm.agent.routes.evidence import RouteEvidence
 from tests.support.routes import (
     GOOD,
     OF,

@@ -4,11 +4,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent.judge import Effect
-from agent.ports.outcome import Outcome, Released, Snooze
-from agent.routes import RoutePermit
-from agent.routes.evidence import RouteEvidence
-from agent.routes.sharing.board import BoardState, Peer
+from docllm.agent.judge import Effect
+from docllm.agent.ports.outcome import Outcome, Released, Snooze
+from docllm.agent.routes import RoutePermit
+from docllm.agent.routes.evidence import RouteEvidence
+from docllm.agent.routes.sharing.board import BoardState, Peer
 from tests.support.routes import GOOD, ROUTE, exhausted, failed, notice, routes, snoozed
 
 SLOTS = 6

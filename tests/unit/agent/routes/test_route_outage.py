@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from agent.ports.outcome import Outcome
+from docllm.agent.ports.outcome import Outcome
 from tests.support.routes import GOOD, ROUTE, BusyAgent, failed, routes, snoozed
 
 FROM_S, TO_S = 6.0, 66.0

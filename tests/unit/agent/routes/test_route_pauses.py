@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.judge import Effect
-from agent.ports.outcome import Outcome, Snooze
-from agent.routes import Router
+from docllm.agent.judge import Effect
+from docllm.agent.ports.outcome import Outcome, Snooze
+from docllm.agent.routes import Router
 from tests.support.routes import (
     GOOD,
     OF,
@@ -208,8 +208,8 @@ def test_a_locked_account_parks_the_route(
     (message,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert f"parked: {error_class}: said the provider; " in message.message
     assert what in message.message
-    assert message.message.endswith(" run: python -m agent resume default --group g")
-    next_try = "next try in 40 s, or now with: python -m agent resume default --group g"
+    assert message.message.endswith(" run: docllm agent resume default --group g")
+    next_try = "next try in 40 s, or now with: docllm agent resume default --group g"
     fix = "correct its key, model or address, "
     assert f"is parked, {fix if error_class == 'AUTH' else ''}{next_try}" in notice(router, 180.0)
 

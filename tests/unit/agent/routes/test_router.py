@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from agent.routes import DEFAULT, Router
-from agent.routes.router import MAX_ROUTES
-from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret, TypeConfig
+from docllm.agent.routes import DEFAULT, Router
+from docllm.agent.routes.router import MAX_ROUTES
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, Secret, TypeConfig
 from tests.support.routes import GOOD, call, failed, notice, paused, permitted, routes, snoozed
 
 CONFIG = Config(

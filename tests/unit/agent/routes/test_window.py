@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.routes.window import LAST, MIN_OUTCOMES, OLD_S, OutcomeWindow, run_for
+from docllm.agent.routes.window import LAST, MIN_OUTCOMES, OLD_S, OutcomeWindow, run_for
 
 
 def filled(pattern: str, *, run: int = 1000, at_s: float = 0.0) -> OutcomeWindow:

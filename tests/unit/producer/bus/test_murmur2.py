@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.bus.murmur2 import murmur2, partition_of
+from docllm.producer.bus.murmur2 import murmur2, partition_of
 
 # From Kafka's UtilsTest and librdkafka's rdmurmur2.c. Kafka's values are signed.
 VECTORS = {

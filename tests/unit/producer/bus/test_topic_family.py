@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from agent.ledger.leases import leasing
-from producer.bus import topic_family as families
-from producer.bus.embedded.admin import EmbeddedTopicAdmin
-from producer.bus.topic_family import StoredIds, TopicFamily
-from producer.ledger import lanes
-from producer.ports import TopicState
-from schemas.errors import UnsafeStateError
-from schemas.ledger.database import Database
-from schemas.ledger.tables import ledger
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.executors import InlineExecutor
-from schemas.task.record.topics import Topics
+from docllm.agent.ledger.leases import leasing
+from docllm.producer.bus import topic_family as families
+from docllm.producer.bus.embedded.admin import EmbeddedTopicAdmin
+from docllm.producer.bus.topic_family import StoredIds, TopicFamily
+from docllm.producer.ledger import lanes
+from docllm.producer.ports import TopicState
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.tables import ledger
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.task.record.topics import Topics
 
 TOPICS = Topics("group", ("30s",))
 
@@ -149,7 +149,7 @@ def test_letters_of_an_older_group_are_accepted_and_changed_by_apply(
             (advice,) = await older.codec_advice()
             assert advice == (
                 "topic group.dlq: compression.type is producer, and some clients cannot read its "
-                "letters; to change that: python -m producer topics apply --group group"
+                "letters; to change that: docllm topics apply --group group"
             )
             assert await older.apply(4, None) == [
                 "group.dlq: compression.type set to gzip; older letters stay as they are"
@@ -374,7 +374,7 @@ def test_lanes_are_not_made_while_agents_run_that_do_not_know_them(
         assert refused == (
             "group.tasks.urgent and group.tasks.bulk: not made while agents of an older version "
             "run (old of group group); once they have stopped, run again: "
-            "python -m producer topics apply --group group"
+            "docllm topics apply --group group"
         )
         assert lanes_of(await admin.describe(TOPICS.names)) == {"group.tasks"}
         assert await topics.differences() == []
@@ -383,7 +383,7 @@ def test_lanes_are_not_made_while_agents_run_that_do_not_know_them(
         assert advice == (
             "topics group.tasks.urgent and group.tasks.bulk are not made, so priority has no "
             "effect; to change that: "
-            "python -m producer topics apply --group group"
+            "docllm topics apply --group group"
         )
         assert database.run(served_from) < families.LANES_FROM
 

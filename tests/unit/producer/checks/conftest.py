@@ -2,8 +2,8 @@
 
 import pytest
 
-from producer.checks import llm as check_llm
-from schemas.settings.config import LLMConfig
+from docllm.producer.checks import llm as check_llm
+from docllm.schemas.settings.config import LLMConfig
 
 
 @pytest.fixture

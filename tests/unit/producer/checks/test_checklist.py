@@ -9,14 +9,14 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy.exc import OperationalError
 
-from producer.app import opened
-from producer.checks import checklist, redis_rights
-from producer.cli import admin
-from producer.cli.parser import parser
-from schemas.ledger import migrations
-from schemas.ledger.database import Database
-from schemas.settings.config import Config
-from schemas.settings.sources import load_config
+from docllm.producer.app import opened
+from docllm.producer.checks import checklist, redis_rights
+from docllm.producer.cli import admin
+from docllm.producer.cli.parser import parser
+from docllm.schemas.ledger import migrations
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.sources import load_config
 
 LLM = "[llm]\nbase_url = 'http://one/v1'\napi_key = 'k1'\nmodel = 'm'\n"
 

@@ -1,8 +1,8 @@
 """What `check` says of the limits that are set."""
 
-from producer.checks.limits import description, has_limits
-from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
-from schemas.settings.quota import ChargeRule, QuotaLimits
+from docllm.producer.checks.limits import description, has_limits
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
+from docllm.schemas.settings.quota import ChargeRule, QuotaLimits
 
 CONFIG = Config(
     llm=LLMConfig(base_url="http://h/v1", model="mini", limits=QuotaLimits(rpm=5000)),

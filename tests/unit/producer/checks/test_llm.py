@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from schemas.settings.config import LLMConfig
+from docllm.schemas.settings.config import LLMConfig
 from tests.unit.producer.checks.test_checklist import LLM, check, configured
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.checks.llm_answer import model_and_remark
-from producer.checks.llm_call import CheckAnswer
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.settings.config import Structured
+from docllm.producer.checks.llm_answer import model_and_remark
+from docllm.producer.checks.llm_call import CheckAnswer
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.settings.config import Structured
 
 JSON = '{"ok": true}'
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from producer.bus.embedded.admin import EmbeddedTopicAdmin
-from producer.cli import admin
-from producer.cli.parser import parser
-from producer.ports import TopicState
-from schemas.errors import ConfigError
-from schemas.settings.config import Config
-from schemas.settings.sources import load_config
+from docllm.producer.bus.embedded.admin import EmbeddedTopicAdmin
+from docllm.producer.cli import admin
+from docllm.producer.cli.parser import parser
+from docllm.producer.ports import TopicState
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.sources import load_config
 
 
 def run(folder: Path, *arguments: str, **environ: str) -> int:
@@ -104,8 +104,7 @@ def test_a_hidden_setting_is_unknown_and_no_difference(
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "topics:" in line)
     assert line.startswith("ok ")
     assert line.endswith(
-        "are as they should be; unknown settings: 1, see: python -m producer topics check "
-        "--group docllm"
+        "are as they should be; unknown settings: 1, see: docllm topics check --group docllm"
     )
 
 

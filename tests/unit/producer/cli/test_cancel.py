@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from producer.cli.cancel import actor
-from producer.cli.parser import parser
-from schemas.runtime import collector
-from schemas.settings.sources import load_config
+from docllm.producer.cli.cancel import actor
+from docllm.producer.cli.parser import parser
+from docllm.schemas.runtime import collector
+from docllm.schemas.settings.sources import load_config
 
 
 @pytest.fixture

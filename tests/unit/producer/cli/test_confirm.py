@@ -8,8 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[4]
 ASK = """
 import argparse, signal, sys
-from producer.cli.confirm import agreed
-from producer.cli.running import run
+from docllm.producer.cli.confirm import agreed
+from docllm.producer.cli.running import run
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 command = lambda config, options: agreed(options, "replay 3 tasks?")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from producer.ledger.store import batches_of
-from schemas.errors import ConfigError
-from schemas.ledger.database import Database
-from schemas.ledger.tables import task
-from schemas.runtime import collector
-from schemas.settings.sources import ledger_url
-from schemas.task.states import Status
+from docllm.producer.ledger.store import batches_of
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.tables import task
+from docllm.schemas.runtime import collector
+from docllm.schemas.settings.sources import ledger_url
+from docllm.schemas.task.states import Status
 from tests.support.commands import config_of, run
 
 
@@ -73,7 +73,7 @@ def test_a_load_that_did_not_end_is_reported(
     Nothing else shows that more tasks will come.
     """
     with monkeypatch.context() as patch:
-        patch.setattr("producer.loading.loader.Loader._load", interrupted)
+        patch.setattr("docllm.producer.loading.loader.Loader._load", interrupted)
         with pytest.raises(asyncio.CancelledError):
             run(folder, "load", str(folder / "b1.jsonl"))
     assert (
@@ -104,7 +104,7 @@ def test_no_more_batches_are_named_than_a_screen_holds(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only as many batches are named as a screen holds, with the number of the others."""
-    monkeypatch.setattr("producer.cli.export.INCOMPLETE_SHOWN", 1)
+    monkeypatch.setattr("docllm.producer.cli.export.INCOMPLETE_SHOWN", 1)
     capsys.readouterr()
 
     assert run(folder, "export") == 0

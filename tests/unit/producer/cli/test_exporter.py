@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from producer.__main__ import main
-from producer.cli import exporter
-from producer.metrics.exporter import Exporter, GroupReaders
-from producer.metrics.scale import ScaleLimits
-from schemas.errors import DeniedError, DocllmError, UnreachableError, UnsafeStateError
-from schemas.runtime import outage
-from schemas.settings.config import Config
-from schemas.task.record.topics import Topics
+from docllm.producer.__main__ import main
+from docllm.producer.cli import exporter
+from docllm.producer.metrics.exporter import Exporter, GroupReaders
+from docllm.producer.metrics.scale import ScaleLimits
+from docllm.schemas.errors import DeniedError, DocllmError, UnreachableError, UnsafeStateError
+from docllm.schemas.runtime import outage
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.record.topics import Topics
 from tests.support.clock import HandClock
 
 

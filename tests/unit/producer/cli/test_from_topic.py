@@ -5,11 +5,11 @@ import asyncio
 
 import pytest
 
-from producer.cli import from_topic, replay
-from producer.cli.parser import parser
-from producer.screen.command_answer import CommandAnswer
-from schemas.errors import ConfigError
-from schemas.settings.config import Config
+from docllm.producer.cli import from_topic, replay
+from docllm.producer.cli.parser import parser
+from docllm.producer.screen.command_answer import CommandAnswer
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import Config
 
 
 def test_letters_are_loaded_by_their_disposition(monkeypatch: pytest.MonkeyPatch) -> None:

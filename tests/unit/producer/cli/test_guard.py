@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.cli.parser import parser
+from docllm.producer.cli.parser import parser
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
-"""The arguments of `python -m producer`: misspelt words, and the functions of its commands."""
+"""The arguments of `docllm`: misspelt words, and the functions of its commands."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
 
 import pytest
 
-from agent.cli.parser import resume_parser
-from producer.__main__ import main
-from producer.cli.parser import parser
+from docllm.agent.cli.parser import resume_parser
+from docllm.producer.__main__ import main
+from docllm.producer.cli.parser import parser
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.errors import ConfigError, UnsafeStateError
 from tests.support import json_schemas
 from tests.support.commands import run
 

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from producer.cli import replay
-from producer.cli.parser import parser
-from producer.ledger import tally
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.replay_progress import ReplayRequest
-from producer.replay import runs
-from producer.replay.runs import Cursor
-from schemas.errors import ConfigError
-from schemas.ledger.database import Database
-from schemas.ledger.tables import dead_letter, task
-from schemas.settings.config import Config
-from schemas.settings.sources import ledger_url
-from schemas.task.states import Status
+from docllm.producer.cli import replay
+from docllm.producer.cli.parser import parser
+from docllm.producer.ledger import tally
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.replay_progress import ReplayRequest
+from docllm.producer.replay import runs
+from docllm.producer.replay.runs import Cursor
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.tables import dead_letter, task
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.sources import ledger_url
+from docllm.schemas.task.states import Status
 from tests.support.commands import config_of, run
 
 GROUP = "docllm"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from producer.cli import selection_options
-from producer.cli.options.dead import add_selection
-from producer.cli.options.strict_parser import Parser
-from producer.ledger.dead_letters.selection import Selection
+from docllm.producer.cli import selection_options
+from docllm.producer.cli.options.dead import add_selection
+from docllm.producer.cli.options.strict_parser import Parser
+from docllm.producer.ledger.dead_letters.selection import Selection
 from tests.unit.producer.ledger.dead_letters.test_selection import NOW
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from producer.input.document_source import MAX_INLINE_BYTES
-from producer.input.documents import documents_batch, read_documents
-from producer.input.lines import InvalidLine, ValidLine
-from schemas.documents.limits import MAX_DOCUMENT_BYTES
-from schemas.errors import ConfigError
+from docllm.producer.input.document_source import MAX_INLINE_BYTES
+from docllm.producer.input.documents import documents_batch, read_documents
+from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.errors import ConfigError
 from tests.support.made_documents import made_docx, made_pdf, zipped
 
 PROMPT = "Summarize: {document}"

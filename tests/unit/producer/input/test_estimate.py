@@ -2,9 +2,9 @@
 
 import orjson
 
-from producer.input.estimate import Estimate
-from producer.input.lines import ValidLine, read_line
-from schemas.settings.config import Config, LLMConfig, Price, RouteConfig, TypeConfig
+from docllm.producer.input.estimate import Estimate
+from docllm.producer.input.lines import ValidLine, read_line
+from docllm.schemas.settings.config import Config, LLMConfig, Price, RouteConfig, TypeConfig
 
 
 def task(**fields: object) -> ValidLine:

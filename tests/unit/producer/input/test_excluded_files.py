@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from producer.input.lines import InvalidLine
+from docllm.producer.input.lines import InvalidLine
 from tests.unit.producer.input.test_documents import fill, ids, read
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from producer.input.documents import (
+from docllm.producer.input.documents import (
     documents_batch,
     read_documents,
 )
-from producer.input.lines import InvalidLine
-from producer.input.object_documents import objects_batch
-from schemas.errors import ConfigError
+from docllm.producer.input.lines import InvalidLine
+from docllm.producer.input.object_documents import objects_batch
+from docllm.schemas.errors import ConfigError
 from tests.unit.producer.input.test_documents import PROMPT, fill, ids, read
 
 

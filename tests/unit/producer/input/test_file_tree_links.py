@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from producer.input.documents import read_documents
-from producer.input.lines import InvalidLine
+from docllm.producer.input.documents import read_documents
+from docllm.producer.input.lines import InvalidLine
 from tests.unit.producer.input.test_documents import fill, ids, read
 
 OUT = "is a link out of the folder"

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.input.lines import InvalidLine, ValidLine, read_lines
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_lines
 
 GOOD = b'{"id": "good", "prompt": "x"}\n'
 MESSAGES = [{"role": "user", "content": "hi"}]

@@ -11,10 +11,17 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.input.lines import InvalidLine, ValidLine, batch_name, clashing, read_line, read_lines
-from producer.input.rejects import Rejects
-from schemas.errors import ConfigError
-from schemas.task.record.envelope import MAX_TASK_BYTES
+from docllm.producer.input.lines import (
+    InvalidLine,
+    ValidLine,
+    batch_name,
+    clashing,
+    read_line,
+    read_lines,
+)
+from docllm.producer.input.rejects import Rejects
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
 
 
 def task(key: str = "a") -> bytes:

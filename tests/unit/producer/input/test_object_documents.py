@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from producer.input.lines import InvalidLine, ValidLine
-from producer.input.object_documents import objects_batch, read_objects
-from schemas.errors import ConfigError, UnreachableError
-from schemas.objects.address import ObjectAddress
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectEntry, ObjectStores
+from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.producer.input.object_documents import objects_batch, read_objects
+from docllm.schemas.errors import ConfigError, UnreachableError
+from docllm.schemas.objects.address import ObjectAddress
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectEntry, ObjectStores
 
 PROMPT = "Sum up: {document}"
 

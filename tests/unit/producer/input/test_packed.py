@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from producer.input.lines import InvalidLine, ValidLine, read_lines
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_lines
 
 LINES = b"".join(b'{"id": "t%d", "prompt": "caf\xc3\xa9"}\n' % number for number in range(300))
 KEYS = [f"t{number}" for number in range(300)]

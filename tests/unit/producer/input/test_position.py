@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from producer.input.lines import read_lines
-from producer.input.position import Position
+from docllm.producer.input.lines import read_lines
+from docllm.producer.input.position import Position
 
 LINE = b'{"id": "%d", "prompt": "p"}\n'
 

@@ -11,10 +11,10 @@ from typing import NoReturn
 import jsonschema_rs
 import pytest
 
-from producer.input import rejects as module
-from producer.input.lines import InvalidLine, ValidLine, read_lines
-from producer.input.rejects import Rejects, TooManyRejectsError, rejects_path
-from schemas.errors import ConfigError
+from docllm.producer.input import rejects as module
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_lines
+from docllm.producer.input.rejects import Rejects, TooManyRejectsError, rejects_path
+from docllm.schemas.errors import ConfigError
 
 BAD = InvalidLine(
     line=3, field="id", error="is missing", fix="give it one", text='{"prompt": "Say hello"}'

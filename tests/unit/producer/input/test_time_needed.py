@@ -3,10 +3,10 @@
 import orjson
 import pytest
 
-from producer.input.lines import ValidLine, read_line
-from producer.input.time_needed import TimeNeeded
-from schemas.settings.config import Config, LLMConfig, RouteConfig
-from schemas.settings.quota import QuotaLimits
+from docllm.producer.input.lines import ValidLine, read_line
+from docllm.producer.input.time_needed import TimeNeeded
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig
+from docllm.schemas.settings.quota import QuotaLimits
 
 
 def config(**limits: int) -> Config:

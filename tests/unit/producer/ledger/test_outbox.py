@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.ledger import outbox
-from producer.ledger.outbox import QUARANTINE, TASK
-from producer.ports import DELIVERY_LIMIT_S, Item
+from docllm.producer.ledger import outbox
+from docllm.producer.ledger.outbox import QUARANTINE, TASK
+from docllm.producer.ports import DELIVERY_LIMIT_S, Item
 
 ITEMS = st.lists(
     st.tuples(

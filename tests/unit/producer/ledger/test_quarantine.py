@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from producer.ledger.quarantine import KEPT_HEADER_BYTES, headers_blob
-from schemas.task.batch_name import is_batch_name
-from schemas.task.record.envelope import RawHeaders
+from docllm.producer.ledger.quarantine import KEPT_HEADER_BYTES, headers_blob
+from docllm.schemas.task.batch_name import is_batch_name
+from docllm.schemas.task.record.envelope import RawHeaders
 
 
 @pytest.mark.parametrize("value_bytes", [0, 1, 100, KEPT_HEADER_BYTES])

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from producer.app import opened
-from producer.cli.load import command
-from producer.cli.parser import parser
-from producer.ledger import quarantine, store
-from producer.ledger.status import group_status
-from producer.ledger.store import (
+from docllm.producer.app import opened
+from docllm.producer.cli.load import command
+from docllm.producer.cli.parser import parser
+from docllm.producer.ledger import quarantine, store
+from docllm.producer.ledger.status import group_status
+from docllm.producer.ledger.store import (
     Origin,
     begin_load,
     direct_batch,
@@ -23,15 +23,15 @@ from producer.ledger.store import (
     open_batch,
     own_batch,
 )
-from producer.loading import foreign_records
-from producer.ports import Incoming
-from producer.replay import from_topic, records
-from schemas.errors import UnsafeStateError
-from schemas.ledger.database import Database
-from schemas.runtime import collector
-from schemas.settings.sources import ledger_url, load_config
-from schemas.task.failures import Disposition
-from schemas.task.record.rejected_record import RejectedRecord
+from docllm.producer.loading import foreign_records
+from docllm.producer.ports import Incoming
+from docllm.producer.replay import from_topic, records
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.runtime import collector
+from docllm.schemas.settings.sources import ledger_url, load_config
+from docllm.schemas.task.failures import Disposition
+from docllm.schemas.task.record.rejected_record import RejectedRecord
 
 LINE = b'{"id":"2024.txt","prompt":"Sum up."}\n'
 

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 from sqlalchemy import create_engine, select
 
-from producer.ledger import tally as counts
-from producer.ledger.tally import NO_FINGERPRINT, TallyChange, TallyKey, write
-from schemas.ledger.tables import tally
-from schemas.task.states import Status
+from docllm.producer.ledger import tally as counts
+from docllm.producer.ledger.tally import NO_FINGERPRINT, TallyChange, TallyKey, write
+from docllm.schemas.ledger.tables import tally
+from docllm.schemas.task.states import Status
 
 SUCCEEDED = TallyKey(
     batch_id=1, type="document", route="route", state=Status.SUCCEEDED, outcome="succeeded"

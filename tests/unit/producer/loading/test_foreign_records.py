@@ -2,10 +2,10 @@
 
 import pytest
 
-from producer.ledger.new_tasks import NewTask
-from producer.loading import foreign_records
-from schemas.task.line.parsing import LineError
-from schemas.task.record.envelope import RawHeaders
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.loading import foreign_records
+from docllm.schemas.task.line.parsing import LineError
+from docllm.schemas.task.record.envelope import RawHeaders
 
 LINE = b'{"id":"a","prompt":"p"}'
 

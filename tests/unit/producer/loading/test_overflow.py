@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from producer.ledger.new_tasks import NewTask
-from producer.loading.overflow import FRESH_S, Overflow
-from schemas.ledger.transactions import Transactions
-from schemas.task.record.lanes import Lane
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.loading.overflow import FRESH_S, Overflow
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.task.record.lanes import Lane
 from tests.support.clock import HandClock
 from tests.support.doubles import double_of
 

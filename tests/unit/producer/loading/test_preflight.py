@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from producer.input.lines import InvalidLine, ValidLine, read_line
-from producer.ledger.new_tasks import NewTask
-from producer.ledger.store import Accepted
-from producer.loading.loader import Summary
-from producer.loading.preflight import Ask, InputDigest, KeyIndex, Preflight
-from schemas.errors import ConfigError
-from schemas.runtime.executors import InlineExecutor
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
+from docllm.producer.ledger.new_tasks import NewTask
+from docllm.producer.ledger.store import Accepted
+from docllm.producer.loading.loader import Summary
+from docllm.producer.loading.preflight import Ask, InputDigest, KeyIndex, Preflight
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.executors import InlineExecutor
 
 
 def line(number: int, key: str, prompt: str = "x") -> ValidLine | InvalidLine:

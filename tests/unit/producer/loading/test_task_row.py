@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.ledger.batch_options import TaskDefaults
-from producer.loading.task_row import new_task
-from schemas.settings.config import Config, TypeConfig
-from schemas.task.line.parsing import parse
-from schemas.task.record.lanes import Lane
+from docllm.producer.ledger.batch_options import TaskDefaults
+from docllm.producer.loading.task_row import new_task
+from docllm.schemas.settings.config import Config, TypeConfig
+from docllm.schemas.task.line.parsing import parse
+from docllm.schemas.task.record.lanes import Lane
 
 CONFIG = Config(
     max_attempts=5, types={"invoice": TypeConfig(max_attempts=2), "letter": TypeConfig(delay_s=60)}

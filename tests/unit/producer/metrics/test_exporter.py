@@ -8,15 +8,15 @@ from urllib.request import urlopen
 
 import pytest
 
-from producer.metrics.exporter import FRESH_S, Exporter, GroupReaders
-from producer.metrics.http_server import HttpServer
-from producer.metrics.scale import ScaleLimits
-from producer.ports import TopicState
-from schemas.codes import Code
-from schemas.errors import UnreachableError
-from schemas.runtime.address import Address
-from schemas.settings.config import Config
-from schemas.task.record.topics import Topics
+from docllm.producer.metrics.exporter import FRESH_S, Exporter, GroupReaders
+from docllm.producer.metrics.http_server import HttpServer
+from docllm.producer.metrics.scale import ScaleLimits
+from docllm.producer.ports import TopicState
+from docllm.schemas.codes import Code
+from docllm.schemas.errors import UnreachableError
+from docllm.schemas.runtime.address import Address
+from docllm.schemas.settings.config import Config
+from docllm.schemas.task.record.topics import Topics
 from tests.support.clock import HandClock
 from tests.unit.producer.metrics.test_families import NOTHING
 

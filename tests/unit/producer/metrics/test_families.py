@@ -9,24 +9,24 @@ from typing import Any
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.reporting.metrics import AgentMetrics
-from producer.ledger.status import group_sums
-from producer.ledger.status.agent_status import AgentState, AgentStatus
-from producer.ledger.status.group_status import GroupStatus
-from producer.ledger.status.group_sums import OTHER, GroupSums
-from producer.ledger.status.release_comparison import Comparison
-from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
-from producer.ledger.status.snapshot import Snapshot
-from producer.metrics.families import Reading, families
-from producer.metrics.route_labels import RouteLabels
-from producer.metrics.scale import Scale, ScaleBound
-from producer.ports import Backlog
-from producer.text.agent_sentences import Sentence
-from producer.text.urgency import Urgency
-from schemas.agent_report import AgentReport, RouteFacts
-from schemas.ledger.tables import metadata
-from schemas.task.failures import UNTRIED, Disposition, ErrorClass
-from schemas.task.states import Status
+from docllm.agent.reporting.metrics import AgentMetrics
+from docllm.producer.ledger.status import group_sums
+from docllm.producer.ledger.status.agent_status import AgentState, AgentStatus
+from docllm.producer.ledger.status.group_status import GroupStatus
+from docllm.producer.ledger.status.group_sums import OTHER, GroupSums
+from docllm.producer.ledger.status.release_comparison import Comparison
+from docllm.producer.ledger.status.releases import ReleaseStatus, ReleaseSums
+from docllm.producer.ledger.status.snapshot import Snapshot
+from docllm.producer.metrics.families import Reading, families
+from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.producer.metrics.scale import Scale, ScaleBound
+from docllm.producer.ports import Backlog
+from docllm.producer.text.agent_sentences import Sentence
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas.agent_report import AgentReport, RouteFacts
+from docllm.schemas.ledger.tables import metadata
+from docllm.schemas.task.failures import UNTRIED, Disposition, ErrorClass
+from docllm.schemas.task.states import Status
 
 ROUTES = RouteLabels(["fast"])
 ONE = Scale(desired=1, because=ScaleBound.NEED, need=1, quota=None, partitions=None)

@@ -8,11 +8,11 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 
 import pytest
 
-from producer.metrics import http_server
-from producer.metrics.http_server import HttpAnswer, HttpPage, HttpServer
-from schemas.errors import ConfigError
-from schemas.runtime.address import Address
-from schemas.settings.config import Secret
+from docllm.producer.metrics import http_server
+from docllm.producer.metrics.http_server import HttpAnswer, HttpPage, HttpServer
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.address import Address
+from docllm.schemas.settings.config import Secret
 
 ANY_PORT = Address("127.0.0.1", 0)
 TOKEN = "s3cret"  # noqa: S105 - of this test

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer.metrics.scale import ProviderAccount, Scale, ScaleBound, ScaleLimits, Workload, scale
-from schemas.settings.quota import QuotaLimits
+from docllm.producer.metrics.scale import (
+    ProviderAccount,
+    Scale,
+    ScaleBound,
+    ScaleLimits,
+    Workload,
+    scale,
+)
+from docllm.schemas.settings.quota import QuotaLimits
 from tests.support.autoscaler import Autoscaler, Group, follow, turns
 
 TEN_MINUTES = ScaleLimits(max_agents=50, target_s=600)

@@ -4,20 +4,20 @@ from collections import Counter
 
 import pytest
 
-from producer.ledger.status.agent_status import AgentState, AgentStatus
-from producer.ledger.status.batch_status import BatchStatus
-from producer.ledger.status.group_status import GroupStatus
-from producer.ledger.status.group_sums import GroupSums
-from producer.ledger.status.snapshot import Snapshot
-from producer.metrics.families import Reading
-from producer.metrics.scale import ProviderAccount, ScaleBound, ScaleLimits, Workload, scale
-from producer.metrics.workload import ProviderAccounts, is_closed, learned_calls, workload
-from producer.ports import Backlog
-from producer.text.agent_sentences import Sentence
-from producer.text.urgency import Urgency
-from schemas.agent_report import AgentReport, CallReport, RouteFacts
-from schemas.settings.config import Config, LLMConfig, RouteConfig
-from schemas.settings.quota import QuotaLimits
+from docllm.producer.ledger.status.agent_status import AgentState, AgentStatus
+from docllm.producer.ledger.status.batch_status import BatchStatus
+from docllm.producer.ledger.status.group_status import GroupStatus
+from docllm.producer.ledger.status.group_sums import GroupSums
+from docllm.producer.ledger.status.snapshot import Snapshot
+from docllm.producer.metrics.families import Reading
+from docllm.producer.metrics.scale import ProviderAccount, ScaleBound, ScaleLimits, Workload, scale
+from docllm.producer.metrics.workload import ProviderAccounts, is_closed, learned_calls, workload
+from docllm.producer.ports import Backlog
+from docllm.producer.text.agent_sentences import Sentence
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas.agent_report import AgentReport, CallReport, RouteFacts
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig
+from docllm.schemas.settings.quota import QuotaLimits
 
 CONFIG = Config(
     llm=LLMConfig(base_url="http://a/v1", model="m", limits=QuotaLimits(rpm=60)),

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.ports import Order
-from producer.ports import Item
-from producer.publishing.own_orders import OwnOrders
+from docllm.agent.ports import Order
+from docllm.producer.ports import Item
+from docllm.producer.publishing.own_orders import OwnOrders
 
 ORDER = Order(1, "g", "tasks", (Item(0, 7, 0),))
 

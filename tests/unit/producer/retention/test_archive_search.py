@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from producer.retention.archive_search import require_folder
-from schemas.errors import ConfigError
+from docllm.producer.retention.archive_search import require_folder
+from docllm.schemas.errors import ConfigError
 
 
 @pytest.mark.parametrize(

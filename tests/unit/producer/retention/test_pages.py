@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from producer.retention.pages import FIRST, MAX_ROWS, MAX_S, MIN_ROWS, Pages
+from docllm.producer.retention.pages import FIRST, MAX_ROWS, MAX_S, MIN_ROWS, Pages
 from tests.support.clock import HandClock
 
 

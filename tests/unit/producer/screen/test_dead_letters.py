@@ -6,16 +6,16 @@ from datetime import datetime
 import orjson
 import pytest
 
-from producer.ledger.dead_letters.error_groups import ErrorGroup, Example
-from producer.ledger.dead_letters.failure_groups import TotalCost
-from producer.ledger.task_story import (
+from docllm.producer.ledger.dead_letters.error_groups import ErrorGroup, Example
+from docllm.producer.ledger.dead_letters.failure_groups import TotalCost
+from docllm.producer.ledger.task_story import (
     DeadLetter,
     PastAttempt,
     QuarantinedRecord,
     StoredResult,
     Story,
 )
-from producer.screen.dead_letters import (
+from docllm.producer.screen.dead_letters import (
     groups_json,
     groups_lines,
     groups_text,
@@ -25,7 +25,7 @@ from producer.screen.dead_letters import (
     story_lines,
     trace_line,
 )
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 
 # The database's times are UTC without a zone.
 AT = datetime(2026, 3, 1, 12, 30, 15, 250000)  # noqa: DTZ001

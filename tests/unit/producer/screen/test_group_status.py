@@ -9,15 +9,15 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from producer.ledger.status.agent_status import REAPER, AgentState, AgentStatus
-from producer.ledger.status.batch_status import BatchStatus
-from producer.ledger.status.group_status import MAX_QUARANTINED, GroupStatus
-from producer.ledger.status.release_comparison import Comparison
-from producer.ledger.status.releases import ReleaseStatus, ReleaseSums
-from producer.screen.group_status import status_text
-from producer.text.agent_sentences import Sentence
-from producer.text.urgency import Urgency
-from schemas.agent_report import AgentReport, CallReport
+from docllm.producer.ledger.status.agent_status import REAPER, AgentState, AgentStatus
+from docllm.producer.ledger.status.batch_status import BatchStatus
+from docllm.producer.ledger.status.group_status import MAX_QUARANTINED, GroupStatus
+from docllm.producer.ledger.status.release_comparison import Comparison
+from docllm.producer.ledger.status.releases import ReleaseStatus, ReleaseSums
+from docllm.producer.screen.group_status import status_text
+from docllm.producer.text.agent_sentences import Sentence
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas.agent_report import AgentReport, CallReport
 
 STATES = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
 
@@ -392,7 +392,7 @@ def test_one_thing_is_not_plural() -> None:
 
 def test_tasks_that_a_refused_call_holds_for_long_are_named() -> None:
     """The line says for how long, and how to end the wait."""
-    advice = "to call now: python -m agent resume ROUTE --group g"
+    advice = "to call now: docllm agent resume ROUTE --group g"
 
     assert below(group_of()) == []
     assert below(replace(group_of(), held=1, held_s=598.0)) == [

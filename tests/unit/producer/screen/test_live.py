@@ -6,8 +6,8 @@ from io import StringIO
 
 import pytest
 
-from producer.screen.live import bar
-from producer.text.printable import log_to_stderr
+from docllm.producer.screen.live import bar
+from docllm.producer.text.printable import log_to_stderr
 
 
 class Terminal(StringIO):

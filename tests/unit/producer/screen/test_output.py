@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from producer.screen.output import complain, note
+from docllm.producer.screen.output import complain, note
 
-SAY = "from producer.screen.output import say; say('a line')"
+SAY = "from docllm.producer.screen.output import say; say('a line')"
 
 
 def said(out: Path) -> subprocess.CompletedProcess[str]:

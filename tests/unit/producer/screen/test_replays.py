@@ -5,10 +5,10 @@ from datetime import datetime
 
 import pytest
 
-from producer.ledger.dead_letters.selection import Selection
-from producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
-from producer.replay.following import ReplayReport
-from producer.screen.replays import report_lines, result, run_line, unfinished_line
+from docllm.producer.ledger.dead_letters.selection import Selection
+from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
+from docllm.producer.replay.following import ReplayReport
+from docllm.producer.screen.replays import report_lines, result, run_line, unfinished_line
 
 
 def run_with(counts: dict[ItemState, int], chosen: Selection) -> ReplayRun:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from producer.text.agent_sentences import blocked, foreign_notice, joined, sentences
-from schemas.agent_report import AgentReport, BlockReport, Reason, SuspectReport
-from schemas.codes import Code
+from docllm.producer.text.agent_sentences import blocked, foreign_notice, joined, sentences
+from docllm.schemas.agent_report import AgentReport, BlockReport, Reason, SuspectReport
+from docllm.schemas.codes import Code
 
 
 def said(*reasons: Reason) -> list[str]:
@@ -18,7 +18,7 @@ def said(*reasons: Reason) -> list[str]:
             Reason(Code.ROUTE_PARKED, "gpt 4", "MONEY", "402: pay", seconds=9.6),
             (
                 "route gpt 4 is parked, next try in 10 s, or now with: "
-                "python -m agent resume 'gpt 4' --group g: MONEY: 402: pay"
+                "docllm agent resume 'gpt 4' --group g: MONEY: 402: pay"
             ),
         ),
         (
@@ -26,7 +26,7 @@ def said(*reasons: Reason) -> list[str]:
             (
                 "route gpt is parked, correct its key, model or address, "
                 "next try in 10 s, or now with: "
-                "python -m agent resume gpt --group g: AUTH: 401: who"
+                "docllm agent resume gpt --group g: AUTH: 401: who"
             ),
         ),
         (
@@ -47,16 +47,13 @@ def said(*reasons: Reason) -> list[str]:
         ),
         (
             Reason(Code.TOPIC_UNKNOWN, "g.inbox"),
-            (
-                "topic g.inbox paused: it is missing or was created again, run: "
-                "python -m producer topics apply"
-            ),
+            ("topic g.inbox paused: it is missing or was created again, run: docllm topics apply"),
         ),
         (
             Reason(Code.TOPIC_UNKNOWN, "g.tasks", text="retention.ms is 1000, must be -1"),
             (
                 "topic g.tasks may lose waiting work: retention.ms is 1000, must be -1, run: "
-                "python -m producer topics apply"
+                "docllm topics apply"
             ),
         ),
         (

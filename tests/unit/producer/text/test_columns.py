@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from producer.text import columns
-from producer.text.columns import Column
+from docllm.producer.text import columns
+from docllm.producer.text.columns import Column
 
 NAME = Column("name", ("a-long-name", "b"), left=True, least=6)
 COUNT = Column("count", ("1000000", "2"))

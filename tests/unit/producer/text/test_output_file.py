@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.text.output_file import whole_file
+from docllm.producer.text.output_file import whole_file
 
 ROOT = Path(__file__).parents[4]
 
@@ -147,7 +147,7 @@ def leave_after_a_line(program: str) -> None:
 def test_a_reader_that_leaves_is_no_error() -> None:
     """`export | head -1` ends quietly with exit code 0, as other tools do."""
     program = """
-from producer.text.output_file import standard_output
+from docllm.producer.text.output_file import standard_output
 with standard_output() as out:
     for _ in range(100000):
         out.write(b"line\\n")
@@ -158,7 +158,7 @@ with standard_output() as out:
 def test_a_pipe_that_is_named_as_a_device_is_written_to() -> None:
     """`export /dev/stdout | head -1` works, though the pipe behind the name has no path."""
     program = (
-        "from pathlib import Path\nfrom producer.text.output_file import whole_file\n"
+        "from pathlib import Path\nfrom docllm.producer.text.output_file import whole_file\n"
         "with whole_file(Path('/dev/stdout')) as out:\n"
         "    for _ in range(100000): out.write(b'line\\n')"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.text.pace import PaceMeter, left_text, rate_text
+from docllm.producer.text.pace import PaceMeter, left_text, rate_text
 
 
 def test_a_pace_is_that_of_the_last_minute() -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.reporting.telemetry import configure_logging
-from producer.cli.export import _escaped
-from producer.screen.output import say_json
-from producer.text.printable import (
+from docllm.agent.reporting.telemetry import configure_logging
+from docllm.producer.cli.export import _escaped
+from docllm.producer.screen.output import say_json
+from docllm.producer.text.printable import (
     FRAMES,
     JsonFormatter,
     ShownFormatter,
@@ -22,9 +22,9 @@ from producer.text.printable import (
     shown_lines,
     shown_traceback,
 )
-from schemas.codes import Code
+from docllm.schemas.codes import Code
 
-FORGED = "g\r\n2026-11-24 00:00:00,000 INFO    agent.agent: FORGED"
+FORGED = "g\r\n2026-11-24 00:00:00,000 INFO    docllm.agent.agent: FORGED"
 HOSTILE = [
     "\x1b[31m",
     "\x07",
@@ -44,7 +44,7 @@ HOSTILE = [
 def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:
     info = (type(error), error, error.__traceback__) if error is not None else None
     return logging.LogRecord(
-        "agent.dispatch.quarantine_queue",
+        "docllm.agent.dispatch.quarantine_queue",
         logging.WARNING,
         "f.py",
         1,
@@ -70,7 +70,7 @@ def test_a_log_message_stays_on_one_line_without_controls(text: str) -> None:
     line = ShownFormatter("%(levelname)s %(name)s: %(message)s").format(record(f"a{text}b"))
 
     assert line.isprintable()
-    assert line.startswith("WARNING agent.dispatch.quarantine_queue: foreign record: a")
+    assert line.startswith("WARNING docllm.agent.dispatch.quarantine_queue: foreign record: a")
 
 
 @pytest.mark.parametrize("text", [FORGED, *HOSTILE])
@@ -95,7 +95,7 @@ def test_a_log_record_is_one_json_object_on_one_line(text: str) -> None:
     found = json.loads(line)
     assert found["msg"] == f"foreign record: a{text}b"
     assert (found["level"], found["process"]) == ("WARNING", 2)
-    assert found["logger"] == "agent.dispatch.quarantine_queue"
+    assert found["logger"] == "docllm.agent.dispatch.quarantine_queue"
     assert found["ts"].endswith("Z")
     assert "raise ValueError(text)" in found["traceback"]
 
@@ -117,7 +117,7 @@ def test_a_line_that_asks_for_an_act_has_its_code(code: str) -> None:
 
 def test_commands_in_json_name_the_configuration_file() -> None:
     """A person copies the command, wherever the line is read."""
-    asks = record("run: python -m producer migrate")
+    asks = record("run: docllm migrate")
     assert "migrate --config my.toml" in JsonFormatter({}, config_file="my.toml").format(asks)
 
 
@@ -146,16 +146,16 @@ def test_both_programs_log_through_the_formatter(
     monkeypatch.setattr(logging, "root", root)
     configure()
 
-    root.error("run: python -m producer migrate\n%s", HOSTILE[0])
+    root.error("run: docllm migrate\n%s", HOSTILE[0])
 
     output = capsys.readouterr().err
-    assert output.endswith("run: python -m producer migrate --config my.toml  [31m\n")
+    assert output.endswith("run: docllm migrate --config my.toml  [31m\n")
 
 
 # What Python writes to stderr by itself, and a log line whose argument does not fit.
 OF_PYTHON = """
 import asyncio, logging, threading, warnings
-from agent.reporting.telemetry import configure_logging, log_as_json
+from docllm.agent.reporting.telemetry import configure_logging, log_as_json
 
 configure_logging("INFO")
 log_as_json("g")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.membership.life_locks import LifeLocks
-from producer.app import bus_path, opened, opened_ledger
-from producer.bus.embedded.file import BusFile
-from producer.bus.embedded.life_lock import AGENTS, MEMBERS, LifeLock
-from producer.text.private_files import make_file
-from schemas.settings.config import Config
+from docllm.agent.membership.life_locks import LifeLocks
+from docllm.producer.app import bus_path, opened, opened_ledger
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.producer.bus.embedded.life_lock import AGENTS, MEMBERS, LifeLock
+from docllm.producer.text.private_files import make_file
+from docllm.schemas.settings.config import Config
 
 
 @pytest.fixture(params=[0o022, 0])
@@ -102,7 +102,7 @@ def test_an_existing_database_is_not_opened(
     sqlite3.connect(path).close()
     path.touch()
     handles = list[int]()
-    monkeypatch.setattr("producer.text.private_files.os.close", handles.append)
+    monkeypatch.setattr("docllm.producer.text.private_files.os.close", handles.append)
 
     make_file(path)
 

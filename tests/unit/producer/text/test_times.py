@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from producer.text.times import moment, written
-from schemas.errors import ConfigError
+from docllm.producer.text.times import moment, written
+from docllm.schemas.errors import ConfigError
 
 NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are UTC without a zone
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from producer.tracing.opening import open_spans
-from schemas.errors import ConfigError
-from schemas.settings.config import OtelConfig
+from docllm.producer.tracing.opening import open_spans
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import OtelConfig
 
 NAMED = OtelConfig(endpoint="http://127.0.0.1:1", named=True)
 FOUND = OtelConfig(endpoint="http://127.0.0.1:1")
@@ -41,7 +41,7 @@ def test_without_the_extra_only_the_setting_is_an_error(
     monkeypatch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A variable that a cluster sets for all programs stops none of them."""
-    monkeypatch.setitem(sys.modules, "producer.tracing.otlp", None)
+    monkeypatch.setitem(sys.modules, "docllm.producer.tracing.otlp", None)
     with pytest.raises(ConfigError, match=r"otel\.endpoint .*pip install 'docllm\[otel\]'"):
         open_spans(NAMED, {})
     with caplog.at_level(logging.INFO):

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from producer.tracing import otlp
-from producer.tracing.otlp import OtlpSpans
-from producer.tracing.spans import Span, SpanKind
-from schemas.settings.config import OtelConfig, Secret
-from schemas.task.record.trace import SpanId
+from docllm.producer.tracing import otlp
+from docllm.producer.tracing.otlp import OtlpSpans
+from docllm.producer.tracing.spans import Span, SpanKind
+from docllm.schemas.settings.config import OtelConfig, Secret
+from docllm.schemas.task.record.trace import SpanId
 from tests.servers.collector import Collector, collecting
 
 TRACE = b"t" * 16

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from producer.ports import Refusal
-from producer.tracing.publications import Headers, PublicationTraces, TracedPublisher
-from producer.tracing.spans import Span, inert
-from schemas.task.record.envelope import Outgoing, Publication, decode, encode
-from schemas.task.record.trace import SpanId, attempt_span, trace_of
+from docllm.producer.ports import Refusal
+from docllm.producer.tracing.publications import Headers, PublicationTraces, TracedPublisher
+from docllm.producer.tracing.spans import Span, inert
+from docllm.schemas.task.record.envelope import Outgoing, Publication, decode, encode
+from docllm.schemas.task.record.trace import SpanId, attempt_span, trace_of
 from tests.support.clock import HandClock
 from tests.support.spans import KeptSpans
 

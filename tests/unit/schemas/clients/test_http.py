@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from schemas.clients.http import connected
-from schemas.clients.llm_address import endpoint
-from schemas.errors import ConfigError
+from docllm.schemas.clients.http import connected
+from docllm.schemas.clients.llm_address import endpoint
+from docllm.schemas.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from unittest.mock import MagicMock
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 
-from producer.bus.kafka.peek import Peek
-from producer.bus.kafka.reader import OWN
-from producer.loading import foreign_records
-from schemas.clients.kafka import (
+from docllm.producer.bus.kafka.peek import Peek
+from docllm.producer.bus.kafka.reader import OWN
+from docllm.producer.loading import foreign_records
+from docllm.schemas.clients.kafka import (
     CONSUMER_PROMISES,
     admin_settings,
     consumer_settings,
@@ -17,11 +17,11 @@ from schemas.clients.kafka import (
     refused_setting,
     unreachable,
 )
-from schemas.errors import ConfigError, UnreachableError
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import KafkaConfig
-from schemas.task.line.parsing import LineError
-from schemas.task.record.envelope import BAD_NAMES_HEADER, NotOursError, decode
+from docllm.schemas.errors import ConfigError, UnreachableError
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import KafkaConfig
+from docllm.schemas.task.line.parsing import LineError
+from docllm.schemas.task.record.envelope import BAD_NAMES_HEADER, NotOursError, decode
 
 PASSWORD = "hunter2"  # noqa: S105 - not a real one
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from schemas.clients.llm_address import endpoint, in_clear, is_loopback
-from schemas.errors import ConfigError
+from docllm.schemas.clients.llm_address import endpoint, in_clear, is_loopback
+from docllm.schemas.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from redis import exceptions
 from redis._parsers.base import BaseParser
 
-from schemas.clients.redis import redis_client, redis_reason
-from schemas.settings.config import Secret
+from docllm.schemas.clients.redis import redis_client, redis_reason
+from docllm.schemas.settings.config import Secret
 
 URL = Secret("redis://127.0.0.1:1/0")
 

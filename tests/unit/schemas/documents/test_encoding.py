@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from schemas.documents.encoding import decoded_text, page_text
-from schemas.text.document_text import NoTextError
+from docllm.schemas.documents.encoding import decoded_text, page_text
+from docllm.schemas.text.document_text import NoTextError
 
 TEXTS = {
     "cp1252": "Grüße aus Köln\N{EN DASH}die Straße ist „schön“ und kostet 5 €.",

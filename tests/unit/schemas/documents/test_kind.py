@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from schemas.documents.kind import Kind, kind_of
-from schemas.text.document_text import NoTextError
+from docllm.schemas.documents.kind import Kind, kind_of
+from docllm.schemas.text.document_text import NoTextError
 from tests.support.made_documents import made_docx, made_pdf, zipped
 
 

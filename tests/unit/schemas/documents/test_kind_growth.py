@@ -2,8 +2,8 @@
 
 import pytest
 
-from schemas.documents.encoding import page_text
-from schemas.documents.kind import Kind, is_page, kind_of
+from docllm.schemas.documents.encoding import page_text
+from docllm.schemas.documents.kind import Kind, is_page, kind_of
 from tests.support.growth import LINEAR, growth
 
 # Pieces of which a nasty head is made: each asks the reader to look far ahead, and then again.

@@ -2,10 +2,10 @@
 
 import pytest
 
-from schemas.documents.encoding import decoded_text
-from schemas.documents.kind import Kind, kind_of, misnamed
-from schemas.documents.signs import is_mail, is_mailbox, seven_bit_encoding
-from schemas.text.document_text import NoTextError
+from docllm.schemas.documents.encoding import decoded_text
+from docllm.schemas.documents.kind import Kind, kind_of, misnamed
+from docllm.schemas.documents.signs import is_mail, is_mailbox, seven_bit_encoding
+from docllm.schemas.text.document_text import NoTextError
 
 JAPANESE = "契約は五月一日に終了します。"
 KOREAN = "계약은 오월 일일에 끝납니다."

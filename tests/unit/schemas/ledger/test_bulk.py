@@ -6,12 +6,12 @@ from pymysql.connections import Connection as PyMySQL
 from sqlalchemy import Connection
 from sqlalchemy.dialects import mysql
 
-from producer.bus.topic_family import TOPIC_SETTINGS
-from producer.ledger import quarantine
-from schemas.ledger import tables
-from schemas.ledger.bulk import STATEMENT_BYTES, insert_rows
-from schemas.ledger.database import MIN_PACKET_BYTES
-from schemas.task.record.envelope import MAX_TASK_BYTES
+from docllm.producer.bus.topic_family import TOPIC_SETTINGS
+from docllm.producer.ledger import quarantine
+from docllm.schemas.ledger import tables
+from docllm.schemas.ledger.bulk import STATEMENT_BYTES, insert_rows
+from docllm.schemas.ledger.database import MIN_PACKET_BYTES
+from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
 
 
 def test_the_least_packet_holds_the_largest_statement() -> None:

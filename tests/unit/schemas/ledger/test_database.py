@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
-from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
-from schemas.ledger.database import MIN_PACKET_BYTES, Database, Stopped
-from schemas.ledger.errors import (
+from docllm.schemas.errors import ConfigError, UnreachableError, UnsafeStateError
+from docllm.schemas.ledger.database import MIN_PACKET_BYTES, Database, Stopped
+from docllm.schemas.ledger.errors import (
     DENIED,
     TOO_LONG,
 )
-from schemas.runtime.outage import Outage
+from docllm.schemas.runtime.outage import Outage
 from tests.support.clock import HandClock
 
 

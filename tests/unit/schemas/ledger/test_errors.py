@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from schemas.ledger.errors import (
+from docllm.schemas.ledger.errors import (
     CONFLICTS,
     FULL,
     LOST,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from producer import app
-from producer.cli import admin
-from schemas.ledger import migrations
-from schemas.ledger.database import TIMEOUT_S, Database
-from schemas.ledger.migrations.upgrade import scripts
-from schemas.settings.sources import load_config
+from docllm.producer import app
+from docllm.producer.cli import admin
+from docllm.schemas.ledger import migrations
+from docllm.schemas.ledger.database import TIMEOUT_S, Database
+from docllm.schemas.ledger.migrations.upgrade import scripts
+from docllm.schemas.settings.sources import load_config
 
 
 def test_the_wanted_revision_is_alembics_head() -> None:
@@ -29,7 +29,7 @@ def test_every_revision_is_known_by_its_files_name() -> None:
 
 def test_asking_for_the_revision_loads_no_alembic() -> None:
     """A program that does not migrate does not load Alembic."""
-    code = "import sys, schemas.ledger.migrations; sys.exit('alembic' in sys.modules)"
+    code = "import sys, docllm.schemas.ledger.migrations; sys.exit('alembic' in sys.modules)"
 
     ended = subprocess.run([sys.executable, "-c", code], check=False)
 

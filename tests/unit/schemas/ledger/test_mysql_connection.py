@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.ledger.mysql_connection import MySQLConnection, unverified
+from docllm.schemas.ledger.mysql_connection import MySQLConnection, unverified
 
 
 def test_connections_share_one_tls_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

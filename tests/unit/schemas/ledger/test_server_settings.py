@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from schemas.ledger.errors import REFUSED_BY_SETTINGS, away, passing
-from schemas.ledger.server_settings import cause, refusing
+from docllm.schemas.ledger.errors import REFUSED_BY_SETTINGS, away, passing
+from docllm.schemas.ledger.server_settings import cause, refusing
 
 
 def server_error(number: int) -> OperationalError:

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from schemas.ledger.database import Connection, Database
-from schemas.ledger.transactions import Transactions
+from docllm.schemas.ledger.database import Connection, Database
+from docllm.schemas.ledger.transactions import Transactions
 
 Result = TypeVar("Result")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.objects.address import ObjectAddress, is_object_uri
+from docllm.schemas.objects.address import ObjectAddress, is_object_uri
 
 _PARTS = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\"), min_size=1

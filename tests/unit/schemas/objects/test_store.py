@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectStores, require_library
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectStores, require_library
 
 _LOADED = """
 import sys
-import agent.cli, agent.wiring.documents, producer.cli.load.command, schemas.objects.store
+import docllm.agent.cli, docllm.agent.wiring.documents, docllm.producer.cli.load.command, docllm.schemas.objects.store
 print("obstore" in sys.modules)
 """
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.outputs import files
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.outputs import files
 
 
 def fault(call: str, *arguments: object, **options: object) -> ObjectFault:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.objects.errors import ObjectError, ObjectFault
-from schemas.objects.store import ObjectContent, ObjectEntry, ObjectStores
-from schemas.outputs.stores import OutputStores
-from schemas.runtime.executors import InlineExecutor
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectContent, ObjectEntry, ObjectStores
+from docllm.schemas.outputs.stores import OutputStores
+from docllm.schemas.runtime.executors import InlineExecutor
 from tests.support.doubles import stand_in
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.runtime.address import Address
+from docllm.schemas.runtime.address import Address
 
 
 @pytest.mark.parametrize(

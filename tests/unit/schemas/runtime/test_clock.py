@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.clock import SystemClock
 
 
 def test_the_time_since_the_start_only_rises(monkeypatch: pytest.MonkeyPatch) -> None:

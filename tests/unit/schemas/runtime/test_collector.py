@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from schemas.runtime.collector import COLLECT_AT, calm
+from docllm.schemas.runtime.collector import COLLECT_AT, calm
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ import sys
 import timeit
 from pathlib import Path
 
-from schemas.runtime import crash
+from docllm.schemas.runtime import crash
 
 ROOT = Path(__file__).parents[4]
 PROGRAM = """
-from schemas.runtime import crash
+from docllm.schemas.runtime import crash
 for _ in range(3):
     crash.reach("settle.committed")
     crash.reach("commit.done")

@@ -5,9 +5,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from schemas.runtime.digest_cache import DigestCache
-from schemas.task.answer_schema import validator
-from schemas.task.answer_schema.validator import validator_of
+from docllm.schemas.runtime.digest_cache import DigestCache
+from docllm.schemas.task.answer_schema import validator
+from docllm.schemas.task.answer_schema.validator import validator_of
 
 
 def test_cached_objects_are_not_made_again() -> None:

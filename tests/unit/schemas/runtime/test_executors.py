@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from schemas.runtime.executors import InlineExecutor, ThreadExecutor
+from docllm.schemas.runtime.executors import InlineExecutor, ThreadExecutor
 
 
 def test_calls_of_one_thread_keep_their_order() -> None:

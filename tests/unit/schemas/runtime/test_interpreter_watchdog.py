@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from schemas.runtime.interpreter_watchdog import FROZEN, ended_when_frozen
+from docllm.schemas.runtime.interpreter_watchdog import FROZEN, ended_when_frozen
 
 HANGS = """
 import re, threading
-from schemas.runtime.interpreter_watchdog import ended_when_frozen
+from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
 
 def backtracks():
     re.match(r"(a+)+$", "a" * 60 + "b")
@@ -22,7 +22,7 @@ with ended_when_frozen(0.2):
 IN_ANOTHER_THREAD = "threading.Thread(target=backtracks).start()"
 STOPS = """
 import os, signal, time
-from schemas.runtime.interpreter_watchdog import ended_when_frozen
+from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
 
 with ended_when_frozen(0.2):
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -31,7 +31,7 @@ print("goes on")
 """
 COMPUTES = """
 import time
-from schemas.runtime import interpreter_watchdog as watchdog
+from docllm.schemas.runtime import interpreter_watchdog as watchdog
 
 watchdog._EVERY_S = 0.01
 with watchdog.ended_when_frozen(0.3):

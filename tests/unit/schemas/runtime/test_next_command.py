@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import parser as agent
-from agent.reporting.telemetry import configure_logging
-from producer import __main__ as producer
-from schemas.runtime import collector
-from schemas.runtime.next_command import with_config
+from docllm.agent.cli import parser as agent
+from docllm.agent.reporting.telemetry import configure_logging
+from docllm.producer import __main__ as producer
+from docllm.schemas.runtime import collector
+from docllm.schemas.runtime.next_command import with_config
 
 
 @pytest.mark.parametrize(

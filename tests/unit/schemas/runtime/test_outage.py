@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from schemas.runtime.outage import DUTY, MESSAGE_EVERY_S, PATIENCE_S, Outage
+from docllm.schemas.runtime.outage import DUTY, MESSAGE_EVERY_S, PATIENCE_S, Outage
 from tests.support.clock import HandClock
 
 

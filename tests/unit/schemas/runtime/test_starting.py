@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[4]
-TAKE = (
-    "import sys; from schemas.runtime.starting import take_standard_files; take_standard_files(); "
-)
+TAKE = "import sys; from docllm.schemas.runtime.starting import take_standard_files; take_standard_files(); "
 FIRST_FILE = (
     TAKE + "file = open(sys.argv[1], 'w'); print('out'); sys.stderr.write('err'); "
     "print(file.fileno(), file=file)"
@@ -114,7 +112,7 @@ def test_a_producer_that_is_interrupted_while_it_loads_its_code_ends_with_130(
 
 LEFT = """
 import os, signal
-from schemas.runtime.starting import end
+from docllm.schemas.runtime.starting import end
 
 class Late:
     def __del__(self, kill=os.kill, me=os.getpid(), number=signal.SIGINT):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from schemas.settings.account import account
-from schemas.settings.config import Config, LLMConfig, RouteConfig, Structured
+from docllm.schemas.settings.account import account
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, Structured
 
 CONFIG = Config(
     llm=LLMConfig(base_url="http://main/v1", model="mini", context_tokens=8_000),

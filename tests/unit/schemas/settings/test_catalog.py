@@ -1,8 +1,8 @@
 """The catalogue of settings: meanings for people, and the defaults of the program."""
 
-from schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
-from schemas.settings.config import Config
-from schemas.settings.quota import LIMIT_NAMES, NO_LIMITS
+from docllm.schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.quota import LIMIT_NAMES, NO_LIMITS
 
 
 def shown(value: object) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.settings.changes import changed_settings, fixed_changes, longest_timeout_s
-from schemas.settings.config import (
+from docllm.schemas.settings.changes import changed_settings, fixed_changes, longest_timeout_s
+from docllm.schemas.settings.config import (
     AgentConfig,
     Config,
     GuardConfig,
@@ -19,7 +19,7 @@ from schemas.settings.config import (
     Secret,
     TypeConfig,
 )
-from schemas.settings.quota import QuotaLimits, TenantConfig, TenantDefaults
+from docllm.schemas.settings.quota import QuotaLimits, TenantConfig, TenantDefaults
 
 CONFIG = Config(
     llm=LLMConfig(base_url="http://a", api_key=Secret("one"), timeout_s=60.0),

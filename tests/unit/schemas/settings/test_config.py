@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.settings.config import KafkaConfig, Secret, authorization
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import KafkaConfig, Secret, authorization
 from tests.unit.schemas.settings.test_sources import MYSQL, load
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.runtime.address import Address
-from schemas.settings.config import (
+from docllm.schemas.runtime.address import Address
+from docllm.schemas.settings.config import (
     AgentConfig,
     Config,
     KafkaConfig,
@@ -18,7 +18,7 @@ from schemas.settings.config import (
     Structured,
     TypeConfig,
 )
-from schemas.settings.digest import settings_digest
+from docllm.schemas.settings.digest import settings_digest
 
 CONFIG = Config(
     kafka=KafkaConfig("broker:9092", {"sasl.password": "pass", "group.protocol": "consumer"}),

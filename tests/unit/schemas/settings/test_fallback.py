@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.settings.config import Config, RouteConfig, Trigger
-from schemas.settings.fallback import FallbackStep, chain
-from schemas.settings.sources import load_config
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import Config, RouteConfig, Trigger
+from docllm.schemas.settings.fallback import FallbackStep, chain
+from docllm.schemas.settings.sources import load_config
 
 DEFAULTS = frozenset({Trigger.OUTAGE, Trigger.CAPACITY, Trigger.TOO_LONG})
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import ConfigError
+from docllm.schemas.errors import ConfigError
 from tests.unit.schemas.settings.test_sources import load
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from producer import __main__ as producer
-from schemas.errors import ConfigError
-from schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
-from schemas.settings.config import Config
-from schemas.settings.file import SettingFile
-from schemas.settings.sources import load_config
+from docllm.producer import __main__ as producer
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.file import SettingFile
+from docllm.schemas.settings.sources import load_config
 
 SENDS = "[llm]\nbase_url = 'http://theirs/v1'\n"
 
@@ -29,7 +29,7 @@ def load(cwd: Path, flags: dict[str, Any] | None = None, **environ: str) -> Conf
 def _shared_group(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the files' group have other members, whoever runs the tests."""
     if "group" not in request.fixturenames:
-        monkeypatch.setattr("schemas.settings.file._is_private", lambda _group: False)
+        monkeypatch.setattr("docllm.schemas.settings.file._is_private", lambda _group: False)
 
 
 @pytest.fixture
@@ -109,9 +109,9 @@ def test_a_group_of_this_user_alone_may_write(
             raise KeyError(number)
         return grp.struct_group((group[0], "x", number, group[1]))
 
-    monkeypatch.setattr("schemas.settings.file.grp.getgrgid", find)
+    monkeypatch.setattr("docllm.schemas.settings.file.grp.getgrgid", find)
     monkeypatch.setattr(
-        "schemas.settings.file.pwd.getpwuid",
+        "docllm.schemas.settings.file.pwd.getpwuid",
         lambda user: pwd.struct_passwd(("ann", "x", user, 1, "", "/", "/bin/sh")),
     )
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.settings.account import account
-from schemas.settings.config import Config, Secret
-from schemas.settings.headers import headers, hidden, sent
-from schemas.settings.sources import load_config
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.account import account
+from docllm.schemas.settings.config import Config, Secret
+from docllm.schemas.settings.headers import headers, hidden, sent
+from docllm.schemas.settings.sources import load_config
 
 AZURE = """
 [llm]

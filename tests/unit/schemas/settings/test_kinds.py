@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.settings import kinds
+from docllm.schemas.settings import kinds
 
 VALUE = "sk-s3cret"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.settings.known_models import KNOWN_TOKENS, known_tokens
+from docllm.schemas.settings.known_models import KNOWN_TOKENS, known_tokens
 
 
 @pytest.mark.parametrize(

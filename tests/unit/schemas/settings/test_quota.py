@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.settings.account import account, quota_key, quotas
-from schemas.settings.config import Config, LLMConfig, Secret
-from schemas.settings.quota import ChargeRule, QuotaLimits, TenantConfig
-from schemas.settings.sources import load_config
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.account import account, quota_key, quotas
+from docllm.schemas.settings.config import Config, LLMConfig, Secret
+from docllm.schemas.settings.quota import ChargeRule, QuotaLimits, TenantConfig
+from docllm.schemas.settings.sources import load_config
 
 SERVER = 'base_url = "http://h/v1"\n'
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.runtime.executors import InlineExecutor
-from schemas.settings.config import Config, GuardConfig, LLMConfig, Secret
-from schemas.settings.rereading import CHECK_EVERY_S, TICK_S, RereadRequest, SettingsReader
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.settings.config import Config, GuardConfig, LLMConfig, Secret
+from docllm.schemas.settings.rereading import CHECK_EVERY_S, TICK_S, RereadRequest, SettingsReader
 from tests.support.clock import HandClock
 
 OLD = Config(llm=LLMConfig(api_key=Secret("sk-old")), file=Path("/etc/docllm.toml"))

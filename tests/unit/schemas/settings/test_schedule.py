@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.settings.schedule import DAY_S, begins_in_s, schedule
+from docllm.schemas.settings.schedule import DAY_S, begins_in_s, schedule
 
 HOUR_S = 3600
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.settings.schema_file import MAX_BYTES
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.schema_file import MAX_BYTES
 from tests.unit.schemas.settings.test_sources import load
 
 TOML = "[types.invoice]\nschema = 'invoice.json'"

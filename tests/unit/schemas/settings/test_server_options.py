@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy.engine import make_url
 
-from schemas.settings.server_options import read_options
+from docllm.schemas.settings.server_options import read_options
 
 
 @pytest.mark.parametrize(

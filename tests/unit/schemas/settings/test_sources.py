@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.runtime.next_command import as_called
-from schemas.settings.config import Config, Price, TypeConfig
-from schemas.settings.sources import OPENAI_URL, ledger_url, load_config, require_llm
-from schemas.task.task_types import BUILT_IN
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.next_command import as_called
+from docllm.schemas.settings.config import Config, Price, TypeConfig
+from docllm.schemas.settings.sources import OPENAI_URL, ledger_url, load_config, require_llm
+from docllm.schemas.task.task_types import BUILT_IN
 
 MYSQL: dict[str, Any] = {
     "DOCLLM_KAFKA_BOOTSTRAP": "k:9092",
@@ -357,7 +357,7 @@ def test_a_missing_llm_is_reported_with_advice(tmp_path: Path) -> None:
         if line.startswith("  ")
     ]
     assert len(typed) == 3
-    assert typed[2] == "python -m agent --rehearsal"
+    assert typed[2] == "docllm agent --rehearsal"
     for line in typed[:2]:
         environ: dict[str, Any] = dict(
             pair.split("=", 1) for pair in line.removeprefix("export ").split()

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.settings.config import Config
-from schemas.settings.sources import load_config
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.sources import load_config
 
 
 def load(folder: Path, toml: str) -> Config:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.settings.config import Config, OtelConfig, Secret
-from schemas.settings.sources import load_config
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import Config, OtelConfig, Secret
+from docllm.schemas.settings.sources import load_config
 
 COLLECTOR = '[otel]\nendpoint = "http://file:4318"\n'
 VARIABLES: dict[str, Any] = {

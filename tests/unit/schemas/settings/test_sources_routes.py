@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.routes import RouteNames
-from schemas.errors import ConfigError
-from schemas.settings.sources import load_config
+from docllm.agent.routes import RouteNames
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.sources import load_config
 
 TWO = """
 [routes.a]

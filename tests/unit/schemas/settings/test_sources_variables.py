@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.settings.config import LogFormat
-from schemas.settings.sources import early_log_format, load_config
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import LogFormat
+from docllm.schemas.settings.sources import early_log_format, load_config
 
 
 @pytest.mark.parametrize("service", ["DOCLLM", "DOCLLM_REDIS", "DOCLLM_2_A"])

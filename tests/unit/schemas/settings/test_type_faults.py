@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.settings.config import RunIn
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.config import RunIn
 from tests.unit.schemas.settings.test_sources import load
 
 
@@ -23,8 +23,8 @@ from tests.unit.schemas.settings.test_sources import load
         ("[types.a]\npart_tokens = 900", "types.a.part_tokens has no effect .* handler = "),
         ("[types.map-reduce]\nmerge_prompt = 'Merge'", "merge_prompt has no {answers}; write it"),
         (
-            "[types.a]\nhandler = 'agent.handlers:map_reduce'\nrun = 'process'",
-            "types.a.run must be agent for agent.handlers:map_reduce",
+            "[types.a]\nhandler = 'docllm.agent.handlers:map_reduce'\nrun = 'process'",
+            "types.a.run must be agent for docllm.agent.handlers:map_reduce",
         ),
         ("[types.map-reduce]\nsoft_limit_s = 9", "soft_limit_s would end .* set time_limit_s"),
     ],
@@ -40,7 +40,7 @@ def test_a_contradiction_names_its_setting_and_the_fix(
 def test_a_document_may_be_split(tmp_path: Path) -> None:
     """By the built-in type, or by a type of one's own that uses its handler."""
     parts = "part_tokens = 2000\noverlap_tokens = 0\nmerge_prompt = '{answers}'\n"
-    handler = "handler = 'agent.handlers:map_reduce'"
+    handler = "handler = 'docllm.agent.handlers:map_reduce'"
 
     types = load(tmp_path, f"[types.map-reduce]\n{parts}[types.a]\n{parts}{handler}").types
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.settings.account import account
-from schemas.settings.wordings import MAX_TEXTS, READ_CHARS, Wordings
-from schemas.task.failures import ErrorClass
+from docllm.schemas.settings.account import account
+from docllm.schemas.settings.wordings import MAX_TEXTS, READ_CHARS, Wordings
+from docllm.schemas.task.failures import ErrorClass
 from tests.unit.schemas.settings.test_headers import fault, load
 
 TOML = """

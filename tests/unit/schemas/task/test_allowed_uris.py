@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.task.allowed_uris import allowed, require_prefix
+from docllm.schemas.task.allowed_uris import allowed, require_prefix
 
 PREFIXES = (
     "s3://bucket/reports/",

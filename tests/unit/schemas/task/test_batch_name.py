@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.task.batch_name import MAX_BYTES, is_batch_name
+from docllm.schemas.task.batch_name import MAX_BYTES, is_batch_name
 
 
 @pytest.mark.parametrize("name", ["a", "invoices 2026", "é" * (MAX_BYTES // 2), "a" * MAX_BYTES])

@@ -6,17 +6,17 @@ from enum import StrEnum
 import orjson
 import pytest
 
-from producer.ledger.status.agent_status import AgentState
-from schemas.ledger.bulk import _literal
-from schemas.task.failures import (
+from docllm.producer.ledger.status.agent_status import AgentState
+from docllm.schemas.ledger.bulk import _literal
+from docllm.schemas.task.failures import (
     UNTRIED,
     AttemptOutcome,
     Disposition,
     ErrorClass,
     TallyOutcome,
 )
-from schemas.task.guard import GuardCause
-from schemas.task.route_state import RouteState
+from docllm.schemas.task.guard import GuardCause
+from docllm.schemas.task.route_state import RouteState
 
 STORED: dict[type[StrEnum], str] = {
     ErrorClass: (

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
+from docllm.schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 from tests.support.slots import RAISED
 
 

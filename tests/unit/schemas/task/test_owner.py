@@ -1,6 +1,6 @@
 """An owner tells which agent claims, and no two claims have the same one."""
 
-from schemas.task.owner import OWNER_BITS, agent_of, owner_of
+from docllm.schemas.task.owner import OWNER_BITS, agent_of, owner_of
 
 
 def test_an_owner_tells_its_agent_whatever_the_number_of_the_claim() -> None:

@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
-from schemas.task.provider_error import ProviderError, provider_error_of, provider_error_of_packed
+from docllm.schemas.task.provider_error import (
+    ProviderError,
+    provider_error_of,
+    provider_error_of_packed,
+)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.task.states import FINAL, OPEN, SETTLES, TRANSITIONS, WAITING, Status
+from docllm.schemas.task.states import FINAL, OPEN, SETTLES, TRANSITIONS, WAITING, Status
 
 
 def test_the_states_keep_the_numbers_that_the_database_stores() -> None:

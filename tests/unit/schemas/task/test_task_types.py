@@ -2,8 +2,8 @@
 
 import pytest
 
-from schemas.task.line.parsing import parse
-from schemas.task.task_types import BUILT_IN, MAP_REDUCE, is_name
+from docllm.schemas.task.line.parsing import parse
+from docllm.schemas.task.task_types import BUILT_IN, MAP_REDUCE, is_name
 
 
 def test_what_a_line_gets_by_itself_is_built_in() -> None:

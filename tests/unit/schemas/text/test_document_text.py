@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.text.document_text import DocumentText, NoTextError
+from docllm.schemas.text.document_text import DocumentText, NoTextError
 
 
 @given(

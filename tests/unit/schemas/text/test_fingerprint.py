@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.judge import fingerprint
+from docllm.agent.judge import fingerprint
 
 
 @pytest.mark.parametrize(

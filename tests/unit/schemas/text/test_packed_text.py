@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from schemas.text.packed_text import MAX_CHARS, packed, text_of_packed
+from docllm.schemas.text.packed_text import MAX_CHARS, packed, text_of_packed
 
 
 @pytest.mark.parametrize("text", ["", "Zeile 1\nline 2 \U0001f600", "x" * MAX_CHARS])

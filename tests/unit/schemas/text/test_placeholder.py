@@ -2,10 +2,10 @@
 
 import pytest
 
-from agent.handlers.calls.request import chat_body
-from schemas.settings.config import Structured
-from schemas.task.line.parsing import parse
-from schemas.text.placeholder import with_places
+from docllm.agent.handlers.calls.request import chat_body
+from docllm.schemas.settings.config import Structured
+from docllm.schemas.task.line.parsing import parse
+from docllm.schemas.text.placeholder import with_places
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from schemas.text.untrusted import ContainedError, contained, described
+from docllm.schemas.text.untrusted import ContainedError, contained, described
 
 
 class PanicError(BaseException):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.judge import fingerprint, one_line
-from schemas.text.wording import masking
+from docllm.agent.judge import fingerprint, one_line
+from docllm.schemas.text.wording import masking
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from schemas.task.owner import owner_of
-from schemas.task.states import Status
+from docllm.schemas.task.owner import owner_of
+from docllm.schemas.task.states import Status
 from tests.faults import causes
 from tests.faults.lives import Life
 from tests.faults.received_calls import ReceivedCall

@@ -2,8 +2,8 @@
 
 import pytest
 
-from schemas.task.owner import owner_of
-from schemas.task.states import Status
+from docllm.schemas.task.owner import owner_of
+from docllm.schemas.task.states import Status
 from tests.faults.claims import Claims
 from tests.faults.lives import Life
 from tests.faults.received_calls import ReceivedCall

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.faults.exported import Exported, Key, Rows, Samples, Series, violations
 from tests.faults.received_calls import ReceivedCall
 from tests.faults.scrapes import samples

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from schemas.task.owner import owner_of
-from schemas.task.states import Status
+from docllm.schemas.task.owner import owner_of
+from docllm.schemas.task.states import Status
 from tests.faults import limits, report
 from tests.faults.exported import Exported, Rows, Series
 from tests.faults.judge import Judgement, judge

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from schemas.task.owner import owner_of
-from schemas.task.record.trace import SpanId, attempt_span, trace_of
+from docllm.schemas.task.owner import owner_of
+from docllm.schemas.task.record.trace import SpanId, attempt_span, trace_of
 from tests.faults.lives import Life
 from tests.faults.traced import FailedAttempt, Traced, checked, failed, violations
 

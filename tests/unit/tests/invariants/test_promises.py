@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from schemas.task.owner import agent_of, owner_of
-from schemas.task.states import Status
+from docllm.schemas.task.owner import agent_of, owner_of
+from docllm.schemas.task.states import Status
 from tests.invariants.calls import OK, retried_early
 from tests.invariants.counted import Sums
 from tests.invariants.evidence import Call, Death, Evidence, Kill, Letter, Position

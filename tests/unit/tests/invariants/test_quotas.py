@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.invariants.evidence import Call, Evidence, Quota
 from tests.invariants.happened import Claim, Incarnation
 from tests.invariants.quotas import above_the_day, above_the_rate, more_at_once, more_tokens

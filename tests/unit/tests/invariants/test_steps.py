@@ -1,6 +1,6 @@
 """The checker of a row's steps."""
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Move
 from tests.invariants.steps import not_a_step

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.invariants.evidence import Call, Evidence, Quota, Task
 from tests.invariants.happened import Claim, Incarnation
 from tests.invariants.turns import (

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from agent.process.containment import current_task, enter_handler
-from schemas.text.untrusted import ContainedError
+from docllm.agent.process.containment import current_task, enter_handler
+from docllm.schemas.text.untrusted import ContainedError
 from tests.simulation.eventloop import VirtualLoop
 
 

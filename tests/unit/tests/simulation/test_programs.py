@@ -5,7 +5,7 @@ import random
 from types import SimpleNamespace
 from typing import cast
 
-from agent.membership.heartbeat import Heartbeat
+from docllm.agent.membership.heartbeat import Heartbeat
 from tests.simulation.eventloop import Process, VirtualClock, VirtualLoop
 from tests.simulation.machine import Machine
 from tests.simulation.programs import AgentProgram, _Membership

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.consumer.embedded import source as embedded_source
-from agent.consumer.embedded.source import SteppedSource
-from agent.ports import Assigned, AtRest, Event, Record, Revoked, SourceFailed
-from producer.bus.embedded import group, log, topics
-from producer.bus.embedded.file import LOCKED_S, BusFile
-from producer.bus.embedded.group import SESSION_S, Member
-from producer.bus.topic_family import TOPIC_SETTINGS
-from schemas.task.record.envelope import Outgoing
+from docllm.agent.consumer.embedded import source as embedded_source
+from docllm.agent.consumer.embedded.source import SteppedSource
+from docllm.agent.ports import Assigned, AtRest, Event, Record, Revoked, SourceFailed
+from docllm.producer.bus.embedded import group, log, topics
+from docllm.producer.bus.embedded.file import LOCKED_S, BusFile
+from docllm.producer.bus.embedded.group import SESSION_S, Member
+from docllm.producer.bus.topic_family import TOPIC_SETTINGS
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.support.clock import HandClock
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random

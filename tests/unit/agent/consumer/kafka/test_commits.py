@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from agent.consumer.kafka.assignment import Assignment
-from agent.consumer.kafka.commits import COMMIT_EVERY_S, Commits
-from agent.consumer.kafka.positions import LABEL, Start
-from agent.ports import Partition
+from docllm.agent.consumer.kafka.assignment import Assignment
+from docllm.agent.consumer.kafka.commits import COMMIT_EVERY_S, Commits
+from docllm.agent.consumer.kafka.positions import LABEL, Start
+from docllm.agent.ports import Partition
 from tests.support.clock import HandClock
 from tests.support.doubles import stand_in
 

@@ -2,8 +2,8 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
-from agent.consumer.kafka.liveness import ASK_EVERY_S, SILENCE_S, Liveness
-from schemas.runtime.outage import Outage
+from docllm.agent.consumer.kafka.liveness import ASK_EVERY_S, SILENCE_S, Liveness
+from docllm.schemas.runtime.outage import Outage
 from tests.support.clock import HandClock
 
 

@@ -6,16 +6,16 @@ from unittest.mock import MagicMock, create_autospec
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from agent.consumer.kafka.assignment import Assignment
-from agent.consumer.kafka.commits import Commits
-from agent.consumer.kafka.liveness import Liveness
-from agent.consumer.kafka.reader import LAST_POLLS, MAX_LAST_POLLS, KafkaReader
-from agent.consumer.kafka.rebalance import Rebalance
-from agent.consumer.kafka.thread_bridge import ThreadBridge
-from agent.consumer.kafka.topic_watch import TopicWatch
-from agent.ports import Partition, Record, SourceFailed
-from schemas.runtime.outage import Outage
-from schemas.settings.config import KafkaConfig
+from docllm.agent.consumer.kafka.assignment import Assignment
+from docllm.agent.consumer.kafka.commits import Commits
+from docllm.agent.consumer.kafka.liveness import Liveness
+from docllm.agent.consumer.kafka.reader import LAST_POLLS, MAX_LAST_POLLS, KafkaReader
+from docllm.agent.consumer.kafka.rebalance import Rebalance
+from docllm.agent.consumer.kafka.thread_bridge import ThreadBridge
+from docllm.agent.consumer.kafka.topic_watch import TopicWatch
+from docllm.agent.ports import Partition, Record, SourceFailed
+from docllm.schemas.runtime.outage import Outage
+from docllm.schemas.settings.config import KafkaConfig
 
 
 class Client(Consumer):
@@ -72,7 +72,7 @@ def test_a_command_reaches_the_handle_on_the_thread_that_polls_it(
 ) -> None:
     """Another thread never calls the client: it gives the handle's own thread a command."""
     reader, client, ran = idle_reader(), Client(held=0), threading.Event()
-    monkeypatch.setattr("agent.consumer.kafka.reader.Consumer", lambda *_, **__: client)
+    monkeypatch.setattr("docllm.agent.consumer.kafka.reader.Consumer", lambda *_, **__: client)
 
     def command(handle: Consumer) -> None:
         handle.consume(1, 0.0)

@@ -4,12 +4,12 @@ from unittest.mock import MagicMock, create_autospec
 
 from confluent_kafka import Consumer, TopicPartition
 
-from agent.consumer.kafka.assignment import Assignment
-from agent.consumer.kafka.commits import Commits
-from agent.consumer.kafka.rebalance import LEFT_OUT_S, Rebalance
-from agent.consumer.kafka.thread_bridge import ThreadBridge
-from agent.consumer.kafka.topic_watch import TopicWatch
-from agent.ports import Assigned, Event, Partition
+from docllm.agent.consumer.kafka.assignment import Assignment
+from docllm.agent.consumer.kafka.commits import Commits
+from docllm.agent.consumer.kafka.rebalance import LEFT_OUT_S, Rebalance
+from docllm.agent.consumer.kafka.thread_bridge import ThreadBridge
+from docllm.agent.consumer.kafka.topic_watch import TopicWatch
+from docllm.agent.ports import Assigned, Event, Partition
 from tests.support.clock import HandClock
 
 

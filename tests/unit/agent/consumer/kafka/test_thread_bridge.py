@@ -3,8 +3,8 @@
 import asyncio
 import threading
 
-from agent.consumer.kafka.thread_bridge import MAX_UNTAKEN, ThreadBridge
-from agent.ports import Event, SourceFailed
+from docllm.agent.consumer.kafka.thread_bridge import MAX_UNTAKEN, ThreadBridge
+from docllm.agent.ports import Event, SourceFailed
 
 
 def test_events_arrive_in_the_order_in_which_they_were_given() -> None:

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.documents.conversion.by_content import DECODERS, ByContent
-from agent.documents.conversion.kept_texts import KeptTexts
-from agent.documents.conversion.process import ConversionDiedError
-from agent.documents.conversion.program import CONVERTERS
-from agent.documents.conversion.protocol import KIND_BYTES, KINDS
-from agent.handlers import DocumentError
-from schemas.documents.kind import Kind
-from schemas.runtime.executors import InlineExecutor
-from schemas.text.document_text import NoTextError, ReadText
+from docllm.agent.documents.conversion.by_content import DECODERS, ByContent
+from docllm.agent.documents.conversion.kept_texts import KeptTexts
+from docllm.agent.documents.conversion.process import ConversionDiedError
+from docllm.agent.documents.conversion.program import CONVERTERS
+from docllm.agent.documents.conversion.protocol import KIND_BYTES, KINDS
+from docllm.agent.handlers import DocumentError
+from docllm.schemas.documents.kind import Kind
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.text.document_text import NoTextError, ReadText
 from tests.support.made_documents import made_pdf
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.documents.conversion.converters import Converters
-from agent.documents.conversion.process import ConversionDiedError, ConversionLimits
-from schemas.documents.kind import Kind
-from schemas.runtime.executors import InlineExecutor
-from schemas.text.document_text import NoTextError
+from docllm.agent.documents.conversion.converters import Converters
+from docllm.agent.documents.conversion.process import ConversionDiedError, ConversionLimits
+from docllm.schemas.documents.kind import Kind
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.text.document_text import NoTextError
 from tests.support.made_documents import made_docx, made_pdf
 
 PAGE = b"<!doctype html><p>page"

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from agent.documents.conversion.docx import text_of_docx
-from schemas.text.document_text import NoTextError
+from docllm.agent.documents.conversion.docx import text_of_docx
+from docllm.schemas.text.document_text import NoTextError
 from tests.support.made_documents import (
     linked,
     linked_image,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.documents.conversion.docx import text_of_docx
-from schemas.text.document_text import NoTextError
+from docllm.agent.documents.conversion.docx import text_of_docx
+from docllm.schemas.text.document_text import NoTextError
 from tests.support.made_documents import made_docx, paragraph, related
 
 MATH = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'

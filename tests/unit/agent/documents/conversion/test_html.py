@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.documents.conversion.html import text_of_html
+from docllm.agent.documents.conversion.html import text_of_html
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[5]
 PROGRAM = """
 import os, sys
-from agent.documents.conversion.isolation import isolate
+from docllm.agent.documents.conversion.isolation import isolate
 
 isolate()
 try:
@@ -61,7 +61,7 @@ def test_what_no_conversion_needs_is_refused(act: str, tmp_path: Path) -> None:
     "act",
     [
         "import mammoth, pypdfium2",
-        "from agent.documents.conversion import pdf, docx, html",
+        "from docllm.agent.documents.conversion import pdf, docx, html",
         "import zoneinfo, sqlite3, ssl",
         "open('/dev/null', 'rb')",
         "os.getcwd()",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.documents.conversion import kept_texts
-from agent.documents.conversion.kept_texts import KeptTexts
-from schemas.text.document_text import ReadText
+from docllm.agent.documents.conversion import kept_texts
+from docllm.agent.documents.conversion.kept_texts import KeptTexts
+from docllm.schemas.text.document_text import ReadText
 
 
 def test_a_text_is_found_by_its_document_and_the_converters_version(

@@ -4,8 +4,8 @@ from email.message import EmailMessage
 
 import pytest
 
-from agent.documents.conversion.mail import text_of_mail
-from schemas.text.document_text import NoTextError
+from docllm.agent.documents.conversion.mail import text_of_mail
+from docllm.schemas.text.document_text import NoTextError
 
 HEAD = b"MIME-Version: 1.0\r\n"
 PGP = b"""Content-Type: multipart/encrypted; boundary=b

@@ -6,9 +6,9 @@ import pypdfium2
 import pytest
 from pypdf import PdfReader, PdfWriter
 
-from agent.documents.conversion import pdf
-from agent.documents.conversion.pdf import text_of_pdf
-from schemas.text.document_text import NoTextError
+from docllm.agent.documents.conversion import pdf
+from docllm.agent.documents.conversion.pdf import text_of_pdf
+from docllm.schemas.text.document_text import NoTextError
 from tests.support.made_documents import made_pdf
 
 

@@ -8,9 +8,9 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DictionaryObject, NameObject
 
-from agent.documents.conversion import pdf
-from agent.documents.conversion.pdf import text_of_pdf
-from schemas.text.document_text import NoTextError, ReadText
+from docllm.agent.documents.conversion import pdf
+from docllm.agent.documents.conversion.pdf import text_of_pdf
+from docllm.schemas.text.document_text import NoTextError, ReadText
 from tests.support.made_documents import made_pdf, pdf_of, pdf_stream
 
 PICTURE = "q 500 0 0 700 50 50 cm BI /W 1 /H 1 /CS /G /BPC 8 ID \x20 EI Q"

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.documents.conversion.by_content import ByContent
-from agent.documents.conversion.converters import Converters
-from agent.documents.conversion.kept_texts import KeptTexts
-from agent.documents.conversion.protocol import text_from_bytes, text_to_bytes
-from agent.documents.reader import Documents
-from agent.ports.outcome import Succeeded
-from schemas.runtime.executors import InlineExecutor
-from schemas.task.result.notes import NoteKind
-from schemas.text.document_text import ReadText
+from docllm.agent.documents.conversion.by_content import ByContent
+from docllm.agent.documents.conversion.converters import Converters
+from docllm.agent.documents.conversion.kept_texts import KeptTexts
+from docllm.agent.documents.conversion.protocol import text_from_bytes, text_to_bytes
+from docllm.agent.documents.reader import Documents
+from docllm.agent.ports.outcome import Succeeded
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.task.result.notes import NoteKind
+from docllm.schemas.text.document_text import ReadText
 from tests.support.handlers import handlers_harness
 from tests.support.made_documents import made_docx
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.documents.conversion.rtf import text_of_rtf
-from schemas.text.document_text import NoTextError
+from docllm.agent.documents.conversion.rtf import text_of_rtf
+from docllm.schemas.text.document_text import NoTextError
 
 FONTS = (
     rb"{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial;}{\f2\fcharset128 Mincho;}"

@@ -5,14 +5,23 @@ from typing import Any
 
 import pytest
 
-from agent.execution.observability import attempt_traces, open_attempt, span_attributes
-from agent.execution.observability.attempt_traces import AttemptTraces
-from agent.handlers.calls.permits import CallEnd
-from agent.ports import CallFailed, Reply, Row, Settlement, Verdict
-from agent.ports.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
-from schemas.task.failures import ErrorClass
-from schemas.task.record.envelope import Publication
-from schemas.task.record.trace import SpanId, TraceHeaders, attempt_span, span_of, trace_of
+from docllm.agent.execution.observability import attempt_traces, open_attempt, span_attributes
+from docllm.agent.execution.observability.attempt_traces import AttemptTraces
+from docllm.agent.handlers.calls.permits import CallEnd
+from docllm.agent.ports import CallFailed, Reply, Row, Settlement, Verdict
+from docllm.agent.ports.outcome import (
+    Dead,
+    Failure,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.record.trace import SpanId, TraceHeaders, attempt_span, span_of, trace_of
 from tests.support.clock import HandClock
 from tests.support.ledger import new_row
 from tests.support.spans import KeptSpans

@@ -6,10 +6,14 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.execution.observability.measured_ports import SAMPLE_S, MeasuredLedger, measured_clients
-from agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Reply, RouteClient
-from agent.reporting.metrics import AgentMetrics
-from schemas.task.record.envelope import Publication
+from docllm.agent.execution.observability.measured_ports import (
+    SAMPLE_S,
+    MeasuredLedger,
+    measured_clients,
+)
+from docllm.agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Reply, RouteClient
+from docllm.agent.reporting.metrics import AgentMetrics
+from docllm.schemas.task.record.envelope import Publication
 from tests.support.clock import HandClock
 from tests.support.ledger import new_row
 

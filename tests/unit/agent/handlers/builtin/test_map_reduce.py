@@ -9,14 +9,14 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import map_reduce
-from agent.handlers.calls.other_route import OtherRoute
-from agent.handlers.calls.permits import CallEnd, CallPermit
-from agent.handlers.handler_run import HandlerRun
-from agent.ports import Call, CallFailed, Reply
-from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
-from schemas.settings.config import TypeConfig
-from schemas.task.result.codec import has_json
+from docllm.agent.handlers import map_reduce
+from docllm.agent.handlers.calls.other_route import OtherRoute
+from docllm.agent.handlers.calls.permits import CallEnd, CallPermit
+from docllm.agent.handlers.handler_run import HandlerRun
+from docllm.agent.ports import Call, CallFailed, Reply
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.task.result.codec import has_json
 from tests.support.handlers import (
     FakeLLM,
     HandlersHarness,

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent.handlers.builtin.parts import split
+from docllm.agent.handlers.builtin.parts import split
 
 PARAGRAPHS = "\n\n".join(f"Paragraph {number} says something of {number}." for number in range(60))
 

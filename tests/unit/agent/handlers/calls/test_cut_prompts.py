@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from agent.handlers.calls.cut_prompts import CountedCall, CutPrompts, least_tokens
-from agent.quota.estimate import CallSize, Estimates
-from schemas.codes import Code
+from docllm.agent.handlers.calls.cut_prompts import CountedCall, CutPrompts, least_tokens
+from docllm.agent.quota.estimate import CallSize, Estimates
+from docllm.schemas.codes import Code
 
 ENGLISH = "The quarterly report says that sales rose by 4.2 percent in spring, as expected. "
 CHINESE = "本季度的报告指出、春季销售额增长了百分之四点二、符合管理层此前的预期。"

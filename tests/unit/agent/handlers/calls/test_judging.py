@@ -11,13 +11,13 @@ from typing import Any, Self
 import orjson
 import pytest
 
-from agent.handlers import ChildExecutor
-from agent.handlers.calls import judging
-from agent.handlers.calls.judging import judged
-from agent.judge import judge
-from agent.ports import Reply
-from agent.ports.outcome import Outcome, Retry, Succeeded
-from schemas.text.untrusted import ContainedError, sealed
+from docllm.agent.handlers import ChildExecutor
+from docllm.agent.handlers.calls import judging
+from docllm.agent.handlers.calls.judging import judged
+from docllm.agent.judge import judge
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Outcome, Retry, Succeeded
+from docllm.schemas.text.untrusted import ContainedError, sealed
 from tests.support.handlers import CountingExecutor, completion, failure_of, handlers_harness
 from tests.support.hostile import FAILURES, PanicError, failing, names
 from tests.support.replies import FACTS
@@ -80,7 +80,7 @@ def test_a_schema_that_takes_long_to_compile_is_never_compiled_here(
     That holds when a task is read at its attempt and when its answer is judged.
     """
     monkeypatch.setattr(
-        "schemas.task.answer_schema.validator.jsonschema_rs.validator_for",
+        "docllm.schemas.task.answer_schema.validator.jsonschema_rs.validator_for",
         failing(AssertionError("compiled here")),
     )
     executor = Broken(TimeoutError())

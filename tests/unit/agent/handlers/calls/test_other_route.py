@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import Context, OtherRoute
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.calls.other_route import body_for
-from agent.ports import Call, CallFailed, Reply, RouteClient
-from agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
-from schemas.clients.structured_output import response_format
-from schemas.settings.config import Price, Structured
+from docllm.agent.handlers import Context, OtherRoute
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.calls.other_route import body_for
+from docllm.agent.ports import Call, CallFailed, Reply, RouteClient
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from docllm.schemas.clients.structured_output import response_format
+from docllm.schemas.settings.config import Price, Structured
 from tests.support.handlers import (
     OPENAI,
     TASK,

@@ -5,10 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import Context
-from agent.ports import Reply
-from agent.ports.outcome import Retry, Snooze, Succeeded
-from schemas.settings.config import Structured
+from docllm.agent.handlers import Context
+from docllm.agent.ports import Reply
+from docllm.agent.ports.outcome import Retry, Snooze, Succeeded
+from docllm.schemas.settings.config import Structured
 from tests.support.handlers import TASK, HandlersHarness, completion, failure_of, handlers_harness
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

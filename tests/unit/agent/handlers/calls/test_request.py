@@ -5,10 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import DocumentError
-from agent.handlers.calls.request import chat_body, request_id
-from schemas.settings.config import Structured
-from schemas.task.line.parsing import parse
+from docllm.agent.handlers import DocumentError
+from docllm.agent.handlers.calls.request import chat_body, request_id
+from docllm.schemas.settings.config import Structured
+from docllm.schemas.task.line.parsing import parse
 from tests.support.handlers import OPENAI, TASK, handlers_harness
 
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}

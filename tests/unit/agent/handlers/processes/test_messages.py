@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.handlers.processes import messages
-from agent.handlers.processes.messages import (
+from docllm.agent.handlers.processes import messages
+from docllm.agent.handlers.processes.messages import (
     MESSAGE_HEAD,
     Message,
     MessageError,

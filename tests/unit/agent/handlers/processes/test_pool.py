@@ -9,16 +9,16 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import Context
-from agent.handlers.processes import pool
-from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
-from agent.handlers.processes.process import (
+from docllm.agent.handlers import Context
+from docllm.agent.handlers.processes import pool
+from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from docllm.agent.handlers.processes.process import (
     ProcessDiedError,
     ProcessLimits,
     ProcessUnusableError,
 )
-from agent.ports.outcome import Retry, Snooze, Succeeded
-from schemas.task.failures import ErrorClass
+from docllm.agent.ports.outcome import Retry, Snooze, Succeeded
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import TASK, HandlersHarness, completion, handlers_harness
 
 INVOICE = ProcessHandler("invoices:extract", ProcessLimits("invoice"))

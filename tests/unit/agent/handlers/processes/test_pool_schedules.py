@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers import Context
-from agent.handlers.attempt_context import AttemptContext
-from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
-from agent.handlers.processes.process import ProcessDiedError, ProcessLimits
-from agent.ports.outcome import Outcome, Succeeded
+from docllm.agent.handlers import Context
+from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessLimits
+from docllm.agent.ports.outcome import Outcome, Succeeded
 from tests.support.handlers import TASK, handlers_harness
 
 SEEDS = range(60)

@@ -11,23 +11,23 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.handlers.follow_ups import Inherited
-from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
-from agent.handlers.processes.process import ProcessLimits
-from agent.handlers.processes.starting import ProcessStarter, check
-from agent.ports.outcome import Dead, Failure, Retry, Snooze, Succeeded
-from schemas.errors import ConfigError
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import TypeConfig
-from schemas.task.failures import ErrorClass
+from docllm.agent.handlers.follow_ups import Inherited
+from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from docllm.agent.handlers.processes.process import ProcessLimits
+from docllm.agent.handlers.processes.starting import ProcessStarter, check
+from docllm.agent.ports.outcome import Dead, Failure, Retry, Snooze, Succeeded
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import HandlersHarness, completion, failure_of, handlers_harness
 
 MODULE = """
 import logging, os, re, sys, threading
 
-from agent.handlers import CallRefusedError, DocumentError, GiveUpError, TryAgainError
-from agent.ports.outcome import Dead, Failure, Released, Spent
-from schemas.task.failures import ErrorClass
+from docllm.agent.handlers import CallRefusedError, DocumentError, GiveUpError, TryAgainError
+from docllm.agent.ports.outcome import Dead, Failure, Released, Spent
+from docllm.schemas.task.failures import ErrorClass
 
 
 def extract(context):
@@ -304,7 +304,7 @@ def test_a_suspect_that_lets_no_python_code_run_is_ended(folder: Path) -> None:
 
 def test_the_built_in_handler_runs_in_a_process(folder: Path) -> None:
     """The handler's answer is the result."""
-    _, outcome = played("agent.handlers.builtin.chat:chat", once, completion("Yes."))
+    _, outcome = played("docllm.agent.handlers.builtin.chat:chat", once, completion("Yes."))
 
     assert isinstance(outcome, Succeeded)
     assert b"choices" in outcome.body

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from agent.handlers import Context
-from agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
-from agent.handlers.processes.process import (
+from docllm.agent.handlers import Context
+from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from docllm.agent.handlers.processes.process import (
     ProcessDiedError,
     ProcessLimits,
     ProcessUnusableError,
 )
-from agent.handlers.processes.suspects import Suspects
-from agent.ports import SUSPECT_LOSSES
-from agent.ports.outcome import Dead, Outcome, Retry, Spent, Succeeded
-from schemas.settings.config import RunIn, TypeConfig
-from schemas.task.failures import Disposition, ErrorClass
+from docllm.agent.handlers.processes.suspects import Suspects
+from docllm.agent.ports import SUSPECT_LOSSES
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Spent, Succeeded
+from docllm.schemas.settings.config import RunIn, TypeConfig
+from docllm.schemas.task.failures import Disposition, ErrorClass
 from tests.support.handlers import HandlersHarness, completion, handlers_harness
 
 
@@ -131,7 +131,7 @@ def test_a_suspect_of_a_built_in_type_has_its_process_too() -> None:
 
     bench.run()
 
-    assert bench.started == ["agent.handlers.builtin.chat:chat"]
+    assert bench.started == ["docllm.agent.handlers.builtin.chat:chat"]
 
 
 def test_a_suspect_that_no_process_can_run_runs_in_the_agent(

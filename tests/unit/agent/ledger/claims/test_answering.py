@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from agent.ledger.claims.answering import FENCE_LEAP, answer
-from agent.ports import Claimable, ClaimAnswer
-from schemas.task.record.envelope import Publication
-from schemas.task.states import FINAL, WAITING, Status
+from docllm.agent.ledger.claims.answering import FENCE_LEAP, answer
+from docllm.agent.ports import Claimable, ClaimAnswer
+from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.states import FINAL, WAITING, Status
 from tests.support.ledger import new_row
 
 MINE, OTHER = 77, 88

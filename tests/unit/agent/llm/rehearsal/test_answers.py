@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from agent.llm.rehearsal.answers import example, prompt_of, summary
+from docllm.agent.llm.rehearsal.answers import example, prompt_of, summary
 from tests.unit.agent.llm.rehearsal.test_service import SCHEMA
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.llm.rehearsal.child import rehearsal_child
-from agent.ports import Reply
+from docllm.agent.llm.rehearsal.child import rehearsal_child
+from docllm.agent.ports import Reply
 from tests.unit.agent.llm.rehearsal.test_wire import _ended
 
 

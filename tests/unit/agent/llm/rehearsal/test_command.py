@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.cli.parser import main
-from agent.llm.rehearsal.child import rehearsal_child
-from schemas.errors import ConfigError
+from docllm.agent.cli.parser import main
+from docllm.agent.llm.rehearsal.child import rehearsal_child
+from docllm.schemas.errors import ConfigError
 
 
 @pytest.mark.parametrize(

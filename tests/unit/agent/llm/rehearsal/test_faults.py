@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from agent.llm.rehearsal import faults
-from agent.llm.rehearsal.faults import Faults
-from schemas.errors import ConfigError
+from docllm.agent.llm.rehearsal import faults
+from docllm.agent.llm.rehearsal.faults import Faults
+from docllm.schemas.errors import ConfigError
 
 
 def test_faults_are_read_as_they_are_written() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.llm.rehearsal.provider_limits import OverLimit, ProviderLimits, RehearsedCall
-from schemas.runtime.clock import SystemClock
-from schemas.settings.quota import ChargeRule, QuotaLimits
+from docllm.agent.llm.rehearsal.provider_limits import OverLimit, ProviderLimits, RehearsedCall
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.quota import ChargeRule, QuotaLimits
 
 
 class FakeClock(SystemClock):

@@ -8,14 +8,14 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from agent.llm.rehearsal import faults
-from agent.llm.rehearsal.provider_limits import ProviderLimits
-from agent.llm.rehearsal.record import CallRecord
-from agent.llm.rehearsal.service import Service
-from agent.llm.rehearsal.wire import Ending, Request, ResponsePlan
-from agent.ports.llm import MAX_REPLY_BYTES
-from schemas.runtime.clock import SystemClock
-from schemas.settings.quota import QuotaLimits
+from docllm.agent.llm.rehearsal import faults
+from docllm.agent.llm.rehearsal.provider_limits import ProviderLimits
+from docllm.agent.llm.rehearsal.record import CallRecord
+from docllm.agent.llm.rehearsal.service import Service
+from docllm.agent.llm.rehearsal.wire import Ending, Request, ResponsePlan
+from docllm.agent.ports.llm import MAX_REPLY_BYTES
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.quota import QuotaLimits
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -13,9 +13,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from agent.llm.client import ChatClient
-from agent.llm.rehearsal.wire import Connection, Ending, Request, ResponsePlan, response
-from agent.ports import Call, CallFailed, Reply
+from docllm.agent.llm.client import ChatClient
+from docllm.agent.llm.rehearsal.wire import Connection, Ending, Request, ResponsePlan, response
+from docllm.agent.ports import Call, CallFailed, Reply
 
 HELLO = b"POST /a HTTP/1.1\r\nContent-Length: 2\r\nX-Name: One\r\n\r\nhi"
 
@@ -133,7 +133,7 @@ def test_a_response_has_its_length() -> None:
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Start the rehearsal LLM as a program with a log; return its base URL."""
-    code = "import sys; from agent.cli.parser import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from docllm.agent.cli.parser import main; sys.exit(main(sys.argv[1:]))"
     options = ["rehearsal-llm", "--latency", "0", "--log", str(tmp_path / "calls.jsonl")]
     child = subprocess.Popen(
         [sys.executable, "-c", code, *options],

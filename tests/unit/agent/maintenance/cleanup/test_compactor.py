@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, cast
 
-from agent.ledger.counts.compaction import CompactionLimits
-from agent.maintenance.cleanup.compactor import ROUND_S, Compactor
+from docllm.agent.ledger.counts.compaction import CompactionLimits
+from docllm.agent.maintenance.cleanup.compactor import ROUND_S, Compactor
 
 PAGE = 10
 

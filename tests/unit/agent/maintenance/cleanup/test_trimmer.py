@@ -4,14 +4,14 @@ import asyncio
 from functools import partial
 from typing import Any, cast
 
-from agent.inflight.partitions import Partitions
-from agent.maintenance.cleanup.trimmer import Trimmer
-from agent.maintenance.duty import Duty
-from producer.ports import Backlog
-from schemas.errors import UnreachableError
-from schemas.runtime.clock import SystemClock
-from schemas.runtime.outage import Outage
-from schemas.task.record.topics import Topics
+from docllm.agent.inflight.partitions import Partitions
+from docllm.agent.maintenance.cleanup.trimmer import Trimmer
+from docllm.agent.maintenance.duty import Duty
+from docllm.producer.ports import Backlog
+from docllm.schemas.errors import UnreachableError
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.runtime.outage import Outage
+from docllm.schemas.task.record.topics import Topics
 from tests.support.doubles import double_of
 
 

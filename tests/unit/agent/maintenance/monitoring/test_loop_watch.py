@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.maintenance.monitoring.loop_watch import (
+from docllm.agent.maintenance.monitoring.loop_watch import (
     EVERY_S,
     LATE_S,
     Glance,
@@ -14,8 +14,8 @@ from agent.maintenance.monitoring.loop_watch import (
     _Loop,
     blocked_between_s,
 )
-from agent.process.thread_use import ThreadUse
-from schemas.agent_report import BlockReport
+from docllm.agent.process.thread_use import ThreadUse
+from docllm.schemas.agent_report import BlockReport
 from tests.support.clock import HandClock
 
 WORK = BlockReport(7, "night", "k7", "invoice")

@@ -6,17 +6,17 @@ from typing import cast
 
 import pytest
 
-from agent.execution.lock_requests import ResourceLocks
-from agent.execution.slots import Slots
-from agent.maintenance.monitoring.reporter import Reporter
-from agent.ports import Source
-from agent.ports.lock_table import LockTable
-from agent.reporting.latest_report import LatestReport
-from agent.routes import Router
-from schemas.agent_report import AgentReport, Reason, SuspectReport
-from schemas.codes import Code
-from schemas.runtime.clock import Clock
-from schemas.task.record.topics import Topics
+from docllm.agent.execution.lock_requests import ResourceLocks
+from docllm.agent.execution.slots import Slots
+from docllm.agent.maintenance.monitoring.reporter import Reporter
+from docllm.agent.ports import Source
+from docllm.agent.ports.lock_table import LockTable
+from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.routes import Router
+from docllm.schemas.agent_report import AgentReport, Reason, SuspectReport
+from docllm.schemas.codes import Code
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.record.topics import Topics
 from tests.support.clock import HandClock
 from tests.support.doubles import double_of
 from tests.support.routes import GOOD, call, paused, routes, snoozed, stopped

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from agent.maintenance.monitoring.topic_settings import TopicSettings
-from agent.reporting.telemetry import Counts
-from producer.bus.topic_family import TopicFamily
-from schemas.runtime.outage import Outage
+from docllm.agent.maintenance.monitoring.topic_settings import TopicSettings
+from docllm.agent.reporting.telemetry import Counts
+from docllm.producer.bus.topic_family import TopicFamily
+from docllm.schemas.runtime.outage import Outage
 from tests.support.clock import HandClock
 from tests.support.doubles import double_of
 
@@ -40,5 +40,5 @@ def test_a_changed_setting_is_logged_once_and_reported_until_it_is_set_back(
     (message,) = caplog.messages
     assert message == (
         "topic g.tasks may lose waiting work: retention.ms is 1000, must be -1; run: "
-        "python -m producer topics apply --group g"
+        "docllm topics apply --group g"
     )

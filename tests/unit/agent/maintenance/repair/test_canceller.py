@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, cast
 
-from agent.maintenance.repair.canceller import Canceller
+from docllm.agent.maintenance.repair.canceller import Canceller
 
 
 class Ledger:

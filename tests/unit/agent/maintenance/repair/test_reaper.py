@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any, cast
 
-from agent.ledger.recovery import losses, reaping
-from agent.maintenance.repair.reaper import REPEAT_S, Reaper
-from agent.membership.life_locks import LifeLocks
-from schemas.runtime.clock import Clock
+from docllm.agent.ledger.recovery import losses, reaping
+from docllm.agent.maintenance.repair.reaper import REPEAT_S, Reaper
+from docllm.agent.membership.life_locks import LifeLocks
+from docllm.schemas.runtime.clock import Clock
 from tests.support.doubles import double_of
 
 

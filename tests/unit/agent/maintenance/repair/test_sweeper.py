@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from agent.ledger.recovery import sweeping
-from agent.maintenance.repair.sweeper import (
+from docllm.agent.ledger.recovery import sweeping
+from docllm.agent.maintenance.repair.sweeper import (
     MAX_SWEPT,
     MAX_WALKED,
     STEP_PAUSE_S,
     SWEPT_PER_S,
     Sweeper,
 )
-from producer.ports import Backlog, TopicAdmin
-from schemas.ledger.transactions import Transactions
-from schemas.runtime.clock import Clock
-from schemas.task.record.lanes import DESTINATIONS
-from schemas.task.record.topics import Topics
-from schemas.task.states import Status
+from docllm.producer.ports import Backlog, TopicAdmin
+from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.record.lanes import DESTINATIONS
+from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.states import Status
 from tests.support.doubles import double_of
 
 

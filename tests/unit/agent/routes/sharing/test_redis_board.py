@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent.quota.redis_scripts import RedisScript, ScriptCall
-from agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, Stance
-from agent.routes.sharing.redis_board import RedisBoard
-from schemas.settings.config import Secret
+from docllm.agent.quota.redis_scripts import RedisScript, ScriptCall
+from docllm.agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, Stance
+from docllm.agent.routes.sharing.redis_board import RedisBoard
+from docllm.schemas.settings.config import Secret
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_table_at_the_head_of_the_script_names_what_it_takes_and_uses() -> N
         turn=ProbeTurn.NONE,
         interval_s=1.0,
     )
-    script = files("agent.routes.sharing").joinpath("board.lua").read_text("utf-8")
+    script = files("docllm.agent.routes.sharing").joinpath("board.lua").read_text("utf-8")
     head = script[: script.index("local now")]
 
     for name, sent in (("KEYS", board._keys("r")), ("ARGV", board._arguments(report))):

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from agent.ports.outcome import Outcome
-from agent.routes.sharing.sync import BoardSync
+from docllm.agent.ports.outcome import Outcome
+from docllm.agent.routes.sharing.sync import BoardSync
 from tests.support.memory_board import MemoryServer
 from tests.support.routes import GOOD, ROUTE, BusyAgent, call, failed, notice, routes, snoozed
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from producer.bus.embedded import executor as bus_executor
-from producer.bus.embedded import file as bus_file
-from producer.bus.embedded.admin import EmbeddedTopicAdmin
-from producer.bus.embedded.executor import BusExecutor
-from producer.bus.embedded.file import BusFile
-from schemas.errors import UnreachableError
-from schemas.runtime.executors import InlineExecutor
+from docllm.producer.bus.embedded import executor as bus_executor
+from docllm.producer.bus.embedded import file as bus_file
+from docllm.producer.bus.embedded.admin import EmbeddedTopicAdmin
+from docllm.producer.bus.embedded.executor import BusExecutor
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.schemas.errors import UnreachableError
+from docllm.schemas.runtime.executors import InlineExecutor
 
 
 @contextmanager

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from producer.bus.embedded import file as bus_file
-from producer.bus.embedded.file import LOCKED_S, BusFile, until_unlocked
-from producer.ports import DELIVERY_LIMIT_S
-from schemas.errors import UnreachableError, UnsafeStateError
+from docllm.producer.bus.embedded import file as bus_file
+from docllm.producer.bus.embedded.file import LOCKED_S, BusFile, until_unlocked
+from docllm.producer.ports import DELIVERY_LIMIT_S
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
 from tests.support.clock import HandClock
 
 

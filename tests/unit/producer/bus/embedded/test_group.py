@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from producer.bus.embedded import log, topics
-from producer.bus.embedded.file import BusFile
-from producer.bus.embedded.group import BEAT_EVERY_S, SESSION_S, Member
-from producer.bus.topic_family import TOPIC_SETTINGS
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.embedded import log, topics
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.producer.bus.embedded.group import BEAT_EVERY_S, SESSION_S, Member
+from docllm.producer.bus.topic_family import TOPIC_SETTINGS
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.support.clock import HandClock
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random

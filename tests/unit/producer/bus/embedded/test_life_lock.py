@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from producer.bus.embedded.life_lock import LifeLock, is_dead
+from docllm.producer.bus.embedded.life_lock import LifeLock, is_dead
 
 
 def test_sigkill_frees_the_lock_of_a_process(tmp_path: Path) -> None:
     """A process killed with SIGKILL counts as dead at once, and not before."""
     code = "import sys; from pathlib import Path; "
-    code += "from producer.bus.embedded.life_lock import LifeLock; "
+    code += "from docllm.producer.bus.embedded.life_lock import LifeLock; "
     code += "lock = LifeLock(Path(sys.argv[1]), member='m'); "
     code += "print('held', flush=True); sys.stdin.read()"
     child = subprocess.Popen(
@@ -76,6 +76,6 @@ def test_a_lock_that_may_not_be_opened_proves_nothing(
     def refusing(path: Path, _flags: int) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("producer.bus.embedded.life_lock.os.open", refusing)
+    monkeypatch.setattr("docllm.producer.bus.embedded.life_lock.os.open", refusing)
 
     assert not is_dead(tmp_path, "m")

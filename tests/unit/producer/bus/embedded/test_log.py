@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.bus.embedded import log, topics
-from producer.bus.embedded.file import BusFile
-from producer.bus.topic_family import TOPIC_SETTINGS
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.embedded import log, topics
+from docllm.producer.bus.embedded.file import BusFile
+from docllm.producer.bus.topic_family import TOPIC_SETTINGS
+from docllm.schemas.task.record.envelope import Outgoing
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
 

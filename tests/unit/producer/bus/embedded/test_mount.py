@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from producer.bus.embedded.mount import kind_of, refuse_network
-from schemas.errors import ConfigError
+from docllm.producer.bus.embedded.mount import kind_of, refuse_network
+from docllm.schemas.errors import ConfigError
 
 
 def _mounts(folder: Path, kind: str) -> Path:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from producer.bus.kafka.admin import LATEST, KafkaTopicAdmin, LedElsewhereError
-from producer.bus.kafka.errors import UNREACHABLE
-from producer.bus.topic_family import TOPIC_SETTINGS
-from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import KafkaConfig
+from docllm.producer.bus.kafka.admin import LATEST, KafkaTopicAdmin, LedElsewhereError
+from docllm.producer.bus.kafka.errors import UNREACHABLE
+from docllm.producer.bus.topic_family import TOPIC_SETTINGS
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import KafkaConfig
 
 
 def asked(code: int, reason: str | None = None) -> None:
@@ -85,7 +85,7 @@ def test_offsets_are_asked_again_when_another_broker_leads(monkeypatch: pytest.M
 
     `topics apply` once ended with 3 because a broker did not know yet that it led a new topic.
     """
-    monkeypatch.setattr("producer.bus.kafka.admin.MOVED_S", 0.0)
+    monkeypatch.setattr("docllm.producer.bus.kafka.admin.MOVED_S", 0.0)
     answers: list[dict[tuple[str, int], int]] = []
 
     async def moved_once(*_: object) -> dict[tuple[str, int], int]:
@@ -108,7 +108,7 @@ def test_partitions_that_were_added_are_waited_for(monkeypatch: pytest.MonkeyPat
 
     The controller adds them first, and the caller must find them.
     """
-    monkeypatch.setattr("producer.bus.kafka.admin.CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr("docllm.producer.bus.kafka.admin.CHECK_EVERY_S", 0.0)
     answers = iter((4, 4, 6))
 
     async def done(*_: object) -> None:

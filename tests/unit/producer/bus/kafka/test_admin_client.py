@@ -6,10 +6,10 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from producer.bus.kafka.admin import REQUEST_S, KafkaTopicAdmin
-from producer.bus.kafka.admin_client import SILENCE_S
-from schemas.errors import UnreachableError
-from schemas.settings.config import KafkaConfig
+from docllm.producer.bus.kafka.admin import REQUEST_S, KafkaTopicAdmin
+from docllm.producer.bus.kafka.admin_client import SILENCE_S
+from docllm.schemas.errors import UnreachableError
+from docllm.schemas.settings.config import KafkaConfig
 from tests.support.clock import HandClock
 
 
@@ -87,7 +87,7 @@ def test_a_client_that_cannot_be_opened_now_leaves_the_old_one(
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "ssl.ca.location failed"))
 
     with monkeypatch.context() as patched:
-        patched.setattr("producer.bus.kafka.admin.AdminClient", missing)
+        patched.setattr("docllm.producer.bus.kafka.admin.AdminClient", missing)
         asked.fails(KafkaError._TIMED_OUT, SILENCE_S)
         assert asked.client is asked.first
     asked.fails(KafkaError._TIMED_OUT)

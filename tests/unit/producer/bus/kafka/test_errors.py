@@ -5,7 +5,7 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
-from producer.bus.kafka.errors import LED_ELSEWHERE, UNREACHABLE, level
+from docllm.producer.bus.kafka.errors import LED_ELSEWHERE, UNREACHABLE, level
 
 
 @pytest.mark.parametrize("code", sorted(UNREACHABLE))

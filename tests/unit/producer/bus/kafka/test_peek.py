@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, KafkaError
 
-from producer.bus.kafka import peek
-from producer.bus.kafka.admin import KafkaTopicAdmin
-from schemas.errors import UnreachableError
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import KafkaConfig
+from docllm.producer.bus.kafka import peek
+from docllm.producer.bus.kafka.admin import KafkaTopicAdmin
+from docllm.schemas.errors import UnreachableError
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import KafkaConfig
 
 
 class Stuck:

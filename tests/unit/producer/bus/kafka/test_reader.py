@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from producer.bus.kafka import reader as kafka_reader
-from producer.bus.kafka.reader import KafkaTopicReader
-from producer.ports import Incoming
-from schemas.errors import ConfigError, DocllmError, UnreachableError
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import KafkaConfig
+from docllm.producer.bus.kafka import reader as kafka_reader
+from docllm.producer.bus.kafka.reader import KafkaTopicReader
+from docllm.producer.ports import Incoming
+from docllm.schemas.errors import ConfigError, DocllmError, UnreachableError
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import KafkaConfig
 
 
 def message(error: KafkaError | None = None) -> Any:

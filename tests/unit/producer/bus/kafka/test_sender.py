@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from producer.bus.kafka import sender
-from producer.bus.kafka.publisher import KafkaPublisher
-from producer.ports import Refusal
-from schemas.runtime.clock import SystemClock
-from schemas.settings.config import KafkaConfig
-from schemas.task.record.envelope import Outgoing
+from docllm.producer.bus.kafka import sender
+from docllm.producer.bus.kafka.publisher import KafkaPublisher
+from docllm.producer.ports import Refusal
+from docllm.schemas.runtime.clock import SystemClock
+from docllm.schemas.settings.config import KafkaConfig
+from docllm.schemas.task.record.envelope import Outgoing
 from tests.support.worn_client import wear_out
 
 RECORD = Outgoing("topic", b"k", b"v", [])

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from producer.cli.load import command
-from producer.cli.parser import parser
-from schemas.errors import UnsafeStateError
-from schemas.runtime import collector
-from schemas.settings.sources import load_config
+from docllm.producer.cli.load import command
+from docllm.producer.cli.parser import parser
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.runtime import collector
+from docllm.schemas.settings.sources import load_config
 
 FIRST, SECOND = b'{"id":"a","prompt":"x"}\n', b'{"id":"b","prompt":"x"}\n'
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from producer.cli.load.input import Input
-from producer.cli.parser import parser
-from producer.input.lines import ValidLine
-from schemas.errors import ConfigError
-from schemas.settings.sources import load_config
+from docllm.producer.cli.load.input import Input
+from docllm.producer.cli.parser import parser
+from docllm.producer.input.lines import ValidLine
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.sources import load_config
 
 LINE = b'{"id":"%d","prompt":"x"}\n'
 

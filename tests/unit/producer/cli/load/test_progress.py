@@ -3,8 +3,8 @@
 import pytest
 from rich.progress import TaskID
 
-from producer.cli.load.progress import LINE_S, LoadProgress
-from producer.screen.live import Bar
+from docllm.producer.cli.load.progress import LINE_S, LoadProgress
+from docllm.producer.screen.live import Bar
 from tests.support.clock import HandClock
 
 

@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from producer.cli.options import arguments
-from producer.cli.parser import parser
+from docllm.producer.cli.options import arguments
+from docllm.producer.cli.parser import parser
 
 
 @pytest.mark.parametrize(("text", "rate"), [("50/s", 50.0), ("50", 50.0), ("0.5/s", 0.5)])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from producer.cli.options.strict_parser import Imported, nearest
-from producer.cli.parser import parser
+from docllm.producer.cli.options.strict_parser import Imported, nearest
+from docllm.producer.cli.parser import parser
 
 ROOT = Path(__file__).parents[5]
 SLOW = {

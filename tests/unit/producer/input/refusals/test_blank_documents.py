@@ -6,9 +6,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from producer.input.lines import InvalidLine, ValidLine, read_line
-from producer.input.refusals.blank_documents import BlankDocuments
-from producer.input.refusals.line_checks import checked
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
+from docllm.producer.input.refusals.blank_documents import BlankDocuments
+from docllm.producer.input.refusals.line_checks import checked
 
 
 def line(uri: str) -> ValidLine | InvalidLine:

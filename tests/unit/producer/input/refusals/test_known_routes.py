@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.input.lines import InvalidLine, ValidLine, read_line
-from producer.input.refusals.known_routes import KnownRoutes
-from producer.input.refusals.line_checks import checked
-from schemas.errors import ConfigError, UnsafeStateError
-from schemas.settings.config import Config, RouteConfig
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
+from docllm.producer.input.refusals.known_routes import KnownRoutes
+from docllm.producer.input.refusals.line_checks import checked
+from docllm.schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.settings.config import Config, RouteConfig
 
 CONFIG = Config(
     routes={

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.input.lines import InvalidLine, ValidLine, read_line
-from producer.input.refusals.known_sources import KnownSources
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
+from docllm.producer.input.refusals.known_sources import KnownSources
 
 FILE = {"uri": "file:///a", "size": 1}
 

@@ -3,10 +3,10 @@
 import orjson
 import pytest
 
-from producer.input.lines import InvalidLine, ValidLine, read_line
-from producer.input.refusals.known_types import KnownTypes
-from producer.input.refusals.line_checks import checked
-from schemas.settings.config import Config, TypeConfig
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
+from docllm.producer.input.refusals.known_types import KnownTypes
+from docllm.producer.input.refusals.line_checks import checked
+from docllm.schemas.settings.config import Config, TypeConfig
 
 CONFIGURED = Config(types={"invoice": TypeConfig()}).known_types
 

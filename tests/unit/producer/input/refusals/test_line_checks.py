@@ -1,7 +1,7 @@
 """Lines pass through several checks, and the first reason to refuse one counts."""
 
-from producer.input.lines import InvalidLine, ValidLine, read_line
-from producer.input.refusals.line_checks import checked
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
+from docllm.producer.input.refusals.line_checks import checked
 
 TASK = read_line(1, b'{"id": "a", "prompt": "x"}')
 BAD = read_line(2, b"{")

@@ -5,10 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.input.lines import InvalidLine, ValidLine, read_line
-from producer.input.refusals.line_checks import checked
-from producer.input.refusals.missing_prompts import MissingPrompts
-from schemas.settings.config import Config, TypeConfig
+from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
+from docllm.producer.input.refusals.line_checks import checked
+from docllm.producer.input.refusals.missing_prompts import MissingPrompts
+from docllm.schemas.settings.config import Config, TypeConfig
 
 CONFIG = Config(
     types={

@@ -5,9 +5,9 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from producer.input.lines import ValidLine, read_line
-from producer.input.warnings.long_documents import LongDocuments
-from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
+from docllm.producer.input.lines import ValidLine, read_line
+from docllm.producer.input.warnings.long_documents import LongDocuments
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 
 CONFIG = Config(
     llm=LLMConfig(base_url="http://h/v1", model="mini", context_tokens=1000),

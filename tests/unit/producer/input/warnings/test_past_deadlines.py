@@ -2,8 +2,8 @@
 
 import orjson
 
-from producer.input.lines import ValidLine, read_line
-from producer.input.warnings.past_deadlines import PastDeadlines
+from docllm.producer.input.lines import ValidLine, read_line
+from docllm.producer.input.warnings.past_deadlines import PastDeadlines
 
 NOW_S = 1_770_000_000.0  # 2026-02-02T02:40:00Z
 

@@ -3,9 +3,9 @@
 import orjson
 import pytest
 
-from producer.input.lines import ValidLine, read_line
-from producer.input.warnings.prompt_order import LARGE, PromptOrder, lost_bytes
-from schemas.settings.config import Config, LLMConfig, Price, TypeConfig
+from docllm.producer.input.lines import ValidLine, read_line
+from docllm.producer.input.warnings.prompt_order import LARGE, PromptOrder, lost_bytes
+from docllm.schemas.settings.config import Config, LLMConfig, Price, TypeConfig
 
 RULES = "Follow this rule. " * 300  # 5,400 bytes
 CONFIG = Config(

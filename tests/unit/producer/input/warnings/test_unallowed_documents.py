@@ -1,6 +1,6 @@
 """Documents below no allowed prefix, and the setting that would allow them."""
 
-from producer.input.warnings.unallowed_documents import UnallowedDocuments
+from docllm.producer.input.warnings.unallowed_documents import UnallowedDocuments
 
 
 def found(uris: list[str], *prefixes: str) -> tuple[int, str]:

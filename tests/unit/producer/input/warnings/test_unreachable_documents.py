@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.input.warnings.unreachable_documents import UnreachableDocuments
+from docllm.producer.input.warnings.unreachable_documents import UnreachableDocuments
 
 
 def told(roots: list[Path], *paths: str) -> tuple[int, str]:

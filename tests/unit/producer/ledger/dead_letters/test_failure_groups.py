@@ -4,8 +4,8 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from producer.ledger.dead_letters.failure_groups import FailureGroup, TotalCost, without
-from producer.ledger.tally import OTHER_FINGERPRINTS
+from docllm.producer.ledger.dead_letters.failure_groups import FailureGroup, TotalCost, without
+from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
 
 OWN = b"\x01" * 16
 AT = datetime(2026, 11, 24)  # noqa: DTZ001 - the ledger's times are UTC without a zone

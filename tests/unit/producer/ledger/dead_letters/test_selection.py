@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.ledger.dead_letters.selection import Selection, selection_of
-from schemas.errors import ConfigError
+from docllm.producer.ledger.dead_letters.selection import Selection, selection_of
+from docllm.schemas.errors import ConfigError
 
 NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are UTC without a zone
 

@@ -14,15 +14,22 @@ import orjson
 import pytest
 from sqlalchemy import Connection, insert, update
 
-from producer.ledger.results import export as exports
-from producer.ledger.results.export import export, unfinished
-from producer.ledger.results.result_lines import docllm_line, openai_line
-from producer.ledger.store import Origin
-from producer.ledger.task_story import story
-from schemas.ledger.database import Database
-from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
-from schemas.task.provider_error import ProviderError
-from schemas.task.result.codec import (
+from docllm.producer.ledger.results import export as exports
+from docllm.producer.ledger.results.export import export, unfinished
+from docllm.producer.ledger.results.result_lines import docllm_line, openai_line
+from docllm.producer.ledger.store import Origin
+from docllm.producer.ledger.task_story import story
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.tables import (
+    batch,
+    dead_letter,
+    task,
+    task_attempt,
+    task_input,
+    task_result,
+)
+from docllm.schemas.task.provider_error import ProviderError
+from docllm.schemas.task.result.codec import (
     COMPLETION,
     COMPLETION_ZLIB,
     JSON_COMPLETION,
@@ -30,7 +37,7 @@ from schemas.task.result.codec import (
     VALUE,
     VALUE_ZLIB,
 )
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 
 # The database's times are UTC without a zone.
 ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001

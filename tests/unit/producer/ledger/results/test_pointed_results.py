@@ -7,12 +7,17 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.ledger.results import pointed_results
-from producer.ledger.results.pointed_results import follow, no_outputs
-from producer.ledger.results.result_lines import ExportedTask, Result, docllm_line, openai_line
-from schemas.task.result.codec import COMPLETION, POINTER, VALUE
-from schemas.task.result.output_pointer import OutputPointer, output_of
-from schemas.task.states import Status
+from docllm.producer.ledger.results import pointed_results
+from docllm.producer.ledger.results.pointed_results import follow, no_outputs
+from docllm.producer.ledger.results.result_lines import (
+    ExportedTask,
+    Result,
+    docllm_line,
+    openai_line,
+)
+from docllm.schemas.task.result.codec import COMPLETION, POINTER, VALUE
+from docllm.schemas.task.result.output_pointer import OutputPointer, output_of
+from docllm.schemas.task.states import Status
 
 LINE = b'{"id": "a", "prompt": "p"}'
 ENDED = datetime(2027, 1, 31)  # noqa: DTZ001 - as the ledger has it

@@ -6,15 +6,15 @@ from datetime import datetime
 import orjson
 import pytest
 
-from producer.ledger.results.result_lines import (
+from docllm.producer.ledger.results.result_lines import (
     ExportedTask,
     LineOf,
     Result,
     docllm_line,
     openai_line,
 )
-from schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
-from schemas.task.states import Status
+from docllm.schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+from docllm.schemas.task.states import Status
 
 # The database's times are UTC without a zone.
 ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001

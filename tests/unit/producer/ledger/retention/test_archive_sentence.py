@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import UnsafeStateError
+from docllm.schemas.errors import UnsafeStateError
 from tests.support.commands import run
 
 ASKS = (
@@ -94,6 +94,6 @@ def test_status_says_that_all_is_archived(folder: Path, capsys: pytest.CaptureFi
     capsys.readouterr()
 
     assert run(folder, "status") == 0
-    assert "all batches are archived (1); see: python -m producer" in capsys.readouterr().out
+    assert "all batches are archived (1); see: docllm" in capsys.readouterr().out
     assert run(folder, "status", "--archived") == 0
     assert ", purged 20" in capsys.readouterr().out

@@ -6,15 +6,15 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from agent import app
-from agent.app import lifecycle
-from agent.process.child_executor import ChildExecutor
-from agent.wiring.retention import make_retention_loops
-from producer.app import opened
-from producer.ledger.status import group_status
-from producer.ledger.status.group_status import GroupStatus
-from schemas.errors import ConfigError
-from schemas.settings.sources import load_config
+from docllm.agent import app
+from docllm.agent.app import lifecycle
+from docllm.agent.process.child_executor import ChildExecutor
+from docllm.agent.wiring.retention import make_retention_loops
+from docllm.producer.app import opened
+from docllm.producer.ledger.status import group_status
+from docllm.producer.ledger.status.group_status import GroupStatus
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.sources import load_config
 
 
 def test_a_running_repair_agent_is_recognized(tmp_path: Path) -> None:

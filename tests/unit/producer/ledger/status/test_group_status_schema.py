@@ -9,17 +9,17 @@ from types import SimpleNamespace
 import jsonschema_rs
 import orjson
 
-from producer.ledger import guards
-from producer.ledger.status.agent_status import AgentState, AgentStatus
-from producer.ledger.status.batch_status import BatchStatus, _failures
-from producer.ledger.status.group_status import GroupStatus
-from producer.text.agent_sentences import Sentence
-from producer.text.urgency import Urgency
-from schemas.agent_report import AgentReport, CallReport, Reason, RouteFacts, SuspectReport
-from schemas.codes import Code
-from schemas.task.failures import ErrorClass
-from schemas.task.guard import Guard
-from schemas.task.states import Status
+from docllm.producer.ledger import guards
+from docllm.producer.ledger.status.agent_status import AgentState, AgentStatus
+from docllm.producer.ledger.status.batch_status import BatchStatus, _failures
+from docllm.producer.ledger.status.group_status import GroupStatus
+from docllm.producer.text.agent_sentences import Sentence
+from docllm.producer.text.urgency import Urgency
+from docllm.schemas.agent_report import AgentReport, CallReport, Reason, RouteFacts, SuspectReport
+from docllm.schemas.codes import Code
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.guard import Guard
+from docllm.schemas.task.states import Status
 from tests.support import json_schemas
 
 FULL_REPORT = AgentReport(

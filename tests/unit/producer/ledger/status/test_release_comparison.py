@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.ledger.status.release_comparison import DEVIATIONS, Comparison, Minute, compared
+from docllm.producer.ledger.status.release_comparison import (
+    DEVIATIONS,
+    Comparison,
+    Minute,
+    compared,
+)
 
 NOON = datetime(2026, 1, 1, 12)  # noqa: DTZ001 - the ledger's times are UTC without a zone
 OLD, NEW = "1.0", "2.0"

@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from schemas.task.answer_schema.bounds import MAX_TRIALS, id_problem, too_much
+from docllm.schemas.task.answer_schema.bounds import MAX_TRIALS, id_problem, too_much
 
 LEVELS = 30
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.task.answer_schema.bounds import too_much
-from schemas.task.answer_schema.patterns import (
+from docllm.schemas.task.answer_schema.bounds import too_much
+from docllm.schemas.task.answer_schema.patterns import (
     MAX_PATTERN_CHARS,
     MAX_PATTERNS,
     compiled_kb,
     excess_of_patterns,
 )
-from schemas.task.answer_schema.validator import validator_of
+from docllm.schemas.task.answer_schema.validator import validator_of
 
 WIDE = r"\pL{200}"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.task.answer_schema.validator import validator_of
+from docllm.schemas.task.answer_schema.validator import validator_of
 
 ORDINARY = {
     "a date": (r"^\d{4}-\d{2}-\d{2}$", "2027-01-31"),

@@ -12,7 +12,7 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from schemas.task.line.parsing import LineError, TaskLine, parse, parse_again
+from docllm.schemas.task.line.parsing import LineError, TaskLine, parse, parse_again
 
 SCHEMAS = Path(__file__).parents[5] / "schemas" / "json"
 OURS = {"id": "a", "prompt": "Summarize: {document}", "input": {"text": "Sales rose."}}

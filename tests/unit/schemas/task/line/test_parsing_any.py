@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.task.line.parsing import LineError, parse
+from docllm.schemas.task.line.parsing import LineError, parse
 from tests.unit.schemas.task.line.test_parsing import OURS, ours, taken, validator
 
 OUR_SCHEMA = validator("task_line.json")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.task.answer_schema import bounds
-from schemas.task.answer_schema.validator import validator_of
-from schemas.task.line.parsing import LineError, parse
-from schemas.task.line.schema_cost import (
+from docllm.schemas.task.answer_schema import bounds
+from docllm.schemas.task.answer_schema.validator import validator_of
+from docllm.schemas.task.line.parsing import LineError, parse
+from docllm.schemas.task.line.schema_cost import (
     LIGHT_VALUES,
     is_heavy,
     is_heavy_for,

@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from schemas.task.line.parsing import LineError, parse
-from schemas.task.line.strict_json import MAX_VALUES
+from docllm.schemas.task.line.parsing import LineError, parse
+from docllm.schemas.task.line.strict_json import MAX_VALUES
 from tests.unit.schemas.task.line.test_parsing import OPENAI
 
 # Not JSON, or JSON that two readers could read in different ways.

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.task.record.envelope import NotOursError, Publication, decode, digest, encode, text
+from docllm.schemas.task.record.envelope import (
+    NotOursError,
+    Publication,
+    decode,
+    digest,
+    encode,
+    text,
+)
 
 OURS = Publication(
     ledger="ab" * 16,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.task.record.lanes import (
+from docllm.schemas.task.record.lanes import (
     DEFAULT_PRIORITY,
     DESTINATIONS,
     TURNS,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from schemas.errors import ConfigError
-from schemas.task.record.topics import Topics, duration_s
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.task.record.topics import Topics, duration_s
 
 
 def test_a_group_has_its_family() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.task.record.trace import (
+from docllm.schemas.task.record.trace import (
     NO_TRACE_HEADERS,
     TRACE_AFTER,
     TRACE_LINK,

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from schemas.task.result.codec import (
+from docllm.schemas.task.result.codec import (
     COMPLETION,
     COMPLETION_ZLIB,
     MIN_PACKED_BYTES,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.task.result.message_text import text_of
+from docllm.schemas.task.result.message_text import text_of
 
 TEXT = {"type": "text", "text": "Fine."}
 

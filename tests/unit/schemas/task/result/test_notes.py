@@ -2,7 +2,7 @@
 
 import json
 
-from schemas.task.result.notes import MAX_CHARS, MAX_TEXTS, detail
+from docllm.schemas.task.result.notes import MAX_CHARS, MAX_TEXTS, detail
 
 
 def test_the_texts_of_a_note_are_json_in_their_order() -> None:

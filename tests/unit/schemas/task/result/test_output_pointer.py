@@ -6,8 +6,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from schemas.task.result.answer import answer_value
-from schemas.task.result.codec import (
+from docllm.schemas.task.result.answer import answer_value
+from docllm.schemas.task.result.codec import (
     COMPLETION,
     COMPLETION_ZLIB,
     JSON_COMPLETION,
@@ -15,7 +15,12 @@ from schemas.task.result.codec import (
     VALUE,
     VALUE_ZLIB,
 )
-from schemas.task.result.output_pointer import Output, OutputAlteredError, OutputPointer, output_of
+from docllm.schemas.task.result.output_pointer import (
+    Output,
+    OutputAlteredError,
+    OutputPointer,
+    output_of,
+)
 
 URI = "file:///out/a-1-0.json"
 ANSWER = orjson.dumps({"id": "c", "choices": [{"message": {"content": '{"n": 1}'}}]})

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from schemas.task.states import Status
+from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.invariants.evidence import Evidence, Task
 from tests.invariants.promises import SHOWN_VIOLATIONS

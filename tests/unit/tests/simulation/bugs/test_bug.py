@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from agent.ledger.guards import decisions
-from agent.ledger.recovery import reaping
-from agent.ledger.settlements import settling
+from docllm.agent.ledger.guards import decisions
+from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ledger.settlements import settling
 from tests.simulation.bugs import BUGS
 from tests.simulation.bugs.bug import patched, replaced
 
