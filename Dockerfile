@@ -11,11 +11,14 @@ WORKDIR /build
 COPY requirements.lock .
 RUN python -m venv /venv \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
-COPY schemas /app/schemas
-COPY producer /app/producer
-COPY agent /app/agent
+COPY packaging /app
+COPY docllm/*.py /app/docllm/
+COPY schemas /app/docllm/schemas
+COPY producer /app/docllm/producer
+COPY agent /app/docllm/agent
 # The files have the modes of the checkout, which a umask may have closed to other users.
-RUN chmod -R a+rX /app
+RUN chmod -R a+rX /app \
+    && printf '#!/bin/sh\nexec python -m docllm "$@"\n' > /venv/bin/docllm && chmod 755 /venv/bin/docllm
 
 FROM ${PYTHON}
 

@@ -5,21 +5,17 @@ work has begun. `resume` also ends immediately at any time: its one transaction 
 or not.
 """
 
-import runpy
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from docllm.agent.process.signals import rereads, stops
 
-_OWN_PACKAGES = Path(__file__).parents[1] / "schemas/runtime/own_packages.py"
-
 
 def start(argv: Sequence[str]) -> NoReturn:
     """Run one command as a program of its own."""
-    from docllm.schemas.runtime.starting import (  # noqa: PLC0415 - `schemas` is ours
+    from docllm.schemas.runtime.starting import (  # noqa: PLC0415 - the signals count first
         INTERRUPTED,
         end,
         leave_on,
@@ -43,5 +39,4 @@ def start(argv: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    runpy.run_path(str(_OWN_PACKAGES))["require_own"]("schemas", "producer")
     start(sys.argv[1:])

@@ -4,14 +4,10 @@ A command's code is imported only when the command is about to run. A process th
 signal before that ends immediately, because no work has begun.
 """
 
-import runpy
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
-
-_OWN_PACKAGES = Path(__file__).parents[1] / "schemas/runtime/own_packages.py"
 
 
 def leave_early() -> None:
@@ -53,7 +49,4 @@ def _interrupt(_number: int, _frame: object) -> NoReturn:
 
 
 if __name__ == "__main__":
-    own_packages = runpy.run_path(str(_OWN_PACKAGES))
-    own_packages["require_own"]("schemas")
-    own_packages["warn_of"]("agent")
     start(sys.argv[1:])

@@ -2,3 +2,6 @@
 
 It imports nothing of producer or agent.
 """
+
+if __name__ == "schemas":
+    raise ImportError("this is docllm's folder of a checkout; import docllm.schemas instead")

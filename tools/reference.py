@@ -28,9 +28,7 @@ PAGES = ("commands.md", "failures.md", "settings.md", "tables.md")
 REFUSALS = FOLDER.parents[1] / "tests" / "unit" / "agent" / "judge" / "wordings.jsonl"
 EXAMPLES, EXAMPLE_CHARS = 4, 80
 PART = re.compile(r"(<!-- begin ([\w ]+?) \([^)\n]*\) -->\n).*?(<!-- end -->)", re.DOTALL)
-HELP = re.compile(
-    r"(^```text\n\$ python (-m [^\n]* --help)\n).*?(^```\n)", re.MULTILINE | re.DOTALL
-)
+HELP = re.compile(r"(^```text\n\$ (docllm [^\n]*--help)\n).*?(^```\n)", re.MULTILINE | re.DOTALL)
 COLUMNS = 80
 PLACEHOLDERS = {"prices": '"MODEL"', "routes": "NAME", "types": "NAME", "tenants": "NAME"}
 
@@ -57,11 +55,11 @@ def filled(page: str) -> str:
     return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}{part[3]}", helps)
 
 
-def printed_help(arguments: str) -> str:
-    """Return what Python with these arguments prints for `--help`."""
+def printed_help(command: str) -> str:
+    """Return what a command prints for `--help`."""
     environ = os.environ | {"COLUMNS": str(COLUMNS + 2), "NO_COLOR": "1"}
     return subprocess.run(
-        [sys.executable, *arguments.split()],
+        [sys.executable, "-m", *command.split()],
         cwd=FOLDER.parents[1],
         env=environ,
         capture_output=True,

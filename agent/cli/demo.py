@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from docllm.agent.process import child_process
-from docllm.schemas.runtime.next_command import as_called, is_one_command
+from docllm.schemas.runtime.next_command import as_called
 
 FOLDER = "docllm-demo"
 BATCH = "standard-library"
@@ -89,11 +89,11 @@ def show(results: Path, took_s: float, *, rehearsal: bool) -> int:
         soft_wrap=True,
     )
     console.print("Next:")
-    run_yours = "python -m agent --until-done" + (" --rehearsal" if rehearsal else "")
+    run_yours = "docllm agent --until-done" + (" --rehearsal" if rehearsal else "")
     for command in (
         f"head -3 {where}",
-        "python -m producer --help",
-        f"python -m producer load YOUR.jsonl && {run_yours}",
+        "docllm --help",
+        f"docllm load YOUR.jsonl && {run_yours}",
     ):
         console.print(f"  {as_called(command)}", soft_wrap=True, markup=False)
     return 0 if rows and succeeded == len(rows) else 1
@@ -111,10 +111,7 @@ def run_command(*arguments: str, environment: dict[str, str], folder: Path) -> N
 
     The demo ends if the command fails.
     """
-    words = list(arguments) if arguments[0] == "agent" else ["producer", *arguments]
-    command = as_called(shlex.join(["python", "-m", *words]))
-    if is_one_command():
-        words = ["docllm", *arguments]
+    command = as_called(shlex.join(["docllm", *arguments]))
     console.print(f"\n$ {command}", style="bold", soft_wrap=True, markup=False)
     own = {
         name: value
@@ -122,7 +119,7 @@ def run_command(*arguments: str, environment: dict[str, str], folder: Path) -> N
         if not name.startswith("DOCLLM_") or name.startswith("DOCLLM_LLM_")
     }
     code = subprocess.run(  # noqa: S603 - a program of our own
-        [*child_process.INTERPRETER, *words],
+        [*child_process.INTERPRETER, "docllm", *arguments],
         cwd=folder,
         env=own | environment,
         check=False,

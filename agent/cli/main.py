@@ -51,7 +51,7 @@ from docllm.schemas.settings.sources import (
 )
 from docllm.schemas.text.untrusted import is_interrupt
 
-log = logging.getLogger("agent")  # the name that its log lines begin with
+log = logging.getLogger("docllm.agent")  # the name that its log lines begin with
 
 # Open files besides the calls' connections: ledger, bus, Kafka, documents and locks.
 _OTHER_FILES = 256

@@ -8,11 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import docllm
 from docllm.agent.handlers.attempt_context import AttemptContext, Handler
 from docllm.agent.handlers.blocking import BlockingHandler
 from docllm.agent.judge import one_line
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import RunIn, TypeConfig
+
+# Names beside docllm's package: its programs, and in a checkout the folder `schemas`.
+_PROGRAMS = ("agent", "producer", "schemas")
 
 RunAsync = Callable[[Callable[[Any], Coroutine[Any, Any, Any]], AttemptContext], Awaitable[Any]]
 RunBlocking = Callable[[BlockingHandler, AttemptContext], Awaitable[Any]]
@@ -101,11 +105,23 @@ def takes(function: Callable[..., Any], arguments: int) -> bool:
     return True
 
 
+def _place_of(folder: Path) -> int:
+    """Return where a folder goes in the path: last, but before docllm if it has names of docllm's.
+
+    A handler that imports `agent` means the module beside it, not docllm's program.
+    """
+    names = [name for top in _PROGRAMS for name in (top, f"{top}.py")]
+    own = str(Path(docllm.__file__).resolve().parents[1])
+    if own in sys.path and any((folder / name).exists() for name in names):
+        return sys.path.index(own)
+    return len(sys.path)
+
+
 def module_of(name: str) -> Any:
     """Import a module, also one of the current folder. Raises ConfigError."""
-    folder = str(Path.cwd())
-    if not {"", folder}.intersection(sys.path):
-        sys.path.append(folder)
+    folder = Path.cwd()
+    if not {"", str(folder)}.intersection(sys.path):
+        sys.path.insert(_place_of(folder), str(folder))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

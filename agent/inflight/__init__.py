@@ -1,4 +1,5 @@
 """The agent's memory of records between poll and commit, and its limits.
 
-Nothing here reaches a server, reads a clock, or decides about tasks; `docllm.agent.dispatch` decides.
+Nothing here reaches a server, reads a clock, or decides about tasks; `docllm.agent.dispatch`
+decides.
 """

@@ -1,8 +1,9 @@
 """The outcomes of an attempt, as values.
 
 The judge makes an outcome of an answer or an error. Handlers and checks before and after the calls
-may make one too. `docllm.agent.ledger.settlements.settling` has the last word, in the transaction that
-writes it. A lost agent's attempts end without an outcome, in `docllm.agent.ledger.recovery.reaping`.
+may make one too. `docllm.agent.ledger.settlements.settling` has the last word, in the transaction
+that writes it. A lost agent's attempts end without an outcome, in
+`docllm.agent.ledger.recovery.reaping`.
 """
 
 from dataclasses import dataclass, field, replace

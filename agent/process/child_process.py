@@ -15,7 +15,8 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
-from docllm.schemas.runtime.next_command import is_one_command
+import docllm
+from docllm.schemas.runtime.next_command import is_module
 
 _PR_SET_PDEATHSIG = 1
 INTERPRETER = (sys.executable, "-P", "-m")  # without modules of the current folder
@@ -64,35 +65,24 @@ class ParentPipe:
 def program(*arguments: str) -> list[str]:
     """Return the command line of a child of this program.
 
-    A file `agent.py` in the current folder cannot replace the program. The child's messages name
-    commands in the form in which this program was started.
+    The child's messages name commands in the form in which this program was started.
     """
-    module = ["docllm", "agent"] if is_one_command() else ["agent"]
+    module = ["docllm.agent"] if is_module() else ["docllm", "agent"]
     return [*INTERPRETER, *module, *arguments]
 
 
 def environment() -> dict[str, str] | None:
     """Return a child's environment, or None if the child finds this program without a change.
 
-    `-P` leaves out the current folder, so the program's root may have to be added. It goes first if
-    a folder before it has a package of one of our names.
+    `-P` leaves out the current folder, so the folder of docllm may have to be added.
     """
-    root = str(Path(__file__).resolve().parents[2])
-    searched = sys.path if sys.flags.safe_path else sys.path[1:]
-    if root in searched and not any(map(_has_our_names, searched[: searched.index(root)])):
+    root = str(Path(docllm.__file__).resolve().parents[1])
+    if root in (sys.path if sys.flags.safe_path else sys.path[1:]):
         return None
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
     }
-
-
-def _has_our_names(folder: str) -> bool:
-    return any(
-        Path(folder, name).exists()
-        for package in ("agent", "producer", "schemas")
-        for name in (package, f"{package}.py")
-    )
 
 
 def start(

@@ -12,6 +12,7 @@ from pathlib import Path
 from traceback import FrameSummary
 from types import FrameType
 
+import docllm
 from docllm.schemas.text.untrusted import describe_error
 from docllm.schemas.text.wording import one_line
 
@@ -20,7 +21,7 @@ MAX_CHARS = 4000  # the longest traceback
 _CODE_CHARS = 200
 _CAUSES = 3
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(docllm.__file__).parent
 # Frames of these files, and all before them, lead to a handler and say nothing about it.
 _ENTRIES = frozenset(
     str(_ROOT / name)

@@ -1,6 +1,7 @@
 """The composition root: builds the parts of an agent, each from the parts made before it.
 
-`docllm.agent.app`, or a simulation, chooses adapters and owns threads; no part is chosen or run here.
+`docllm.agent.app`, or a simulation, chooses adapters and owns threads; no part is chosen or run
+here.
 
 A claimed record passes through five calls. Each call is made by the part in the line above it:
 

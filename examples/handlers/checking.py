@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from docllm.agent.handlers import Context, GiveUpError
+from docllm import Context, GiveUpError
 
 RULES = "The report names its author. Each figure has a unit. No person is blamed by name."
 ANSWER = {

@@ -1,6 +1,6 @@
 """Extracts figures in two stages: a report is split, and each line is a task of its own."""
 
-from docllm.agent.handlers import Context, GiveUpError
+from docllm import Context, GiveUpError
 
 
 async def split(context: Context) -> dict[str, int]:

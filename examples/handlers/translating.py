@@ -1,6 +1,6 @@
 """Translates each report, and says which words of the glossary its translation lacks."""
 
-from docllm.agent.handlers import Context, GiveUpError
+from docllm import Context, GiveUpError
 
 GLOSSARY = {"branch": "Filiale", "sales": "Umsatz"}
 

@@ -21,7 +21,7 @@ from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.outage import Outage, Words
 from docllm.schemas.settings.config import Config
 
-log = logging.getLogger("producer.exporter")
+log = logging.getLogger("docllm.producer.exporter")
 log.setLevel(logging.INFO)  # commands log warnings only
 NOT_READY = Words("is not ready", "has not been ready", "is ready", Code.STATE_UNSAFE)
 

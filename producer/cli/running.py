@@ -31,7 +31,7 @@ from docllm.schemas.runtime.starting import INTERRUPTED
 from docllm.schemas.settings.config import LogFormat
 from docllm.schemas.settings.sources import current_folder, early_log_format, load_config
 
-log = logging.getLogger("producer")
+log = logging.getLogger("docllm.producer")
 
 
 def run(options: argparse.Namespace) -> int:

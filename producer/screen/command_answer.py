@@ -16,7 +16,7 @@ from docllm.producer.screen.output import complain, note, say, say_json
 from docllm.producer.text.printable import logs_json, shown
 from docllm.schemas.errors import ConfigError
 
-log = logging.getLogger("producer")
+log = logging.getLogger("docllm.producer")
 
 VERSION = 1
 

@@ -1,7 +1,8 @@
 """Rewrites commands in messages to match the way in which this program was started.
 
-The source names each command as `python -m producer ...` or `python -m agent ...`. A program that
-was started as `docllm` shows `docllm ...` instead, with the configuration file that it reads.
+The source names each command as `docllm ...`. A program that was started as `python -m producer` or
+`python -m agent` shows that form instead. Each command names the configuration file that the
+program reads.
 """
 
 import re
@@ -9,24 +10,33 @@ import shlex
 import sys
 from pathlib import PurePath
 
+# The commands of the two programs; those with actions first.
+ACTIONS = ("dead", "guard", "topics")
+COMMANDS = (
+    *("archive", "cancel", "check", "erase", "export", "exporter"),
+    *("load", "migrate", "purge", "replay", "status"),
+)
+_NAME = rf"(?:(?:{'|'.join(ACTIONS)}) [a-z]++|(?:{'|'.join(COMMANDS)}))\b"
 # A command up to the last word of its name. The rehearsal LLM reads no configuration.
 _COMMAND = re.compile(
-    r"python -m (?:producer (?:(?:dead|guard|topics) )?[a-z]++|agent(?: resume| reaper)?)"
-    r"\b(?! rehearsal-llm| --config)"
+    rf"\bdocllm (?:{_NAME}|agent\b(?: resume\b| reaper\b)?)(?! rehearsal-llm| --config)"
 )
-_MODULE = re.compile(r"python -m (?:producer\b|(?=agent\b))")
+_AGENT = re.compile(r"\bdocllm (?=agent\b)")
+_PRODUCER = re.compile(rf"\bdocllm(?= (?:{_NAME}|--help))|\Adocllm\Z")
+_MODULES = ("agent", "producer")
 
 
-def is_one_command() -> bool:
-    """Return whether this program was started as `docllm`, or by a program that was."""
-    return bool(sys.argv) and PurePath(sys.argv[0]).stem == "docllm"
+def is_module() -> bool:
+    """Return whether this program was started as `python -m agent` or `python -m producer`."""
+    program = PurePath(sys.argv[0] if sys.argv else "")
+    return program.name == "__main__.py" and program.parent.name in _MODULES
 
 
 def as_called(text: str) -> str:
     """Return the text with its commands in the form in which this program was started."""
-    if not is_one_command():
+    if not is_module():
         return text
-    return _MODULE.sub(lambda command: "docllm" if "producer" in command[0] else "docllm ", text)
+    return _PRODUCER.sub("python -m producer", _AGENT.sub("python -m ", text))
 
 
 def with_config(text: str, file: str | None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from docllm.schemas.version import VERSION
 from tests.containers.conftest import Checkout
 from tests.containers.docker import PERSON, Docker
 from tests.servers.cache import CHECKOUT
@@ -46,15 +47,22 @@ def test_the_image_has_its_user_its_group_and_its_signal(docker: Docker, image: 
     """Kubernetes and Compose name user and group by these numbers, and send this signal."""
     configuration = docker.facts(image)["Config"]
     shown = docker.do(
-        "run", "--rm", "--network=none", "--entrypoint=sh", image, "-c", "id; pwd; ls -ld ."
+        "run",
+        "--rm",
+        "--network=none",
+        "--entrypoint=sh",
+        image,
+        "-c",
+        "id; pwd; ls -ld .; docllm --version",
     )
 
     assert configuration["User"] == "10001:10001"
     assert configuration["StopSignal"] == "SIGTERM"
     assert configuration["Entrypoint"] == ["python", "-m"]
-    identity, folder, listed = shown.splitlines()
+    identity, folder, listed, version = shown.splitlines()
     assert identity.startswith("uid=10001(docllm) gid=10001(docllm)")
     assert (folder, listed.split()[2:4]) == ("/data", ["docllm", "docllm"])
+    assert version == f"docllm {VERSION}"
 
 
 def test_the_commands_of_the_page_run_a_batch(docker: Docker, image: str) -> None:

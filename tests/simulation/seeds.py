@@ -13,11 +13,11 @@ from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("agent", "producer", "schemas", "tests/invariants", "tests/simulation")
+FOLDERS = ("docllm", "tests/invariants", "tests/simulation")
 
 
 MIGRATIONS = (
-    ROOT / "schemas" / "ledger" / "migrations"
+    ROOT / "docllm" / "schemas" / "ledger" / "migrations"
 )  # loaded by their paths, and by a run's first ledger
 _SAY_LOADED = """
 import sys

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from docllm.agent.cli import parser as agent
+from docllm.agent.cli.docllm_parser import docllm_parser
 from docllm.agent.handlers import registry
 from docllm.agent.judge.classes import CLASSES, Action
 from docllm.producer import __main__ as producer
@@ -76,11 +77,8 @@ def commands() -> list[str]:
         for block in fenced(text, "sh")
         for line in block.splitlines()
     ]
-    inline = re.findall(r"`(python -m (?:producer|agent)[^`]*)`", EVERYTHING)
-    whole = [
-        COMMENT_OR_SHELL.sub("", line) for line in lines if line.startswith("python -m ")
-    ] + inline
-    return sorted({line for line in whole if line.count(" ") > 2 or line == "docllm agent"})
+    starts = ("docllm ", "python -m ")
+    return sorted({COMMENT_OR_SHELL.sub("", line) for line in lines if line.startswith(starts)})
 
 
 def rows(page: str, first_cell: str) -> list[list[str]]:
@@ -96,19 +94,18 @@ def rows(page: str, first_cell: str) -> list[list[str]]:
 
 def main_of(words: list[str]) -> int:
     """Run a program's command line in this process."""
-    return producer.main(words[3:]) if words[2] == "producer" else agent.main(words[3:])
+    match words[1:]:
+        case ["agent", *rest]:
+            return agent.main(rest)
+        case ["--help"]:
+            docllm_parser().parse_args(words[1:])
+    return producer.main(words[1:])
 
 
 PROOFS = {
     "tests.faults": lambda argv: faults._parser().parse_args(argv),
     "tests.simulation": simulation._options,
 }
-
-
-def parser_of(words: list[str]) -> ArgumentParser:
-    if words[2] == "producer":
-        return parser()
-    return SUBPROGRAMS.get(words[3], agent.run_parser)() if len(words) > 3 else agent.run_parser()
 
 
 @pytest.mark.parametrize(("line", "shown"), helps())
@@ -153,14 +150,13 @@ def test_every_command_is_shown() -> None:
 @pytest.mark.parametrize("line", commands())
 def test_commands_can_be_typed(line: str) -> None:
     """Each command line in a page is one that the program's parser takes."""
-    words = shlex.split(line)
-    if words[2] in PROOFS:
-        PROOFS[words[2]](words[3:])
-        return
-    rest = (
-        words[4:] if words[2] == "agent" and words[3:4] and words[3] in SUBPROGRAMS else words[3:]
-    )
-    parser_of(words).parse_args(rest)
+    match shlex.split(line):
+        case ["python", "-m", program, *rest] if program in PROOFS:
+            PROOFS[program](rest)
+        case ["docllm", "agent", subprogram, *rest] if subprogram in SUBPROGRAMS:
+            SUBPROGRAMS[subprogram]().parse_args(rest)
+        case ["docllm", *rest] if rest != ["--version"]:
+            docllm_parser().parse_args(rest)
 
 
 def test_diagram_is_the_table_of_transitions() -> None:
@@ -331,7 +327,9 @@ def test_layers_are_those_of_the_import_contract(package: str) -> None:
         "contracts"
     ]
     (layers,) = [
-        contract["layers"] for contract in contracts if contract.get("containers") == [package]
+        contract["layers"]
+        for contract in contracts
+        if contract.get("containers") == [f"docllm.{package}"]
     ]
     pictures = [
         block
@@ -350,7 +348,9 @@ def test_every_module_has_its_layer(package: str) -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
-    (contract,) = [contract for contract in contracts if contract.get("containers") == [package]]
+    (contract,) = [
+        contract for contract in contracts if contract.get("containers") == [f"docllm.{package}"]
+    ]
     listed = {name for line in contract["layers"] for name in line.split(" | ")}
     entries = {
         path.stem

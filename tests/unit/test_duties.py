@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # The modules that give an agent its duties, and what they import for another reason.
 MAKERS = ("agent/maintenance/rounds.py", "agent/wiring/duties.py")
-DO_WORK = re.compile(r"agent\.(?!wiring\.)|producer\.(publishing|replay)\.")
+DO_WORK = re.compile(r"docllm\.(agent\.(?!wiring\.)|producer\.(publishing|replay)\.)")
 NO_DUTIES = {
     "agent/inflight/partitions.py": "duties are given it",
     "agent/membership/life_locks.py": "duties are given it",
@@ -42,7 +42,7 @@ def imported_by(maker: str) -> Iterator[str]:
     """Yield the files that a maker imports and that do work: the agent's, and some producer's."""
     for node in ast.parse((ROOT / maker).read_text("utf-8")).body:
         if isinstance(node, ast.ImportFrom) and DO_WORK.match(f"{node.module}."):
-            module = Path(*str(node.module).split("."))
+            module = Path(*str(node.module).split(".")[1:])
             for name in node.names:
                 files = (
                     module / f"{name.name}.py",

@@ -64,7 +64,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
     """Yield each module of the packages by its dotted name."""
     for package in ("agent", "producer", "schemas"):
         for path in (ROOT / package).rglob("*.py"):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            name = ".".join(("docllm", *path.relative_to(ROOT).with_suffix("").parts))
             yield name.removesuffix(".__init__"), ast.parse(path.read_text("utf-8"))
 
 

@@ -59,7 +59,7 @@ def test_all_programs_are_imported_where_no_extra_is_installed() -> None:
     adapters = f"{converters} docllm.producer.tracing.otlp"
 
     done = subprocess.run(
-        [sys.executable, "-c", IMPORT_ALL, "agent producer schemas", libraries, adapters],
+        [sys.executable, "-c", IMPORT_ALL, "docllm", libraries, adapters],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -76,8 +76,8 @@ def test_every_file_that_is_no_module_is_packaged() -> None:
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
     patterns = tools["setuptools"]["package-data"]["*"]
     data = [
-        path.relative_to(ROOT / package).as_posix()
-        for package in ("agent", "producer", "schemas")
+        path.relative_to(ROOT).as_posix()
+        for package in ("agent", "docllm", "producer", "schemas")
         for path in (ROOT / package).rglob("*")
         if path.is_file() and path.suffix not in {".py", ".pyc"}
     ]

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import docllm
+
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _SECCOMP_FILTER = 38, 22, 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every processor
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
@@ -79,11 +81,13 @@ def _readable() -> Iterator[str]:
 
     The folder of docllm's packages may hold settings, unless packages are installed in it.
     """
-    packages = Path(__file__).parents[3]
-    own = {str(path) for path in (packages, packages.parent) if not path.name.endswith("-packages")}
+    package = Path(docllm.__file__).resolve().parent
+    around = (package.parent, package.parent.parent)
+    own = {str(path) for path in around if not path.name.endswith("-packages")}
     yield from (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     yield from (path for path in sys.path if path and os.path.realpath(path) not in own)
-    yield from (str(packages / name) for name in ("agent", "producer", "schemas"))
+    # In a checkout the package links to folders beside it.
+    yield from (os.path.realpath(package / name) for name in ("", "agent", "producer", "schemas"))
     yield from filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
     yield from _mapped_folders()
     yield from (*_LIBRARIES, *_FILES)

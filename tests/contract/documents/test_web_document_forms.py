@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from pyreqwest.http import Url
 
-import agent.documents.web
+import docllm.agent.documents.web
 from docllm.agent.documents.address import resolve
 from docllm.agent.documents.web import WebLimits
 from docllm.schemas.task.allowed_uris import allowed, require_prefix
@@ -180,7 +180,7 @@ async def test_the_table_finds_a_missing_check(
     certificate: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the check of addresses, the same forms reach the listeners."""
-    monkeypatch.setattr(agent.documents.web, "is_allowed", lambda _address, _private: True)
+    monkeypatch.setattr(docllm.agent.documents.web, "is_allowed", lambda _address, _private: True)
     reached = set()
     async with forbidden() as listener:
         for host in LOCAL_HOSTS:

@@ -4,11 +4,11 @@ import inspect
 import re
 from importlib import import_module
 
-import agent.wiring
+import docllm.agent.wiring
 from tests.integration.support.deployment import Deployment
 
 CALLS = re.findall(
-    r"^ +(\w+)\.(\w+)\(([\w, ]+)\) +(\S+)\.py$", agent.wiring.__doc__ or "", re.MULTILINE
+    r"^ +(\w+)\.(\w+)\(([\w, ]+)\) +(\S+)\.py$", docllm.agent.wiring.__doc__ or "", re.MULTILINE
 )
 # The agent's own program. Each of the five calls leaves a line in a file: its name and its tasks.
 NOTING = """

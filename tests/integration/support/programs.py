@@ -29,12 +29,14 @@ FORKS = sys.platform == "linux" and not os.environ.get("DOCLLM_TEST_LONG")
 
 
 class Program:
-    """A running `python -m ...`, or a fork that runs the same; its output goes to two files."""
+    """A running command of docllm, or a fork that runs the same; its output goes to two files."""
 
     def __init__(
         self, arguments: Sequence[str], *, folder: Path, environ: Mapping[str, str], name: str
     ) -> None:
         self.name = name
+        if arguments[0] == "producer":
+            arguments = arguments[1:]  # `docllm` names its commands without it
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
         self._process = self._started(arguments, folder, environ)
         self.pid = self._process.pid
@@ -50,7 +52,7 @@ class Program:
             else []
         )
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            command = [*dies_with_parent, sys.executable, "-m", *arguments]
+            command = [*dies_with_parent, sys.executable, "-m", "docllm", *arguments]
             return subprocess.Popen(
                 command,
                 cwd=folder,

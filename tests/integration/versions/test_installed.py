@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import orjson
@@ -27,9 +28,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
     ).stdout.decode()
     for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():
+        if (ROOT / name).exists():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, source / name)
+            shutil.copy(ROOT / name, source / name, follow_symlinks=False)
     subprocess.run([UV, "build", "--quiet", "--out-dir", out, source], check=True, cwd=out)
     return out
 
@@ -47,7 +48,7 @@ def programs(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """Return a folder whose files have the names of docllm's packages, and end any program."""
+    """Return a folder whose files have the names of docllm's folders, and end any program."""
     for name in ("agent.py", "producer.py", "schemas/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("import os\nprint('taken', flush=True)\nos._exit(0)\n")
@@ -73,11 +74,23 @@ def test_the_distributions_hold_what_they_need(built: Path) -> None:
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
 
-    assert {"LICENSE", "README.md", "pyproject.toml", "docllm.py"} <= names
-    listed = run(built, sys.executable, "-m", "zipfile", "-l", wheel).stdout
-    assert "tests/" not in listed
-    for name in ("schemas/json/task_line.json", "board.lua", "script.py.mako", "LICENSE"):
-        assert name in listed
+    assert {"LICENSE", "README.md", "pyproject.toml", "docllm/__main__.py"} <= names
+    with zipfile.ZipFile(wheel) as archive:
+        listed = set(archive.namelist())
+    tops = {name.partition("/")[0] for name in listed}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {
+        "agent",
+        "docllm",
+        "producer",
+    }
+    for program in ("agent", "producer"):
+        assert {name for name in listed if name.startswith(f"{program}/")} == {
+            f"{program}/__init__.py",
+            f"{program}/__main__.py",
+        }
+    for end in ("schemas/json/task_line.json", "board.lua", "script.py.mako", "__init__.pyi"):
+        assert any(name.startswith("docllm/") and name.endswith(end) for name in listed), end
+    assert any(name.endswith("LICENSE") for name in listed)
 
 
 def test_an_installation_is_small(programs: Path) -> None:
@@ -127,6 +140,63 @@ def test_a_handler_of_the_current_folder_answers_documents(programs: Path, tmp_p
     result = orjson.loads((tmp_path / "results.jsonl").read_bytes())
     assert (result["status"], result["result"]) == ("succeeded", {"hello": "a"})
     assert "warning" not in loaded.stderr + exported.stderr
+
+
+OWN_MODULES = """
+import agent, producer, schemas
+
+async def greet(context):
+    return [agent.NAME, producer.NAME, schemas.NAME]
+
+def greet_apart(context):
+    return [agent.NAME, producer.NAME, schemas.NAME]
+"""
+
+
+@pytest.mark.parametrize("command", ["docllm agent", "python -P -m docllm.agent"])
+@pytest.mark.parametrize(
+    "handler",
+    ['"answering:greet"', '"answering:greet_apart"', '"answering:greet"\nrun = "process"'],
+)
+def test_a_handler_gets_the_modules_beside_it(
+    programs: Path, tmp_path: Path, command: str, handler: str
+) -> None:
+    """A user's own agent.py, producer.py and schemas.py are what a handler imports."""
+    for name in ("agent", "producer", "schemas"):
+        (tmp_path / f"{name}.py").write_text(f'NAME = "own {name}"\n')
+    (tmp_path / "answering.py").write_text(OWN_MODULES)
+    (tmp_path / "docllm.toml").write_text(f"[types.document]\nhandler = {handler}\n")
+    (tmp_path / "tasks.jsonl").write_bytes(orjson.dumps({"id": "a", "prompt": "Say hello"}))
+    program, *words = command.split()
+
+    loaded = run(tmp_path, programs / "docllm", "load", "tasks.jsonl")
+    ended = run(tmp_path, programs / program, *words, "--until-done", "--rehearsal")
+    exported = run(tmp_path, programs / "docllm", "export", "results.jsonl")
+
+    assert (loaded.returncode, ended.returncode, exported.returncode) == (0, 0, 0), ended.stderr
+    result = orjson.loads((tmp_path / "results.jsonl").read_bytes())
+    assert result["result"] == ["own agent", "own producer", "own schemas"]
+
+
+@pytest.mark.parametrize("program", ["agent", "producer"])
+def test_the_programs_are_found_by_their_modules(
+    programs: Path, tmp_path: Path, program: str
+) -> None:
+    """`python -m agent` and `python -m producer` run docllm, and name commands in that form."""
+    for path in (SHELL, SHELL | {"PYTHONPATH": str(ROOT)}):
+        done = run(tmp_path, programs / "python", "-m", program, "--help", **path)
+
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"usage: python -m {program} ")
+
+
+def test_no_module_of_a_checkout_has_two_names() -> None:
+    """The folders of a checkout are imported as parts of docllm alone."""
+    for module in ("schemas", "schemas.codes", "agent.cli", "agent.handlers", "producer.cli"):
+        done = run(ROOT, sys.executable, "-c", f"import {module}")
+
+        assert done.returncode == 1, module
+        assert "ImportError: " in done.stderr or "ModuleNotFoundError: " in done.stderr
 
 
 def test_the_demo_of_an_installation_shows_results(programs: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_arguments_added_by_the_parent_process_count(
 
     class Parent:
         def __init__(self, *, command: Callable[[int, int], Sequence[str]], **_: object) -> None:
-            parsed.append(run_parser().parse_args(command(2, 9)[4:]))
+            parsed.append(run_parser().parse_args(command(2, 9)[5:]))
 
         def run(self) -> int:
             return 0

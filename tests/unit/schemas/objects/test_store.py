@@ -12,7 +12,8 @@ from docllm.schemas.objects.store import ObjectStores, require_library
 
 _LOADED = """
 import sys
-import docllm.agent.cli, docllm.agent.wiring.documents, docllm.producer.cli.load.command, docllm.schemas.objects.store
+import docllm.agent.cli, docllm.agent.wiring.documents
+import docllm.producer.cli.load.command, docllm.schemas.objects.store
 print("obstore" in sys.modules)
 """
 

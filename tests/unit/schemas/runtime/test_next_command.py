@@ -9,40 +9,42 @@ import pytest
 from docllm.agent.cli import parser as agent
 from docllm.agent.reporting.telemetry import configure_logging
 from docllm.producer import __main__ as producer
+from docllm.producer.cli.parser import parser
 from docllm.schemas.runtime import collector
-from docllm.schemas.runtime.next_command import with_config
+from docllm.schemas.runtime.next_command import ACTIONS, as_called, with_config
+from docllm.schemas.runtime.next_command import COMMANDS as COMMANDS_OF_ONE_WORD
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
         (
-            "see: python -m producer status --group g",
-            "see: python -m producer status --config my.toml --group g",
+            "see: docllm status --group g",
+            "see: docllm status --config my.toml --group g",
         ),
         (
-            "run: python -m producer topics apply",
-            "run: python -m producer topics apply --config my.toml",
+            "run: docllm topics apply",
+            "run: docllm topics apply --config my.toml",
         ),
         (
-            "python -m producer guard open BATCH",
-            "python -m producer guard open --config my.toml BATCH",
+            "docllm guard open BATCH",
+            "docllm guard open --config my.toml BATCH",
         ),
         (
-            "run `python -m producer topics apply`",
-            "run `python -m producer topics apply --config my.toml`",
+            "run `docllm topics apply`",
+            "run `docllm topics apply --config my.toml`",
         ),
         (
-            "python -m producer load /a b.jsonl",
-            "python -m producer load --config my.toml /a b.jsonl",
+            "docllm load /a b.jsonl",
+            "docllm load --config my.toml /a b.jsonl",
         ),
-        ("python -m agent --group g", "python -m agent --config my.toml --group g"),
+        ("docllm agent --group g", "docllm agent --config my.toml --group g"),
         (
-            "python -m agent resume fast --group g",
-            "python -m agent resume --config my.toml fast --group g",
+            "docllm agent resume fast --group g",
+            "docllm agent resume --config my.toml fast --group g",
         ),
-        ("python -m agent rehearsal-llm", "python -m agent rehearsal-llm"),
-        ("python -m producer migrate --config other", "python -m producer migrate --config other"),
+        ("docllm agent rehearsal-llm", "docllm agent rehearsal-llm"),
+        ("docllm migrate --config other", "docllm migrate --config other"),
     ],
 )
 def test_a_command_names_the_file(text: str, wanted: str) -> None:
@@ -54,23 +56,41 @@ def test_a_command_names_the_file(text: str, wanted: str) -> None:
 def test_a_file_is_quoted_for_the_shell() -> None:
     """The file name is quoted for the shell, because people copy the line."""
     assert (
-        with_config("python -m producer migrate", "my files/d.toml")
-        == "python -m producer migrate --config 'my files/d.toml'"
+        with_config("docllm migrate", "my files/d.toml")
+        == "docllm migrate --config 'my files/d.toml'"
     )
 
 
-@pytest.mark.parametrize("program", ["/usr/bin/docllm", "/lib/agent/docllm.py"])
+@pytest.mark.parametrize("program", ["/lib/docllm/agent/__main__.py", "/lib/producer/__main__.py"])
 def test_a_command_is_written_as_the_program_was_started(
     program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that was started as `docllm` names its commands so, and its children do too."""
+    """A program that was started by its module names its commands so; `docllm` alone stays."""
     monkeypatch.setattr(sys, "argv", [program, "status"])
-    text = "python -m producer load FILE && python -m agent resume a; python -m agents"
+    text = "docllm load FILE && docllm agent resume a; docllm agents wait; docllm"
 
-    assert with_config(text, None) == "docllm load FILE && docllm agent resume a; python -m agents"
-    assert with_config("run: python -m producer migrate", "my.toml") == (
-        "run: docllm migrate --config my.toml"
+    assert with_config(text, None) == (
+        "python -m producer load FILE && python -m agent resume a; docllm agents wait; docllm"
     )
+    assert with_config("run: docllm migrate", "my.toml") == (
+        "run: python -m producer migrate --config my.toml"
+    )
+    assert as_called("docllm") == "python -m producer"
+
+
+@pytest.mark.parametrize("program", ["/usr/bin/docllm", "/lib/docllm/__main__.py"])
+def test_the_one_command_names_itself(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that was started as `docllm` shows its commands as they are written."""
+    monkeypatch.setattr(sys, "argv", [program, "status"])
+
+    assert as_called("docllm load FILE; docllm agent") == "docllm load FILE; docllm agent"
+
+
+def test_every_command_is_known() -> None:
+    """The commands that are rewritten are those of the producer's parser."""
+    (commands,) = parser()._command_actions()
+
+    assert {*ACTIONS, *COMMANDS_OF_ONE_WORD} == set(commands.choices)
 
 
 COMMANDS = (
@@ -105,7 +125,7 @@ def test_every_suggested_command_names_the_configuration_file(
         suggestions[line] = [
             splitline
             for splitline in "".join(capsys.readouterr()).splitlines()
-            if "python -m" in splitline
+            if "docllm " in splitline
         ]
 
     for line in COMMANDS:
@@ -115,7 +135,7 @@ def test_every_suggested_command_names_the_configuration_file(
         run(line)
     agent.main(config)
     suggestions["agent"] = [
-        splitline for splitline in capsys.readouterr().err.splitlines() if "python -m" in splitline
+        splitline for splitline in capsys.readouterr().err.splitlines() if "docllm " in splitline
     ]
 
     assert [line for line, suggested in suggestions.items() if not suggested] == []
@@ -131,9 +151,9 @@ def test_a_log_line_names_the_file(
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     configure_logging("INFO", 2, "my.toml")
 
-    logging.getLogger("agent.any").warning("run: %s", "python -m agent resume fast --group g")
+    logging.getLogger("agent.any").warning("run: %s", "docllm agent resume fast --group g")
 
     assert (
-        "[2] agent.any: run: python -m agent resume --config my.toml fast --group g\n"
+        "[2] agent.any: run: docllm agent resume --config my.toml fast --group g\n"
         in capsys.readouterr().err
     )

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[4]
-TAKE = "import sys; from docllm.schemas.runtime.starting import take_standard_files; take_standard_files(); "
+TAKE = (
+    "import sys; from docllm.schemas.runtime.starting import take_standard_files; "
+    "take_standard_files(); "
+)
 FIRST_FILE = (
     TAKE + "file = open(sys.argv[1], 'w'); print('out'); sys.stderr.write('err'); "
     "print(file.fileno(), file=file)"

@@ -165,9 +165,9 @@ def test_the_suggested_command_loads_rejects_into_their_batch(
         rejects.read_text().replace("{broken", SECOND.decode().strip().replace('"', '\\"'))
     )
     command = shlex.split(lines_printed[0].partition("then: ")[2])
-    assert run(tmp_path, *command[4:]) == 1
+    assert run(tmp_path, *command[2:]) == 1
 
-    assert command[:4] == ["python", "-m", "producer", "load"]
+    assert command[:2] == ["docllm", "load"]
     assert capsys.readouterr().out.startswith("batch prod 1: 1 task loaded; ")
     assert lines_printed[1].startswith("1 of them have no `text` there; ")
     assert lines_printed[1].endswith(

@@ -32,18 +32,18 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 @pytest.mark.parametrize(
     "program",
     [
-        "producer",
-        "producer status",
-        "producer dead show",
-        "agent",
-        "agent resume",
+        "docllm.producer",
+        "docllm.producer status",
+        "docllm.producer dead show",
+        "docllm.agent",
+        "docllm.agent resume",
         "docllm",
         "docllm status",
     ],
 )
 def test_a_help_loads_no_library(program: str, option: str) -> None:
     """A help and the version load none of the libraries that take most of a start."""
-    if option == "--version" and program not in {"producer", "agent", "docllm"}:
+    if option == "--version" and " " in program:
         return
 
     done = subprocess.run(
@@ -55,7 +55,7 @@ def test_a_help_loads_no_library(program: str, option: str) -> None:
     )
 
     loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
-    assert "producer" in loaded
+    assert "docllm" in loaded
     assert loaded & SLOW == set()
 
 

@@ -1,0 +1,24 @@
+"""docllm runs offline LLM tasks over documents through Kafka, and loses none.
+
+A handler imports its names from here. Every child process imports this module, so it loads a name's
+module only when the name is used; `__init__.pyi` tells type checkers what each name is.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HANDLERS = "docllm.agent.handlers"
+_MODULES = {
+    "BlockingContext": _HANDLERS,
+    "Context": _HANDLERS,
+    "GiveUpError": _HANDLERS,
+    "TryAgainError": _HANDLERS,
+}
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

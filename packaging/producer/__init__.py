@@ -1,0 +1,1 @@
+"""`python -m producer` runs docllm's program of that name; its code is in `docllm.producer`."""
