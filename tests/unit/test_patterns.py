@@ -25,7 +25,6 @@ ADVICE = "tests/support/pattern_forms.py has the rules"
 MADE = {
     "producer/text/output_file.py": "an escaped name, and digits that end",
     "schemas/clients/kafka.py": "an escaped name between two letters; no repetition",
-    "schemas/runtime/next_command.py": "names of commands, and one possessive repetition",
     "schemas/text/wording.py": "escaped secrets; no repetition (tests/unit/test_growth.py)",
 }
 _WHOLE = {"match", "fullmatch"}
@@ -102,7 +101,9 @@ def expressions() -> Iterator[Expression | tuple[Path, int]]:
 
 def read(path: Path, call: ast.Call) -> tuple[str | bytes, int]:
     """Return the pattern and the flags of a call. Raises NameError if they are not constant."""
-    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    name = ".".join(("docllm", *parts) if parts[0] != "docllm" else parts)
+    name = name.removesuffix(".__init__")
     values = vars(importlib.import_module(name))
 
     def value(node: ast.expr) -> Any:

@@ -56,7 +56,7 @@ def test_a_fork_ends_by_a_signal_or_with_its_server(tmp_path: Path) -> None:
     killed, left = (
         server.start(
             Start(
-                ("agent", "rehearsal-llm"),
+                ("docllm", "agent", "rehearsal-llm"),
                 tmp_path,
                 environment(),
                 tmp_path / f"{name}.out",
@@ -85,7 +85,7 @@ def test_a_fork_dies_at_its_crash_point(server: ForkServer, tmp_path: Path) -> N
     out, err = tmp_path / "out", tmp_path / "err"
     environ = environment(**{crash.VARIABLE: "load.accepted"})
 
-    fork = server.start(Start(("load", "tasks.jsonl"), tmp_path, environ, out, err))
+    fork = server.start(Start(("docllm", "load", "tasks.jsonl"), tmp_path, environ, out, err))
 
     assert fork.wait(60) == -signal.SIGKILL, err.read_text()
 

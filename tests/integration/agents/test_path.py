@@ -36,7 +36,7 @@ def test_the_named_calls_are_the_path_of_a_record(embedded: Deployment) -> None:
     """Each call is made once for the record, none twice, and in the order of the docstring."""
     embedded.llm()
     embedded.load(1)
-    calls = [(owner, name, path.replace("/", ".")) for owner, name, _, path in CALLS]
+    calls = [(owner, name, f"docllm.{path.replace('/', '.')}") for owner, name, _, path in CALLS]
     (embedded.folder / "noting.py").write_text(NOTING % (calls,))
 
     finished = embedded.start("noting", "--slots", "1", "--until-done")
@@ -51,7 +51,9 @@ def test_the_named_calls_take_the_documented_arguments() -> None:
     """Five calls are named, with the parameters that they have."""
     assert len(CALLS) == 5
     for owner, name, parameters, path in CALLS:
-        kind = getattr(import_module(path.replace("/", ".")), owner.title().replace("_", ""))
+        kind = getattr(
+            import_module(f"docllm.{path.replace('/', '.')}"), owner.title().replace("_", "")
+        )
         assert list(inspect.signature(getattr(kind, name)).parameters) == [
             "self",
             *parameters.split(", "),

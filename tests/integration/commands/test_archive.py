@@ -118,7 +118,7 @@ def test_a_batch_without_inputs_is_not_archived_again(embedded: Deployment) -> N
     assert (refused.code, kept.code) == (4, 4)
     assert "or put it back if it is gone" in refused.err
     assert "archived again" not in refused.err + kept.err
-    assert "producer archive" not in kept.err
+    assert "docllm archive" not in kept.err
 
 
 def test_a_batch_with_work_is_refused(embedded: Deployment) -> None:

@@ -177,7 +177,7 @@ def test_unprepared_servers_are_exit_4(
         == 0
     )
 
-    assert (empty.code, "producer migrate" in empty.err) == (4, True)
+    assert (empty.code, "docllm migrate" in empty.err) == (4, True)
     assert (no_topics.code, "topics apply" in no_topics.err) == (4, True)
     assert checked.code == 4
     assert embedded.run("agent", "--rehearsal", "--until-done", *group, **environ).code == 0

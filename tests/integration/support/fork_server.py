@@ -1,8 +1,8 @@
 """Starts programs as forks of one process that has loaded docllm's code.
 
 A program needs half a second of a core to load its code, and the tests start hundreds of programs.
-A fork has the code, and runs `python -m docllm` with arguments, environment, folder, files and
-session of its own. With DOCLLM_TEST_LONG (`make proof`) each program is started
+A fork has the code, and runs the main module as `python -m` does: with arguments, environment,
+folder, files and session of its own. With DOCLLM_TEST_LONG (`make proof`) each program is started
 anew.
 """
 
@@ -48,7 +48,7 @@ _PROGRAM = f"from {__name__} import main; main()"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a program is started with. `arguments` begins with the command."""
+    """What a program is started with. `arguments` begins with the name of its main module."""
 
     arguments: Sequence[str]
     folder: Path
@@ -186,9 +186,9 @@ def _run(start: Start, parent: int) -> None:
         file = os.open(path, os.O_WRONLY if number else os.O_RDONLY)
         os.dup2(file, number)
         os.close(file)
-    sys.argv[1:] = start.arguments
+    module, *sys.argv[1:] = start.arguments
     sys.path[0] = str(start.folder)
-    runpy.run_module("docllm", run_name="__main__", alter_sys=True)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def main() -> None:

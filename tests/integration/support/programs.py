@@ -29,16 +29,17 @@ FORKS = sys.platform == "linux" and not os.environ.get("DOCLLM_TEST_LONG")
 
 
 class Program:
-    """A running command of docllm, or a fork that runs the same; its output goes to two files."""
+    """A running `python -m ...`, or a fork that runs the same; its output goes to two files.
+
+    The programs `agent` and `producer` are started as people do: as commands of `docllm`.
+    """
 
     def __init__(
         self, arguments: Sequence[str], *, folder: Path, environ: Mapping[str, str], name: str
     ) -> None:
         self.name = name
-        if arguments[0] == "producer":
-            arguments = arguments[1:]  # `docllm` names its commands without it
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
-        self._process = self._started(arguments, folder, environ)
+        self._process = self._started(_typed(arguments), folder, environ)
         self.pid = self._process.pid
 
     def _started(
@@ -52,7 +53,7 @@ class Program:
             else []
         )
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            command = [*dies_with_parent, sys.executable, "-m", "docllm", *arguments]
+            command = [*dies_with_parent, sys.executable, "-m", *arguments]
             return subprocess.Popen(
                 command,
                 cwd=folder,
@@ -105,6 +106,15 @@ class Program:
     def tail(self) -> str:
         """Return the end of its output."""
         return f"its last words:\n{self.out[-500:]}{self.err[-3000:]}"
+
+
+def _typed(arguments: Sequence[str]) -> Sequence[str]:
+    match arguments:
+        case ["agent", *_]:
+            return ["docllm", *arguments]
+        case ["producer", *words]:
+            return ["docllm", *words]
+    return arguments
 
 
 class RehearsalLLM(Program):
