@@ -14,7 +14,6 @@ from sqlalchemy import Connection, Engine, Executable, Insert, IteratorResult
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.engine.result import SimpleResultMetaData
 
-_PRODUCT = ("agent", "producer", "schemas")
 Work = Callable[[Any], Any]
 
 
@@ -57,9 +56,7 @@ class QuickConnection(Connection):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._raw: Any = self.connection.dbapi_connection
-        modules = [
-            module for name, module in sys.modules.items() if name.partition(".")[0] in _PRODUCT
-        ]
+        modules = [module for name, module in sys.modules.items() if name.startswith("docllm.")]
         statements = [
             value
             for module in modules

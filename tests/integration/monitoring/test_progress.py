@@ -24,7 +24,7 @@ def on_terminal(deployment: Deployment, *arguments: str) -> tuple[int, str]:
     if pid == 0:
         os.chdir(deployment.folder)
         os.execve(  # noqa: S606 - the program under test
-            sys.executable, [sys.executable, "-m", *arguments], environ
+            sys.executable, [sys.executable, "-m", "docllm", *arguments], environ
         )
     shown = b""
     with suppress(OSError):  # Linux says that its end is closed

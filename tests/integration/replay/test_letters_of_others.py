@@ -36,7 +36,7 @@ def test_letters_are_gzip_and_older_groups_change_by_topics_apply(
     codecs = _codecs(kafka_server, topic)
     applied = on_kafka.producer("topics", "apply", "--partitions", "4")
 
-    apply = f"docllm topics apply --partitions 4 --group {on_kafka.group}"
+    apply = f"docllm topics apply --group {on_kafka.group}"
     advice = f"to change that: {apply}"
     assert f"topic {topic}: compression.type is producer" in compared
     assert advice in compared
