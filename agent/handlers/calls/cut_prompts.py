@@ -75,7 +75,7 @@ class CountedCall(NamedTuple):
 class CutPrompts:
     """Finds prompts that their servers have cut, and warns once for each route and model.
 
-    `limits` are the tokens that were counted of prompts which were cut.
+    `limits` are the tokens that were last counted of a cut prompt, for all routes and models.
     """
 
     def __init__(self) -> None:
@@ -104,8 +104,9 @@ class CutPrompts:
             return False
         if seen.cut_at is None:
             _warn(route, model, tokens_in, len(text))
-        seen.cut_at = tokens_in
-        self.limits.add(tokens_in)
+        if seen.cut_at != tokens_in:
+            seen.cut_at = tokens_in
+            self.limits = {seen.cut_at for seen in self._routes.values() if seen.cut_at}
         return True
 
 
