@@ -23,7 +23,7 @@ from docllm.agent.ports.outcome import Failure, FollowUp, Outcome, Spent
 from docllm.schemas.settings.config import NO_SETTINGS, Structured
 from docllm.schemas.settings.known_models import known_tokens
 from docllm.schemas.task.line.parsing import TaskLine
-from docllm.schemas.task.result.notes import NoteKind, Notes
+from docllm.schemas.task.result.notes import NoteKind
 
 
 class AttemptContext(Context):
@@ -45,7 +45,7 @@ class AttemptContext(Context):
         self._run = run
         self._tools = tools
         self._time = AttemptTime(clock=tools.clock, claim_s=run.left_s, rules=self.rules)
-        self._notes: dict[NoteKind, dict[str, None]] = {}
+        self.noted: dict[NoteKind, dict[str, None]] = {}  # texts by kind, each once
         self._calls = AttemptCalls(
             task=self.task,
             rules=self.rules,
@@ -166,7 +166,7 @@ class AttemptContext(Context):
 
         Texts of one kind are collected; equal ones count once.
         """
-        self._notes.setdefault(kind, {}).update(dict.fromkeys(texts))
+        self.noted.setdefault(kind, {}).update(dict.fromkeys(texts))
 
     # ---- for the runner
 
@@ -183,13 +183,6 @@ class AttemptContext(Context):
     def follow_ups(self) -> tuple[FollowUp, ...]:
         """The follow-ups ordered so far."""
         return self._follow_ups.ordered
-
-    @property
-    def notes(self) -> Notes:
-        """The notes so far."""
-        if not self._notes:
-            return ()
-        return tuple((kind, tuple(texts)) for kind, texts in self._notes.items())
 
     @property
     def agents_lost(self) -> int:
@@ -245,7 +238,7 @@ class AttemptContext(Context):
         """Reset the context before the handler runs again within the attempt; costs stay."""
         self._time.begin_again()
         self._follow_ups.clear()
-        self._notes.clear()
+        self.noted.clear()
         self._locks.give_back_all()
 
     async def take_lock(self, name: str) -> int:

@@ -141,8 +141,9 @@ class Handlers:
 
 def _outcome(result: Any, context: AttemptContext) -> Outcome:
     """Return the outcome of what a handler returned; a JSON value is stored as the result."""
-    outcome, follow_ups, notes = _end(result, context), context.follow_ups, context.notes
-    if (follow_ups or notes) and isinstance(outcome, Succeeded):
+    outcome, follow_ups = _end(result, context), context.follow_ups
+    if (follow_ups or context.noted) and isinstance(outcome, Succeeded):
+        notes = tuple((kind, tuple(texts)) for kind, texts in context.noted.items())
         return replace(outcome, follow_ups=follow_ups, notes=notes)
     return outcome
 

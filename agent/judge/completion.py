@@ -28,6 +28,7 @@ _MAX_TOKENS = 2**31 - 1
 # The failures of answers that the provider made, and bills.
 _ANSWERED = frozenset({ErrorClass.BAD_OUTPUT, ErrorClass.TOO_LONG, ErrorClass.FILTERED})
 _NOTHING = AnswerRead()
+_NOT_MENDED: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,16 @@ def read_completion(
 def _read(
     body: bytes, schema: dict[str, Any] | None, *, verbatim: bool, strict: bool
 ) -> Completion:
+    value, mended = None, _NOT_MENDED
     try:
-        _, value, mended = read_json(body)
-    except orjson.JSONDecodeError as error:
-        unread = unread_reply(body, error.msg)
-        # A page of a server that stands in front, or a text, may say what it refuses.
-        return Completion(of_success(body) if unread is NO_OBJECT else _failure_of(unread))
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        try:
+            _, value, mended = read_json(body)
+        except orjson.JSONDecodeError as error:
+            unread = unread_reply(body, error.msg)
+            # A page of a server that stands in front, or a text, may say what it refuses.
+            return Completion(of_success(body) if unread is NO_OBJECT else _failure_of(unread))
     if not isinstance(value, dict):
         return Completion(of_success(value))
     model, usage = value.get("model"), value.get("usage")
@@ -111,7 +116,12 @@ def _contained_answer(
     """
     try:
         with contained():
-            return _answer_in(value, schema, verbatim=verbatim, strict=strict)
+            if (failure := _failure_in(value)) is not None:
+                return failure, _NOTHING
+            choice = value["choices"][0]
+            reason, message = choice.get("finish_reason"), choice["message"]
+            read = read_answer(reason, message, schema, verbatim=verbatim, strict=strict)
+            return None if read.unfit is None else _failure_of(read.unfit), read
     except Exception as error:  # noqa: BLE001 - the answer is one task's, and so is the failure
         return judging_failed(error), _NOTHING
 
@@ -132,20 +142,6 @@ def _count(usage: Any, *names: str) -> int:
         return 0
     count = next((usage[name] for name in names if type(usage.get(name)) in {int, float}), 0)
     return int(min(max(count, 0), _MAX_TOKENS))
-
-
-def _answer_in(
-    value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool, strict: bool
-) -> tuple[Failure | None, AnswerRead]:
-    if (failure := _failure_in(value)) is not None:
-        return failure, _NOTHING
-    choice = value["choices"][0]
-    read = read_answer(
-        choice.get("finish_reason"), choice["message"], schema, verbatim=verbatim, strict=strict
-    )
-    if read.unfit is None:
-        return None, read
-    return _failure_of(read.unfit), read
 
 
 def _failure_of(unfit: Unfit) -> Failure:

@@ -22,6 +22,7 @@ _WEIGHT = 0.1  # how much the newest call counts in the learned tokens per byte
 # usage is forgotten after some calls, not after hours of one call a minute.
 _MAX_GROWTH = 256
 _MIN_BYTES = 64
+LEAST_PER_BYTE = 1 / 12  # what was learned from images says nothing of texts
 _FEW_KNOWN = 5  # calls from which on the learned tokens per byte can be relied on
 _MAX_CHOICES = 128
 
@@ -59,13 +60,16 @@ class _CallKind:
         self.known = 0
         self.answers: deque[int] = deque(maxlen=_KEPT)
 
-    def learn(self, input_bytes: int, tokens_in: int, tokens_out: int) -> None:
+    def learn(self, input_bytes: int, tokens_in: int, tokens_out: int, few: float) -> bool:
         ratio = tokens_in / max(_MIN_BYTES, input_bytes)
+        if ratio < few * max(self.tokens_per_byte, LEAST_PER_BYTE):
+            return False
         ratio = min(ratio, _MAX_GROWTH * max(self.tokens_per_byte, 1 / BYTES_PER_TOKEN))
         self.known += 1
         weight = max(_WEIGHT, 1 / self.known)
         self.tokens_per_byte += weight * (ratio - self.tokens_per_byte)
         self.answers.append(tokens_out)
+        return True
 
     @property
     def answer(self) -> int:
@@ -105,14 +109,20 @@ class Estimates:
         kind = self._kinds.get((route, task_type, False))
         return 0.0 if kind is None or kind.known < _FEW_KNOWN else kind.tokens_per_byte
 
-    def learn(self, route: str, size: CallSize, tokens_in: int, tokens_out: int) -> None:
-        """Learn what a call used."""
+    def learn(
+        self, route: str, size: CallSize, tokens_in: int, tokens_out: int, *, few: float = 0.0
+    ) -> bool:
+        """Learn what a call used, unless its input had less than `few` of the usual tokens.
+
+        Return whether it was learned.
+        """
         key = route, size.task_type, size.by_uri
         kind = self._kinds.setdefault(key, _CallKind())
-        kind.learn(size.input_bytes, tokens_in, tokens_out)
+        is_learned = kind.learn(size.input_bytes, tokens_in, tokens_out, few)
         self._kinds.move_to_end(key)
         if len(self._kinds) > MAX_KINDS:
             self._kinds.popitem(last=False)
+        return is_learned
 
 
 def actual_charge(size: CallSize, limits: QuotaLimits, tokens_in: int, tokens_out: int) -> Charge:

@@ -55,12 +55,13 @@ def _model(name: Any) -> str:
 def _remark(answer: CheckAnswer, where: str, read: AnswerRead, mended: tuple[str, ...]) -> str:
     unfit, _, oddities = read
     odd = [*(f"mended {name}" for name in mended), *oddities]
-    remarks = [f"agents take its answer although it is odd ({'; '.join(odd)})"] if odd else []
+    names = shown("; ".join(odd))
+    remarks = [f"agents take its answer although it is odd ({names})"] if odd else []
     if unfit is None:
         return "".join(remarks)
     if unfit.error_class == ErrorClass.TOO_LONG:
         if not answer.limited:
-            remarks.append(f"its answer to a prompt of one line: {unfit.text}")
+            remarks.append(f"its answer to a prompt of one line: {shown(unfit.text)}")
         return "; ".join(remarks)
     if unfit.is_correctable:
         remarks.append(

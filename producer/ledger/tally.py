@@ -44,7 +44,10 @@ _NO_COSTS: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class TallyKey:
-    """The subject of a count. `disposition` is set for deaths only."""
+    """The subject of a count.
+
+    `disposition` is that of a death or the kind of a note, or it marks follow-ups.
+    """
 
     batch_id: int
     type: str

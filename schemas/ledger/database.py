@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError, DeniedError, UnreachableError, UnsafeStateError
 from docllm.schemas.ledger.errors import (
+    LOCKED,
     REFUSED_BY_SETTINGS,
     away,
     code,
@@ -56,7 +57,6 @@ TIMEOUT_S = 30
 # its end. `run` begins the next one.
 _LOCK_STEP_S = 2
 _LOCK_TRIES = 5  # of a program that opens the file
-_LOCKED = "another program, such as a backup or a suspended agent, keeps it locked"
 _TOO_LONG_PAUSE_S = 10.0
 # A record of 4 MiB as hexadecimal digits, in one statement with a megabyte of others.
 MIN_PACKET_BYTES = 10 << 20
@@ -221,7 +221,7 @@ class Database:
                         "%s", self._too_long_message(error), extra={"code": Code.DATABASE_SLOW}
                     )
                 if file_locked(error):
-                    self.outage.failed(f"{_driver_error(error)}: {_LOCKED}", after_s=_LOCK_STEP_S)
+                    self.outage.failed(f"{_driver_error(error)}: {LOCKED}", after_s=_LOCK_STEP_S)
                 elif away(error) or (passing(error) and count >= _CONFLICTS_UNTIL_OUTAGE):
                     refused = cause(error)
                     told = f"{refused}: {_driver_error(error)}" if refused else _driver_error(error)

@@ -41,6 +41,7 @@ REFUSED_BY_SETTINGS = READ_ONLY | {1153, 1197, 1661, 1663, 1665, 1785, 1786, 178
 FULL = frozenset({1021, 1026, 1114})
 WHERE_GRANTS = "see Rights in the database in docs/how-to/kafka.md"
 _DENIED_RIGHT = re.compile(r"([A-Z]++(?>(?:[ ,]++[A-Z]++)*)) command denied to user ")
+LOCKED = "another program, such as a backup or a suspended agent, keeps it locked"
 _SQLITE_BUSY = (
     "database is locked",
     "database table is locked",

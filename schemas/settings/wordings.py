@@ -1,15 +1,17 @@
 """Wordings that a person teaches a route: which class a refusal has, by a text in it.
 
-Expressions are matched by a library that takes linear time, so none can hold up an agent.
+Expressions are matched by a library that takes linear time, so none can hold up an agent. Only an
+expression imports it: every command reads settings.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import jsonschema_rs
+from typing import TYPE_CHECKING, Any
 
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.text.untrusted import contained
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Validator
 
 TAUGHT = (
     ErrorClass.TOO_LONG,
@@ -50,9 +52,14 @@ class Wordings:
     """The wordings of one route, ready to match. False if there are none."""
 
     def __init__(self, by_class: Mapping[str, Sequence[str]]) -> None:
+        self._by_class = by_class
         self._rows = [
             (ErrorClass[name], *_split(name, texts)) for name, texts in by_class.items() if texts
         ]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A process that judges a large reply makes the expressions anew: they cannot be sent.
+        return Wordings, (self._by_class,)
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -76,7 +83,7 @@ class Wordings:
 NO_WORDINGS = Wordings({})
 
 
-def _split(name: str, texts: Sequence[str]) -> tuple[list[str], list[jsonschema_rs.Validator]]:
+def _split(name: str, texts: Sequence[str]) -> tuple[list[str], list["Validator"]]:
     plain = [text.lower() for text in texts if not _is_expression(text)]
     expressions = [
         _compiled(name, number, text)
@@ -90,7 +97,9 @@ def _is_expression(text: str) -> bool:
     return len(text) > len(_MARK) * 2 and text.startswith(_MARK) and text.endswith(_MARK)
 
 
-def _compiled(name: str, number: int, text: str) -> jsonschema_rs.Validator:
+def _compiled(name: str, number: int, text: str) -> "Validator":
+    import jsonschema_rs  # noqa: PLC0415 - see above
+
     options = jsonschema_rs.RegexOptions(size_limit=_COMPILED_BYTES, dfa_size_limit=_COMPILED_BYTES)
     try:
         with contained():

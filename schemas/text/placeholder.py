@@ -14,4 +14,4 @@ def with_places(prompt: str) -> str:
 
     Whoever writes these means the document, and not the document in braces.
     """
-    return _OF_TEMPLATES.sub(PLACEHOLDER, prompt) if "{{" in prompt else prompt
+    return _OF_TEMPLATES.sub(PLACEHOLDER, prompt)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from docllm.agent.handlers.attempt_time import AttemptTime
-from docllm.agent.handlers.calls.cut_prompts import CountedCall, cut_text
+from docllm.agent.handlers.calls.cut_prompts import FEW, CountedCall, cut_text
 from docllm.agent.handlers.calls.judging import Judged, judged
 from docllm.agent.handlers.calls.other_route import OtherRoute, body_for
 from docllm.agent.handlers.calls.permits import CallEnd, CallPermit, CallPermits
@@ -30,7 +30,7 @@ from docllm.schemas.runtime import crash
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import TaskLine
-from docllm.schemas.task.result.codec import JSON_COMPLETION, plain, with_json
+from docllm.schemas.task.result.codec import JSON_COMPLETION, with_json
 from docllm.schemas.task.result.notes import NoteKind
 
 _NAME_CHARS = 191
@@ -120,13 +120,11 @@ class AttemptCalls:
                 target, sent, model, schema, output_limit, verbatim=verbatim
             )
             if isinstance(outcome, Succeeded):
-                for kind, texts in outcome.notes:
-                    self._note_beside(kind, *texts)
                 answer = reply.body if isinstance(reply, Reply) else b""
                 if outcome.oddities:
                     self._tools.odd_answers.note(target.route, outcome.oddities)
                 is_json = schema is not None and not verbatim
-                codec = JSON_COMPLETION if is_json else plain(outcome.codec)
+                codec = JSON_COMPLETION if is_json else outcome.codec
                 return Answer(answer, self._of_type(outcome, schema), codec)
             corrected = correction(sent, reply, outcome, schema) if may_correct else None
             if corrected is not None and not self._time.overdue:
@@ -314,19 +312,24 @@ class AttemptCalls:
         Only whole prompts teach how many tokens a byte has.
         """
         spent, kind, ratios = outcome.spent, self._task.type, self._tools.token_ratios
+        counted, cut_prompts = (spent.tokens_in, spent.tokens_out), self._tools.cut_prompts
         if not spent.tokens_in:
             return outcome
+        size = CallSize(task_type=kind, input_bytes=len(sent))
+        is_known_limit = spent.tokens_in in cut_prompts.limits
+        if not is_known_limit and ratios.learn(model, size, *counted, few=FEW):
+            return outcome
         call = CountedCall(target.route, model, kind, sent, spent.tokens_in, spent.tokens_cached)
-        if not self._tools.cut_prompts.is_cut(call, ratios):
-            size = CallSize(task_type=kind, input_bytes=len(sent))
-            ratios.learn(model, size, spent.tokens_in, spent.tokens_out)
+        if not cut_prompts.is_cut(call, ratios):
+            ratios.learn(model, size, *counted)
             return outcome
         if not isinstance(outcome, Succeeded):
             return outcome
         if self._rules.whole_input:
             failure = Failure(ErrorClass.INPUT_CUT, cut_text(spent.tokens_in, sent))
             return outcome_of_failure(failure, spent, facts)
-        return replace(outcome, notes=(*outcome.notes, (NoteKind.TRUNCATED_INPUT, ())))
+        self._note_beside(NoteKind.TRUNCATED_INPUT)
+        return outcome
 
     def _least_price_micro(self, call: Call, model: str) -> int:
         """Return the price of the call's input alone; 0 if its model has no price."""

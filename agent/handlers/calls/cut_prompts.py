@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from docllm.agent.quota.estimate import Estimates
+from docllm.agent.quota.estimate import LEAST_PER_BYTE, Estimates
 from docllm.schemas.codes import Code
 from docllm.schemas.settings.config import BYTES_PER_TOKEN
 from docllm.schemas.text.untrusted import contained
@@ -32,8 +32,7 @@ _ROUND = 256
 _NEAR = 4  # Ollama may keep half of its context and two tokens more
 # What is counted of a prompt that was cut, where nobody has set another size.
 _USUAL_LIMITS = frozenset(2**power + more for power in range(10, 19) for more in (-1, 0, 2))
-_FEW = 0.7  # part of the usual tokens below which a call is looked at more closely
-_MIN_PER_BYTE = 1 / 12  # what was learned from images says nothing of texts
+FEW = 0.7  # part of the usual tokens below which a call is looked at more closely
 _AS_ESTIMATED = 1.2
 _MAX_PER_WORD = 4
 _OTHER_LENGTH = 1.1
@@ -74,23 +73,24 @@ class CountedCall(NamedTuple):
 
 
 class CutPrompts:
-    """Finds prompts that their servers have cut, and warns once for each route and model."""
+    """Finds prompts that their servers have cut, and warns once for each route and model.
+
+    `limits` are the tokens that were last counted of a cut prompt, for all routes and models.
+    """
 
     def __init__(self) -> None:
         self._routes: OrderedDict[tuple[str, str], _SeenCounts] = OrderedDict()
-        self._cut_at: set[int] = set()
+        self.limits: set[int] = set()
 
     def is_cut(self, call: CountedCall, ratios: Estimates) -> bool:
         """Return whether an answer is to a part of its request only.
 
-        `ratios` are the tokens per byte of earlier calls. For almost all calls, this is one
-        comparison.
+        Ask only about a call with one of the `limits`, or with fewer tokens than FEW of the usual.
+        `ratios` are the tokens per byte of earlier calls.
         """
         tokens_in, body = call.tokens_in, call.body
         kind = call.model, call.task_type
-        usual = len(body) * max(ratios.tokens_per_byte(*kind), _MIN_PER_BYTE)
-        if tokens_in >= _FEW * usual and tokens_in not in self._cut_at:
-            return False
+        usual = len(body) * max(ratios.tokens_per_byte(*kind), LEAST_PER_BYTE)
         if tokens_in < _MIN_TOKENS or call.tokens_cached >= tokens_in:
             return False  # nothing can be told: a gateway may leave out what it had in its cache
         route, model = call.route, call.model
@@ -104,8 +104,9 @@ class CutPrompts:
             return False
         if seen.cut_at is None:
             _warn(route, model, tokens_in, len(text))
-        seen.cut_at = tokens_in
-        self._cut_at.add(tokens_in)
+        if seen.cut_at != tokens_in:
+            seen.cut_at = tokens_in
+            self.limits = {seen.cut_at for seen in self._routes.values() if seen.cut_at}
         return True
 
 
@@ -126,7 +127,7 @@ def _is_few(tokens_in: int, text: bytes, learned_per_byte: float, seen: _SeenCou
         return False  # not a text, but lines of dashes or the like
     if not learned_per_byte and tokens_in in _USUAL_LIMITS:
         learned_per_byte = 1 / BYTES_PER_TOKEN
-    if tokens_in >= max(least, _FEW * learned_per_byte * len(text)):
+    if tokens_in >= max(least, FEW * learned_per_byte * len(text)):
         return False
     is_near_round = (tokens_in + _NEAR) % _ROUND <= 2 * _NEAR
     return seen.repeats(tokens_in, len(text)) or is_near_round

@@ -31,7 +31,7 @@ def chat_body(
     model_name = task.model or model
     model_field = {"model": model_name} if model_name else {}
     if task.body is not None:
-        return model_field | task.body if task.model else model_field | task.body | model_field
+        return model_field | task.body | model_field  # the model first, and never null
     return {
         **model_field,
         "messages": [_message(task, document)],

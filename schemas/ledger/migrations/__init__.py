@@ -22,10 +22,17 @@ from sqlalchemy import (
     update,
 )
 
-from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
 from docllm.schemas.ledger import agent_rows, server_settings
 from docllm.schemas.ledger.database import Database, DatabaseError
-from docllm.schemas.ledger.errors import deadlocked, denied, locked_out, passing
+from docllm.schemas.ledger.errors import (
+    LOCKED,
+    deadlocked,
+    denied,
+    file_locked,
+    locked_out,
+    passing,
+)
 from docllm.schemas.ledger.sql import utc_after, utc_now
 from docllm.schemas.ledger.tables import agent, ledger
 from docllm.schemas.runtime import crash
@@ -88,6 +95,11 @@ def migrate(database: Database) -> tuple[str | None, str]:
         database.require_settings(error)
         if locked_out(error) or deadlocked(error):
             raise UnsafeStateError(f"{_IN_USE} ({getattr(error, 'orig', error)})") from None
+        if file_locked(error):
+            raise UnreachableError(
+                f"the database {database.where} cannot be migrated: {LOCKED}; end that program, "
+                "then run: docllm migrate"
+            ) from None
         raise
 
 

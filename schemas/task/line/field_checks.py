@@ -27,7 +27,6 @@ from docllm.schemas.task.record.envelope import MAX_KEY_BYTES
 from docllm.schemas.task.route_state import MAX_ROUTE_CHARS
 from docllm.schemas.task.task_types import is_name
 from docllm.schemas.text.document_text import blank_problem
-from docllm.schemas.text.placeholder import with_places
 
 MAX_MODEL_CHARS = 191
 MAX_ROUTES = 100  # routes that one line may allow
@@ -74,11 +73,6 @@ def text(field: str, value: Any) -> str:
     if not value:
         raise LineError(field, "is empty", "write a text")
     return value
-
-
-def prompt(field: str, value: Any) -> str:
-    """Return a prompt, with `{document}` for the place of its input."""
-    return with_places(text(field, value))
 
 
 def model(field: str, value: Any) -> str:

@@ -23,7 +23,7 @@ from docllm.schemas.task.line.strict_json import (
 from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
 from docllm.schemas.task.record.lanes import DEFAULT_PRIORITY
 from docllm.schemas.task.task_types import DOCUMENT, OPENAI
-from docllm.schemas.text.placeholder import PLACEHOLDER
+from docllm.schemas.text.placeholder import PLACEHOLDER, with_places
 
 __all__ = [
     "BOM",
@@ -142,6 +142,8 @@ def _docllm(line: dict[str, Any], checks: Mapping[str, CheckField]) -> TaskLine:
             "is missing",
             'give each task an id of its own, for example "id": "report-2024.txt"',
         )
+    if "{{" in fields.get("prompt", ""):
+        fields["prompt"] = with_places(fields["prompt"])
     source: dict[str, Any] = fields.pop("input", {})
     _check_prompt(fields, with_input=bool(source))
     _check_prompt_chars(fields.get("prompt", ""), source.get("text", ""))
@@ -264,7 +266,7 @@ def _body(name: str, value: Any) -> dict[str, Any]:
 _DOCLLM: dict[str, CheckField] = {
     "id": field_checks.key,
     "type": field_checks.name,
-    "prompt": field_checks.prompt,
+    "prompt": field_checks.text,
     "input": field_checks.source,
     "model": field_checks.model,
     "route": field_checks.route,

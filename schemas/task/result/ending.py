@@ -49,7 +49,7 @@ class FinishReason(Enum):
 
 def ending_of(reason: Any) -> FinishReason:
     """Return what a `finish_reason` says; no reason means that the answer is whole."""
-    if reason is None or reason == "stop":
+    if reason is None:
         return FinishReason.WHOLE
     text = reason_text(reason)
     words = [word.lower() for word in _WORD.findall(text[:_READ_CHARS])]

@@ -96,15 +96,16 @@ def read_answer(
     With `verbatim` any answer is taken that the server did not break off. With `strict` its text
     is taken as it is.
     """
-    ending = ending_of(reason)
+    ending = FinishReason.WHOLE if reason == "stop" else ending_of(reason)
     odd = (f"finish_reason {_shown(reason)}",) if ending is FinishReason.UNKNOWN else ()
     if verbatim:
         is_broken = ending is FinishReason.FAILED and not refusal_of(message)
         return AnswerRead(_ended(ending, reason) if is_broken else None, oddities=odd)
-    if refusal := refusal_of(message):
+    content = message.get("content")
+    if refusal := message.get("refusal") if isinstance(content, str) else refusal_of(message):
         text = one_line(f"the model refused: {reason_text(refusal)}")
         return AnswerRead(Unfit(ErrorClass.FILTERED, text))
-    if ending in _ENDINGS:
+    if ending is not FinishReason.WHOLE and ending in _ENDINGS:
         return AnswerRead(_ended(ending, reason))
     if schema is not None:
         read = _schema_answer(message, schema, strict=strict)
@@ -129,19 +130,20 @@ def _ended(ending: FinishReason, reason: Any) -> Unfit:
 
 def _text_answer(message: dict[str, Any], *, strict: bool) -> AnswerRead:
     content = text_of(message.get("content"))
-    if is_empty(content):
-        return _empty(message)
-    if not isinstance(content, str):
-        kind = type(content).__name__
-        return _bad_output(f"the content of the answer is a JSON value ({kind}), not a text")
-    if strict or (answer := without_thoughts(content)) is content:
+    if not isinstance(content, str) or not content.strip():
+        return _without_text(message, content)
+    may_have_tags = "<" in content or "[" in content or "\u25c1" in content
+    if strict or not may_have_tags or (answer := without_thoughts(content)) is content:
         return _PLAIN
     if is_empty(answer):
         return _bad_output(f"the answer has {len(content):,} characters of thoughts alone")
     return AnswerRead(codec=COMPLETION_AFTER_THOUGHTS, oddities=(THOUGHTS,))
 
 
-def _empty(message: dict[str, Any]) -> AnswerRead:
+def _without_text(message: dict[str, Any], content: Any) -> AnswerRead:
+    if not is_empty(content):
+        kind = type(content).__name__
+        return _bad_output(f"the content of the answer is a JSON value ({kind}), not a text")
     name, thoughts = thoughts_of(message)
     if not name:
         return _bad_output("the answer is empty")
@@ -158,7 +160,7 @@ def _schema_answer(message: dict[str, Any], schema: dict[str, Any], *, strict: b
         answer = json_answer(message, strict=strict)
     except orjson.JSONDecodeError as error:
         if is_missing:
-            return _empty(message)
+            return _without_text(message, content)
         return AnswerRead(_correctable(f"the answer is not JSON: {error.msg}"))
     except orjson.JSONEncodeError:
         return _bad_output("the answer is nested too deeply to be checked against the schema")

@@ -15,7 +15,6 @@ from docllm.schemas.task.result.answer import read_result, stored_json, strict_j
 from docllm.schemas.task.result.codec import is_value, plain
 
 _END = b"}\n"
-NOT_MENDED: tuple[str, ...] = ()
 
 
 class OutputAlteredError(Exception):
@@ -83,7 +82,8 @@ def output_of(*, key: str, batch: str, codec: int, stored: bytes) -> Output:
     """
     body = stored_json(codec, stored)
     head: dict[str, Any] = {"id": key, "batch": batch}
-    last, mended = "result", NOT_MENDED
+    last = "result"
+    mended: tuple[str, ...] = ()
     if not is_value(codec):
         head["result"], mended = read_result(b"", codec, stored)
         body, last = strict_json(body), "completion"

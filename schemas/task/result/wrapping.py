@@ -21,10 +21,10 @@ _OPENING = re.compile(
     r"|<\|channel\|>(?:analysis|commentary)<\|message\|>",
     re.IGNORECASE,
 )
+# Its first character is matched in one case only: so a search passes over all others at once.
 _CLOSING = re.compile(
-    rf"[<\[\u25c1](?:\|?/(?:\w{{1,20}}:)?|\|end_(?:of_)?){_NAME}"
-    r"|<\|channel\|>final<\|message\|>",
-    re.IGNORECASE,
+    rf"[<\[\u25c1](?i:(?:\|?/(?:\w{{1,20}}:)?|\|end_(?:of_)?){_NAME}"
+    r"|(?<=<)\|channel\|>final<\|message\|>)"
 )
 _FENCES = ("```", "~~~")
 _LANGUAGE = re.compile(r"[^\S\n]*+[A-Za-z][\w.+-]*+(?=[\s{\[\"])")

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 from docllm.producer import app
 from docllm.producer.cli import admin
-from docllm.schemas.ledger import migrations
+from docllm.schemas.errors import UnreachableError
+from docllm.schemas.ledger import database, migrations
 from docllm.schemas.ledger.database import TIMEOUT_S, Database
 from docllm.schemas.ledger.migrations.upgrade import scripts
 from docllm.schemas.settings.sources import load_config
@@ -51,3 +53,18 @@ def test_migrate_waits_for_its_statements_as_long_as_they_take(
 
     assert asyncio.run(admin.migrate(config, argparse.Namespace(json=False))) == 0
     assert limits == [None]
+
+
+def test_migrate_says_that_another_program_keeps_the_file_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends soon, with what to do and no traceback."""
+    monkeypatch.setattr(database, "_LOCK_STEP_S", 0)
+    file = tmp_path / "ledger.sqlite"
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("PRAGMA journal_mode=WAL")
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(UnreachableError, match="keeps it locked; end that program, then run"):
+        migrations.migrate(Database(f"sqlite:///{file}", connections=1))
+    other.close()

@@ -1,5 +1,6 @@
 """Wordings that a person teaches a route: how they are checked, and how they match."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,16 @@ def test_no_wordings_are_false() -> None:
     assert not Wordings({})
     assert not Wordings({"RATE": ()})
     assert Wordings({"RATE": ("x",)})
+
+
+def test_wordings_reach_the_process_that_judges_a_large_reply() -> None:
+    """Expressions cannot be pickled; without them the answer that was paid for would be lost."""
+    sent = pickle.dumps(Wordings({"RATE": ("/not +so fast/",), "MONEY": ("pay",)}))
+
+    received = pickle.loads(sent)  # noqa: S301 - made above
+
+    assert received.class_of("not  so fast") == ErrorClass.RATE
+    assert received.class_of("please pay") == ErrorClass.MONEY
 
 
 def test_only_the_beginning_of_a_text_is_matched() -> None:

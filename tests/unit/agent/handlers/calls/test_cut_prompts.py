@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from docllm.agent.handlers.calls.cut_prompts import CountedCall, CutPrompts, least_tokens
+from docllm.agent.handlers.calls.cut_prompts import FEW, CountedCall, CutPrompts, least_tokens
 from docllm.agent.quota.estimate import CallSize, Estimates
 from docllm.schemas.codes import Code
 
@@ -36,10 +36,12 @@ def found(calls: Sequence[CountedCall], ratios: Estimates | None = None) -> list
     """Return which of these calls, one after another, are found; whole ones teach the ratio."""
     cut_prompts, ratios, cuts = CutPrompts(), ratios or Estimates(), []
     for made in calls:
-        cuts.append(cut_prompts.is_cut(made, ratios))
-        if not cuts[-1]:
-            size = CallSize(task_type=made.task_type, input_bytes=len(made.body))
-            ratios.learn(made.model, size, made.tokens_in, 20)
+        size = CallSize(task_type=made.task_type, input_bytes=len(made.body))
+        used = made.model, size, made.tokens_in, 20
+        is_odd = made.tokens_in in cut_prompts.limits or not ratios.learn(*used, few=FEW)
+        cuts.append(is_odd and cut_prompts.is_cut(made, ratios))
+        if is_odd and not cuts[-1]:
+            ratios.learn(*used)
     return cuts
 
 
