@@ -1,4 +1,4 @@
-"""How fast `producer load` loads, and in what memory.
+"""How fast `docllm load` loads, and in what memory.
 
 The time runs from the making of the batch to the end of its input, as recorded in the ledger.
 """

@@ -132,7 +132,7 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
     Faults that every child would report are reported once, here.
     """
     if options.command != "run":
-        raise ConfigError("--processes is for agents; run `agent reaper` without it")
+        raise ConfigError("--processes is for agents; run `docllm agent reaper` without it")
     if not options.rehearsal:
         require_llm(config)
     # The rehearsal LLM inherits the limit and takes the calls of all agents.
@@ -354,9 +354,11 @@ def _complain(options: argparse.Namespace, error: DocllmError) -> None:
 async def _run_repair_agent(config: Config, options: argparse.Namespace) -> bool:
     """Run a repair agent; return whether it must start anew."""
     if given := [f"--{name.replace('_', '-')}" for name in _OF_TASKS if getattr(options, name)]:
-        raise ConfigError(f"`agent reaper` takes no tasks; start it without {' and '.join(given)}")
+        raise ConfigError(
+            f"`docllm agent reaper` takes no tasks; start it without {' and '.join(given)}"
+        )
     stop = _signals(drain_watchdog.GRACE_S)
-    _on_reread(partial(log.info, "`agent reaper` reads its settings only when it starts"))
+    _on_reread(partial(log.info, "`docllm agent reaper` reads its settings only when it starts"))
     with _started_anew(config, stop) as anew, _stopped_at_start():
         async with AsyncExitStack() as closing:
             async with starting(stop):

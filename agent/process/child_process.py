@@ -74,10 +74,11 @@ def program(*arguments: str) -> list[str]:
 def environment() -> dict[str, str] | None:
     """Return a child's environment, or None if the child finds this program without a change.
 
-    `-P` leaves out the current folder, so the folder of docllm may have to be added.
+    `-P` leaves out the first folder of the path, so it has to be added if docllm is only there.
     """
     root = str(Path(docllm.__file__).resolve().parents[1])
-    if root in (sys.path if sys.flags.safe_path else sys.path[1:]):
+    first, *others = map(os.path.realpath, sys.path)
+    if sys.flags.safe_path or root != first or root in others:
         return None
     return {
         **os.environ,

@@ -1,4 +1,4 @@
-"""What `producer check` looks at: servers, schema, topics, rights, the LLM.
+"""What `docllm check` looks at: servers, schema, topics, rights, the LLM.
 
 They change nothing and show no secret.
 """

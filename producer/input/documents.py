@@ -1,4 +1,4 @@
-"""Turns documents into task lines: `producer load --documents`.
+"""Turns documents into task lines: `docllm load --documents`.
 
 The bytes are the same at every load, so a second load is recognized. A document that cannot be read
 is an `InvalidLine` with its number in sorted order; it stops nothing.

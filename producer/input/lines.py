@@ -1,4 +1,4 @@
-"""Reads the input of `producer load` in bounded memory, and yields good and bad lines.
+"""Reads the input of `docllm load` in bounded memory, and yields good and bad lines.
 
 The input is a file or standard input, packed or not. No content of the input raises an error: a
 line that is no task becomes an `InvalidLine` with its line number, and reading continues behind it.

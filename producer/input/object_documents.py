@@ -1,4 +1,4 @@
-"""Turns objects in a store into task lines: `producer load --documents s3://BUCKET/PREFIX/`.
+"""Turns objects in a store into task lines: `docllm load --documents s3://BUCKET/PREFIX/`.
 
 The store's listing has all that a line needs: name, size and etag. No object is read here.
 """

@@ -1,6 +1,6 @@
 """Accepts tasks in the ledger, before their records are published.
 
-Rows, inputs and publish order are written in one transaction. Used by `producer load` and by the
+Rows, inputs and publish order are written in one transaction. Used by `docllm load` and by the
 agent's intake. If the batch already has a key with the same content, the task is "already loaded".
 If the content differs, that line is an error. Neither case stops the other lines.
 """

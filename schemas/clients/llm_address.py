@@ -1,4 +1,4 @@
-"""Where agents and `producer check` send their calls to an LLM. Pure."""
+"""Where agents and `docllm check` send their calls to an LLM. Pure."""
 
 import ipaddress
 import re

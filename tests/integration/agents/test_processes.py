@@ -157,7 +157,7 @@ def test_dead_tasks_are_exit_code_1_for_who_asks(
     [
         (["--processes", "0"], "whole number"),
         (["--processes", "many"], "whole number"),
-        (["reaper", "--processes", "2"], "run `agent reaper` without it"),
+        (["reaper", "--processes", "2"], "run `docllm agent reaper` without it"),
         (["reaper", "--slots", "2", "--until-done"], "without --slots and --until-done"),
         (["--processes", "2"], "no LLM is configured"),
         (

@@ -143,17 +143,17 @@ def test_a_handler_of_the_current_folder_answers_documents(programs: Path, tmp_p
 
 
 OWN_MODULES = """
-import agent, producer, schemas
+import agent, producer.names, schemas
 
 async def greet(context):
-    return [agent.NAME, producer.NAME, schemas.NAME]
+    return [agent.NAME, producer.names.NAME, schemas.NAME]
 
 def greet_apart(context):
-    return [agent.NAME, producer.NAME, schemas.NAME]
+    return [agent.NAME, producer.names.NAME, schemas.NAME]
 """
 
 
-@pytest.mark.parametrize("command", ["docllm agent", "python -P -m docllm.agent"])
+@pytest.mark.parametrize("command", ["docllm agent", "python -P -m agent"])
 @pytest.mark.parametrize(
     "handler",
     ['"answering:greet"', '"answering:greet_apart"', '"answering:greet"\nrun = "process"'],
@@ -161,8 +161,9 @@ def greet_apart(context):
 def test_a_handler_gets_the_modules_beside_it(
     programs: Path, tmp_path: Path, command: str, handler: str
 ) -> None:
-    """A user's own agent.py, producer.py and schemas.py are what a handler imports."""
-    for name in ("agent", "producer", "schemas"):
+    """A user's own modules are what a handler imports; one is in a folder without `__init__`."""
+    for name in ("agent", "producer/names", "schemas"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text(f'NAME = "own {name}"\n')
     (tmp_path / "answering.py").write_text(OWN_MODULES)
     (tmp_path / "docllm.toml").write_text(f"[types.document]\nhandler = {handler}\n")
@@ -175,7 +176,7 @@ def test_a_handler_gets_the_modules_beside_it(
 
     assert (loaded.returncode, ended.returncode, exported.returncode) == (0, 0, 0), ended.stderr
     result = orjson.loads((tmp_path / "results.jsonl").read_bytes())
-    assert result["result"] == ["own agent", "own producer", "own schemas"]
+    assert result["result"] == ["own agent", "own producer/names", "own schemas"]
 
 
 @pytest.mark.parametrize("program", ["agent", "producer"])

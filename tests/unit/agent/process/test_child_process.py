@@ -9,6 +9,7 @@ import pytest
 
 from docllm.agent.process import child_process
 
+ROOT = Path(__file__).parents[4]
 PATIENCE_S = 60.0
 
 
@@ -49,3 +50,30 @@ def test_files_of_the_current_folder_replace_no_child(
         output = child.stdout.read()
 
     assert (child.returncode, output[:6]) == (0, b"docllm")
+
+
+@pytest.mark.parametrize(
+    ("path", "added"),
+    [
+        ([str(ROOT), "/lib"], True),
+        (["", "/lib"], True),
+        ([str(ROOT), "/lib", str(ROOT)], False),
+        (["/usr/bin", str(ROOT)], False),
+        (["/usr/bin", "/lib"], False),
+    ],
+    ids=["checkout", "current", "on the path too", "installed", "by a finder"],
+)
+def test_a_child_gets_a_path_only_where_it_would_not_find_docllm(
+    monkeypatch: pytest.MonkeyPatch, path: list[str], *, added: bool
+) -> None:
+    """A child leaves out the first folder of the path; elsewhere it finds docllm as this process.
+
+    A folder that was added would go before those of a user's PYTHONPATH.
+    """
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "path", path)
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+
+    variables = child_process.environment()
+
+    assert (variables or {}).get("PYTHONPATH") == (f"{ROOT}:/mine" if added else None)
