@@ -216,9 +216,9 @@ def _kind_of_container(raw: bytes) -> Kind:
 
 def _kind_of_zip(raw: bytes) -> Kind | str:
     """Return the kind of an archive by its list of files, without looking into files of it."""
-    for mimetype, kind in _BY_MIMETYPE:
+    for mimetype, book in _BY_MIMETYPE:
         if mimetype in raw[:_HEAD]:
-            return kind
+            return book
     end = raw.rfind(_ZIP_LIST_END)
     if end < 0:  # it is cut off
         return next((kind for name, kind in _ZIPPED if name in raw), "a ZIP archive")
