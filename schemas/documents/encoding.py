@@ -4,7 +4,7 @@ import codecs
 import re
 
 from docllm.schemas.documents.extra import needed
-from docllm.schemas.documents.kind import bom_encoding, is_utf8
+from docllm.schemas.documents.kind import bom_encoding, is_utf8, unicode_encoding
 from docllm.schemas.documents.signs import seven_bit_encoding
 from docllm.schemas.text.document_text import NoTextError
 
@@ -19,6 +19,7 @@ _DECLARING = re.compile(rb"<(?:meta|(\?xml))([^>]*+)", re.IGNORECASE)
 _BY_META = re.compile(rb"charset\s*+=\s*+[\"']?+\s*+([\w.:-]++)", re.IGNORECASE)
 _BY_XML = re.compile(rb"encoding\s*+=\s*+[\"']([\w.:-]++)", re.IGNORECASE)
 _DECLARED_WITHIN = 4096
+_COMMENT = re.compile(rb"<!--(?>(?:[^-]|-(?!->))*)-->")
 # Encodings that pages use, as Python calls them; others are no text, or take quadratic time.
 _OF_PAGES = tuple(
     "ascii big5 cp125 cp866 cp874 cp932 cp949 euc_ gb hz iso2022 iso8859 koi8 mac shift utf-7 "
@@ -36,6 +37,16 @@ _WIDER = {
     "shift_jis": "cp932",
     "euc-kr": "cp949",
     "ks_c_5601-1987": "cp949",
+    "x-sjis": "cp932",
+    "windows-31j": "cp932",
+    "tis-620": "cp874",
+    "windows-874": "cp874",
+    "iso-8859-8-i": "iso-8859-8",
+    "x-gbk": "gb18030",
+    "x-euc-jp": "euc_jp",
+    "x-x-big5": "big5",
+    "x-mac-cyrillic": "mac_cyrillic",
+    "x-mac-roman": "mac_roman",
 }
 
 
@@ -43,7 +54,8 @@ def decoded_text(raw: bytes) -> str:
     """Return the text of bytes that are text in some encoding. Raises NoTextError."""
     if seven_bit := seven_bit_encoding(raw):
         return raw.decode(seven_bit, "replace")
-    encoding = bom_encoding(raw) or ("utf-8" if is_utf8(raw) else _detected(raw))
+    encoding = bom_encoding(raw) or unicode_encoding(raw)
+    encoding = encoding or ("utf-8" if is_utf8(raw) else _detected(raw))
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError:
@@ -58,20 +70,24 @@ def page_text(raw: bytes) -> str:
 
     What cannot be decoded is replaced, as in a browser. Raises NoTextError.
     """
-    declared = _declared(raw)
-    if bom_encoding(raw) is None and declared is not None:
-        return raw.decode(declared, "replace")
-    return decoded_text(raw)
+    declared = None if unicode_encoding(raw) or bom_encoding(raw) else _declared(raw)
+    return decoded_text(raw) if declared is None else _as_declared(raw, declared)
 
 
 def text_in(raw: bytes, declared: str) -> str | None:
     """Return the text of bytes in an encoding that their sender declares; None if it is unknown."""
     codec = _codec(declared.lower())
-    return None if codec is None else raw.decode(codec, "replace").replace("\0", "")
+    return None if codec is None else _as_declared(raw, codec).replace("\0", "")
+
+
+def _as_declared(raw: bytes, codec: str) -> str:
+    """Return a text by its declared encoding, unless its bytes are UTF-8 all the same."""
+    is_other = raw.isascii() or not is_utf8(raw)
+    return raw.decode(codec if is_other else "utf-8", "replace")
 
 
 def _declared(raw: bytes) -> str | None:
-    tags = _DECLARING.finditer(raw, 0, _DECLARED_WITHIN)
+    tags = _DECLARING.finditer(_COMMENT.sub(b"", raw[:_DECLARED_WITHIN]))
     names = ((_BY_XML if tag[1] else _BY_META).search(tag[2]) for tag in tags)
     declared = next(filter(None, names), None)
     return None if declared is None else _codec(declared[1].decode().lower())

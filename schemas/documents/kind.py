@@ -4,12 +4,25 @@ import codecs
 import re
 from enum import Enum
 
-from docllm.schemas.documents.signs import is_mail, is_mailbox, seven_bit_encoding
+from docllm.schemas.documents.signs import (
+    is_mail,
+    is_mailbox,
+    seven_bit_encoding,
+    utf_16_without_mark,
+)
 from docllm.schemas.text.document_text import NoTextError
 
 _PDF = b"%PDF-"
 _RTF = b"{\\rtf"
-_POSTSCRIPT = "%!PS"
+# Texts that nobody can read as they are.
+_UNREADABLE = (
+    ("%!PS", "a PostScript file, which is not read"),
+    ("\x04%!PS", "a PostScript file, which is not read"),
+    ("\x1b%-12345X", "a file for a printer (PJL), which is not read"),
+    ("-----BEGIN PGP MESSAGE-----", "an encrypted message (PGP), which is not read"),
+    ("version https://git-lfs.github.com/", "a pointer of Git LFS, not the file: git lfs pull"),
+)
+_BEFORE = b"\xef\xbb\xbf \t\r\n"  # what programs leave before a document's first sign
 _PDF_SEARCHED = 1024  # PDF readers allow other bytes before the PDF header
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _HEAD = 4096
@@ -82,6 +95,9 @@ _ZIPPED: tuple[tuple[bytes, Kind | str], ...] = (
     (b"word/document", Kind.DOCX),
     (b"xl/workbook", "an Excel file (XLSX)"),
     (b"ppt/presentation", "a PowerPoint file (PPTX)"),
+)
+# Of these, the first file names the kind in clear.
+_BY_MIMETYPE = (
     (b"mimetypeapplication/vnd.oasis.opendocument.text", "an OpenDocument text (ODT)"),
     (b"mimetypeapplication/vnd.oasis.opendocument", "an OpenDocument file"),
     (b"mimetypeapplication/epub+zip", "an EPUB book"),
@@ -89,6 +105,9 @@ _ZIPPED: tuple[tuple[bytes, Kind | str], ...] = (
 
 
 # What files of Office before 2007 hold, by the names of their streams.
+_ZIP_LIST_END = b"PK\5\6"
+_ZIP_LISTED = b"PK\1\2"
+_ZIP_LISTED_BYTES = 46  # before the name of a file in the list
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _OLE_STREAMS = (
     ("EncryptedPackage", "an encrypted Office file"),
@@ -106,10 +125,11 @@ def kind_of(raw: bytes) -> Kind:
     """
     if raw[:_PDF_SEARCHED].lstrip(b"\xef\xbb\xbf \t\r\n\0").startswith(_PDF):
         return Kind.PDF
-    if raw.startswith((*_ZIP, _RTF, _OLE)):
-        return Kind.RTF if raw.startswith(_RTF) else _kind_of_container(raw)
-    encoding = bom_encoding(raw)
-    if encoding in {"utf-16", "utf-32"}:
+    is_rtf = raw[:_PDF_SEARCHED].lstrip(_BEFORE).startswith(_RTF)
+    if is_rtf or raw.startswith((*_ZIP, _OLE)):
+        return Kind.RTF if is_rtf else _kind_of_container(raw)
+    encoding = unicode_encoding(raw)
+    if encoding is not None:
         return Kind.HTML if is_page(raw[:_HEAD].decode(encoding, "ignore")) else Kind.UNICODE
     if is_utf8(raw):
         return _kind_of_text(raw, raw[:_HEAD].decode(errors="ignore"), Kind.TEXT)
@@ -134,8 +154,9 @@ def _kind_of_text(raw: bytes, head: str, kind: Kind) -> Kind:
     """Return the kind of bytes that are text, which is `kind` if they have no sign of another."""
     if is_page(head):
         return Kind.HTML
-    if head.startswith(_POSTSCRIPT):
-        raise NoTextError("is a PostScript file, which is not read")
+    for beginning, name in _UNREADABLE:
+        if head.startswith(beginning):
+            raise NoTextError(f"is {name}")
     if is_mailbox(raw):
         raise NoTextError("is a mailbox (MBOX), which is not read")
     if is_mail(raw):
@@ -153,6 +174,14 @@ def _kind_of_ole(raw: bytes) -> str:
 def bom_encoding(raw: bytes) -> str | None:
     """Return the encoding that a byte order mark names, as Python calls it; None without one."""
     return next((encoding for bom, encoding in _BOMS if raw.startswith(bom)), None)
+
+
+def unicode_encoding(raw: bytes) -> str | None:
+    """Return the encoding of a text in UTF-16 or UTF-32, with a byte order mark or without."""
+    encoding = bom_encoding(raw)
+    if encoding in {"utf-16", "utf-32"}:
+        return encoding
+    return utf_16_without_mark(raw) if b"\0" in raw else None
 
 
 def is_page(head: str) -> bool:
@@ -179,10 +208,28 @@ def _kind_of_container(raw: bytes) -> Kind:
     if raw.startswith(_OLE):
         found: Kind | str = _kind_of_ole(raw)
     else:
-        found = next((found for inside, found in _ZIPPED if inside in raw), "a ZIP archive")
+        found = _kind_of_zip(raw)
     if isinstance(found, Kind):
         return found
     raise NoTextError(f"is {found}, which is not read")
+
+
+def _kind_of_zip(raw: bytes) -> Kind | str:
+    """Return the kind of an archive by its list of files, without looking into files of it."""
+    for mimetype, book in _BY_MIMETYPE:
+        if mimetype in raw[:_HEAD]:
+            return book
+    end = raw.rfind(_ZIP_LIST_END)
+    if end < 0:  # it is cut off
+        return next((kind for name, kind in _ZIPPED if name in raw), "a ZIP archive")
+    start = int.from_bytes(raw[end + 16 : end + 20], "little")
+    for name, kind in _ZIPPED:
+        at = raw.find(name, start)
+        while at >= 0:
+            if raw.startswith(_ZIP_LISTED, at - _ZIP_LISTED_BYTES):
+                return kind
+            at = raw.find(name, at + 1)
+    return "a ZIP archive"
 
 
 def _refuse_binary(raw: bytes) -> None:

@@ -7,9 +7,18 @@ tests/unit/schemas/documents/test_signs.py.
 import re
 from collections.abc import Callable, Iterator
 
-_HEADS_BYTES = 64 << 10
+_HEADS_BYTES = 256 << 10
+_ZEROS_BYTES = 64 << 10
+_NAMED_WITHIN = 1024
 _NAME = re.compile(rb"[!-9;-~]{1,76}:")
-_MIME = (b"mime-version:", b"content-transfer-encoding:", b"content-type: multipart/")
+_MIME = (b"mime-version:", b"content-transfer-encoding:", b"content-type:multipart/")
+_PAGE = b"content-type:text/html"  # in a mail without other signs
+# Two of these make a head: many a text begins with lines of names.
+_OF_MAILS = frozenset(
+    b"content-transfer-encoding content-type date from message-id mime-version received "
+    b"return-path subject to".split()
+)
+_BEFORE = b"\xef\xbb\xbf\r\n"
 _FROM = b"From "
 _SAMPLE_BYTES = 256 << 10
 # How ISO-2022 begins a set of characters; colours of a terminal look otherwise.
@@ -25,8 +34,10 @@ _MIN_SEQUENCES, _MIN_LETTERS = 3, 6
 
 def is_mail(raw: bytes) -> bool:
     """Return whether bytes are a mail that is encoded: a plain one is read as it is."""
-    names = list(_heads(raw))
-    return any(name.startswith(_MIME) for name in names)
+    heads = list(_heads(raw))
+    names = {head.partition(b":")[0] for head in heads}
+    is_head = len(names & _OF_MAILS) > 1 or names <= _OF_MAILS
+    return is_head and any(head.startswith((*_MIME, _PAGE)) for head in heads)
 
 
 def is_mailbox(raw: bytes) -> bool:
@@ -58,14 +69,28 @@ def _ends(sample: bytes) -> Iterator[int]:
 
 
 def _heads(raw: bytes) -> Iterator[bytes]:
-    """Yield the lines of a mail's head in small letters; nothing if it is no head."""
-    if not raw.startswith(_FROM) and _NAME.match(raw) is None:
+    """Yield the heads of a mail in small letters without blanks; nothing if it has none."""
+    top = raw[:_NAMED_WITHIN].lstrip(_BEFORE)
+    if not top.startswith(_FROM) and _NAME.match(top) is None:
         return
-    lines = raw[:_HEADS_BYTES].replace(b"\r\n", b"\n").partition(b"\n\n")[0].split(b"\n")
+    text = raw[:_HEADS_BYTES].lstrip(_BEFORE).replace(b"\r\n", b"\n")
+    lines = text.partition(b"\n\n")[0].replace(b"\n ", b"").replace(b"\n\t", b"").split(b"\n")
     if lines[0].startswith(_FROM):
         lines = lines[1:]
-    if all(line[:1] in b" \t" or _NAME.match(line) for line in lines):
-        yield from (line.lower() for line in lines)
+    if all(map(_NAME.match, lines)):
+        yield from (line.lower().replace(b" ", b"") for line in lines)
+
+
+def utf_16_without_mark(raw: bytes) -> str | None:
+    """Return which UTF-16 a text with zero bytes is in; None if it is in none."""
+    sample = raw[:_ZEROS_BYTES]
+    sides = {"utf_16_le": sample[1::2].count(0), "utf_16_be": sample[::2].count(0)}
+    if len(raw) % 2 or 0 not in sides.values():
+        return None
+    encoding = max(sides, key=lambda name: sides[name])
+    text = sample.decode(encoding, "ignore")
+    shown = all(char.isprintable() or char.isspace() for char in text)
+    return encoding if shown and len(text) >= _MIN_LETTERS else None
 
 
 def _decodes(sample: bytes, encoding: str) -> bool:

@@ -33,12 +33,13 @@ _FOR_PROGRAMS = frozenset(
 )
 _ENCRYPTED = frozenset({"application/pgp-encrypted", "application/pkcs7-mime"})
 _BETWEEN = "\n\n"
+_BEFORE = b"\xef\xbb\xbf\r\n"  # a byte order mark and blank lines, which would end the heads
 
 
 def text_of_mail(raw: bytes) -> ReadText:
     """Return the text of a mail, and the names of its attachments. Raises NoTextError."""
     omitted: list[str] = []
-    heads, body = _texts(message_from_bytes(raw), omitted)
+    heads, body = _texts(message_from_bytes(raw.lstrip(_BEFORE)), omitted)
     if not body:
         reason = f", but {', '.join(omitted[:3])}" if omitted else ""
         raise NoTextError(f"is a mail without text{reason}; save its attachments and load these")

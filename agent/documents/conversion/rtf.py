@@ -85,7 +85,7 @@ class _RtfGroup:
 
 def text_of_rtf(raw: bytes) -> ReadText:
     """Return the text of an RTF document. Raises NoTextError."""
-    reader = _Reader(raw)
+    reader = _Reader(raw.removeprefix(codecs.BOM_UTF8))
     reader.read()
     lines = (line.rstrip().removesuffix(_CELL.rstrip()) for line in reader.text().split("\n"))
     text = "\n".join(lines).strip()
