@@ -208,7 +208,7 @@ class SqlLedger:
     ) -> tuple[list[Verdict], list[Order]]:
         """Settle a task as dead, without a body, because its outcome cannot be written.
 
-        If that fails too, leave the task to its hard deadline.
+        If that fails too, leave the task until the time of its claim is over.
         """
         reason = f"{type(error).__name__}: {getattr(error, 'orig', '')}"[:500]
         log.error(

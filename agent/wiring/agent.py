@@ -18,7 +18,7 @@ from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.type_limits import TypeLimits
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.handlers import Handlers
-from docllm.agent.handlers.deadline import claim_s
+from docllm.agent.handlers.claim_time import claim_s
 from docllm.agent.inflight.decoder import RecordDecoder
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.intake.acceptance import Intake

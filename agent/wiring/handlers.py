@@ -9,8 +9,8 @@ from functools import partial
 
 from docllm.agent.execution.observability.measured_ports import measured_clients
 from docllm.agent.handlers import Handler, Handlers, registry
+from docllm.agent.handlers.claim_time import usual_limit_s
 from docllm.agent.handlers.coroutines import HandlerCoroutines
-from docllm.agent.handlers.deadline import usual_limit_s
 from docllm.agent.handlers.handler_run import Tools
 from docllm.agent.handlers.left_functions import LeftFunctions
 from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler

@@ -171,7 +171,7 @@ def missing(agents: Sequence[AgentStatus]) -> Iterator[Sentence]:
 
 
 def _holders(connection: Connection, agents: Collection[int]) -> set[int]:
-    """Return which of these agents hold one of the claims with the earliest hard deadlines.
+    """Return which of these agents hold one of the claims whose time ends first.
 
     The claims of a lost agent are older than nearly all others.
     """
