@@ -22,6 +22,7 @@ from docllm.schemas.clients.llm_address import endpoint, lacks_version, query_se
 from docllm.schemas.settings.config import Secret
 from docllm.schemas.settings.headers import hidden, sent
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.record import header_names
 from docllm.schemas.text.untrusted import describe_error, is_panic
 from docllm.schemas.text.wording import TEXT_CHARS, masking
 
@@ -92,7 +93,7 @@ class ChatClient:
         builder = builder.header("Content-Type", "application/json")
         builder = builder.header("X-Client-Request-Id", call.request_id)
         if call.traceparent:
-            builder = builder.header("traceparent", call.traceparent)
+            builder = builder.header(header_names.TRACEPARENT, call.traceparent)
         for name, value in self._headers.items():
             builder = builder.header(name, value.reveal(), is_sensitive=True)
         # The body is not prefetched: if reading it fails, the status and headers must not be lost.
