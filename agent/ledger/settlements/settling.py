@@ -113,6 +113,12 @@ def _final_outcomes(
 
 
 def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+    """Lock the rows, and return the settlements whose claim still holds.
+
+    Raises AssertionError if a claim holds with another fence, which no statement can cause. The
+    caller, `SqlLedger._write`, takes any error for one of a row: the page is split down to this
+    row, which is given up and logged, and the others are settled.
+    """
     ids = sorted({settlement.row.task_id for settlement in settlements})
     rows = {task_id: columns for task_id, *columns in connection.execute(_LOCK, {"ids": ids})}
     accepted = []
