@@ -3,8 +3,6 @@
 Such a letter never creates a second task or a second dead letter. With `[inbox] redrive` it replays
 its task; otherwise the log names the command to replay it. A letter without headers is recognized
 by its line.
-
-Tested by tests/contract/replay/test_returned.py.
 """
 
 import logging

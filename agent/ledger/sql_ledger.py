@@ -5,8 +5,6 @@ Each kind of call has its own executor. A call is retried until the server answe
 The outcomes of a page do not fail together. While the server is away, the page waits and nothing is
 decided. A page that cannot be written although the server answers is split in halves, down to one
 outcome; the task of that outcome is then settled as dead.
-
-Tested by tests/contract/claims/test_split.py and tests/contract/database/test_outage.py.
 """
 
 import logging

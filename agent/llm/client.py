@@ -3,8 +3,6 @@
 Every failure is a value. This module may not judge a status or interpret a body, but it masks its
 own key, headers and query in every body that can be no completion. aiohttp could be used instead;
 `bench/llm_clients.py` compares the two.
-
-Tested by tests/contract/providers/test_llm.py and tests/contract/providers/test_llm_failures.py.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,4 @@
-"""The port of the ledger: claims, settles, quarantine and dead letters that come back.
-
-Tested by tests/contract/claims/test_claim.py and tests/contract/claims/test_settle.py.
-"""
+"""The port of the ledger: claims, settles, quarantine and dead letters that come back."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Builds an agent from what `docllm.agent.app`, or a simulation, has chosen for it.
-
-Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test_simulation.py.
-"""
+"""Builds an agent from what `docllm.agent.app`, or a simulation, has chosen for it."""
 
 import asyncio
 from collections.abc import Mapping

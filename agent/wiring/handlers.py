@@ -1,7 +1,4 @@
-"""Builds the handlers and hooks of the configured types, and what they work with.
-
-Tested by tests/integration/agents/test_reread.py and tests/simulation/test_simulation.py.
-"""
+"""Builds the handlers and hooks of the configured types, and what they work with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Applies changed settings to a running agent; steps that may fail come first.
-
-Tested by tests/integration/agents/test_reread.py.
-"""
+"""Applies changed settings to a running agent; steps that may fail come first."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ The records are the same whoever sends them. The value is the task as it was loa
 the headers describe this publication. An item whose record would have no effect gives no record:
 its task is final, or its fence is outdated. A dead letter is never left out because of its task's
 state.
-
-Tested by tests/contract/records/test_relay.py and tests/contract/records/test_letters.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ for the positions of the dead letters, some hundred bytes each, then for their b
 Tasks that are in the ledger already are recognized, so a load may be repeated at any time.
 Quarantined records were never tasks, and may be copies of tasks, so their dead letters are left
 unless somebody asks for them.
-
-Tested by tests/contract/replay/test_from_topic.py.
 """
 
 import sys

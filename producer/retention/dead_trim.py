@@ -2,8 +2,6 @@
 
 Kafka deletes from the beginning of a partition only. So each partition goes up to the first letter
 that is still needed, whatever comes after it.
-
-Tested by tests/contract/replay/test_dead_trim.py.
 """
 
 from collections.abc import Collection, Mapping, Sequence

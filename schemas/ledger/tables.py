@@ -3,8 +3,6 @@
 Tables with frequent updates have fixed-width NOT NULL columns with sentinel values, because a row
 moves when a NULL becomes a value. Text is stored in other tables. `doc` is used only for the
 reference page of the tables.
-
-Tested by tests/integration/versions/test_migrations.py.
 """
 
 from typing import Any

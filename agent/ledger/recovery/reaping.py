@@ -2,8 +2,6 @@
 
 A task is taken only from an agent that was lost or stopped, or from a claim past its hard
 deadline; every reset checks this again under lock.
-
-Tested by tests/contract/claims/test_reap.py.
 """
 
 import logging

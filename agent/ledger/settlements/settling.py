@@ -3,8 +3,6 @@
 A settlement is accepted if the row still has the claim's owner and is processing, or is pending
 because it was reaped and nobody has claimed it since. Otherwise it is an echo of an earlier try
 that had committed, or it is superseded. Zero rows changed is a normal, named outcome.
-
-Tested by tests/contract/claims/test_settle.py and tests/contract/claims/test_split.py.
 """
 
 from collections.abc import Sequence

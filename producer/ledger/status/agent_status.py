@@ -1,7 +1,4 @@
-"""Reads the agents of a group from the ledger, with what each reported of itself. Read only.
-
-Tested by tests/contract/counts/test_status.py.
-"""
+"""Reads the agents of a group from the ledger, with what each reported of itself. Read only."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
