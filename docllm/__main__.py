@@ -1,8 +1,6 @@
 """The command `docllm`: both programs and the demo under one name.
 
 It imports nothing slow, because a child process of a handler imports it again.
-
-Tested by tests/unit/test_docllm.py.
 """
 
 import os

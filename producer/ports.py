@@ -1,8 +1,6 @@
 """The protocols that the producer needs to put tasks on topics.
 
 Their adapters are in `producer/bus/kafka` and `producer/bus/embedded`.
-
-Tested by tests/contract/bus/test_publisher.py and tests/contract/bus/test_topic_admin.py.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""The life of one agent or repair agent: it is opened, built, registered and closed.
-
-Tested by tests/integration/commands/test_cli.py and tests/integration/agents/test_drain.py.
-"""
+"""The life of one agent or repair agent: it is opened, built, registered and closed."""
 
 import asyncio
 import logging

@@ -1,7 +1,4 @@
-"""Opens what an agent uses: its threads, and its ways to the bus, the ledger, Redis and LLMs.
-
-Tested by tests/integration/commands/test_cli.py and tests/integration/agents/test_drain.py.
-"""
+"""Opens what an agent uses: its threads, and its ways to the bus, the ledger, Redis and LLMs."""
 
 import os
 import random

@@ -1,7 +1,4 @@
-"""Completion in bash, zsh and fish: the code for a shell, and the answers to a shell.
-
-Tested by tests/integration/versions/test_installed.py.
-"""
+"""Completion in bash, zsh and fish: the code for a shell, and the answers to a shell."""
 
 import argparse
 import sys

@@ -2,8 +2,6 @@
 
 It uses docllm as a person would: by its commands. Without `--provider` the rehearsal LLM answers
 with extracts.
-
-Tested by tests/unit/agent/cli/test_demo.py and tests/integration/versions/test_installed.py.
 """
 
 import argparse

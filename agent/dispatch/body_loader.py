@@ -1,7 +1,4 @@
-"""Reads the bodies of claimed deliveries that came, or waited, without a body.
-
-Tested by tests/unit/agent/dispatch/test_dispatcher_foreign.py.
-"""
+"""Reads the bodies of claimed deliveries that came, or waited, without a body."""
 
 from collections.abc import Iterable
 

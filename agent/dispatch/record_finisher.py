@@ -1,7 +1,4 @@
-"""Finishes records, so that watermarks move, and wakes the loops that ask and claim.
-
-Tested by tests/unit/agent/dispatch/test_dispatcher_copies.py.
-"""
+"""Finishes records, so that watermarks move, and wakes the loops that ask and claim."""
 
 import asyncio
 from dataclasses import dataclass, field

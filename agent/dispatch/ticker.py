@@ -1,7 +1,4 @@
-"""Runs the periodic work of dispatch: shelving, pauses, relief, and moves to a tier.
-
-Tested by tests/simulation/test_simulation.py.
-"""
+"""Runs the periodic work of dispatch: shelving, pauses, relief, and moves to a tier."""
 
 from docllm.agent.dispatch.backpressure import Backpressure
 from docllm.agent.dispatch.claimer import Claimer, Purpose

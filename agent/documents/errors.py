@@ -1,7 +1,4 @@
-"""The errors of documents, by class.
-
-Tested by tests/unit/agent/documents/test_reader.py.
-"""
+"""The errors of documents, by class."""
 
 import re
 

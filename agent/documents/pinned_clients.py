@@ -3,8 +3,6 @@
 A client has no key, no cookies, no proxy, and follows no redirect. It never asks a name server: its
 host is pinned to an address that was checked, and TLS still verifies the host's name. It trusts the
 system's certificates, or those in SSL_CERT_FILE.
-
-Tested by tests/contract/documents/test_web_documents.py.
 """
 
 from collections import OrderedDict

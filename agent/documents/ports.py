@@ -1,7 +1,4 @@
-"""What a reader of documents needs: sources of bytes, and a conversion to text.
-
-Tested by tests/unit/agent/documents/test_reader.py.
-"""
+"""What a reader of documents needs: sources of bytes, and a conversion to text."""
 
 from dataclasses import dataclass
 from typing import Protocol

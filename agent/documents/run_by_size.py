@@ -1,7 +1,4 @@
-"""Runs work on a document's bytes: inline for a small document, otherwise in an executor.
-
-Tested by tests/unit/agent/documents/test_reader.py.
-"""
+"""Runs work on a document's bytes: inline for a small document, otherwise in an executor."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -3,9 +3,6 @@
 A task's URI is untrusted: its host may resolve to a server inside the network. So each URI,
 including a redirect's, must be below an allowed prefix. Its host is resolved here, every address is
 checked, and the connection uses a checked address.
-
-Tested by tests/contract/documents/test_web_documents.py and
-tests/contract/documents/test_web_document_forms.py.
 """
 
 import asyncio

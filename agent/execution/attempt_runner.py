@@ -7,7 +7,7 @@ from docllm.agent.execution.output_writer import Claimed, Outputs
 from docllm.agent.execution.start_decisions import AttemptPermit
 from docllm.agent.handlers import HandlerRun, Handlers
 from docllm.agent.handlers.calls.traces import NO_TRACE
-from docllm.agent.handlers.deadline import SETTLE_MARGIN_S
+from docllm.agent.handlers.claim_time import SETTLE_MARGIN_S
 from docllm.agent.handlers.follow_ups import Inherited
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Clock, Row

@@ -1,8 +1,4 @@
-"""The first calls of deliveries, which are reserved before the tasks are claimed.
-
-Tested by tests/unit/agent/execution/test_quota_gate.py and
-tests/unit/agent/execution/test_type_limits.py.
-"""
+"""The first calls of deliveries, which are reserved before the tasks are claimed."""
 
 from collections.abc import Collection, Iterable
 

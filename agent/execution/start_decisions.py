@@ -1,7 +1,4 @@
-"""What admission may decide about a claimed task: it starts, it waits, or it is given back.
-
-Tested by tests/unit/agent/execution/test_admission.py.
-"""
+"""What admission may decide about a claimed task: it starts, it waits, or it is given back."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,4 @@
-"""The time of an attempt: how much is used and left, and when its handler should end.
-
-Tested by tests/unit/agent/handlers/test_runner_types.py.
-"""
+"""The time of an attempt: how much is used and left, and when its handler should end."""
 
 import math
 

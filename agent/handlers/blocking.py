@@ -1,8 +1,6 @@
 """The blocking form of `Context`: the same methods, each of which waits for its result.
 
 A plain function gets it, in a thread or in a child process.
-
-Tested by tests/unit/agent/handlers/test_threads.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping

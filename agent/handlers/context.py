@@ -1,7 +1,4 @@
-"""The context of an attempt, as the author of a handler knows it.
-
-Tested by tests/unit/agent/handlers/test_attempt_context.py.
-"""
+"""The context of an attempt, as the author of a handler knows it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""The locks that a handler holds, under the claim and the lease of its attempt.
-
-Tested by tests/unit/agent/handlers/test_runner.py.
-"""
+"""The locks that a handler holds, under the claim and the lease of its attempt."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,4 @@
-"""The port through which handlers read documents by URI, and its error.
-
-Tested by tests/unit/agent/documents/test_reader.py.
-"""
+"""The port through which handlers read documents by URI, and its error."""
 
 from typing import Protocol
 

@@ -1,7 +1,4 @@
-"""What one run of a handler or hook is given, and the means that all runs share.
-
-Tested by tests/unit/agent/handlers/test_runner.py.
-"""
+"""What one run of a handler or hook is given, and the means that all runs share."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""What a handler sees of a lock, and the port through which its attempt takes locks.
-
-Tested by tests/unit/agent/handlers/test_runner.py.
-"""
+"""What a handler sees of a lock, and the port through which its attempt takes locks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

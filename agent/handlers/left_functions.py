@@ -1,8 +1,4 @@
-"""The functions of handlers that go on although their attempts have ended.
-
-Tested by tests/unit/agent/handlers/test_threads.py and
-tests/unit/agent/handlers/test_coroutines.py.
-"""
+"""The functions of handlers that go on although their attempts have ended."""
 
 import logging
 from collections.abc import Callable

@@ -1,8 +1,4 @@
-"""What a handler returns becomes JSON.
-
-Tested by tests/unit/agent/handlers/test_runner.py and
-tests/unit/agent/handlers/processes/test_process.py.
-"""
+"""What a handler returns becomes JSON."""
 
 from typing import Any
 

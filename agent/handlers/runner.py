@@ -20,7 +20,7 @@ from docllm.agent.handlers.calls.results import (
     LeaseLostError,
     WaitedTooLongError,
 )
-from docllm.agent.handlers.deadline import HANDLER_GRACE_S
+from docllm.agent.handlers.claim_time import HANDLER_GRACE_S
 from docllm.agent.handlers.documents import DocumentError
 from docllm.agent.handlers.faults import deciding_leaf, fault_of
 from docllm.agent.handlers.handler_run import HandlerRun, Tools

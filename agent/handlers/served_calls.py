@@ -1,7 +1,4 @@
-"""The calls that a handler outside the event loop makes through its attempt's context.
-
-Tested by tests/unit/agent/handlers/test_threads.py.
-"""
+"""The calls that a handler outside the event loop makes through its attempt's context."""
 
 import asyncio
 from collections.abc import Callable, Mapping

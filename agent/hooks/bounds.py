@@ -1,7 +1,4 @@
-"""What a hook may use of its agent: calls while its route is open, and no locks.
-
-Tested by tests/unit/agent/hooks/test_runner.py and tests/integration/handlers/test_hooks.py.
-"""
+"""What a hook may use of its agent: calls while its route is open, and no locks."""
 
 from collections.abc import Callable
 

@@ -8,8 +8,8 @@ from docllm.agent.ports import Record, RejectedRecord
 from docllm.agent.routes import RouteNames
 from docllm.agent.routes.names import Preview, preview
 from docllm.schemas.task.failures import Disposition
+from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.envelope import (
-    BATCH_HEADER,
     MAX_KEY_BYTES,
     MAX_TASK_BYTES,
     NotOursError,
@@ -116,9 +116,9 @@ def distrusted(delivery: Delivery, reason: str) -> RejectedRecord:
     """Return a delivery that the ledger does not know as a rejected record."""
     partition, publication = delivery.partition, delivery.publication
     values = {
-        "docllm-task": publication.task_id,
-        "docllm-fence": publication.fence,
-        BATCH_HEADER: publication.batch,
+        header_names.TASK: publication.task_id,
+        header_names.FENCE: publication.fence,
+        header_names.BATCH: publication.batch,
     }
     headers = [(name, str(value).encode()) for name, value in values.items()]
     return RejectedRecord(

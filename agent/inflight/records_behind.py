@@ -1,7 +1,4 @@
-"""The records of a task that came after its first one: they wait behind it, in their order.
-
-Tested by tests/unit/agent/inflight/test_table.py.
-"""
+"""The records of a task that came after its first one: they wait behind it, in their order."""
 
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,7 +1,4 @@
-"""Reads a success: its finish reason, its usage, and whether its answer fits the request.
-
-Tested by tests/unit/agent/judge/test_judgement.py.
-"""
+"""Reads a success: its finish reason, its usage, and whether its answer fits the request."""
 
 from dataclasses import dataclass
 from typing import Any

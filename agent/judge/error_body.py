@@ -2,8 +2,6 @@
 
 What repeats the request, such as an `input` beside a message, is not read: a document must not
 decide about its own failure.
-
-Tested by tests/unit/agent/judge/test_kinds.py.
 """
 
 from collections.abc import Iterator

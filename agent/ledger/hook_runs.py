@@ -2,8 +2,6 @@
 
 A lease also ends when its agent is gone or its time is over. Then any agent may run the hook again,
 and the result of the former agent is ignored.
-
-Tested by tests/contract/claims/test_hooks.py.
 """
 
 from collections.abc import Collection, Sequence

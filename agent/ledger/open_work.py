@@ -1,7 +1,4 @@
-"""Asks whether a group, or a batch, still has work.
-
-Tested by tests/contract/database/test_plans.py.
-"""
+"""Asks whether a group, or a batch, still has work."""
 
 from typing import Any
 

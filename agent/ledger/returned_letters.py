@@ -3,8 +3,6 @@
 Such a letter never creates a second task or a second dead letter. With `[inbox] redrive` it replays
 its task; otherwise the log names the command to replay it. A letter without headers is recognized
 by its line.
-
-Tested by tests/contract/replay/test_returned.py.
 """
 
 import logging
@@ -19,7 +17,8 @@ from docllm.producer.text.printable import shown
 from docllm.schemas.codes import Code
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
-from docllm.schemas.task.record.envelope import BATCH_HEADER, decode, is_letter
+from docllm.schemas.task.record import header_names
+from docllm.schemas.task.record.envelope import decode, is_letter
 from docllm.schemas.text.untrusted import contained
 
 log = logging.getLogger(__name__)
@@ -121,7 +120,10 @@ class ReturnedLetters:
         text = self._text(letter) or "its task has died before and is not dead now, or is replayed"
         if letter.standing is Standing.DEAD and self._redrive:
             return text
-        return f"{text}; to run the line as a new task, name a batch in the header {BATCH_HEADER}"
+        return (
+            f"{text}; to run the line as a new task, name a batch in the header "
+            f"{header_names.BATCH}"
+        )
 
     def _log(self, subject: str, letter: LetterStanding, topic: str, text: str) -> None:
         if self._may_log():

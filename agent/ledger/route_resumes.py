@@ -1,8 +1,6 @@
 """A person's order that a route may take calls again, as SQL.
 
 There is one row for each route of a group, and every agent reads it.
-
-Tested by tests/contract/guards/test_resume.py.
 """
 
 from collections.abc import Sequence

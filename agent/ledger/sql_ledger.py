@@ -5,8 +5,6 @@ Each kind of call has its own executor. A call is retried until the server answe
 The outcomes of a page do not fail together. While the server is away, the page waits and nothing is
 decided. A page that cannot be written although the server answers is split in halves, down to one
 outcome; the task of that outcome is then settled as dead.
-
-Tested by tests/contract/claims/test_split.py and tests/contract/database/test_outage.py.
 """
 
 import logging
@@ -208,7 +206,7 @@ class SqlLedger:
     ) -> tuple[list[Verdict], list[Order]]:
         """Settle a task as dead, without a body, because its outcome cannot be written.
 
-        If that fails too, leave the task to its hard deadline.
+        If that fails too, leave the task until the time of its claim is over.
         """
         reason = f"{type(error).__name__}: {getattr(error, 'orig', '')}"[:500]
         log.error(

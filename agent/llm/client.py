@@ -3,8 +3,6 @@
 Every failure is a value. This module may not judge a status or interpret a body, but it masks its
 own key, headers and query in every body that can be no completion. aiohttp could be used instead;
 `bench/llm_clients.py` compares the two.
-
-Tested by tests/contract/providers/test_llm.py and tests/contract/providers/test_llm_failures.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,6 +20,7 @@ from docllm.schemas.clients.llm_address import endpoint, lacks_version, query_se
 from docllm.schemas.settings.config import Secret
 from docllm.schemas.settings.headers import hidden, sent
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.record import header_names
 from docllm.schemas.text.untrusted import describe_error, is_panic
 from docllm.schemas.text.wording import TEXT_CHARS, masking
 
@@ -92,7 +91,7 @@ class ChatClient:
         builder = builder.header("Content-Type", "application/json")
         builder = builder.header("X-Client-Request-Id", call.request_id)
         if call.traceparent:
-            builder = builder.header("traceparent", call.traceparent)
+            builder = builder.header(header_names.TRACEPARENT, call.traceparent)
         for name, value in self._headers.items():
             builder = builder.header(name, value.reveal(), is_sensitive=True)
         # The body is not prefetched: if reading it fails, the status and headers must not be lost.

@@ -1,7 +1,4 @@
-"""Whether the work of a group is done, by the ledger and the bus.
-
-Tested by tests/integration/commands/test_cli.py.
-"""
+"""Whether the work of a group is done, by the ledger and the bus."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,4 @@
-"""The port of the ledger: claims, settles, quarantine and dead letters that come back.
-
-Tested by tests/contract/claims/test_claim.py and tests/contract/claims/test_settle.py.
-"""
+"""The port of the ledger: claims, settles, quarantine and dead letters that come back."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -115,7 +112,7 @@ class Verdict(Enum):
     RETRIED = "retried"  # it waits in the longest tier
     DIED = "died"  # it died: its attempts are used up, or the id of a follow-up is taken
     SUPERSEDED = "superseded"  # the claim no longer belongs to this owner; nothing was written
-    GIVEN_UP = "given up"  # this row cannot be written; its claim is left to the hard deadline
+    GIVEN_UP = "given up"  # this row cannot be written; its claim lasts until its time is over
 
 
 ClaimAnswers = dict[int, tuple[ClaimAnswer, Row | None]]

@@ -1,7 +1,4 @@
-"""The port of a provider.
-
-Tested by tests/contract/providers/test_llm.py.
-"""
+"""The port of a provider."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

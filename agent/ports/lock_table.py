@@ -1,8 +1,6 @@
 """The port for a group's locks: who holds a lock, who waits for it, and who leaves it.
 
 Attempts reach it through `agent/execution/lock_requests.py`.
-
-Tested by tests/contract/claims/test_lock_rows.py.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,4 @@
-"""The port of one consumer handle.
-
-Tested by tests/contract/bus/test_source.py.
-"""
+"""The port of one consumer handle."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

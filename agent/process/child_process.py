@@ -125,7 +125,7 @@ def follow() -> None:
     Does nothing where the kernel kills it.
     """
     if not BY_KERNEL:
-        threading.Thread(target=end_with_input, daemon=True).start()
+        threading.Thread(target=end_with_input, name="parent-watch", daemon=True).start()
 
 
 def end_with_input() -> None:

@@ -33,9 +33,7 @@ def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
     including this timer's. In that case faulthandler ends the process with exit code 1.
     """
     faulthandler.dump_traceback_later(limit_s + FROZEN_S, exit=True)
-    timer = threading.Timer(limit_s, _end, (limit_s, loop))
-    timer.daemon = True
-    timer.start()
+    _start(threading.Timer(limit_s, _end, (limit_s, loop)))
 
 
 def leave_after(code: Callable[[], int], limit_s: float | None = None) -> threading.Timer:
@@ -44,9 +42,14 @@ def leave_after(code: Callable[[], int], limit_s: float | None = None) -> thread
     Call it when the process has nothing more to do. Without `limit_s`, the limit is THREADS_S.
     """
     timer = threading.Timer(THREADS_S if limit_s is None else limit_s, _leave, (code,))
+    _start(timer)
+    return timer
+
+
+def _start(timer: threading.Timer) -> None:
+    timer.name = "drain-watchdog"
     timer.daemon = True
     timer.start()
-    return timer
 
 
 def _leave(code: Callable[[], int]) -> None:

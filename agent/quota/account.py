@@ -5,8 +5,6 @@ grant is made until time has refilled the bucket. Running calls are not counted 
 reports its own number, and a silent agent counts as having none. Ages are measured by the account's
 own clock, which advances at each exchange by at most a second. So a clock jump or a suspended
 machine does not make reporting agents look silent.
-
-Tested by tests/contract/providers/test_quota.py.
 """
 
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Pure. About twice a second, each agent reports the estimated cost of its next ta
 differences between granted and actual cost of earlier calls. The store grants the first few of
 these calls. It also leases seats: how many calls the agent may have at once until the next answer.
 The rules are those of `account.py`; `quota.lua` has the same in Redis.
-
-Tested by tests/contract/providers/test_quota.py.
 """
 
 from collections.abc import Sequence

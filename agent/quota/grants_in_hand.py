@@ -1,7 +1,4 @@
-"""The grants of one account that one agent may use now. Pure.
-
-Tested by tests/unit/agent/quota/test_agent_quota.py.
-"""
+"""The grants of one account that one agent may use now. Pure."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence

@@ -7,8 +7,6 @@ larger call waits like this only in the hour after a refusal of an account whose
 full: elsewhere this wait would waste the room that larger calls leave.
 
 Room is kept for the agent whose call waits, so that smaller calls of others do not take it.
-
-Tested by tests/contract/providers/test_quota.py.
 """
 
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 An account has four keys, each with a time to live and the account's digest in braces. The groups
 that use one Redis and one account share its limits.
-
-Tested by tests/contract/providers/test_quota.py and tests/contract/providers/test_redis_quota.py.
 """
 
 from collections.abc import Iterator, Sequence

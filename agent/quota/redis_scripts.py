@@ -1,8 +1,4 @@
-"""Runs a Lua script in Redis, which the agent can do without.
-
-Tested by tests/contract/providers/test_redis_share.py and
-tests/contract/providers/test_redis_quota.py.
-"""
+"""Runs a Lua script in Redis, which the agent can do without."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence

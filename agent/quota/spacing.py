@@ -4,8 +4,6 @@ A server that lets one call pass every 200 ms refuses two at once, though both a
 of 300 a minute. So in the hour after a refusal the grants of all agents begin one after another.
 The rule of the next start is the virtual scheduling algorithm of ITU-T I.371. For other servers
 this would waste slots: an attempt that waits for its start has one.
-
-Tested by tests/contract/providers/test_quota.py.
 """
 
 from docllm.agent.quota.minute import MINUTE_MS, STRICT_MS

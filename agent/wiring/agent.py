@@ -1,7 +1,4 @@
-"""Builds an agent from what `docllm.agent.app`, or a simulation, has chosen for it.
-
-Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test_simulation.py.
-"""
+"""Builds an agent from what `docllm.agent.app`, or a simulation, has chosen for it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +15,7 @@ from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.type_limits import TypeLimits
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.handlers import Handlers
-from docllm.agent.handlers.deadline import claim_s
+from docllm.agent.handlers.claim_time import claim_s
 from docllm.agent.inflight.decoder import RecordDecoder
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.intake.acceptance import Intake

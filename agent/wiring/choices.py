@@ -1,7 +1,4 @@
-"""What `docllm.agent.app`, or a simulation, chooses for an agent: here the two differ.
-
-Tested by tests/integration/agents/test_reread.py and tests/simulation/test_simulation.py.
-"""
+"""What `docllm.agent.app`, or a simulation, chooses for an agent: here the two differ."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

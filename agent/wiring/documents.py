@@ -1,7 +1,4 @@
-"""Builds the reader of documents from the settings.
-
-Tested by tests/integration/documents/test_load_documents.py.
-"""
+"""Builds the reader of documents from the settings."""
 
 from docllm.agent.documents.conversion.by_content import ByContent, TextMaker
 from docllm.agent.documents.conversion.kept_texts import KeptTexts

@@ -1,7 +1,4 @@
-"""Builds the duties that run beside an agent's records, from the parts that they look after.
-
-Tested by tests/integration/agents/test_reread.py and tests/simulation/test_simulation.py.
-"""
+"""Builds the duties that run beside an agent's records, from the parts that they look after."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Builds the handlers and hooks of the configured types, and what they work with.
-
-Tested by tests/integration/agents/test_reread.py and tests/simulation/test_simulation.py.
-"""
+"""Builds the handlers and hooks of the configured types, and what they work with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +6,8 @@ from functools import partial
 
 from docllm.agent.execution.observability.measured_ports import measured_clients
 from docllm.agent.handlers import Handler, Handlers, registry
+from docllm.agent.handlers.claim_time import usual_limit_s
 from docllm.agent.handlers.coroutines import HandlerCoroutines
-from docllm.agent.handlers.deadline import usual_limit_s
 from docllm.agent.handlers.handler_run import Tools
 from docllm.agent.handlers.left_functions import LeftFunctions
 from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler

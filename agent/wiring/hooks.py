@@ -1,7 +1,4 @@
-"""Builds the part that runs hooks.
-
-Tested by tests/integration/handlers/test_hooks.py.
-"""
+"""Builds the part that runs hooks."""
 
 from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.handlers.calls.permits import CallPermits

@@ -1,7 +1,4 @@
-"""Applies changed settings to a running agent; steps that may fail come first.
-
-Tested by tests/integration/agents/test_reread.py.
-"""
+"""Applies changed settings to a running agent; steps that may fail come first."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +7,7 @@ from urllib.request import getproxies_environment
 
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.handlers import Handler, Handlers, Tools
-from docllm.agent.handlers.deadline import DEADLINE_MARGIN_S, claim_s
+from docllm.agent.handlers.claim_time import CLAIM_MARGIN_S, claim_s
 from docllm.agent.hooks.functions import Hook, Hooks
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.intake.acceptance import Intake
@@ -82,7 +79,7 @@ class LiveSettings:
         by_type, by_kind = self.load_handlers(config.types), self.load_hooks(config.types)
         route_clients = self.route_clients.prepared(config)
         now_s = self.parts.clock.now_s()
-        idle_from_s = now_s + longest_timeout_s(old) + DEADLINE_MARGIN_S
+        idle_from_s = now_s + longest_timeout_s(old) + CLAIM_MARGIN_S
         self.route_clients.apply(route_clients, idle_from_s)
         self.parts.config = config
         for name in self.routes.apply(config, now_s):
@@ -114,7 +111,7 @@ class LiveSettings:
         """Return the time limits that do not fit into the claims of this agent."""
         if claim_s(longest_timeout_s(config), config.types.values()) <= self.claim_s:
             return ()
-        most_s = self.claim_s - DEADLINE_MARGIN_S
+        most_s = self.claim_s - CLAIM_MARGIN_S
         limits = {
             "llm.timeout_s": config.llm.timeout_s,
             **{

@@ -1,7 +1,4 @@
-"""Builds the parts that keep an agent within the limits of accounts and tenants.
-
-Tested by tests/integration/providers/test_limits.py.
-"""
+"""Builds the parts that keep an agent within the limits of accounts and tenants."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

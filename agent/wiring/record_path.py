@@ -1,7 +1,4 @@
-"""Builds the parts through which a record passes, from the ports that they use.
-
-Tested by tests/unit/agent/dispatch/test_dispatcher.py and tests/simulation/test_simulation.py.
-"""
+"""Builds the parts through which a record passes, from the ports that they use."""
 
 import asyncio
 from collections.abc import Callable, Mapping

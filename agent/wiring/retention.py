@@ -1,7 +1,4 @@
-"""Builds the duty that archives and purges old batches, if the settings ask for it.
-
-Tested by tests/integration/commands/test_archive.py.
-"""
+"""Builds the duty that archives and purges old batches, if the settings ask for it."""
 
 from collections.abc import Sequence
 from functools import partial

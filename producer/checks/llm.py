@@ -219,8 +219,7 @@ def _first_message(value: Any, depth: int = _MESSAGE_DEPTH) -> str:
 
 def _secrets(llm: LLMConfig, url: str) -> Iterator[str]:
     """Yield the key, the headers, and the values of the address's query as written and decoded."""
-    if llm.api_key is not None and (key := llm.api_key.reveal().strip()):
-        yield key
+    yield from filter(None, hidden(llm.api_key, {}))
     yield from (text for text in hidden(None, llm.headers) if len(text) >= llm_address.MIN_SECRET)
     yield from llm_address.query_secrets(url)
 

@@ -1,7 +1,4 @@
-"""Reads the answer to the check's call as agents read theirs. Pure.
-
-Tested by tests/unit/producer/checks/test_llm_answer.py.
-"""
+"""Reads the answer to the check's call as agents read theirs. Pure."""
 
 from typing import Any
 

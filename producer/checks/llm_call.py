@@ -1,7 +1,4 @@
-"""One cheap call to an LLM, made the way agents call: same address, headers and forms.
-
-Tested by tests/contract/providers/test_check_llm.py.
-"""
+"""One cheap call to an LLM, made the way agents call: same address, headers and forms."""
 
 from dataclasses import dataclass
 from datetime import timedelta

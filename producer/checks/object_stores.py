@@ -1,7 +1,4 @@
-"""Tests whether the object stores in `documents.allow` answer, by listing a prefix.
-
-Tested by tests/integration/documents/test_object_documents.py.
-"""
+"""Tests whether the object stores in `documents.allow` answer, by listing a prefix."""
 
 import asyncio
 

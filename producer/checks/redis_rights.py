@@ -1,7 +1,6 @@
 """Finds the commands that agents and their script need and that Redis denies to its user.
 
 A script's error does not name the denied command, so `check` and agents test each command here.
-Tested by tests/contract/providers/test_redis_share.py.
 """
 
 import hashlib

@@ -1,8 +1,6 @@
 """The check that reports the retention and finds archived batches that reappeared.
 
 After a backup was restored, the ledger may have batches that an archive has already.
-
-Tested by tests/integration/commands/test_archive.py.
 """
 
 from docllm.producer.app import CHECK_TRIES, is_ledger_missing, opened_ledger

@@ -1,7 +1,4 @@
-"""`archive --adopt`: marks a batch as archived by an archive unknown to the ledger.
-
-Tested by tests/integration/commands/test_archive.py.
-"""
+"""`archive --adopt`: marks a batch as archived by an archive unknown to the ledger."""
 
 import argparse
 

@@ -1,7 +1,4 @@
-"""`archive`: writes a finished batch to files, verifies them, and marks it as archived.
-
-Tested by tests/integration/commands/test_archive.py.
-"""
+"""`archive`: writes a finished batch to files, verifies them, and marks it as archived."""
 
 import argparse
 

@@ -1,7 +1,4 @@
-"""The batches that `status` and `export` were asked for.
-
-Tested by tests/unit/producer/cli/test_export.py.
-"""
+"""The batches that `status` and `export` were asked for."""
 
 import argparse
 

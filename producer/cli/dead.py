@@ -1,7 +1,4 @@
-"""`dead`: lists dead tasks and records by error, and shows everything about one of them.
-
-Tested by tests/integration/commands/test_cli.py.
-"""
+"""`dead`: lists dead tasks and records by error, and shows everything about one of them."""
 
 import argparse
 

@@ -1,7 +1,4 @@
-"""`dead hooks`: lists the hooks that were given up, and has them run again.
-
-Tested by tests/integration/handlers/test_hooks.py and tests/contract/claims/test_hooks.py.
-"""
+"""`dead hooks`: lists the hooks that were given up, and has them run again."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""`dead trim`: deletes dead letters that are no longer needed from their topic.
-
-Tested by tests/contract/replay/test_dead_trim.py and tests/faults/stories/keeping.py.
-"""
+"""`dead trim`: deletes dead letters that are no longer needed from their topic."""
 
 import argparse
 

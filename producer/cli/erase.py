@@ -1,7 +1,4 @@
-"""`erase`: deletes what a person asks to be erased, and says what it cannot reach.
-
-Tested by tests/unit/producer/cli/test_erase.py.
-"""
+"""`erase`: deletes what a person asks to be erased, and says what it cannot reach."""
 
 import argparse
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,4 @@
-"""Reads results outside the ledger for `export`, and reports results that could not be read.
-
-Tested by tests/integration/documents/test_outputs.py.
-"""
+"""Reads results outside the ledger for `export`, and reports results that could not be read."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Runs a command of `docllm` in an event loop; its errors become exit codes.
-
-Tested by tests/integration/commands/test_cli.py and tests/unit/producer/cli/test_confirm.py.
-"""
+"""Runs a command of `docllm` in an event loop; its errors become exit codes."""
 
 import argparse
 import asyncio

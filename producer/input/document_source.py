@@ -1,7 +1,4 @@
-"""Looks into a document's file: its text goes into the task, or the task names the file.
-
-Tested by tests/unit/producer/input/test_documents.py.
-"""
+"""Looks into a document's file: its text goes into the task, or the task names the file."""
 
 import hashlib
 from pathlib import Path

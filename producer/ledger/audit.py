@@ -1,7 +1,4 @@
-"""Records in the ledger who ordered what.
-
-Tested by tests/contract/batches/test_audit.py.
-"""
+"""Records in the ledger who ordered what."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum

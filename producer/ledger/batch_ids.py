@@ -1,7 +1,4 @@
-"""The ids of a batch's tasks, which are neighbours because a load takes them in blocks.
-
-Tested by tests/unit/producer/ledger/results/test_export.py.
-"""
+"""The ids of a batch's tasks, which are neighbours because a load takes them in blocks."""
 
 from sqlalchemy import ColumnElement, Connection, select
 

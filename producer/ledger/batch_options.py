@@ -1,8 +1,6 @@
 """A batch's defaults for fields that its lines do not set, as JSON in the batch's row.
 
 Other versions write them too, so a reader ignores unknown fields.
-
-Tested by tests/contract/claims/test_batch_options.py.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Waiting tasks become `cancelled`, running tasks finish, and tasks that would wait again become
 `cancelled` instead. The batch is marked first, so a later retry, release or reap ends its task;
 then the waiting rows follow in blocks. `Canceller` continues an interrupted cancel.
-
-Tested by tests/contract/batches/test_cancel.py.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""The agent of a claim, in a statement.
-
-Tested by tests/contract/claims/test_lease.py.
-"""
+"""The agent of a claim, in a statement."""
 
 from typing import Any
 

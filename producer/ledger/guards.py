@@ -5,8 +5,6 @@ A guard's key is batch, type and route. Agents decide about guards in
 commands alike.
 
 How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
-
-Tested by tests/contract/guards/test_guard.py.
 """
 
 from typing import Any

@@ -3,8 +3,6 @@
 A settle orders the hooks that its agent's own settings name. A program that resets or cancels tasks
 of other agents orders the hooks that agents of the group have reported within a day, because its
 own settings may lack their types.
-
-Tested by tests/contract/claims/test_hooks.py.
 """
 
 from collections import defaultdict

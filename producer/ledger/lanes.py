@@ -1,7 +1,4 @@
-"""Which lanes a group has, by the topics that `topics apply` stored.
-
-Tested by tests/contract/records/test_lanes.py.
-"""
+"""Which lanes a group has, by the topics that `topics apply` stored."""
 
 import orjson
 from sqlalchemy import Connection, bindparam, select

@@ -1,8 +1,6 @@
 """Writes the rows of new tasks: state, input, count, and the orders for their first records.
 
 Loads, the inbox and follow-ups all create their tasks here.
-
-Tested by tests/contract/records/test_load.py and tests/contract/claims/test_follow_ups.py.
 """
 
 from collections import Counter

@@ -19,10 +19,9 @@ from docllm.schemas.ledger.sql import insert_new
 from docllm.schemas.ledger.tables import quarantine
 from docllm.schemas.task.failures import Disposition
 from docllm.schemas.task.line.strict_json import reading
+from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.envelope import (
-    BATCH_HEADER,
     MAX_TASK_BYTES,
-    QUARANTINE_HEADER,
     Outgoing,
     RawHeaders,
 )
@@ -35,7 +34,6 @@ KEPT_BYTES = MAX_TASK_BYTES  # the largest value that is stored whole; no task i
 BEGINNING_BYTES = 64 << 10  # stored of a larger value, and of a key
 KEPT_HEADER_BYTES = 8 << 10
 KEPT_BATCH_BYTES = 1000  # the longest batch name that is stored; no name is longer
-OWN_PREFIX = "docllm-"
 _MAX_DIGITS = 18
 
 
@@ -85,10 +83,10 @@ def _of_letter(connection: Connection, group: str, record: RejectedRecord) -> in
     The row has its letter already.
     """
     named = dict(record.headers)
-    number = named.get(QUARANTINE_HEADER) or b""
+    number = named.get(header_names.QUARANTINE) or b""
     if not number.isdigit() or len(number) > _MAX_DIGITS:
         return None
-    if named.get("docllm-ledger") != ledger_id(connection).encode():
+    if named.get(header_names.LEDGER) != ledger_id(connection).encode():
         return None
     query = select(quarantine.c.id, quarantine.c.record_value).where(
         quarantine.c.id == int(number), quarantine.c.group_name == group
@@ -122,12 +120,14 @@ def headers_blob(headers: RawHeaders) -> bytes:
     """
     pairs: list[bytes] = []
     size = len("[]")
-    batch_headers = (pair for pair in reversed(headers) if pair[0] == BATCH_HEADER and pair[1])
+    batch_headers = (
+        pair for pair in reversed(headers) if pair[0] == header_names.BATCH and pair[1]
+    )
     # A record of 4 MiB may have half a million headers, so not all of them are sorted.
     beginning = islice(headers, KEPT_HEADER_BYTES)
-    others = sorted((header for header in beginning if header[0] != BATCH_HEADER), key=_rank)
+    others = sorted((header for header in beginning if header[0] != header_names.BATCH), key=_rank)
     for name, raw in (*islice(batch_headers, 1), *others):
-        value = raw[:KEPT_BATCH_BYTES] if raw and name == BATCH_HEADER else raw
+        value = raw[:KEPT_BATCH_BYTES] if raw and name == header_names.BATCH else raw
         pair = orjson.dumps(
             [_utf8(name), None if value is None else value.decode("utf-8", "backslashreplace")]
         )
@@ -148,7 +148,7 @@ def headers_of(blob: bytes | None) -> list[tuple[str, str | None]]:
 
 
 def _rank(header: tuple[str, bytes | None]) -> bool:
-    return not header[0].startswith(OWN_PREFIX)
+    return not header[0].startswith(header_names.OWN_PREFIX)
 
 
 def _row(group: str, record: RejectedRecord) -> dict[str, object]:

@@ -1,8 +1,6 @@
 """Reads replay runs: what a person ordered, and how far it is.
 
 A run's row keeps the counts of its items, so that no reader counts a million of them.
-
-Tested by tests/contract/replay/test_runs.py.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Which rights the database's user lacks for what the programs do. Changes nothing.
-
-Tested by tests/contract/database/test_rights.py.
-"""
+"""Which rights the database's user lacks for what the programs do. Changes nothing."""
 
 from collections.abc import Container, Iterator
 

@@ -19,6 +19,7 @@ from docllm.producer.text.printable import shown
 from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.ledger.sql import insert_new, utc_now
 from docllm.schemas.ledger.tables import archive, batch, id_block, task
+from docllm.schemas.task.record import header_names
 
 PAGE = 500  # ids in one statement
 
@@ -127,7 +128,7 @@ def own_batch(
     if origin.foreign and is_loaded and not joins:
         raise UnsafeStateError(
             f"batch {name!r} was made by a load and takes no record of the inbox; "
-            "name another one in docllm-batch, or set join_batches = true in [inbox]"
+            f"name another one in {header_names.BATCH}, or set join_batches = true in [inbox]"
         )
     return existing
 

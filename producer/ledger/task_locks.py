@@ -1,7 +1,4 @@
-"""Reads the locks that a running task holds, whether others wait for them or not. Read only.
-
-Tested by tests/contract/claims/test_lock_rows.py.
-"""
+"""Reads the locks that a running task holds, whether others wait for them or not. Read only."""
 
 from dataclasses import dataclass
 from datetime import datetime

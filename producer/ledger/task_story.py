@@ -1,7 +1,4 @@
-"""Everything about one task or one quarantined record, for a person who asks why. Read only.
-
-Tested by tests/contract/replay/test_dead.py.
-"""
+"""Everything about one task or one quarantined record, for a person who asks why. Read only."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -17,7 +17,8 @@ from docllm.schemas.task.batch_name import RULE, is_batch_name
 from docllm.schemas.task.line.parsing import BOM, LineError, TaskLine, parse
 from docllm.schemas.task.line.schema_cost import is_heavy_line
 from docllm.schemas.task.line.strict_json import reading
-from docllm.schemas.task.record.envelope import BAD_NAMES_HEADER, BATCH_HEADER, RawHeaders
+from docllm.schemas.task.record import header_names
+from docllm.schemas.task.record.envelope import RawHeaders
 from docllm.schemas.text.untrusted import contained, describe_error, sealed
 from docllm.schemas.text.wording import one_line
 
@@ -119,21 +120,21 @@ def _parsed(body: bytes) -> TaskLine:
 
 def _batch_name(headers: RawHeaders, group: str) -> str:
     """Return the batch that the producer names, or else the group's own batch."""
-    if any(name == BAD_NAMES_HEADER for name, _ in headers):
+    if any(name == header_names.BAD_NAMES for name, _ in headers):
         raise LineError(
             "headers",
             "have a name that is not UTF-8",
             "the batch's name cannot be read; write header names in UTF-8",
         )
-    values = [value for name, value in headers if name == BATCH_HEADER and value]
+    values = [value for name, value in headers if name == header_names.BATCH and value]
     if not values:
         return direct_batch(group)
     text = values[-1].decode("utf-8", "replace")
     # The quarantine stores such a header with this character, and may replay the record from there.
     if _NOT_UTF8 in text:
         raise LineError(
-            BATCH_HEADER, "is not UTF-8", "the batch's name cannot be read; write it in UTF-8"
+            header_names.BATCH, "is not UTF-8", "the batch's name cannot be read; write it in UTF-8"
         )
     if not is_batch_name(text):
-        raise LineError(BATCH_HEADER, "is not a batch name", RULE)
+        raise LineError(header_names.BATCH, "is not a batch name", RULE)
     return text

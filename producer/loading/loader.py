@@ -2,8 +2,6 @@
 
 Rows, inputs and order are written in one transaction. A load that is killed is simply started
 again: it recognizes the tasks that exist, and any relay sends the orders that were left.
-
-Tested by tests/contract/records/test_load.py and tests/integration/commands/test_cli.py.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The metrics of a group's agents: states, slots, and their routes.
-
-Tested by tests/unit/producer/metrics/test_families.py.
-"""
+"""The metrics of a group's agents: states, slots, and their routes."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,4 @@
-"""Makes one family of metrics: a gauge or a counter with its labels.
-
-Tested by tests/unit/producer/metrics/test_families.py.
-"""
+"""Makes one family of metrics: a gauge or a counter with its labels."""
 
 from collections.abc import Mapping
 

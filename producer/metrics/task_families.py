@@ -1,7 +1,4 @@
-"""The metrics of a group's tasks, their attempts, and the releases that made them.
-
-Tested by tests/unit/producer/metrics/test_families.py.
-"""
+"""The metrics of a group's tasks, their attempts, and the releases that made them."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ The records are the same whoever sends them. The value is the task as it was loa
 the headers describe this publication. An item whose record would have no effect gives no record:
 its task is final, or its fence is outdated. A dead letter is never left out because of its task's
 state.
-
-Tested by tests/contract/records/test_relay.py and tests/contract/records/test_letters.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,11 +28,9 @@ from docllm.schemas.ledger.tables import (
 )
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 from docllm.schemas.task.line.strict_json import LineError
+from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.envelope import (
-    BAD_NAMES_HEADER,
-    BATCH_HEADER,
     ENVELOPE_VERSION,
-    QUARANTINE_HEADER,
     Outgoing,
     Publication,
     encode,
@@ -43,7 +39,6 @@ from docllm.schemas.task.record.envelope import (
 )
 from docllm.schemas.task.record.lanes import lane_at
 from docllm.schemas.task.record.topics import Topics
-from docllm.schemas.task.record.trace import TRACEPARENT
 from docllm.schemas.task.states import FINAL, Status
 
 _EXCEPTION_PREFIX = "docllm."
@@ -148,7 +143,7 @@ def _traceparent(packed: bytes | None) -> str:
         pairs = headers_of(packed)
     except LineError:
         return ""
-    return next((value or "" for name, value in pairs if name == TRACEPARENT), "")
+    return next((value or "" for name, value in pairs if name == header_names.TRACEPARENT), "")
 
 
 def pointer(record: Outgoing) -> Outgoing:
@@ -161,7 +156,7 @@ def pointer(record: Outgoing) -> Outgoing:
         record.topic,
         record.key,
         None,
-        [*record.headers, ("docllm-pointer", b"%d bytes in the ledger" % size)],
+        [*record.headers, (header_names.POINTER, b"%d bytes in the ledger" % size)],
         record.salt,
     )
 
@@ -277,20 +272,20 @@ def _reason_headers(
     These are Spring's text headers and those of KIP-1191.
     """
     headers = {
-        "docllm-disposition": values["disposition"],
-        "docllm-fingerprint": values["fingerprint"].hex() if values["fingerprint"] else "",
-        "kafka_dlt-original-topic": values["origin_topic"],
-        "kafka_dlt-exception-fqcn": _EXCEPTION_PREFIX + values["error_class"]
+        header_names.DISPOSITION: values["disposition"],
+        header_names.FINGERPRINT: values["fingerprint"].hex() if values["fingerprint"] else "",
+        header_names.SPRING_TOPIC: values["origin_topic"],
+        header_names.SPRING_CLASS: _EXCEPTION_PREFIX + values["error_class"]
         if values["error_class"]
         else "",
-        "kafka_dlt-exception-message": values["error_text"],
-        "kafka_dlt-original-consumer-group": group,
-        "__dlq.errors.topic": values["origin_topic"],
-        "__dlq.errors.partition": values["origin_partition"],
-        "__dlq.errors.offset": values["origin_offset"],
-        "__dlq.errors.group": group,
-        "__dlq.errors.delivery.count": attempts,
-        "__dlq.errors.message": values["error_text"],
+        header_names.SPRING_MESSAGE: values["error_text"],
+        header_names.SPRING_GROUP: group,
+        header_names.KIP_TOPIC: values["origin_topic"],
+        header_names.KIP_PARTITION: values["origin_partition"],
+        header_names.KIP_OFFSET: values["origin_offset"],
+        header_names.KIP_GROUP: group,
+        header_names.KIP_DELIVERIES: attempts,
+        header_names.KIP_MESSAGE: values["error_text"],
     }
     return _text_headers(headers)
 
@@ -317,14 +312,14 @@ def _quarantined_letter(row: Any, topics: Topics, ledger: str) -> Outgoing:
     values = {**row._mapping}  # noqa: SLF001 - SQLAlchemy's name for a row as a mapping
     values["error_class"] = error_class(row.disposition)
     docllm_headers = {
-        "docllm-v": ENVELOPE_VERSION,
-        "docllm-ledger": ledger,
-        "docllm-group": topics.group,
-        QUARANTINE_HEADER: row.id,
-        "docllm-origin": _origin(values),
-        "docllm-error-class": values["error_class"],
-        "docllm-error": row.error_text,
-        "docllm-value-digest": row.value_digest.hex() if row.value_digest else "",
+        header_names.VERSION: ENVELOPE_VERSION,
+        header_names.LEDGER: ledger,
+        header_names.GROUP: topics.group,
+        header_names.QUARANTINE: row.id,
+        header_names.ORIGIN: _origin(values),
+        header_names.ERROR_CLASS: values["error_class"],
+        header_names.ERROR: row.error_text,
+        header_names.VALUE_DIGEST: row.value_digest.hex() if row.value_digest else "",
     }
     value = None if row.value_digest else row.record_value
     headers = (
@@ -343,11 +338,11 @@ def _batch_headers(packed: bytes | None) -> list[tuple[str, bytes]]:
     try:
         pairs = headers_of(packed)
     except LineError:
-        pairs = [(BAD_NAMES_HEADER, "")]
+        pairs = [(header_names.BAD_NAMES, "")]
     batch_headers = {
         name: value
         for name, value in pairs
-        if name == BAD_NAMES_HEADER or (name == BATCH_HEADER and value)
+        if name == header_names.BAD_NAMES or (name == header_names.BATCH and value)
     }
     return [(name, (value or "").encode()) for name, value in batch_headers.items()]
 

@@ -3,8 +3,6 @@
 Duplicates are harmless, because fence and state decide at the claim. A lost order is not harmless.
 So an order is shrunk only by the items that the delivery reports confirm, and an item that its
 topic refuses becomes a pointer record, then a quarantine row.
-
-Tested by tests/contract/records/test_relay.py.
 """
 
 import logging

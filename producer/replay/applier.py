@@ -2,8 +2,6 @@
 
 Any number of processes may apply one run: they share its waiting items and its rate. Each may be
 killed at any moment, and the others go on.
-
-Tested by tests/contract/replay/test_replay.py.
 """
 
 from collections.abc import Callable

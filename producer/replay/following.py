@@ -2,8 +2,6 @@
 
 The agents of the group apply a stored run. If none is alive, the command applies it too; an agent
 that starts then shares the work. The command may be killed at any moment.
-
-Tested by tests/contract/replay/test_replay.py.
 """
 
 import secrets

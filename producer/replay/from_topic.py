@@ -6,8 +6,6 @@ for the positions of the dead letters, some hundred bytes each, then for their b
 Tasks that are in the ledger already are recognized, so a load may be repeated at any time.
 Quarantined records were never tasks, and may be copies of tasks, so their dead letters are left
 unless somebody asks for them.
-
-Tested by tests/contract/replay/test_from_topic.py.
 """
 
 import sys
@@ -27,10 +25,8 @@ from docllm.schemas.ledger.database import Connection
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
 from docllm.schemas.task.line.parsing import LineError
+from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.envelope import (
-    BAD_NAMES_HEADER,
-    BATCH_HEADER,
-    QUARANTINE_HEADER,
     digest,
 )
 
@@ -39,8 +35,12 @@ PageStart = tuple[int, int]  # partition, offset
 # Dead letters in one transaction.
 CHUNK = 500
 SQLITE_CHUNK = 200
-_OWN_PREFIXES = ("docllm-", "kafka_dlt-", "__dlq.")
-_POINTER = ("docllm-pointer", "docllm-value-digest")
+_OWN_PREFIXES = (
+    header_names.OWN_PREFIX,
+    header_names.SPRING_PREFIX,
+    header_names.KIP_PREFIX,
+)
+_POINTER = (header_names.POINTER, header_names.VALUE_DIGEST)
 _MAX_DIGITS = 18
 # Replaces the ledger's error text, which advises to change `--batch`: here the dead letters name
 # the batch.
@@ -112,9 +112,9 @@ def _note(
     survey.letters += 1
     survey.own += subject.ledger == ledger_id
     is_wanted = (
-        (headers.get("docllm-disposition") or b"").decode("utf-8", "replace") in dispositions
+        (headers.get(header_names.DISPOSITION) or b"").decode("utf-8", "replace") in dispositions
         if dispositions
-        else subject.kind != QUARANTINE_HEADER
+        else subject.kind != header_names.QUARANTINE
     )
     if is_wanted:
         survey.positions.setdefault(subject, (letter.partition, letter.offset))
@@ -136,10 +136,10 @@ def subject_of(letter: Incoming) -> LetterSubject:
     headers = dict(letter.headers)
     ledger, batch = (
         sys.intern((headers.get(name) or b"")[:255].decode("utf-8", "replace"))
-        for name in ("docllm-ledger", BATCH_HEADER)
+        for name in (header_names.LEDGER, header_names.BATCH)
     )
     content = digest(b"", letter.value or b"") if _is_whole(letter) else b""
-    for header in ("docllm-task", QUARANTINE_HEADER):
+    for header in (header_names.TASK, header_names.QUARANTINE):
         if number := headers.get(header):
             return LetterSubject(
                 ledger, header, number[:_MAX_DIGITS].decode("utf-8", "replace"), batch, content
@@ -235,7 +235,8 @@ class FromTopic:
         headers = [
             pair
             for pair in letter.headers
-            if pair[0] in {BATCH_HEADER, BAD_NAMES_HEADER} or not pair[0].startswith(_OWN_PREFIXES)
+            if pair[0] in {header_names.BATCH, header_names.BAD_NAMES}
+            or not pair[0].startswith(_OWN_PREFIXES)
         ]
         return foreign_records.task_of(
             letter.key, letter.value, headers, self._group, self._max_attempts_of
@@ -300,7 +301,7 @@ def _origin(letter: Incoming) -> store.Origin:
     """Return the origin of a dead letter's batch; a quarantined record keeps its foreign one."""
     return (
         store.Origin.QUARANTINE
-        if subject_of(letter).kind == QUARANTINE_HEADER
+        if subject_of(letter).kind == header_names.QUARANTINE
         else store.Origin.LETTERS
     )
 
@@ -309,7 +310,7 @@ def _where(letter: Incoming) -> str:
     """Return the task and the position of a dead letter, for a person."""
     subject = subject_of(letter)
     subjects = {
-        "docllm-task": f"task {subject.number} of batch {subject.batch}",
-        QUARANTINE_HEADER: f"quarantine {subject.number}",
+        header_names.TASK: f"task {subject.number} of batch {subject.batch}",
+        header_names.QUARANTINE: f"quarantine {subject.number}",
     }
     return f"letter {letter.partition}/{letter.offset}, {subjects.get(subject.kind, 'a record')}"

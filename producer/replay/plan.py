@@ -1,7 +1,4 @@
-"""The plan of a replay: what it would do and cost. Read only.
-
-Tested by tests/contract/replay/test_runs.py.
-"""
+"""The plan of a replay: what it would do and cost. Read only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Reads quarantined records again, as the intake reads records of the inbox.
-
-Tested by tests/contract/replay/test_replay.py and tests/contract/replay/test_replayed_records.py.
-"""
+"""Reads quarantined records again, as the intake reads records of the inbox."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 A record that is a valid task line by today's rules becomes a task, once; its row stays and shows
 when. A record that still is no task stays as it was, and its item says why. The records are read
 before the transaction, since some take seconds.
-
-Tested by tests/contract/replay/test_replayed_records.py.
 """
 
 from collections.abc import Collection, Mapping, Sequence

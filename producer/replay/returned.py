@@ -6,8 +6,6 @@ replayed once: a task that waits in a run or is no longer dead is left alone. A 
 headers is identified by its line, and counts for its task's present death.
 
 Letters that come one after the other join an open run, so that thousands make few runs.
-
-Tested by tests/contract/replay/test_returned.py.
 """
 
 import secrets

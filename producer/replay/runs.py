@@ -3,8 +3,6 @@
 So a stored run can be applied by any process, and a run that was killed while it was stored is
 dropped, because nothing of it was applied. This module has what tasks and records share;
 `replay/tasks.py` and `replay/records.py` apply them.
-
-Tested by tests/contract/replay/test_runs.py.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ A `dead` or `cancelled` task becomes `pending` with a new fence, and its record 
 task is checked under its lock: it is replayed only if it still has the state and the fence that it
 was stored with. So a repeated or concurrent replay, cancel or run of the task never replays it
 twice.
-
-Tested by tests/contract/replay/test_replayed_tasks.py.
 """
 
 from collections.abc import Collection, Mapping, Sequence

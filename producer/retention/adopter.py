@@ -1,8 +1,6 @@
 """Adopts an archive: compares its files with the ledger, then marks the batch as archived.
 
 After a backup was restored, tasks may be open here that the archive has as done: they are ended.
-
-Tested by tests/contract/batches/test_adopter.py.
 """
 
 import base64

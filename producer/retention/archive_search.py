@@ -1,7 +1,4 @@
-"""Finds the archives that lie below a folder or a prefix, by their manifests.
-
-Tested by tests/integration/commands/test_archive.py.
-"""
+"""Finds the archives that lie below a folder or a prefix, by their manifests."""
 
 import asyncio
 from collections.abc import Callable, Iterator

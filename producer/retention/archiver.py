@@ -2,8 +2,6 @@
 
 An interrupted run is continued: files that are there with the same bytes serve. Nothing is ever
 overwritten, and each archive has a folder of its own, whose name has the ledger and its number.
-
-Tested by tests/contract/batches/test_archiver.py.
 """
 
 import hashlib

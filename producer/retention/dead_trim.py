@@ -2,8 +2,6 @@
 
 Kafka deletes from the beginning of a partition only. So each partition goes up to the first letter
 that is still needed, whatever comes after it.
-
-Tested by tests/contract/replay/test_dead_trim.py.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +12,8 @@ from docllm.producer.ledger.dead_letters import spent_letters
 from docllm.producer.ledger.dead_letters.spent_letters import TopicLetter
 from docllm.producer.ports import Incoming, TopicReader
 from docllm.schemas.ledger.transactions import Transactions
-from docllm.schemas.task.record.envelope import QUARANTINE_HEADER, NotOursError, decode
+from docllm.schemas.task.record import header_names
+from docllm.schemas.task.record.envelope import NotOursError, decode
 
 _MAX_DIGITS = 18
 
@@ -104,8 +103,8 @@ def _letter(record: Incoming, group: str, ledger_id: str) -> TopicLetter | None:
 def _number(record: Incoming, ledger_id: str) -> int | None:
     """Return the number of the quarantined record whose letter this is; None for all else."""
     headers: Mapping[str, bytes | None] = dict(record.headers)
-    number = headers.get(QUARANTINE_HEADER) or b""
-    is_own = headers.get("docllm-ledger") == ledger_id.encode()
+    number = headers.get(header_names.QUARANTINE) or b""
+    is_own = headers.get(header_names.LEDGER) == ledger_id.encode()
     return int(number) if is_own and number.isdigit() and len(number) <= _MAX_DIGITS else None
 
 

@@ -1,8 +1,6 @@
 """Erases a tenant or an id from the ledger, page by page, until nothing of it runs any more.
 
 It may be killed at any moment. The same call goes on with what is left.
-
-Tested by tests/contract/batches/test_erase.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """The formats of an archive's files: lines of JSON by gzip, or Parquet.
 
 Equal lines make equal bytes, so a file that an interrupted run has written is recognized.
-
-Tested by tests/contract/batches/test_archiver.py.
 """
 
 import gzip

@@ -1,8 +1,6 @@
 """The manifest of an archive: what its files are, by number and digest. It is written last.
 
 A reader trusts nothing in it, because anybody may have written the archive's files.
-
-Tested by tests/contract/batches/test_archiver.py.
 """
 
 import hashlib

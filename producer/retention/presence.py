@@ -2,8 +2,6 @@
 
 The manifest is read, and its files are compared by name and size in one listing; before a deletion
 they are read too, one after another, and compared by digest.
-
-Tested by tests/contract/batches/test_purge.py.
 """
 
 import hashlib

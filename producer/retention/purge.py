@@ -2,8 +2,6 @@
 
 It may be killed at any moment. The same call goes on where it was, since what is left is read from
 the ledger.
-
-Tested by tests/contract/batches/test_purge.py.
 """
 
 from collections.abc import Callable

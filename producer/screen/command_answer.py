@@ -2,8 +2,6 @@
 
 With `--json` nothing else is written to stdout. The document of a command that ends in an error has
 the name `error`; stderr says the same.
-
-Tested by tests/integration/commands/test_json.py.
 """
 
 import argparse

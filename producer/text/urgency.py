@@ -1,7 +1,4 @@
-"""The order in which a person is told why work waits: first what needs a person most.
-
-Tested by tests/unit/producer/text/test_agent_sentences.py and tests/contract/counts/test_status.py.
-"""
+"""The order in which a person is told why work waits: first what needs a person most."""
 
 from enum import IntEnum
 

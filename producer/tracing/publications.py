@@ -9,11 +9,9 @@ from docllm.producer.ports import Publisher, Refusal
 from docllm.producer.tracing import names
 from docllm.producer.tracing.spans import Span, SpanKind, Spans, never_raising
 from docllm.schemas.runtime.clock import Clock
-from docllm.schemas.task.record.envelope import TASK_HEADER, Outgoing
+from docllm.schemas.task.record import header_names
+from docllm.schemas.task.record.envelope import Outgoing
 from docllm.schemas.task.record.trace import (
-    TRACE_AFTER,
-    TRACE_LINK,
-    TRACEPARENT,
     SpanId,
     attempt_span,
     is_sampled,
@@ -58,11 +56,13 @@ class PublicationTraces:
         trace = trace_of(self._ledger, task_id)
         sampled = has_failed or is_sampled(trace, self._ratio)
         span = SpanId(trace, publication_span(task_id, destination, fence, order), sampled)
-        headers = [(TRACEPARENT, span.traceparent.encode())]
+        headers = [(header_names.TRACEPARENT, span.traceparent.encode())]
         if last_owner:
-            headers.append((TRACE_AFTER, attempt_span(task_id, last_owner).hex().encode()))
+            headers.append(
+                (header_names.TRACE_AFTER, attempt_span(task_id, last_owner).hex().encode())
+            )
         if link := span_of(foreign):
-            headers.append((TRACE_LINK, link.traceparent.encode()))
+            headers.append((header_names.TRACE_LINK, link.traceparent.encode()))
         return headers
 
     @never_raising()
@@ -84,7 +84,7 @@ class PublicationTraces:
             self._system,
             start_s,
             end_s,
-            task_id=int(own.get(TASK_HEADER, b"0")),
+            task_id=int(own.get(header_names.TASK, b"0")),
             links=tuple(link for link in (trace.link, after) if link is not None),
         )
 

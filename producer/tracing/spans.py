@@ -1,7 +1,4 @@
-"""Spans as values, and the port that takes them.
-
-Tested by tests/unit/producer/tracing/test_publications.py.
-"""
+"""Spans as values, and the port that takes them."""
 
 import logging
 from collections.abc import Iterator, Mapping

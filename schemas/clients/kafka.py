@@ -12,7 +12,8 @@ from docllm.schemas.errors import ConfigError, UnreachableError
 from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.runtime.outage import Outage
 from docllm.schemas.settings.config import KafkaConfig
-from docllm.schemas.task.record.envelope import BAD_NAMES_HEADER, RawHeaders
+from docllm.schemas.task.record import header_names
+from docllm.schemas.task.record.envelope import RawHeaders
 
 Settings = dict[str, str | int | bool]
 
@@ -221,7 +222,7 @@ class HasHeaders(Protocol):
 
 
 def raw_headers(message: HasHeaders) -> RawHeaders:
-    """Return a record's headers, or one header BAD_NAMES_HEADER when a name is not UTF-8.
+    """Return a record's headers, or the header BAD_NAMES alone when a name is not UTF-8.
 
     Kafka allows any bytes in a name. The client decodes the name and fails (confluent-kafka 2.16:
     SystemError), for all headers.
@@ -229,7 +230,7 @@ def raw_headers(message: HasHeaders) -> RawHeaders:
     try:
         return message.headers() or ()
     except (SystemError, UnicodeDecodeError):
-        return [(BAD_NAMES_HEADER, b"")]
+        return [(header_names.BAD_NAMES, b"")]
 
 
 def _user_settings(config: KafkaConfig, promises: Settings, foreign: re.Pattern[str]) -> Settings:

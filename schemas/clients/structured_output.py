@@ -1,8 +1,6 @@
 """Builds the request fields for structured output.
 
 Pure.
-
-Tested by tests/unit/agent/handlers/calls/test_request.py.
 """
 
 from typing import Any

@@ -1,7 +1,4 @@
-"""The libraries of the extra `documents`, which are imported when a document needs one.
-
-Tested by tests/unit/schemas/documents/test_encoding.py.
-"""
+"""The libraries of the extra `documents`, which are imported when a document needs one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,6 @@
 """Signs of documents that are text by their bytes, but cannot be read as they are.
 
-All are looked for in a few bytes, or by one pass of C. Tested by
-tests/unit/schemas/documents/test_signs.py.
+All are looked for in a few bytes, or by one pass of C.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Conditions of agents' rows: which agents are registered, and which were heard of lately.
-
-Tested by tests/contract/counts/test_status.py.
-"""
+"""Conditions of agents' rows: which agents are registered, and which were heard of lately."""
 
 from sqlalchemy import ColumnElement, and_, or_
 

@@ -1,7 +1,4 @@
-"""Connections to MySQL and MariaDB: opened, limited in time, and cut when a program leaves.
-
-Tested by tests/contract/database/test_database.py.
-"""
+"""Connections to MySQL and MariaDB: opened, limited in time, and cut when a program leaves."""
 
 import socket
 import threading

@@ -1,7 +1,4 @@
-"""Query parts about a group's tasks whose plan must not depend on a server's statistics.
-
-Tested by tests/contract/database/test_plans.py.
-"""
+"""Query parts about a group's tasks whose plan must not depend on a server's statistics."""
 
 from typing import Any
 

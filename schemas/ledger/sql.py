@@ -2,8 +2,6 @@
 
 All expressions use the database's own clock, in UTC. `NOW()` and `CURRENT_TIMESTAMP` are local time
 and are not used.
-
-Tested by tests/contract/database/test_database.py and tests/contract/database/test_plans.py.
 """
 
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Tables with frequent updates have fixed-width NOT NULL columns with sentinel values, because a row
 moves when a NULL becomes a value. Text is stored in other tables. `doc` is used only for the
 reference page of the tables.
-
-Tested by tests/integration/versions/test_migrations.py.
 """
 
 from typing import Any
@@ -208,8 +206,8 @@ task = _table(
     _big("owner", doc="the claim that holds it, 0 for none; the agent's id is `owner >> 24`"),
     _now(
         "due_at",
-        doc="while it waits: its earliest next claim. While it is processing: the hard "
-        "deadline of its claim. When it is final: the year 9999",
+        doc="while it waits: its earliest next claim. While it is processing: the end "
+        "of its claim's time. When it is final: the year 9999",
     ),
     _at("expires_at", NEVER, doc="the line's `deadline`; the year 9999 for none"),
     _now(doc="when it was loaded"),

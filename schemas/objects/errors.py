@@ -1,7 +1,4 @@
-"""The failures of object stores, classified by what a person or a program must do next.
-
-Tested by tests/contract/documents/test_object_stores.py.
-"""
+"""The failures of object stores, classified by what a person or a program must do next."""
 
 import re
 from enum import StrEnum

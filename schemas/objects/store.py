@@ -1,8 +1,6 @@
 """Reads, lists and writes objects. Failures are ObjectErrors.
 
 A store's client is made at its first use and kept, one for each bucket.
-
-Tested by tests/contract/documents/test_object_stores.py.
 """
 
 import os

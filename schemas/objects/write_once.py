@@ -1,8 +1,4 @@
-"""Writes objects once: none is overwritten; an existing one with equal bytes is accepted.
-
-Tested by tests/unit/agent/execution/test_output_writer.py and
-tests/contract/batches/test_archiver.py.
-"""
+"""Writes objects once: none is overwritten; an existing one with equal bytes is accepted."""
 
 import re
 from typing import Protocol

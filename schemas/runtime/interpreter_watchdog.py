@@ -7,8 +7,6 @@ functions of C write the tracebacks and end the process. No task is lost by this
 
 Processor time, because a process that was stopped or suspended has used none when it goes on. A
 library that waits with the lock, without computing, is therefore not found.
-
-Tested by tests/unit/schemas/runtime/test_interpreter_watchdog.py.
 """
 
 import ctypes

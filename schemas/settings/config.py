@@ -35,7 +35,10 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the secret; only an adapter that sends it may call this."""
+        """Return the secret, to send, compare or hash it, or to mask it in texts of others.
+
+        Nobody stores or shows it; a test lists who calls this, and for what.
+        """
         return self._text
 
     def __repr__(self) -> str:

@@ -2,8 +2,6 @@
 
 A hook is ordered in the transaction that ends the attempt, and runs at least once after it. It runs
 again after a failure or the loss of its agent, until it succeeds or is given up.
-
-Tested by tests/contract/claims/test_hooks.py.
 """
 
 from collections.abc import Mapping

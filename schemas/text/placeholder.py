@@ -1,7 +1,4 @@
-"""The place of the document in a prompt, as docllm and as Jinja write it.
-
-Tested by tests/unit/schemas/text/test_placeholder.py.
-"""
+"""The place of the document in a prompt, as docllm and as Jinja write it."""
 
 import re
 

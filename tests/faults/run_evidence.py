@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import select, text
 
 from docllm.schemas.ledger import tables
+from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.lanes import DESTINATIONS
-from docllm.schemas.task.record.trace import TRACEPARENT
 from tests.faults import exported, history, lives, rows, traced
 from tests.faults.claims import ROUTE, Claims
 from tests.faults.exported import Exported, Samples, Series
@@ -114,7 +114,10 @@ def _traced(site: Site, watch: Watch, moves: Sequence[Move]) -> Traced:
         ledger=ledger.hex(),
         spans=traced.seen(site.collector),
         records=[
-            (int(record.headers["docllm-task"]), record.headers.get(TRACEPARENT, b"").decode())
+            (
+                int(record.headers["docllm-task"]),
+                record.headers.get(header_names.TRACEPARENT, b"").decode(),
+            )
             for record in watch.records
             # A foreign record that only claims to be a task's names no ledger.
             if {"docllm-ledger", "docllm-task"} <= record.headers.keys() and record.topic != inbox

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from docllm.schemas.task.record.trace import TRACEPARENT
+from docllm.schemas.task.record import header_names
 from tests.integration.support.buses import headers_of
 
 OFFSETS = "__consumer_offsets"
@@ -145,7 +145,7 @@ class Watch:
         headers = {
             name: value or b""
             for name, value in headers_of(message)
-            if name.startswith("docllm-") or name == TRACEPARENT
+            if name.startswith("docllm-") or name == header_names.TRACEPARENT
         }
         kept = (message.key(), message.value()) if topic in self._keep else (None, None)
         self.records.append(SeenRecord(topic, number, offset, at_s, headers, *kept))

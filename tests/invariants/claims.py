@@ -47,7 +47,7 @@ def early(run: Evidence) -> list[str]:
 
 
 def reaped_alive(run: Evidence) -> list[str]:
-    """A task is reset past its hard deadline, or when its agent is gone."""
+    """A task is reset when its claim is overdue, or when its agent is gone."""
     reaped = [move for move in run.moves or () if move.losses > 0 and move.old_due_s >= move.at_s]
     return [str(move) for move in reaped if not _gone(run, move)]
 
@@ -75,7 +75,7 @@ def judged_alive(run: Evidence) -> list[str]:
 
 
 def leaked(run: Evidence) -> list[str]:
-    """A claim of a living agent ends before its hard deadline."""
+    """A claim of a living agent ends before it is overdue."""
     late = [move for move in run.moves or () if move.losses > 0 and move.old_due_s < move.at_s]
     return [
         f"{move}, of {agent.program}"

@@ -112,7 +112,7 @@ def p6_nothing_runs_early(run: Evidence) -> list[str]:
 
 
 def p7_live_leases_are_kept(run: Evidence) -> list[str]:
-    """P7: no task is taken from a live lease before its hard deadline; dead leases are resolved."""
+    """P7: no live lease loses a task before its claim is overdue; dead leases are resolved."""
     checks = (claims.reaped_alive, claims.judged_alive, claims.leaked, calls.overlapping)
     return _said("P7", run, *checks, locks.used_by_two)
 

@@ -12,10 +12,8 @@ from docllm.producer.ledger.replay_progress import ItemState
 from docllm.producer.ports import Item
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.hooks import HookState
+from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.envelope import (
-    DISPOSITION_HEADER,
-    QUARANTINE_HEADER,
-    TASK_HEADER,
     NotOursError,
     decode,
     is_letter,
@@ -119,7 +117,7 @@ class _Witness:
             letters_again=[
                 row_id
                 for row_id, headers in self._rows("SELECT id, headers FROM quarantine")
-                if {TASK_HEADER, DISPOSITION_HEADER} <= dict(headers_of(headers)).keys()
+                if {header_names.TASK, header_names.DISPOSITION} <= dict(headers_of(headers)).keys()
             ],
             calls=[call for call, passed in calls if not passed],
             passed=[call for call, passed in calls if passed],
@@ -563,5 +561,5 @@ def _subject(stored: Any) -> int:
     Returns 0 for any other record.
     """
     if is_letter(stored.headers):
-        return int(dict(stored.headers)[TASK_HEADER])
-    return -int(dict(stored.headers).get(QUARANTINE_HEADER, 0))
+        return int(dict(stored.headers)[header_names.TASK])
+    return -int(dict(stored.headers).get(header_names.QUARANTINE, 0))

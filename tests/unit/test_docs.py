@@ -3,7 +3,6 @@
 Every help text, command, name, code, header and link that they show exists as shown.
 """
 
-import ast
 import re
 import shlex
 import tomllib
@@ -36,6 +35,7 @@ from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.record.topics import Topics
 from docllm.schemas.task.states import TRANSITIONS
 from tests.faults import __main__ as faults
+from tests.invariants import promises
 from tests.simulation import __main__ as simulation
 
 ROOT = Path(__file__).parents[2]
@@ -48,8 +48,9 @@ KAFKA = "docs/how-to/kafka.md"
 EXIT_CODES = "docs/reference/exit-codes.md"
 HOW_IT_WORKS = "docs/explanation/how-it-works.md"
 ARCHITECTURE = "docs/explanation/architecture.md"
-FILES_OF_A_ROOM = 26  # more need rooms within the room
 PROOF = "docs/explanation/proof.md"
+PROMISES = "docs/explanation/promises.md"
+OF_TESTS = (ROOT / "tests/README.md").read_text("utf-8")
 EVERYTHING = "\n".join(TEXTS.values())
 HELP_LINES, HELP_COLUMNS = 40, 80
 SUBPROGRAMS = {"rehearsal-llm": agent.rehearsal_parser, "resume": agent.resume_parser}
@@ -361,32 +362,6 @@ def test_every_module_has_its_layer(package: str) -> None:
     assert listed == entries - {"__init__"}
 
 
-@pytest.mark.parametrize(("package", "most"), [("agent", 26), ("producer", 18), ("schemas", 22)])
-def test_a_listing_is_short_and_each_folder_says_what_lives_there(package: str, most: int) -> None:
-    """Each folder's `__init__` says what lives there and what does not."""
-    entries = [
-        path for path in (ROOT / package).iterdir() if path.is_file() or any(path.rglob("*.py"))
-    ]
-    folders = [path for path in (ROOT / package).rglob("*") if (path / "__init__.py").exists()]
-    assert len(entries) <= most
-    for folder in folders:
-        docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8")))
-        assert docstring, folder
-        assert len(docstring.replace("\n", " ").split(". ")) >= 2, folder
-
-
-@pytest.mark.parametrize("package", ["agent", "producer", "schemas"])
-def test_a_room_is_surveyed_at_a_glance(package: str) -> None:
-    """A room has few entries, and no module in it only repeats the room's name."""
-    folders = [path.parent for path in (ROOT / package).rglob("__init__.py")]
-    rooms = [folder for folder in folders if folder != ROOT / package]
-    assert rooms
-    for room in rooms:
-        modules = {path.stem for path in room.glob("*.py")}
-        assert room.name not in modules, room
-        assert len(list(room.glob("*.py"))) <= FILES_OF_A_ROOM, room
-
-
 def test_the_site_has_every_page() -> None:
     """The site's navigation names each page of `docs/` once."""
     nav = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]["nav"]
@@ -400,11 +375,6 @@ def test_the_site_has_every_page() -> None:
     )
 
 
-def test_readme_is_short() -> None:
-    """The README is a front page of at most 130 lines; what is longer is in `docs/`."""
-    assert len(TEXTS["README.md"].splitlines()) <= 130
-
-
 def test_bugs_of_the_proof_have_their_tests() -> None:
     """Each test that the proof's table of bugs names exists."""
     named = set(re.findall(r"\| `(test_\w+)` \|", TEXTS[PROOF]))
@@ -416,3 +386,27 @@ def test_bugs_of_the_proof_have_their_tests() -> None:
 
     assert named
     assert named - defined == set()
+
+
+def test_named_tests_exist() -> None:
+    """A page that names a test sends its reader to a file."""
+    documents = {page: page.read_text("utf-8") for page in [*PAGES, *ROOT.glob("*.md")]}
+    named = {name for text in documents.values() for name in re.findall(r"tests/[\w/]+\.py", text)}
+    in_tables = {f"tests/{name}" for name in re.findall(r"`(\w+/[\w/]+\.py)`", OF_TESTS)}
+
+    assert named
+    assert in_tables
+    assert [name for name in sorted(named | in_tables) if not (ROOT / name).is_file()] == []
+
+
+def test_each_promise_names_its_tests() -> None:
+    """Each promise has small tests and whole programs, and `tests/invariants` judges it."""
+    table = OF_TESTS.partition("## Where each promise is tested")[2]
+    cells = [line.strip("| ").split(" | ") for line in table.splitlines() if ".py`" in line]
+    section = TEXTS[PROMISES].partition("## What it promises")[2].partition("\n## ")[0]
+    titles = re.findall(r"^\d\. \*\*(.+)\.\*\*", section, re.MULTILINE)
+    judges = {name.partition("_")[0].upper() for name in vars(promises) if re.match(r"p\d_", name)}
+
+    assert [row[0] for row in cells] == titles
+    assert all(len(row) == 4 for row in cells)
+    assert {judge for row in cells for judge in row[3].split()} == judges

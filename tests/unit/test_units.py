@@ -1,4 +1,4 @@
-"""A name says whether it is an instant, a duration or a bound, as CONTRIBUTING.md rules."""
+"""A name says whether it is an instant or a duration, as CONTRIBUTING.md rules."""
 
 import ast
 import re
@@ -10,10 +10,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 INSTANT = re.compile(
     r"(?:^|.*_)(?:at|from|since|until)_s|_?(?:now|began|ended|start|end|deadline)_s"
-)
-
-OTHER_BOUND = re.compile(
-    r"(?:^|.*_)(?:MOST|LEAST|FEWEST|LONGEST|SHORTEST|LARGEST|SMALLEST|HIGHEST|LOWEST)(?:_.*|$)"
 )
 
 
@@ -97,18 +93,3 @@ def test_the_name_of_a_duration_is_found(source: str) -> None:
 def test_other_names_are_let_be(source: str) -> None:
     """A difference of two instants is a duration."""
     assert all(INSTANT.fullmatch(name) for name in named_instants(ast.parse(source)))
-
-
-def test_a_bound_is_a_maximum_or_a_minimum() -> None:
-    """Constants that bound something have one word for each end."""
-    odd = [
-        f"{path}: {node.id} is a bound; name it MAX_ or MIN_ and what it bounds"
-        for path, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        if OTHER_BOUND.match(node.id)
-    ]
-    assert odd == []
-    assert OTHER_BOUND.match("_MOST")
-    assert OTHER_BOUND.match("READ_MOST")
-    assert not OTHER_BOUND.match("SLOWEST")

@@ -1,8 +1,6 @@
 """The partitions of an embedded source: their positions, their commits, their pauses.
 
 It reports assigned, revoked and rewound partitions to the loop; it writes nothing to the bus.
-
-Tested by tests/contract/bus/test_source.py.
 """
 
 from collections import Counter

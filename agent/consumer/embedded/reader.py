@@ -3,8 +3,6 @@
 A pass commits the marked offsets, takes and releases partitions, and reads a few batches. Events
 are delivered in the order in which they happened. The module knows nothing of threads or the event
 loop.
-
-Tested by tests/contract/bus/test_source.py.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,8 +2,6 @@
 
 Runs on the consumer thread alone. An owned partition without an epoch is void: until it is placed
 again, none of its records is delivered and none of its offsets is committed.
-
-Tested by tests/contract/bus/test_source.py.
 """
 
 import itertools

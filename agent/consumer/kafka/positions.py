@@ -1,8 +1,6 @@
 """Finds a partition's starting offset and its bounds, as the brokers know them.
 
 Only asks; runs on the consumer thread.
-
-Tested by tests/contract/bus/test_source_offsets.py.
 """
 
 import logging

@@ -1,8 +1,6 @@
 """Reads topics of Kafka as a member of a consumer group.
 
 This is the side that the event loop sees; the work is done on the reader's thread.
-
-Tested by tests/contract/bus/test_source.py.
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 `topics apply` stored them. The watch is used on the consumer thread; its questions run in the event
 loop, where the topic administration lives.
-
-Tested by tests/contract/bus/test_source_offsets.py.
 """
 
 import asyncio

@@ -1,8 +1,4 @@
-"""Converts documents by content: text is decoded here, other kinds in a child process.
-
-Tested by tests/unit/agent/documents/test_reader.py and
-tests/unit/agent/documents/conversion/test_by_content.py.
-"""
+"""Converts documents by content: text is decoded here, other kinds in a child process."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,4 @@
-"""Reads an altChunk: a part of a DOCX file that is a whole document of another kind.
-
-Tested by tests/unit/agent/documents/conversion/test_docx_parts.py.
-"""
+"""Reads an altChunk: a part of a DOCX file that is a whole document of another kind."""
 
 import posixpath
 import zipfile

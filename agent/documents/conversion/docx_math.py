@@ -1,7 +1,4 @@
-"""Writes an equation of a DOCX file on one line: a fraction as `a/b`, a power as `x^2`.
-
-Tested by tests/unit/agent/documents/conversion/test_docx_parts.py.
-"""
+"""Writes an equation of a DOCX file on one line: a fraction as `a/b`, a power as `x^2`."""
 
 from xml.etree.ElementTree import Element
 

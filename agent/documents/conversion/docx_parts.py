@@ -4,8 +4,6 @@ Mammoth drops an element that it does not know, with all text in it. It says so,
 of the file that have such elements are rewritten: an equation becomes a line of text, an altChunk a
 mark for the text of the part that it names, and any other element gives way to what it holds. A
 text box that has no form for old readers becomes a picture of theirs.
-
-Tested by tests/unit/agent/documents/conversion/test_docx_parts.py.
 """
 
 import io

@@ -4,8 +4,6 @@ Native code parses the bytes of strangers here. Whoever takes it over must not r
 in `/proc`, docllm's settings or other documents, nor reach a network or another program. Landlock
 (Linux 5.13) permits reading the interpreter and its libraries alone; a filter of system calls
 refuses the rest. Without them nothing is taken, and nothing fails.
-
-Tested by tests/unit/agent/documents/conversion/test_isolation.py.
 """
 
 import ctypes

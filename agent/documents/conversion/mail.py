@@ -1,7 +1,4 @@
-"""Extracts plain text from a mail or a page saved as one (MHTML): its heads, then its text.
-
-Tested by tests/unit/agent/documents/conversion/test_mail.py.
-"""
+"""Extracts plain text from a mail or a page saved as one (MHTML): its heads, then its text."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,4 @@
-"""Reads the pages of a PDF by PDFium, and tells which of them show text that they do not hold.
-
-Tested by tests/unit/agent/documents/conversion/test_pdf_pages.py.
-"""
+"""Reads the pages of a PDF by PDFium, and tells which of them show text that they do not hold."""
 
 import re
 from collections import Counter

@@ -1,7 +1,4 @@
-"""One converting process, as its agent sees it.
-
-Tested by tests/unit/agent/documents/conversion/test_converters.py.
-"""
+"""One converting process, as its agent sees it."""
 
 import asyncio
 import os

@@ -1,7 +1,4 @@
-"""The program of a converting process: one document after another, as the agent sends them.
-
-Tested by tests/unit/agent/documents/conversion/test_converters.py.
-"""
+"""The program of a converting process: one document after another, as the agent sends them."""
 
 import os
 import resource

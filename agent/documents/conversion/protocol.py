@@ -1,7 +1,4 @@
-"""The wire format between an agent and a converting process: a kind's byte, a length, and bytes.
-
-Tested by tests/unit/agent/documents/conversion/test_converters.py.
-"""
+"""The wire format between an agent and a converting process: a kind's byte, a length, and bytes."""
 
 import struct
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Extracts plain text from RTF: one pass over its tokens, with a stack of groups.
-
-Tested by tests/unit/agent/documents/conversion/test_rtf.py.
-"""
+"""Extracts plain text from RTF: one pass over its tokens, with a stack of groups."""
 
 import codecs
 import re

@@ -1,7 +1,4 @@
-"""A wrapper around a ledger; subclasses observe its claims and settles.
-
-Tested by tests/unit/agent/execution/observability/test_measured_ports.py.
-"""
+"""A wrapper around a ledger; subclasses observe its claims and settles."""
 
 from collections.abc import Sequence
 

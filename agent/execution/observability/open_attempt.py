@@ -1,7 +1,4 @@
-"""An attempt under way, as its spans see it, and its calls.
-
-Tested by tests/unit/agent/execution/observability/test_attempt_traces.py.
-"""
+"""An attempt under way, as its spans see it, and its calls."""
 
 from docllm.agent.execution.observability.span_attributes import error_of_call, of_cost
 from docllm.agent.handlers.calls.permits import CallEnd

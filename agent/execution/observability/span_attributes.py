@@ -1,7 +1,4 @@
-"""What the spans of attempts and calls say: task, outcome, cost and error. Pure.
-
-Tested by tests/unit/agent/execution/observability/test_attempt_traces.py.
-"""
+"""What the spans of attempts and calls say: task, outcome, cost and error. Pure."""
 
 from docllm.agent.handlers.calls.permits import CallEnd
 from docllm.agent.ports import CallFailed, Settlement, Verdict

@@ -1,7 +1,4 @@
-"""A wrapper around the ledger that traces claims and settles, and changes nothing else.
-
-Tested by tests/integration/monitoring/test_traces.py.
-"""
+"""A wrapper around the ledger that traces claims and settles, and changes nothing else."""
 
 from collections.abc import Sequence
 

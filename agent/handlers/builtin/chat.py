@@ -1,8 +1,6 @@
 """The default handler of every type: the answer to one chat completion is the result.
 
 A task without a prompt or a schema takes those of its type.
-
-Tested by tests/unit/agent/handlers/test_runner.py.
 """
 
 from dataclasses import replace

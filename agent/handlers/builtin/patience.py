@@ -1,8 +1,6 @@
 """Retries a failed call within the attempt if the failure is temporary.
 
 An attempt that makes many calls would otherwise repeat all of them for one that was refused.
-
-Tested by tests/unit/agent/handlers/builtin/test_map_reduce.py.
 """
 
 from collections.abc import Mapping

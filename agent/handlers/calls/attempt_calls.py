@@ -1,7 +1,4 @@
-"""The calls of one attempt: made on a route, judged, added up, and made again elsewhere.
-
-Tested by tests/unit/agent/handlers/test_runner.py.
-"""
+"""The calls of one attempt: made on a route, judged, added up, and made again elsewhere."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Some servers, such as Ollama, cut a prompt that is longer than their context, an
 The usage of such a call is far below what its texts need, and the same for prompts of any length,
 often near a round number. Each sign alone may be chance: a gateway may leave cached tokens out, and
 an image or a line of dashes needs few tokens for its bytes.
-
-Tested by tests/unit/agent/handlers/calls/test_cut_prompts.py.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""The port through which a handler's calls wait for their permit, and say how they ended.
-
-Tested by tests/unit/agent/handlers/test_runner.py.
-"""
+"""The port through which a handler's calls wait for their permit, and say how they ended."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,4 @@
-"""What a call gives its handler: an answer, or an error that ends the handler.
-
-Tested by tests/unit/agent/handlers/test_runner.py.
-"""
+"""What a call gives its handler: an answer, or an error that ends the handler."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,4 @@
-"""The port through which an attempt reports its calls to tracing.
-
-Tested by tests/unit/agent/execution/observability/test_attempt_traces.py.
-"""
+"""The port through which an attempt reports its calls to tracing."""
 
 from typing import Protocol
 

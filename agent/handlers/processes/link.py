@@ -1,7 +1,4 @@
-"""The process's end of the link to its agent: calls that wait for their answers.
-
-Tested by tests/unit/agent/handlers/processes/test_process.py.
-"""
+"""The process's end of the link to its agent: calls that wait for their answers."""
 
 import logging
 import os

@@ -1,7 +1,4 @@
-"""The program of a handler's process: runs the attempts that the agent sends, in turn.
-
-Tested by tests/unit/agent/handlers/processes/test_process.py.
-"""
+"""The program of a handler's process: runs the attempts that the agent sends, in turn."""
 
 import asyncio
 import faulthandler

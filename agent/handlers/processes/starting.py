@@ -1,7 +1,4 @@
-"""Starts the processes of handlers, and watches what they use.
-
-Tested by tests/unit/agent/handlers/processes/test_process.py.
-"""
+"""Starts the processes of handlers, and watches what they use."""
 
 import asyncio
 import logging

@@ -2,8 +2,6 @@
 
 Any number of agents may do this: each statement checks its own condition, so a task is called up
 once and the other agents find nothing to do. Tasks that wait for another reason are left alone.
-
-Tested by tests/contract/guards/test_call_up.py.
 """
 
 from collections.abc import Callable, Collection, Sequence

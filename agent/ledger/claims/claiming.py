@@ -1,8 +1,6 @@
 """Claims, queries without a claim (`ask`), releases and head-of-line relief, as SQL.
 
 Every statement names the state it expects; zero rows is an answer.
-
-Tested by tests/contract/claims/test_claim.py.
 """
 
 from collections.abc import Iterable, Sequence

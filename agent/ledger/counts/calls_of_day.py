@@ -3,8 +3,6 @@
 A call counts on the day on which its attempt ends. So the number is too low for calls whose
 attempts have not ended, and for hooks. It is too high for handlers that failed before their first
 call.
-
-Tested by tests/contract/providers/test_calls_of_day.py.
 """
 
 from collections.abc import Collection

@@ -3,8 +3,6 @@
 A page is added to all three roll-ups and deleted in the same transaction, so a reader of a roll-up
 and the tally sees each count once. One agent at a time compacts, for the whole ledger. Only
 compaction writes the roll-ups.
-
-Tested by tests/contract/counts/test_compaction.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence

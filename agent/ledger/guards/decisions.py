@@ -4,8 +4,6 @@ The guard row of a key is locked before any decision, so that all agents count o
 Rows are locked in this order: `task`, `guard`, `guard_look` (the tasks that a look tries).
 
 How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
-
-Tested by tests/contract/guards/test_guard.py.
 """
 
 from collections import Counter

@@ -4,8 +4,6 @@ No query here grows with the number of tasks, because compaction sums up old cou
 in the last WINDOW_S is read from the tally alone: its rows are rolled up when they are older.
 
 How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
-
-Tested by tests/contract/guards/test_guard.py.
 """
 
 from collections import Counter

@@ -1,7 +1,4 @@
-"""The search for waiting tasks that may join a look of a guard, page after page.
-
-Tested by tests/contract/guards/test_guard_keeper.py.
-"""
+"""The search for waiting tasks that may join a look of a guard, page after page."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass

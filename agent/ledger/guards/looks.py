@@ -4,8 +4,6 @@ A look tries some tasks of the guard. Every agent runs these statements. Each st
 own condition, so that one agent wins and the others find nothing to do.
 
 How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
-
-Tested by tests/contract/guards/test_guard_keeper.py and tests/contract/guards/test_guard_looks.py.
 """
 
 from collections.abc import Collection, Sequence

@@ -2,8 +2,6 @@
 
 More such deaths than LOST_PER_WINDOW mean a bad release, not poison tasks. The guards of the tasks
 that would die then are raised, and no more die.
-
-Tested by tests/contract/claims/test_reap.py and tests/contract/claims/test_suspects.py.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """Turns: the right of one agent to do some work for a limited time.
 
 A turn expires by itself.
-
-Tested by tests/contract/batches/test_retainer.py.
 """
 
 import hashlib

@@ -2,8 +2,6 @@
 
 An agent incarnation is one row. Its heartbeat keeps it alive, other agents declare it lost, and it
 is never revived.
-
-Tested by tests/contract/claims/test_lease.py.
 """
 
 import secrets

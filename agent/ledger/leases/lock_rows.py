@@ -4,8 +4,6 @@ A lock is held by a claim (a task id and an owner). It ends with the claim, so i
 every attempt, even if the attempt did not release it. Its token, the column `fence`, rises with
 each holder, even if the lock's row was deleted or restored in between: it is at least the
 database's time in milliseconds.
-
-Tested by tests/contract/claims/test_lock_rows.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 A loss is charged to every task in a lost agent's hands. A task is found guilty only if it was the
 only task of a lost agent. Then the losses that other tasks share with it are undone. There are few
 such rows: each is deleted at its task's next counted end, or after a day.
-
-Tested by tests/contract/claims/test_reap.py.
 """
 
 from collections import Counter

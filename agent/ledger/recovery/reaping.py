@@ -2,8 +2,6 @@
 
 A task is taken only from an agent that was lost or stopped, or from a claim past its hard
 deadline; every reset checks this again under lock.
-
-Tested by tests/contract/claims/test_reap.py.
 """
 
 import logging
@@ -44,7 +42,7 @@ from docllm.schemas.task.states import TRANSITIONS, Status
 log = logging.getLogger(__name__)
 
 PAGE = 500
-# Number of losses at which a task dies if its claims pass their deadlines in living agents. A task
+# Number of losses at which a task dies if its claims are overdue in living agents. A task
 # over which agents were lost dies only if it was alone in a lost agent.
 LOSS_LIMIT = 3
 MAX_NAMED = 10
@@ -96,7 +94,7 @@ def orphans(connection: Connection, group: str) -> list[int]:
 
 
 def overdue(connection: Connection, group: str) -> list[int]:
-    """Return the tasks whose claim is past its hard deadline, whoever owns it."""
+    """Return the tasks whose claim is overdue, whoever owns it."""
     return list(connection.execute(_OVERDUE, {"of_group": group}).scalars())
 
 
@@ -111,7 +109,7 @@ def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> Res
 
 
 def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> ResetTasks:
-    """Reset tasks past their hard deadline."""
+    """Reset tasks whose claims are overdue."""
     rows = _locked(connection, ids, _LATE)
     tasks = _end_cancelled(connection, rows)
     guilty = [row for row in tasks if row.lease_losses + 1 >= LOSS_LIMIT]

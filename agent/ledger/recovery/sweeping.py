@@ -1,7 +1,4 @@
-"""Orders records for tasks whose record Kafka lost, as SQL.
-
-Tested by tests/contract/records/test_sweep.py.
-"""
+"""Orders records for tasks whose record Kafka lost, as SQL."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ tool writes back without headers is recognized, even after a replay.
 
 A dead letter and the count of its death have the same route, model and sums. A replay takes back
 exactly what the dead letter says, so no sum by route or model falls below zero.
-
-Tested by tests/contract/counts/test_ends.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -7,8 +7,6 @@ already; different content makes the parent die.
 
 Rows are locked in this order: `batch`, `task`. A cancel waits for this transaction and finds its
 rows.
-
-Tested by tests/contract/claims/test_follow_ups.py.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Asks how large a reply may be that a settle stores.
-
-Tested by tests/contract/counts/test_status.py.
-"""
+"""Asks how large a reply may be that a settle stores."""
 
 from sqlalchemy import Connection, text
 

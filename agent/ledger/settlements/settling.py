@@ -3,8 +3,6 @@
 A settlement is accepted if the row still has the claim's owner and is processing, or is pending
 because it was reaped and nobody has claimed it since. Otherwise it is an echo of an earlier try
 that had committed, or it is superseded. Zero rows changed is a normal, named outcome.
-
-Tested by tests/contract/claims/test_settle.py and tests/contract/claims/test_split.py.
 """
 
 from collections.abc import Sequence
@@ -113,6 +111,12 @@ def _final_outcomes(
 
 
 def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+    """Lock the rows, and return the settlements whose claim still holds.
+
+    Raises AssertionError if a claim holds with another fence, which no statement can cause. The
+    caller, `SqlLedger._write`, takes any error for one of a row: the page is split down to this
+    row, which is given up and logged, and the others are settled.
+    """
     ids = sorted({settlement.row.task_id for settlement in settlements})
     rows = {task_id: columns for task_id, *columns in connection.execute(_LOCK, {"ids": ids})}
     accepted = []

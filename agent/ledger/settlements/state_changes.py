@@ -1,8 +1,6 @@
 """Changes the rows of settled tasks, as SQL: state, owner, fence, counts, due time.
 
 Which outcomes are accepted, and under which locks, is decided in `settling`.
-
-Tested by tests/contract/claims/test_settle.py.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,8 +2,6 @@
 
 These ends are bugs of docllm (`INTERNAL`) and releases after a call. If they never counted, a task
 that always ends this way would be paid for without limit.
-
-Tested by tests/contract/claims/test_settle.py.
 """
 
 import logging

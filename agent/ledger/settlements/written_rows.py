@@ -1,7 +1,4 @@
-"""The rows that a settlement writes: result, attempt, dead letter and counts. Pure.
-
-Tested by tests/contract/claims/test_settle.py and tests/contract/counts/test_ends.py.
-"""
+"""The rows that a settlement writes: result, attempt, dead letter and counts. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

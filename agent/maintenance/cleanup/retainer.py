@@ -3,8 +3,6 @@
 One agent of the group at a time has the turn for this work, as long as it renews the turn. If two
 agents do the work, no harm is done: they write the same files, and each step of a purge may be
 repeated.
-
-Tested by tests/contract/batches/test_retainer.py.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Emits the spans of attempts whose agent was lost.
 
 The agent that resets the tasks can emit them, because span ids are derived from task and claim.
-Tested by tests/integration/monitoring/test_traces.py.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The duty that resets the tasks of lost agents and tasks past their hard deadline."""
+"""The duty that resets the tasks of lost agents and those with overdue claims."""
 
 import logging
 from collections.abc import Callable
@@ -121,7 +121,7 @@ class Reaper:
                 if tasks.waiting or tasks.dead:
                     crash.reach("reap.reset")
                     log.warning(
-                        "%s of lost agents or past their deadline may run again, "
+                        "%s of lost agents or with overdue claims may run again, "
                         "%d died of their losses",
                         number_of(tasks.waiting, "task"),
                         tasks.dead,

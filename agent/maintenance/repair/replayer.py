@@ -1,8 +1,6 @@
 """The duty that applies the replays that people ordered.
 
 The command stores a run and may end; any agent applies it. How: `producer/replay/applier.py`.
-
-Tested by tests/contract/replay/test_replayer.py.
 """
 
 from docllm.agent.maintenance.duty import Duty, repeat

@@ -1,7 +1,4 @@
-"""The duty that calls up tasks that wait in a tier for a route or for their type.
-
-Tested by tests/contract/guards/test_call_up.py.
-"""
+"""The duty that calls up tasks that wait in a tier for a route or for their type."""
 
 import logging
 from collections.abc import Callable

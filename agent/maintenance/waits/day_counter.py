@@ -1,8 +1,6 @@
 """The duty that counts the calls of the day, for limits of requests a day.
 
 Otherwise the day's count would start again at 0 after Redis lost its data.
-
-Tested by tests/contract/providers/test_calls_of_day.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence

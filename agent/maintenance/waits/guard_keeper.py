@@ -4,8 +4,6 @@ It refreshes what this agent knows of guards, runs their looks, opens them, and 
 that they moved.
 
 How a guard moves from state to state: `docs/explanation/architecture.md`, "Guards".
-
-Tested by tests/contract/guards/test_guard_end.py.
 """
 
 import asyncio

@@ -1,8 +1,6 @@
 """The duty that looks for routes resumed by a person.
 
 `docllm agent resume ROUTE` writes them into the ledger.
-
-Tested by tests/contract/guards/test_resume.py.
 """
 
 import logging

@@ -5,8 +5,6 @@ or not, with a generation that rises at each change. An agent stops with the oth
 with them. An agent that fails alone stops alone. While all have stopped together, one agent at a
 time has the turn to probe. An agent that has waited for the turn for three intervals, in which
 nobody took it, probes alone, because the board carries advice only.
-
-Tested by tests/contract/providers/test_board.py.
 """
 
 from collections.abc import Sequence

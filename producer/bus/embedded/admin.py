@@ -1,7 +1,4 @@
-"""Topics of the embedded bus, and the positions of groups on them.
-
-Tested by tests/contract/bus/test_topic_admin.py.
-"""
+"""Topics of the embedded bus, and the positions of groups on them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Writes records to the embedded bus, in short transactions on an executor of its own.
-
-Tested by tests/contract/bus/test_publisher.py.
-"""
+"""Writes records to the embedded bus, in short transactions on an executor of its own."""
 
 import random
 import sqlite3

@@ -1,7 +1,4 @@
-"""Reads whole topics of the embedded bus. Changes nothing.
-
-Tested by tests/contract/bus/test_topic_reader.py.
-"""
+"""Reads whole topics of the embedded bus. Changes nothing."""
 
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial

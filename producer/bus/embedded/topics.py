@@ -1,8 +1,6 @@
 """Topics of the bus: make, describe, grow, delete, trim.
 
 This module only reads the offsets of groups; `group` alone writes them.
-
-Tested by tests/contract/bus/test_topic_admin.py.
 """
 
 import json

@@ -1,9 +1,6 @@
 """Publishes records on Kafka: one thread serves all callers, group after group.
 
 This module knows bytes, nothing of tasks.
-
-Tested by tests/contract/bus/test_publisher.py and
-tests/integration/servers/test_kafka_publisher.py.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""What the ledger knows of a load before it begins: clashing ids, types, older agents.
-
-Tested by tests/unit/producer/cli/load/test_command.py.
-"""
+"""What the ledger knows of a load before it begins: clashing ids, types, older agents."""
 
 import argparse
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,4 @@
-"""What a load answers: how much is loaded, its warnings, and how to repair bad lines.
-
-Tested by tests/unit/producer/cli/load/test_command.py.
-"""
+"""What a load answers: how much is loaded, its warnings, and how to repair bad lines."""
 
 import argparse
 import shlex

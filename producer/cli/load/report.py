@@ -1,8 +1,4 @@
-"""Reports on the input of `load`: bad lines, estimated cost, and later problems.
-
-Tested by tests/unit/producer/cli/load/test_command.py and
-tests/integration/documents/test_load_documents.py.
-"""
+"""Reports on the input of `load`: bad lines, estimated cost, and later problems."""
 
 import re
 from collections.abc import Iterator

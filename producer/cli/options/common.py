@@ -1,7 +1,4 @@
-"""Options that several commands have. It imports no library and no command.
-
-Tested by tests/unit/producer/cli/test_parser.py.
-"""
+"""Options that several commands have. It imports no library and no command."""
 
 from docllm.producer.cli.options.strict_parser import Parser
 

@@ -1,8 +1,6 @@
 """The arguments of `dead` and `replay`, which select dead letters.
 
 It imports no library and no command.
-
-Tested by tests/unit/producer/cli/test_parser.py.
 """
 
 from docllm.producer.cli.options.arguments import MAX_NUMBER, named, per_second, up_to

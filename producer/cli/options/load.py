@@ -1,7 +1,4 @@
-"""The arguments of `load`. It imports no library and no command.
-
-Tested by tests/unit/producer/cli/test_parser.py.
-"""
+"""The arguments of `load`. It imports no library and no command."""
 
 from pathlib import Path
 

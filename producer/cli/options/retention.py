@@ -1,7 +1,4 @@
-"""The arguments of commands that delete. It imports no library and no command.
-
-Tested by tests/unit/producer/cli/test_parser.py.
-"""
+"""The arguments of commands that delete. It imports no library and no command."""
 
 from docllm.producer.cli.options.arguments import named, per_second, tenant_name
 from docllm.producer.cli.options.common import add_consent, add_json

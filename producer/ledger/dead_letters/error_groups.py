@@ -2,8 +2,6 @@
 
 Read only. Groups of dead letters come from the roll-ups, which know how many there are. Dead
 letters themselves are counted only for a time or an id, which no roll-up knows.
-
-Tested by tests/contract/replay/test_dead.py.
 """
 
 from collections.abc import Iterable, Sequence

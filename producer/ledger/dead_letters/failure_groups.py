@@ -2,8 +2,6 @@
 
 A batch counts a limited number of errors one by one. Its further errors are one group, with the
 fingerprint OTHER_FINGERPRINTS.
-
-Tested by tests/contract/replay/test_dead.py and tests/contract/database/test_scale.py.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

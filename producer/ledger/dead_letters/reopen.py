@@ -1,8 +1,6 @@
 """Reopens a cancelled batch that has no cancelled tasks, so its dead tasks can be replayed.
 
 If a batch has cancelled tasks, replaying them reopens it.
-
-Tested by tests/contract/replay/test_replayed_cancelled.py.
 """
 
 from sqlalchemy import Connection, update

@@ -1,8 +1,6 @@
 """Turns a selection into queries on the ledger. Changes nothing.
 
 `dead` shows dead letters with these queries, and replays store their items with them.
-
-Tested by tests/contract/replay/test_dead.py and tests/contract/replay/test_runs.py.
 """
 
 from datetime import datetime

@@ -1,8 +1,6 @@
 """Finds the dead letters on their topic that are no longer needed.
 
 Read only.
-
-Tested by tests/contract/replay/test_dead_trim.py.
 """
 
 from collections.abc import Collection, Mapping

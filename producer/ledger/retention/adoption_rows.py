@@ -2,8 +2,6 @@
 
 The batch is marked as archived and as being purged, so nothing can be loaded into it. Then its open
 tasks end without hooks: they ended before, as the archive shows, and their hooks have run.
-
-Tested by tests/contract/batches/test_adopter.py.
 """
 
 from collections.abc import Sequence

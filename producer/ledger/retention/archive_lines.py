@@ -3,8 +3,6 @@
 A line has the columns of five tables by name, under the name of their table. It has neither hooks
 nor what a task ordered. `notes`, missing if there are none, are those beside the result, by kind.
 The first fields are for readers who do not know the tables: `id`, `status` and `answer`.
-
-Tested by tests/contract/batches/test_archiver.py.
 """
 
 import base64

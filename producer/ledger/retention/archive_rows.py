@@ -2,8 +2,6 @@
 
 A batch is archived once it is final. It is marked only after its files have been read back. Then
 nothing can be loaded into it or replayed in it, and a task of it that has no row any more is done.
-
-Tested by tests/contract/batches/test_archiver.py.
 """
 
 from collections.abc import Collection, Iterable

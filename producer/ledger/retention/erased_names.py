@@ -1,7 +1,4 @@
-"""Erases what the ledger keeps of a person beside tasks: names of locks, and reports of agents.
-
-Tested by tests/contract/batches/test_erase.py.
-"""
+"""Erases what the ledger keeps of a person beside tasks: names of locks, and reports of agents."""
 
 import orjson
 from sqlalchemy import ColumnElement, Connection, Table, delete, exists, or_, update

@@ -2,8 +2,6 @@
 
 A task's row stays, final, with a made-up id and the digest of its line: so a record of it that
 comes late is `done` and is not quarantined. Counts, times and costs stay too.
-
-Tested by tests/contract/batches/test_erase.py.
 """
 
 import secrets

@@ -4,8 +4,6 @@ A batch is marked before its first row goes. Agents answer `done` for a record w
 its batch is archived, and would quarantine it otherwise. Counts (`tally` and its roll-ups) stay,
 so that no counter falls. A page deletes final tasks only, under their locks: a task that runs
 again meanwhile keeps all that it has.
-
-Tested by tests/contract/batches/test_purge.py.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Reads which batches may be purged, and why others may not. Changes nothing.
-
-Tested by tests/contract/batches/test_purge.py.
-"""
+"""Reads which batches may be purged, and why others may not. Changes nothing."""
 
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""Reads the agents of a group from the ledger, with what each reported of itself. Read only.
-
-Tested by tests/contract/counts/test_status.py.
-"""
+"""Reads the agents of a group from the ledger, with what each reported of itself. Read only."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -171,7 +168,7 @@ def missing(agents: Sequence[AgentStatus]) -> Iterator[Sentence]:
 
 
 def _holders(connection: Connection, agents: Collection[int]) -> set[int]:
-    """Return which of these agents hold one of the claims with the earliest hard deadlines.
+    """Return which of these agents hold one of the claims whose time ends first.
 
     The claims of a lost agent are older than nearly all others.
     """

@@ -1,8 +1,6 @@
 """Reads a group's batches from the counts: numbers of tasks, costs, and rates.
 
 A few statements read all batches. None of them grows with the number of tasks.
-
-Tested by tests/contract/counts/test_status.py.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -2,8 +2,6 @@
 
 Replays take tasks out of a final state again, and compaction moves rows. So only what tasks entered
 is summed, over the roll-up and the rows that are not in it yet, in one statement.
-
-Tested by tests/contract/counts/test_snapshot.py.
 """
 
 from collections import Counter

@@ -1,8 +1,6 @@
 """Reads how far a group's work is, and what open tasks wait for, at a cost that never grows.
 
 A run is the difference of two totals. What was counted before the run began is not its work.
-
-Tested by tests/contract/counts/test_progress.py and tests/contract/database/test_scale.py.
 """
 
 from collections import Counter

@@ -2,8 +2,6 @@
 
 Read only. No query in here grows with the number of tasks: there is a row for each minute of the
 last hour, each release and each route, and for a few minutes for each agent.
-
-Tested by tests/contract/counts/test_releases.py.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Reads the types of task that a group's agents have reported lately. Read only.
-
-Tested by tests/contract/counts/test_status.py.
-"""
+"""Reads the types of task that a group's agents have reported lately. Read only."""
 
 from sqlalchemy import Connection, select
 

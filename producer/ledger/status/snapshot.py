@@ -1,8 +1,6 @@
 """Reads a whole group for monitoring: its status, and the sums of all that happened.
 
 Read only. No query in here grows with the number of tasks.
-
-Tested by tests/contract/counts/test_snapshot.py.
 """
 
 from collections import Counter

@@ -2,8 +2,6 @@
 
 Each step can run again, even if agents of an older version have worked in between: its result
 depends only on the rows, not on an earlier run.
-
-Tested by tests/integration/versions/test_upgrade.py.
 """
 
 from collections.abc import Iterator, Sequence

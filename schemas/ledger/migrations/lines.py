@@ -1,7 +1,4 @@
-"""Fills the table of dead lines, which revision 0007 adds, from the dead letters.
-
-Tested by tests/integration/versions/test_upgrade.py.
-"""
+"""Fills the table of dead lines, which revision 0007 adds, from the dead letters."""
 
 import sqlalchemy as sa
 from sqlalchemy import Connection

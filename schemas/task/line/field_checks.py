@@ -3,8 +3,6 @@
 Each check takes a parsed value and returns what the task stores, or raises LineError. The JSON
 Schemas in `schemas/json/` state the same rules for other languages; a test compares the two over
 one corpus.
-
-Tested by tests/unit/schemas/task/line/test_parsing.py.
 """
 
 import re

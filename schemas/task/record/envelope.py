@@ -8,9 +8,9 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.trace import (
     NO_TRACE_HEADERS,
-    TRACEPARENT,
     TraceHeaders,
     trace_headers,
 )
@@ -20,12 +20,6 @@ MAX_TASK_BYTES = 3 << 20
 MAX_KEY_BYTES = 191
 
 RawHeaders = Sequence[tuple[str, bytes | None]]
-BATCH_HEADER = "docllm-batch"
-TASK_HEADER = "docllm-task"
-QUARANTINE_HEADER = "docllm-quarantine"  # in the dead letter of a record: the id of its row
-DISPOSITION_HEADER = "docllm-disposition"  # only dead letters have it
-BAD_NAMES_HEADER = "docllm-unreadable"  # replaces headers if the name of one of them is not text
-_TENANT_HEADER = "docllm-tenant"  # the tenant in the row; the line may lack it
 _MAX_TENANT_BYTES = 64
 _MAX_DIGITS = 18
 _HEADER_BYTES = 200  # memory that Python needs for a header besides its name and value
@@ -97,19 +91,19 @@ def text(value: str, limit: int) -> bytes:
 def encode(publication: Publication) -> list[tuple[str, bytes]]:
     """Return the headers of a publication as text; leave out empty ones."""
     headers = [
-        ("docllm-v", ENVELOPE_VERSION.encode()),
-        ("docllm-ledger", publication.ledger.encode()),
-        ("docllm-group", publication.group.encode()),
+        (header_names.VERSION, ENVELOPE_VERSION.encode()),
+        (header_names.LEDGER, publication.ledger.encode()),
+        (header_names.GROUP, publication.group.encode()),
         # Not normalized: batch names that differ in the number of blanks are different batches.
-        (BATCH_HEADER, publication.batch.encode()),
-        ("docllm-task", b"%d" % publication.task_id),
-        ("docllm-fence", b"%d" % publication.fence),
-        ("docllm-attempt", b"%d" % publication.counted_before),
-        ("docllm-due-ms", b"%d" % publication.due_ms),
-        ("docllm-origin", text(publication.origin, 400)),
-        ("docllm-error-class", text(publication.error_class, 64)),
-        ("docllm-error", text(publication.error, 1000)),
-        (_TENANT_HEADER, text(publication.tenant, _MAX_TENANT_BYTES)),
+        (header_names.BATCH, publication.batch.encode()),
+        (header_names.TASK, b"%d" % publication.task_id),
+        (header_names.FENCE, b"%d" % publication.fence),
+        (header_names.ATTEMPT, b"%d" % publication.counted_before),
+        (header_names.DUE_MS, b"%d" % publication.due_ms),
+        (header_names.ORIGIN, text(publication.origin, 400)),
+        (header_names.ERROR_CLASS, text(publication.error_class, 64)),
+        (header_names.ERROR, text(publication.error, 1000)),
+        (header_names.TENANT, text(publication.tenant, _MAX_TENANT_BYTES)),
     ]
     return [(name, value) for name, value in headers if value]
 
@@ -119,16 +113,16 @@ def encode_each(
 ) -> Iterator[list[tuple[str, bytes]]]:
     """Yield the headers of publications that differ only in these task ids, fences and tenants."""
     headers = encode(first)
-    position = [name for name, _ in headers].index("docllm-task")
+    position = [name for name, _ in headers].index(header_names.TASK)
     for task_id, fence, tenant in tasks:
         task_headers = [
             *headers[:position],
-            ("docllm-task", b"%d" % task_id),
-            ("docllm-fence", b"%d" % fence),
+            (header_names.TASK, b"%d" % task_id),
+            (header_names.FENCE, b"%d" % fence),
             *headers[position + 2 :],
         ]
         if tenant:
-            task_headers.append((_TENANT_HEADER, text(tenant, _MAX_TENANT_BYTES)))
+            task_headers.append((header_names.TENANT, text(tenant, _MAX_TENANT_BYTES)))
         yield task_headers
 
 
@@ -138,38 +132,42 @@ def decode(headers: RawHeaders | None) -> Publication:
     Raises NotOursError if a header that every publication has is missing, doubled or out of bounds.
     """
     own = _own_headers(headers or ())
-    version = _required(own, "docllm-v")
+    version = _required(own, header_names.VERSION)
     if version != ENVELOPE_VERSION.encode():
-        raise NotOursError(f"docllm-v is {version[:20]!r}, this version reads {ENVELOPE_VERSION}")
+        raise NotOursError(
+            f"{header_names.VERSION} is {version[:20]!r}, this version reads {ENVELOPE_VERSION}"
+        )
     return Publication(
-        ledger=_word(own, "docllm-ledger", 32),
-        group=_word(own, "docllm-group", 100),
-        batch=own.get(BATCH_HEADER, b"")[:255].decode("utf-8", "replace"),
-        task_id=_number(own, "docllm-task"),
-        fence=_number(own, "docllm-fence"),
-        counted_before=_number(own, "docllm-attempt", 0),
-        due_ms=_number(own, "docllm-due-ms", 0),
-        origin=own.get("docllm-origin", b"")[:400].decode("utf-8", "replace"),
-        tenant=own.get(_TENANT_HEADER, b"")[:_MAX_TENANT_BYTES].decode("utf-8", "replace"),
-        trace=trace_headers(list(own.items())) if TRACEPARENT in own else NO_TRACE_HEADERS,
+        ledger=_word(own, header_names.LEDGER, 32),
+        group=_word(own, header_names.GROUP, 100),
+        batch=own.get(header_names.BATCH, b"")[:255].decode("utf-8", "replace"),
+        task_id=_number(own, header_names.TASK),
+        fence=_number(own, header_names.FENCE),
+        counted_before=_number(own, header_names.ATTEMPT, 0),
+        due_ms=_number(own, header_names.DUE_MS, 0),
+        origin=own.get(header_names.ORIGIN, b"")[:400].decode("utf-8", "replace"),
+        tenant=own.get(header_names.TENANT, b"")[:_MAX_TENANT_BYTES].decode("utf-8", "replace"),
+        trace=trace_headers(list(own.items()))
+        if header_names.TRACEPARENT in own
+        else NO_TRACE_HEADERS,
     )
 
 
 def is_letter(headers: RawHeaders) -> bool:
     """Return whether a record's headers are those of a task's dead letter."""
-    return {TASK_HEADER, DISPOSITION_HEADER} <= {name for name, _ in headers}
+    return {header_names.TASK, header_names.DISPOSITION} <= {name for name, _ in headers}
 
 
 def _own_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
     own: dict[str, bytes] = {}
     for name, value in headers:
-        if name == BAD_NAMES_HEADER:
+        if name == header_names.BAD_NAMES:
             raise NotOursError("the name of a header is not UTF-8")
-        if name.startswith("docllm-"):
+        if name.startswith(header_names.OWN_PREFIX):
             if name in own:
                 raise NotOursError(f"header {name[:40]} occurs twice")
             own[name] = value or b""
-        elif name == TRACEPARENT:
+        elif name == header_names.TRACEPARENT:
             own[name] = value or b""
     return own
 

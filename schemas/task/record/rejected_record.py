@@ -1,7 +1,4 @@
-"""A record that names no trustworthy task, as a value.
-
-Tested by tests/contract/records/test_quarantine.py.
-"""
+"""A record that names no trustworthy task, as a value."""
 
 from dataclasses import dataclass
 

@@ -9,9 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-TRACEPARENT = "traceparent"  # names the span that sent the record
-TRACE_LINK = "docllm-trace-link"  # the `traceparent` that a foreign producer gave the task
-TRACE_AFTER = "docllm-trace-after"  # the span of the attempt before
+from docllm.schemas.task.record import header_names
 
 SPAN_BYTES = 8
 _TRACE_BYTES = 16
@@ -104,14 +102,14 @@ def trace_headers(headers: Sequence[tuple[str, bytes | None]]) -> TraceHeaders:
     texts = {
         name: (value or b"").decode("ascii", "replace")
         for name, value in headers
-        if name in {TRACEPARENT, TRACE_LINK, TRACE_AFTER}
+        if name in {header_names.TRACEPARENT, header_names.TRACE_LINK, header_names.TRACE_AFTER}
     }
     if not texts:
         return NO_TRACE_HEADERS
-    after = texts.get(TRACE_AFTER, "")
+    after = texts.get(header_names.TRACE_AFTER, "")
     return TraceHeaders(
-        publication=span_of(texts.get(TRACEPARENT, "")),
-        link=span_of(texts.get(TRACE_LINK, "")),
+        publication=span_of(texts.get(header_names.TRACEPARENT, "")),
+        link=span_of(texts.get(header_names.TRACE_LINK, "")),
         after=bytes.fromhex(after) if _SPAN.fullmatch(after) else None,
     )
 

@@ -1,8 +1,6 @@
 """The answer to a task, taken from its stored result.
 
 The answer is the message's text, its JSON, or a handler's value.
-
-Tested by tests/unit/producer/ledger/results/test_result_lines.py.
 """
 
 import zlib

@@ -2,8 +2,6 @@
 
 Servers write the same few reasons in many ways: `length`, `MAX_TOKENS`, `model_length`,
 `contextLengthReached`. So the roots decide, in any case, with any prefix or suffix.
-
-Tested by tests/unit/agent/judge/test_judgement_endings.py.
 """
 
 import re

@@ -1,8 +1,6 @@
 """Says whether the answer of a completion can be used: its ending, its text, its schema.
 
 Agents judge their replies by it, and `check` the one that it asks for. Pure.
-
-Tested by tests/unit/agent/judge/test_judgement_endings.py.
 """
 
 from typing import Any, NamedTuple

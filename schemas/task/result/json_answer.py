@@ -1,7 +1,4 @@
-"""The JSON of an answer, which every reader of answers takes through `json_answer`.
-
-Tested by tests/unit/agent/judge/test_judgement_wrapped_answers.py.
-"""
+"""The JSON of an answer, which every reader of answers takes through `json_answer`."""
 
 from typing import Any, NamedTuple
 

@@ -2,8 +2,6 @@
 
 Only a text that orjson refuses is read a second time, by the standard library. It takes half a
 surrogate pair, `NaN` and `Infinity`, and line breaks within a text; the rest is done here.
-
-Tested by tests/unit/agent/judge/test_judgement_mended_answers.py.
 """
 
 import json

@@ -2,8 +2,6 @@
 
 A note has a kind and, for most kinds, the texts of what it concerns. An export writes it as a field
 of the result's line, by the name of its kind.
-
-Tested by tests/unit/schemas/task/result/test_notes.py.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,6 @@
 """Takes off what models put around an answer: thoughts before it, and a fence or a tag around it.
 
 Every pattern in here runs in linear time.
-
-Tested by tests/unit/agent/judge/test_judgement_wrapped_answers.py.
 """
 
 import re

@@ -125,8 +125,8 @@ def test_another_groups_tasks_are_not_this_reapers(ledger_db: LedgerDatabase) ->
     assert ledger_db.status(task_id) is Status.PROCESSING
 
 
-def test_a_task_past_its_hard_deadline_waits_again(ledger_db: LedgerDatabase) -> None:
-    """A leaked claim of a living agent ends at the attempt's hard deadline, and not before."""
+def test_a_task_past_the_time_of_its_claim_waits_again(ledger_db: LedgerDatabase) -> None:
+    """A leaked claim of a living agent ends when its time is over, and not before."""
     (early, _), (late, _) = run_by(ledger_db, ledger_db.agent(), "early", "late")
     ledger_db.ago(tables.task.c.due_at, 1, late.task_id)
 

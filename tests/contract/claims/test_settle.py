@@ -33,7 +33,7 @@ COUNTED = [SUCCEEDED, RETRY, SNOOZE, DEAD]
 
 
 def reaped(ledger_db: LedgerDatabase, task_id: int) -> None:
-    """Reset a task that is past its hard deadline, as the reaper does."""
+    """Reset a task whose claim is overdue, as the reaper does."""
     ledger_db.ago(tables.task.c.due_at, 1, task_id)
     assert ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, [task_id])).waiting == 1
 

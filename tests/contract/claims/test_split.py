@@ -221,7 +221,7 @@ def mysql_error(number: int) -> OperationalError:
 def test_a_row_that_cannot_even_die_is_given_up(
     ledger_db: LedgerDatabase, executors: Executors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that cannot even be settled as dead is left to its hard deadline.
+    """A row that cannot even be settled as dead is left until the time of its claim is over.
 
     The others settle.
     """

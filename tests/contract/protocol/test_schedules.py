@@ -61,7 +61,7 @@ QUIRKS = {
         ["superseded passes"],
         "P3",
     ),
-    "no hard deadline": (ways.leaked, ["no hard deadline"], "P1 stuck"),
+    "no end of claims": (ways.leaked, ["no end of claims"], "P1 stuck"),
     "held is skipped": (ways.held_and_given_back, ["held is skipped"], "P3"),
     "held is skipped, only loss counts": (
         ways.held_and_given_back,

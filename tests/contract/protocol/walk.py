@@ -34,7 +34,7 @@ WEIGHTS: dict[Callable[[World], None], int] = {
 # One round of a world without faults: the repairs, and what a person has begun.
 REPAIRS = (
     World.register_anew,
-    World.deadline,
+    World.end_claims,
     World.find,
     World.reset,
     World.cancel,

@@ -260,8 +260,8 @@ class World:
             self.seen["reaped"] += tasks.waiting + tasks.dead
 
     def expire(self) -> None:
-        """End the hard deadline of all running claims, and let the reaper see it at once."""
-        self.deadline()
+        """End the time of all running claims, and let the reaper see it at once."""
+        self.end_claims()
         self.find()
         self.reset()
 
@@ -270,8 +270,8 @@ class World:
     def due(self) -> None:
         self.make_due(*WAITING)
 
-    def deadline(self) -> None:
-        if "no hard deadline" not in self.quirks:
+    def end_claims(self) -> None:
+        if "no end of claims" not in self.quirks:
             self.make_due(Status.PROCESSING)
 
     def make_due(self, *states: Status, seconds: float = 1.0) -> None:

@@ -20,7 +20,7 @@ from docllm.schemas.ledger.migrations import ledger_id
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.settings.config import Config, InboxConfig
-from docllm.schemas.task.record.envelope import BATCH_HEADER
+from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.lanes import Lane
 from tests.support.ledger import NoRelay
 from tests.support.ledger_database import GROUP, LedgerDatabase, with_lanes
@@ -67,7 +67,7 @@ async def take_in(
                 timestamp_ms=0,
                 key=None,
                 value=value,
-                headers=[(BATCH_HEADER, b"b")],
+                headers=[(header_names.BATCH, b"b")],
             )
             for offset, value in enumerate(values)
         ]

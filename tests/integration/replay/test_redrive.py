@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import orjson
 
-from docllm.schemas.task.record.envelope import BATCH_HEADER, Outgoing, is_letter
+from docllm.schemas.task.record import header_names
+from docllm.schemas.task.record.envelope import Outgoing, is_letter
 from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment, task_line
@@ -116,7 +117,7 @@ def test_letters_without_their_headers_replay_their_tasks_where_that_is_wanted(
     assert len(deployment.bus.letters(deployment.topics.name("dlq"))) == tasks
     assert checker.violations(deployment.evidence()) == []
 
-    again = Outgoing(inbox, None, lines[0], [(BATCH_HEADER, b"again")])
+    again = Outgoing(inbox, None, lines[0], [(header_names.BATCH, b"again")])
     deployment.bus.write([again])
     deployment.expect("again", ["t3"])
     deployment.until_done()

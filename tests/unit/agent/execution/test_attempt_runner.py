@@ -13,7 +13,7 @@ from docllm.agent.execution.lock_requests import ResourceLocks
 from docllm.agent.execution.output_writer import Claimed, Outputs
 from docllm.agent.execution.start_decisions import AttemptPermit
 from docllm.agent.handlers import HandlerRun, Handlers, LockError
-from docllm.agent.handlers.deadline import SETTLE_MARGIN_S
+from docllm.agent.handlers.claim_time import SETTLE_MARGIN_S
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Partition
 from docllm.agent.ports.lock_table import LockTable

@@ -21,7 +21,8 @@ from docllm.schemas.errors import ConfigError, UnreachableError
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.settings.config import KafkaConfig
 from docllm.schemas.task.line.parsing import LineError
-from docllm.schemas.task.record.envelope import BAD_NAMES_HEADER, NotOursError, decode
+from docllm.schemas.task.record import header_names
+from docllm.schemas.task.record.envelope import NotOursError, decode
 
 PASSWORD = "hunter2"  # noqa: S105 - not a real one
 
@@ -204,7 +205,7 @@ def test_unreadable_headers_are_marked_as_unreadable(wrong: Exception) -> None:
 
     headers = raw_headers(message)
 
-    assert headers == [(BAD_NAMES_HEADER, b"")]
+    assert headers == [(header_names.BAD_NAMES, b"")]
     with pytest.raises(NotOursError, match="not UTF-8"):
         decode(headers)
     with pytest.raises(LineError, match="headers"):

@@ -4,11 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.trace import (
     NO_TRACE_HEADERS,
-    TRACE_AFTER,
-    TRACE_LINK,
-    TRACEPARENT,
     SpanId,
     attempt_span,
     call_span,
@@ -74,7 +72,16 @@ def test_a_later_version_may_say_more() -> None:
     assert span_of(f"01{GOOD[2:]}-more") is not None
 
 
-@given(st.lists(st.tuples(st.sampled_from([TRACEPARENT, TRACE_LINK, TRACE_AFTER]), st.binary())))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                [header_names.TRACEPARENT, header_names.TRACE_LINK, header_names.TRACE_AFTER]
+            ),
+            st.binary(),
+        )
+    )
+)
 def test_no_header_breaks_a_record(headers: list[tuple[str, bytes]]) -> None:
     """A stranger's header must not send a task to the quarantine."""
     trace_headers(headers)

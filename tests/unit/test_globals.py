@@ -1,12 +1,10 @@
-"""Constructors are called by keyword, and modules keep nothing that changes."""
+"""Modules keep nothing that changes: several agents may run in one process, as in a simulation."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Errors are raised with their text, as Python's own are.
-BY_POSITION = {"DocumentError", "LineError", "ObjectError", "UnusableError"}
 GLOBALS = {
     "_EPOCHS in agent/consumer/embedded/partitions.py": "a number is given once in a process",
     "_TOLD in producer/tracing/spans.py": "each kind of error is logged once in a process",
@@ -22,16 +20,6 @@ def trees() -> Iterator[tuple[str, ast.Module]]:
             yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
 
 
-def takes_several_by_position(kind: ast.ClassDef) -> bool:
-    """Return whether the class has an `__init__` with two or more arguments by position."""
-    return any(
-        isinstance(method, ast.FunctionDef)
-        and method.name == "__init__"
-        and len(method.args.posonlyargs + method.args.args) > len(["self", "first"])
-        for method in kind.body
-    )
-
-
 def changes(value: ast.expr | None) -> bool:
     """Return whether a module's value is made to be filled later."""
     match value:
@@ -42,18 +30,6 @@ def changes(value: ast.expr | None) -> bool:
         case ast.Call(func=ast.Name(id=name), args=[], keywords=[]):
             return name in {"Counter", "deque", "dict", "list", "set"}
     return False
-
-
-def test_a_constructor_takes_at_most_one_argument_by_position() -> None:
-    """What a class is made of is named where it is made."""
-    by_position = {
-        node.name
-        for _, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and takes_several_by_position(node)
-    }
-
-    assert by_position == BY_POSITION
 
 
 def test_modules_keep_nothing_that_changes() -> None:

@@ -1,0 +1,30 @@
+"""How the time of a claim is divided.
+
+A claim may last for the longest time limit of a route plus CLAIM_MARGIN_S: after it, other agents
+may take the task even while this agent lives. The attempt has the time until SETTLE_MARGIN_S before
+that end: no call may last longer, so that its outcome can still be settled. The handler has
+HANDLER_GRACE_S more than its calls: a call reaches its own limit first, so that a hanging provider
+is not taken for a hanging handler. A type's longer time limit counts as that of a route; the
+handlers of other types still have the time of the routes.
+
+A task's `deadline` has no part in this: only a claim looks at it.
+"""
+
+from collections.abc import Iterable
+
+from docllm.schemas.settings.config import TypeConfig
+
+CLAIM_MARGIN_S = 60.0
+SETTLE_MARGIN_S = 30.0
+HANDLER_GRACE_S = 5.0
+
+
+def claim_s(longest_timeout_s: float, types: Iterable[TypeConfig]) -> float:
+    """Return the length of a claim: the longest call and the longest attempt end within it."""
+    limits_s = [settings.time_limit_s for settings in types if settings.time_limit_s is not None]
+    return max(longest_timeout_s, *limits_s, 0.0) + CLAIM_MARGIN_S
+
+
+def usual_limit_s(longest_timeout_s: float) -> float:
+    """Return the time of a handler whose type sets no limit."""
+    return longest_timeout_s + CLAIM_MARGIN_S - SETTLE_MARGIN_S + HANDLER_GRACE_S

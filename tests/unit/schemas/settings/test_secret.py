@@ -1,0 +1,53 @@
+"""A secret is not shown by accident, and few places read it."""
+
+import ast
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from docllm.schemas.settings.config import Secret
+
+ROOT = Path(__file__).parents[4]
+# Who reads secrets, how often, and for what. Nothing that is read is stored or shown.
+READERS = {
+    "agent/llm/client.py": (1, "sends headers to the LLM"),
+    "producer/checks/llm_call.py": (1, "sends headers to the LLM"),
+    "producer/metrics/http_server.py": (1, "compares the token of a request"),
+    "producer/tracing/otlp.py": (1, "sends headers to the collector"),
+    "schemas/clients/redis.py": (2, "opens the address, and looks at its scheme"),
+    "schemas/settings/account.py": (2, "a digest of the key names an account"),
+    "schemas/settings/config.py": (1, "makes the header of a key, a secret too"),
+    "schemas/settings/faults.py": (1, "looks at the scheme of the database's URL"),
+    "schemas/settings/headers.py": (2, "masks the key and headers in texts of servers"),
+    "schemas/settings/sources.py": (1, "gives the database's URL to its adapter"),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings that hold a secret."""
+
+    key: Secret
+
+
+@pytest.mark.parametrize("show", [str, repr, "{}".format, "%s".__mod__, "{!r:>20}".format])
+def test_a_secret_is_not_shown(show: object) -> None:
+    """No log line, message or traceback that formats a secret or its holder has its text."""
+    assert callable(show)
+    for value in (Secret("sk-1234"), Settings(Secret("sk-1234")), [Secret("sk-1234")]):
+        assert "sk-1234" not in show(value)
+
+
+def test_every_reader_of_secrets_is_listed() -> None:
+    """Who adds a reader says what it does with the text."""
+    readers = Counter(
+        path.relative_to(ROOT).as_posix()
+        for package in ("agent", "producer", "schemas")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "reveal"
+    )
+
+    assert readers == {path: count for path, (count, _) in READERS.items()}
