@@ -19,7 +19,6 @@ _DECLARING = re.compile(rb"<(?:meta|(\?xml))([^>]*+)", re.IGNORECASE)
 _BY_META = re.compile(rb"charset\s*+=\s*+[\"']?+\s*+([\w.:-]++)", re.IGNORECASE)
 _BY_XML = re.compile(rb"encoding\s*+=\s*+[\"']([\w.:-]++)", re.IGNORECASE)
 _DECLARED_WITHIN = 4096
-_COMMENT = re.compile(rb"<!--(?>(?:[^-]|-(?!->))*)-->")
 # Encodings that pages use, as Python calls them; others are no text, or take quadratic time.
 _OF_PAGES = tuple(
     "ascii big5 cp125 cp866 cp874 cp932 cp949 euc_ gb hz iso2022 iso8859 koi8 mac shift utf-7 "
@@ -87,7 +86,9 @@ def _as_declared(raw: bytes, codec: str) -> str:
 
 
 def _declared(raw: bytes) -> str | None:
-    tags = _DECLARING.finditer(_COMMENT.sub(b"", raw[:_DECLARED_WITHIN]))
+    shown, *comments = raw[:_DECLARED_WITHIN].split(b"<!--")
+    after = (comment.partition(b"-->")[2] for comment in comments)
+    tags = _DECLARING.finditer(b"".join((shown, *after)))
     names = ((_BY_XML if tag[1] else _BY_META).search(tag[2]) for tag in tags)
     declared = next(filter(None, names), None)
     return None if declared is None else _codec(declared[1].decode().lower())
