@@ -24,6 +24,8 @@ _MAX_TOKENS = 2**31 - 1
 
 # The failures of answers that the provider made, and bills.
 _ANSWERED = frozenset({ErrorClass.BAD_OUTPUT, ErrorClass.TOO_LONG, ErrorClass.FILTERED})
+_OK = 200
+_NO_ERROR = frozenset({"", "none", "null", "ok", "success", "no error", "0", "200"})
 _NOTHING = AnswerRead()
 _NOT_MENDED: tuple[str, ...] = ()
 
@@ -118,7 +120,7 @@ def _contained_answer(
             choice = value["choices"][0]
             reason, message = choice.get("finish_reason"), choice["message"]
             read = read_answer(reason, message, schema, verbatim=verbatim, strict=strict)
-            return None if read.unfit is None else _failure_of(read.unfit), read
+            return None if read.unfit is None else _failure_beside(value, read.unfit), read
     except Exception as error:  # noqa: BLE001 - the answer is one task's, and so is the failure
         return judging_failed(error), _NOTHING
 
@@ -141,8 +143,24 @@ def _count(usage: Any, *names: str) -> int:
     return int(min(max(count, 0), _MAX_TOKENS))
 
 
+def _failure_beside(value: dict[str, Any], unfit: Unfit) -> Failure:
+    """Return the failure of an answer; what stands beside an empty one says why it is empty."""
+    if unfit.is_empty and (refusal := of_success(value)).error_class != ErrorClass.SERVER:
+        return refusal
+    return _failure_of(unfit)
+
+
 def _failure_of(unfit: Unfit) -> Failure:
     return Failure(unfit.error_class, unfit.text, is_of_answer=unfit.is_correctable)
+
+
+def _says_something(error: Any) -> bool:
+    """Return whether the value of `error` names one; some servers send it with every answer."""
+    if isinstance(error, dict):
+        return any(_says_something(value) for value in error.values())
+    if isinstance(error, str):
+        return error.strip().lower() not in _NO_ERROR
+    return bool(error) and error != _OK
 
 
 def _failure_in(value: dict[str, Any]) -> Failure | None:
@@ -150,7 +168,7 @@ def _failure_in(value: dict[str, Any]) -> Failure | None:
     choices = value.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     for part in (value, choice):  # an error in the middle of an answer is in the choice
-        if isinstance(part, dict) and part.get("error"):
+        if isinstance(part, dict) and (error := part.get("error")) and _says_something(error):
             return of_success(part)
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):

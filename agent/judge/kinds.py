@@ -71,7 +71,8 @@ def _places(text: str, group: Group) -> list[int]:
 # Phrases in which a root means something else.
 _SAYS_NOTHING = _group(
     "_input should be_|_input validation error_|_input argument_|_no credits were charged_"
-    "|_check your plan and billing details_|_case sensitive_|_credits have been refunded_"
+    "|_no credit was charged_|_check your plan and billing details_|_case sensitive_"
+    "|_credits have been refunded_"
 )
 
 _INPUT = _group(
@@ -85,21 +86,24 @@ _OVER = _group(
     "too long|too large|too big|longer than|larger than|greater than|more than|exceed|overflow"
     "|less than|fewer than|at most|maximum|_max_|limit|shorter|_reduce|truncat|not fit|too many"
     "|_>_|_<=_|_range of|_above_|_only supports|_over_|_full_|not enough|ran out of|run out of"
-    "|_max~length|_max~input|_shorten|超|过长|上限|最大|限制|太长|太多"
+    "|_max~length|_max~input|_shorten|_beyond_|超|过长|上限|最大|限制|太长|太多"
     "|zu lang|überschreit|trop long|dépass|maximal|demasiado|supera|excede|muito long|troppo lung"
     "|長すぎ|最大|上限|초과|너무 길|최대|превыш|слишком|максимал|больш"
 )
 _SIZE = _group(
-    "_token|_length|_long|_size|_window|_large|_character|_context|_bytes|overflow|长|字数|token"
+    "_token|_length|_long|_size|_window|_large|_character|_context|_bytes|_mb_|_kb_|overflow|长"
+    "|字数|token"
     "|länge|_lang_|longue|jetons|longitud|largo|longo|トークン|長|토큰|길|токен|длин|размер"
 )
 _OF_RATE = _group(
-    "_rate_|_запросов|_per min|_per day|_per second|_per hour|_rpm_|_tpm_|_rpd_|_tpd_|_qps_"
+    "_rate_|_запросов|_par minute|_pro minute|_por minuto|_al minuto|_per min|_per day|_per second"
+    "|_per hour|_rpm_|_tpm_|_rpd_|_tpd_|_qps_"
     "|_quota|throttl"
     "|_concurren|_frequen|_wait_|_try again in|_retry after|_daily|_monthly|频|并发|流控|限流"
 )
 _OF_PARAMETER = _group(
-    "_array_|_stop_|_temperature|_top~p|_top~k|_logprobs|_penalty|_seed_|_valid range of"
+    "_array_|_stop_|_temperature|_top~p|_top~k|logprobs|logit~bias|_prompt~cache|_penalty|_seed_"
+    "|_valid range of"
     "|_maximum value|_embedding|_batch size must|_header"
 )
 _OUTPUT = _group(
@@ -120,8 +124,60 @@ _STRONG_OVER = _group(
     "|troppo lung|長すぎ|超え|초과|너무 길|너무 깁|너무 긴|превыш|слишком"
 )
 
+# What a server says of its own failure may name the prompt or a filter that it could not reach.
+OUTAGE = (
+    Rule(
+        (
+            _group(
+                "_timeout|_timed out|_deadline|_connection refused|_connection reset|_unreachable"
+                "|_is unavailable|failed to connect|failed to reach|failed to read|failed to write"
+                "|_stack overflow|_recursion|_broken pipe"
+            ),
+        ),
+        _group("_rate limit_|_too many requests"),
+    ),
+)
+# What is wrong with a field of the request may name money, keys, limits and filters.
+OF_FIELD = (
+    Rule(
+        (
+            _group(
+                "_unknown_|_unrecognized|_unsupported|_not supported|_not recognized"
+                "|_not permitted|_cannot find|_extra_"
+            ),
+            _group("_field_|_parameter_|_argument_|_property_|_inputs_|_name_"),
+        ),
+        _group("_token|_length|_model_"),
+        50,
+    ),
+    Rule(
+        (
+            _group("_schema_|_schemas_"),
+            _group(
+                "_invalid|_property|_properties|_missing|_must|_enum_|_not permitted|_not allowed"
+                "|_not supported|_exceeds|too many"
+            ),
+        ),
+        _group("_token|_generated_|_failed to"),
+    ),
+    Rule(
+        (
+            _group("_download|_fetch|_image url|_image~url"),
+            _group("_fail|_unable|_error|_returned|_could not|_cannot|_timeout"),
+            _group("_image|_file_|_url_|_https_|_http_|_media|_audio|_video|_document"),
+        ),
+    ),
+)
+
 TOO_LARGE = (
-    Rule((_group("_request too large|_entity too large|_payload too large|_too large for"),)),
+    Rule(
+        (
+            _group(
+                "_request too large|_entity too large|_payload too large|_too large for"
+                "|_body exceed"
+            ),
+        )
+    ),
 )
 # Under 429, where a limit of tokens is one of a minute unless it is the model's.
 TOO_LONG_FOR_MODEL = (Rule((_group("_context |_prompt"), _OVER, _SIZE), _OF_RATE),)
@@ -136,15 +192,18 @@ TOO_LONG = (
     Rule((_STRONG_INPUT, _STRONG_OVER), _OF_RATE + _OF_PARAMETER + _OUTPUT, 50),
     Rule(
         (
-            _group("_token|토큰|токен|トークン"),
+            _group("_token|_jeton|토큰|токен|トークン"),
             _group(
-                "too many|more than|larger than|greater than|_over the|limit reached|exceed|超过"
-                "|超出|超|초과|превыш"
+                "too many|more than|larger than|greater than|_over the|limit reached|exceed|_above_"
+                "|_up to_|_accepts_|zu viel|überschreit|trop de|dépass|demasiad|supera|excede"
+                "|muitos"
+                "|troppi|超过|超出|超|초과|превыш|слишком"
             ),
         ),
         _OF_RATE + _OF_PARAMETER + _OUTPUT,
     ),
     Rule((_OUTPUT, _group("at least"), _BELOW_ZERO)),
+    Rule((_group("_shorten_|_shortening_"),), _OF_PARAMETER),
 )
 _CONTENT = _group(
     "_content|_prompt|_input|_output|_text_|_words|_word_|_completion|_generation|_message|_image"
@@ -155,7 +214,8 @@ FILTERED = (
     Rule(
         (
             _group(
-                "_content filter|_content polic|_content moderation|_moderation|_jailbreak"
+                "_content filter|_content~filter|_content audit|_pii detect|_content polic"
+                "|_content moderation|_moderation|_jailbreak"
                 "|_safety system|_responsible ai|_prohibited content|_safety check|_inappropriate"
                 "|_unsafe content|_content management|_usage guidelines|_censorship|_high risk"
                 "|_content exists risk|_risk detect|_illegal detect|_harmful|_prompt guard"
@@ -181,7 +241,9 @@ FILTERED = (
     ),
     Rule(
         (
-            _group("_violat|_against|_breach|_verst|_enfreint|_viola|違反|위반|наруша|违反"),
+            _group(
+                "_violat|_infring|_against|_breach|_verst|_enfreint|_viola|違反|위반|наруша|违反"
+            ),
             _group(
                 "_polic|_guideline|_practices|_terms of|_safety|_usage|_community|_rules"
                 "|richtlinie"
@@ -214,15 +276,18 @@ RATE = (
                 "|_demasiadas solicitudes|_demasiadas peticiones|_muitas solicit"
                 "|_troppe richieste|リクエストが多すぎ"
                 "|レート制限|요청이 너무 많|요청 한도|속도 제한"
-                "|слишком много запросов|лимит запросов"
+                "|слишком много запросов|лимит запросов|_anfragen pro|_requêtes par"
+                "|_solicitudes por"
+                "|_peticiones por|_requisições por|_richieste al|запросов в|분당 요청"
             ),
         ),
+        _group("_rate limiter"),
     ),
     Rule(
         (_group("_quota|_tokens|_token limit|_limit"), _group("_try again in|_wait before|_retry"))
     ),
     Rule((_group("_requests_|_concurrent"), _group("too many|_limit|_reached|too often"))),
-    Rule((_group("_hourly|_daily"), _group("_limit|_reached|exceed"))),
+    Rule((_group("_hourly|_daily|_weekly"), _group("_limit|_reached|exceed"))),
     Rule((_group("_quota"), _group("exceed|exhaust|_reach|_out of"))),
 )
 CAPACITY = (
@@ -236,7 +301,8 @@ CAPACITY = (
                 "|_resource unavailable|_resources exhausted|_no deployments available"
                 "|_too many connections"
                 "|_unable to handle additional|_insufficient capacity|_at capacity"
-                "|负载|繁忙|访问量过大|过载|饱和|überlastet|surchargé|sobrecargad|混雑|混み合"
+                "|无可用|负载|繁忙|访问量过大|过载|饱和|überlastet|surchargé|sobrecargad|混雑"
+                "|混み合"
                 "|過負荷"
                 "|과부하|혼잡|перегруж"
             ),
@@ -253,9 +319,10 @@ MONEY = (
                 "|_crédit|_saldo|_fondos|残高|잔액|크레딧|баланс|средств"
             ),
             _group(
-                "insufficient|too low|deplet|exhaust|not enough|_out of_|exceed|_limit|_cap_"
+                "insufficient|too low|deplet|exhaust|_enough_|_out of_|exceed|_limit|_cap_"
                 "|_reached|overdue|expired|_required|_enter |_negative|_used all|_used up|_fail"
-                "|_need|_add |_not enabled|_not active|_inactive|_no billing|_no remaining"
+                "|_need|_add |_not enabled|_not active|_inactive|_disabled|_to be enabled"
+                "|_no billing|_no remaining"
                 "|_is empty"
                 "|_purchase|_recharge|_top up|afford|_suspend|_more credits"
                 "|不足|用尽|用完|欠费|reicht nicht|aufgebraucht|insuffisant|épuisé|insuficiente"
@@ -270,7 +337,8 @@ MONEY = (
             _group(
                 "欠费|_payment required|_arrear|_exceeded budget|_over budget|_insufficient quota"
                 "|_insufficient user quota|_api usage limits|_free allocation|_recharge"
-                "|_account overdue|_overdue balance|残高不足"
+                "|_account overdue|_overdue balance|_key limit exceeded|_no active subscription"
+                "|残高不足"
             ),
         ),
     ),
@@ -288,7 +356,8 @@ AUTH = (
         (
             _group(
                 "api key|_apikey|_api token|_access token|_authentication|_authorization"
-                "|_credential|_security token|_secret key|_login"
+                "|_credential|_security token|_secret key|_login|_bearer|_clé d api|_clé api"
+                "|api schlüssel|_clave de api|_clave api|_chave de api|api ключ|api 키|密钥"
             ),
             _group(
                 "_invalid|_incorrect|_not valid|_expired|_missing|_revoked|_wrong"
@@ -304,11 +373,14 @@ AUTH = (
     Rule(
         (
             _group(
-                "_model_|_deployment_|_model id|模型|_modell_|_modèle|_modelo|モデル|모델|модель"
+                "_model_|_model~id_|_deployment_|_model id|模型|_modell_|_modèle|_modelo|モデル"
+                "|모델|модель"
             ),
             _group(
                 "_not found|_not exist|_does not exist|_doesn t exist|_no such|_decommission"
-                "|_not a valid|不存在|_existiert nicht|_n existe pas|_no existe|存在しません"
+                "|_retired|_not recognized|_not available for your|_nicht gefunden|_introuvable"
+                "|_no se encuentra|_não encontrad|_non trovat|_not a valid|不存在|_existiert nicht"
+                "|_n existe pas|_no existe|存在しません"
                 "|не найден|찾을 수 없"
             ),
         ),

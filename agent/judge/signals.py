@@ -140,6 +140,7 @@ _NAMES_CAUSE = "401 402 407 408 429"
 TABLE = (
     #    statuses           class                   codes       wording
     _row("402", ErrorClass.CAPACITY, "in_flight_budget_exhausted"),
+    _row("400 422", ErrorClass.BAD_REQUEST, wording=kinds.OF_FIELD),
     _row("200 400 401 402 403 412 429", ErrorClass.MONEY, _MONEY_CODES, kinds.MONEY),
     _row("429 503", ErrorClass.RAMP, "slow_down"),
     _row("200 400 403 422 424 429 502 503 529", ErrorClass.CAPACITY, _CAPACITY_CODES,
@@ -154,12 +155,14 @@ TABLE = (
     _row("400", ErrorClass.BAD_OUTPUT, _BAD_OUTPUT_CODES),
     _row("402", ErrorClass.MONEY),
     _row("429", ErrorClass.TOO_LONG, wording=kinds.TOO_LONG_FOR_MODEL),
-    _row("429", ErrorClass.RATE),
+    _row("420 429", ErrorClass.RATE),
+    _row("451", ErrorClass.FILTERED),
     _row("498 529", ErrorClass.CAPACITY),
     _row("200 400", ErrorClass.BAD_OUTPUT, wording=_BAD_OUTPUT_WORDS),
     _row("200 500", ErrorClass.BAD_OUTPUT, wording=_UNREADABLE_WORDS),
     _row("500", ErrorClass.BAD_REQUEST, wording=_BAD_REQUEST_WORDS),
     _row("200 400", ErrorClass.SERVER, wording=_UNLOADED_WORDS),
+    _row("5xx", ErrorClass.SERVER, wording=kinds.OUTAGE),
     _row(_ANY, ErrorClass.FILTERED, wording=kinds.FILTERED, but=_NAMES_CAUSE),
     _row(_ANY, ErrorClass.TOO_LONG, wording=kinds.TOO_LONG, but=_NAMES_CAUSE),
     _row("200 400 422", ErrorClass.AUTH, wording=kinds.AUTH),

@@ -17,19 +17,28 @@ _NAME = ("finish", "reason")  # of the enumeration itself
 _TOOLS = ("tool", "function")
 _LIMITED = ("max", "context", "partial")
 _WHOLE = ("stop", "end", "eos", "eot", "eom", "done", "complet", "finish", "success", "normal")
-_NO_TOKENS = ("rate", "time", "quota", "user")  # limits of something else than the text
+_NO_TOKENS = (
+    "rate",
+    "time",
+    "quota",
+    "user",
+    "resource",
+    "memory",
+)  # limits of something else than the text
 # ... or one of these anywhere in the text without its separators.
 _FILTERED = re.compile(
-    "filter|safety|unsafe|recitation|prohibit|blocklist|blocked|pii|sensitive|refus|moderat|guard"
+    "(?<!un)filter|safety|unsafe|recitation|prohibit|blocklist|blocked|pii|sensitive|refus|moderat|guard"
     "|policy|harm|toxic|violat|armor|flagged|censor|copyright|inspection|inappropriate|disallow"
+    "|risk|jailbreak|nsfw|illegal|profan"
 )
 _CUT = re.compile(
     "length|limit|truncat|overflow|exceed|toolong|cutoff|incomplete|unfinished|notfinished"
-    "|notcomplete"
+    "|notcomplete|exhaust|outoftoken"
 )
 _FAILED = re.compile(
     "error|fail|abort|cancel|timeout|timedout|deadline|unavailable|insufficient|network|overload"
     "|disconnect|interrupt|preempt|unload|crash|limit|quota|exception|invalid|userstop"
+    "|killed|exhaust|outofmemory"
 )
 
 
@@ -55,6 +64,8 @@ def ending_of(reason: Any) -> FinishReason:
         del words[:2]
     if not text.strip() or words in (["none"], ["null"]):
         return FinishReason.WHOLE
+    if words[:1] == ["no"]:  # `no_error` denies what it names
+        return FinishReason.UNKNOWN
     return _by_roots(words, "".join(words).removeprefix("".join(_NAME)))
 
 

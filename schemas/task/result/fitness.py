@@ -36,11 +36,15 @@ IN_THOUGHTS = "it is in the thoughts"
 
 
 class Unfit(NamedTuple):
-    """Why an answer cannot be used; `is_correctable` by the model, which may be asked again."""
+    """Why an answer cannot be used; `is_correctable` by the model, which may be asked again.
+
+    `is_empty` if there is no answer at all.
+    """
 
     error_class: ErrorClass
     text: str
     is_correctable: bool = False
+    is_empty: bool = False
 
 
 class AnswerRead(NamedTuple):
@@ -144,7 +148,7 @@ def _without_text(message: dict[str, Any], content: Any) -> AnswerRead:
         return _bad_output(f"the content of the answer is a JSON value ({kind}), not a text")
     name, thoughts = thoughts_of(message)
     if not name:
-        return _bad_output("the answer is empty")
+        return AnswerRead(Unfit(ErrorClass.BAD_OUTPUT, "the answer is empty", is_empty=True))
     return _bad_output(
         f"the answer is empty, while {name} has {len(thoughts):,} characters: the model may have "
         "used up max_tokens, or the server's reasoning parser does not fit the model"

@@ -71,7 +71,7 @@ def _mended(raw: bytes) -> Json:
 
 
 def _decoded(raw: bytes, mended: dict[str, None]) -> str:
-    """Return a text as the encoding says that its first bytes show, without a byte order mark."""
+    """Return a text as its first bytes show its encoding, without marks and NUL around it."""
     encoding = json.detect_encoding(raw)
     try:
         # Half a surrogate pair may also be written as three bytes.
@@ -79,4 +79,4 @@ def _decoded(raw: bytes, mended: dict[str, None]) -> str:
     except UnicodeDecodeError:
         mended[ENCODING] = None
         text = raw.decode(encoding, "replace")
-    return text.lstrip("\ufeff")
+    return text.strip("\ufeff\0")

@@ -5,6 +5,8 @@ from typing import Any
 # Where servers put the thoughts of a model beside its answer.
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
+_TEXTS = ("text", "output_text")
+
 
 def text_of(content: Any) -> Any:
     """Return the joined text of a message whose content is a list; any other content as it is.
@@ -14,7 +16,7 @@ def text_of(content: Any) -> Any:
     """
     if not isinstance(content, list):
         return content
-    parts = (part for part in content if isinstance(part, dict) and part.get("type") == "text")
+    parts = (part for part in content if isinstance(part, dict) and part.get("type") in _TEXTS)
     texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
     return "".join(texts) if texts else content
 

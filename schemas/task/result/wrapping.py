@@ -6,7 +6,7 @@ Every pattern in here runs in linear time.
 import re
 from collections.abc import Iterator
 
-_BLANKS = " \t\r\n\ufeff\u200b"
+_BLANKS = " \t\r\n\ufeff\u200b\u00a0"
 _GAP = re.compile(f"[{_BLANKS}]*")
 _NAME = (
     r"(?P<name>think|thinking|thought|thoughts|reason|reasoning|reflection|scratchpad|analysis)"
@@ -22,29 +22,43 @@ _OPENING = re.compile(
 # Its first character is matched in one case only: so a search passes over all others at once.
 _CLOSING = re.compile(
     rf"[<\[\u25c1](?i:(?:\|?/(?:\w{{1,20}}:)?|\|end_(?:of_)?){_NAME}"
-    r"|(?<=<)\|channel\|>final<\|message\|>)"
+    r"|(?<=<)\|channel\|>final(?: ?<\|constrain\|>\w{1,20})?<\|message\|>)"
 )
-_FENCES = ("```", "~~~")
+_FENCES = ("`", "~~~")
+_FENCE_CHARS = "`~"
+_LABEL = re.compile(r"json:?(?=[\s{\[])", re.IGNORECASE)  # what is left of a lost fence
 _LANGUAGE = re.compile(r"[^\S\n]*+[A-Za-z][\w.+-]*+(?=[\s{\[\"])")
 _TAG = re.compile(r"<(\w{1,20})>")
-_LAYERS = 3  # of fences and tags around each other
+# Marks of the end that a server should have taken off, such as `<|im_end|>`.
+_ENDS = ("|>", "</s>")
+# A text that speaks of a tag has one of these before it.
+_BEFORE_NAMES = " \t`\"'(*\u201c\u201e\u00ab"
+# Models have no tags of these names unless a prompt asks for them.
+_OF_PROMPTS = frozenset({"analysis", "reason", "reflection", "scratchpad"})
+_LAYERS = 3  # of fences, tags and marks around each other
 
 
 def without_thoughts(text: str) -> str:
     """Return a text without the thoughts that it begins with.
 
-    Some servers leave out the opening tag. Then the closing tag must stand on a line of its own,
-    because an answer may speak of such tags.
+    Some servers leave out the opening tag. Then the closing tag must end a line, because an answer
+    may speak of such tags.
     """
     if _CLOSING.search(text) is None:
         return text
     start = end = _after_blanks(text, 0)
-    while (opening := _OPENING.match(text, end)) and (closing := _closing(text, opening)):
+    while (
+        (opening := _OPENING.match(text, end))
+        and _name_of(opening) not in _OF_PROMPTS
+        and (closing := _closing(text, opening))
+    ):
         end = _after_blanks(text, closing.end())
     if end > start:
         return text[end:]
     closing = _CLOSING.search(text)
-    if closing is None or _OPENING.search(text, 0, closing.start()) or not _is_alone(closing):
+    if closing is None or not _is_alone(closing) or _name_of(closing) in _OF_PROMPTS:
+        return text
+    if _OPENING.search(text, 0, closing.start()):
         return text
     return text[_after_blanks(text, closing.end()) :]
 
@@ -55,18 +69,30 @@ def _after_blanks(text: str, start: int) -> int:
 
 
 def _closing(text: str, opening: re.Match[str]) -> re.Match[str] | None:
-    """Return the tag that ends the thoughts of an opening tag."""
-    name = (opening["name"] or "").lower()
-    closings = _CLOSING.finditer(text, opening.end())
-    return next((tag for tag in closings if (tag["name"] or "").lower() == name), None)
+    """Return the tag that ends the thoughts of an opening tag, also if thoughts are within them."""
+    name = _name_of(opening)
+    closing, end = None, opening.end()
+    for tag in _CLOSING.finditer(text, opening.end()):
+        if _name_of(tag) != name:
+            continue
+        inner = any(_name_of(tag) == name for tag in _OPENING.finditer(text, end, tag.start()))
+        closing, end = tag, tag.end()
+        if not inner:
+            break
+    return closing
+
+
+def _name_of(tag: re.Match[str]) -> str:
+    return (tag["name"] or "").lower()
 
 
 def _is_alone(tag: re.Match[str]) -> bool:
-    """Return whether a tag stands on a line of its own."""
+    """Return whether a tag stands on a line of its own, or ends one without a gap before it."""
     text = tag.string
     before = text[text.rfind("\n", 0, tag.start()) + 1 : tag.start()]
-    after = text[tag.end() :].partition("\n")[0]
-    return not before.strip() and not after.strip()
+    after, line_break, _ = text[tag.end() :].partition("\n")
+    is_glued = bool(line_break) and before[-1:].isprintable() and before[-1:] not in _BEFORE_NAMES
+    return not after.strip() and (not before.strip() or is_glued)
 
 
 def unwrapped(text: str) -> Iterator[str]:
@@ -92,10 +118,13 @@ def _bare(text: str) -> str:
 
 
 def _inside(text: str) -> str:
-    if text.startswith(_FENCES):
-        inner = text.strip(text[0])
+    if text.endswith(_ENDS):
+        return text[: text.rfind("<")]
+    if text.startswith(_FENCES) or text.endswith(_FENCES):  # either may have been lost
+        inner = text.strip(_FENCE_CHARS)
         return inner[language.end() :] if (language := _LANGUAGE.match(inner)) else inner
     tag = _TAG.match(text)
     if tag is not None and text.endswith(f"</{tag[1]}>"):
         return text[tag.end() : -len(tag[1]) - 3]
-    return text
+    label = _LABEL.match(text)
+    return text[label.end() :] if label else text

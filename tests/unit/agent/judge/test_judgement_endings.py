@@ -18,15 +18,16 @@ CUT = (
     "length LENGTH max_tokens MAX_TOKENS FinishReason.MAX_TOKENS finish_reason_max_tokens "
     "maxTokens max_new_tokens maximum_tokens maxPredictedTokensReached contextLengthReached "
     "model_length model_context_window_exceeded token_limit limit ERROR_LIMIT incomplete "
-    "truncated not_finished"
+    "truncated not_finished tokens_exhausted out_of_tokens"
 )
 FILTERED = (
     "content_filter CONTENT_FILTERED contentFilter SAFETY IMAGE_SAFETY RECITATION BLOCKLIST SPII "
-    "PROHIBITED_CONTENT sensitive refusal refused guardrail_intervened ERROR_TOXIC MODEL_ARMOR"
+    "PROHIBITED_CONTENT sensitive refusal refused guardrail_intervened ERROR_TOXIC MODEL_ARMOR "
+    "high_risk jailbreak nsfw illegal profanity"
 )
 FAILED = (
     "error ERROR network_error abort aborted cancelled USER_CANCEL timeout time_limit rate_limit "
-    "insufficient_system_resource modelUnloaded"
+    "insufficient_system_resource modelUnloaded killed RESOURCE_EXHAUSTED out_of_memory"
 )
 UNUSABLE = (
     "tool_calls TOOL_CALL toolCalls tool_use function_call functionCall malformed_function_call "
@@ -53,6 +54,8 @@ def test_a_whole_answer_is_taken_without_a_note(reason: str | None, verbatim: bo
     ("reason", "word"),
     [
         ("other", "other"),
+        ("no_error", "no_error"),
+        ("unfiltered", "unfiltered"),
         ("FINISH_REASON_UNSPECIFIED", "FINISH_REASON_UNSPECIFIED"),
         ("\u5b8c\u4e86", "\u5b8c\u4e86"),
         (1, "(int)"),
