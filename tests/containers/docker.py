@@ -18,7 +18,6 @@ BRIDGE = "198.18.0.1/24"
 POOL = "base=198.18.128.0/17,size=24"
 UPLINK = "198.51.100.0/24"
 NAME_SERVER = "198.51.100.3"  # of the uplink, which asks the machine's own
-NICE = "5"  # these tests run beside others
 PERSON = 1000  # the user and group of a person who types commands
 STOP_S = 60.0
 
@@ -83,8 +82,7 @@ class Docker(Server):
             f"--dns={NAME_SERVER}",
         ]
         own = ["--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
-        nice = ["nice", "-n", NICE]
-        return [*nice, "unshare", *own, "sh", "-euc", APART, str(self._data), *daemon]
+        return ["unshare", *own, "sh", "-euc", APART, str(self._data), *daemon]
 
     def ready(self) -> bool:
         """Return whether the daemon answers; whoever may enter its folder may use it."""

@@ -68,7 +68,7 @@ def _root(
         with appears(made) as folder:
             docker.run(
                 [
-                    *("setpriv", "--pdeathsig", "TERM", "nice"),
+                    *("setpriv", "--pdeathsig", "TERM"),
                     program("mmdebstrap", package="mmdebstrap"),
                     *OPTIONS,
                     f"--include={','.join(packages)}",
@@ -77,6 +77,6 @@ def _root(
                     str(folder / "root.tar"),
                     unstable.mirror(),
                 ],
-                timeout_s=600,
+                timeout_s=1200,
             )
     return made / "root.tar"
