@@ -42,10 +42,12 @@ def upgrade():
 def become(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Makes this process, not its children, a version whose newest revision is the given one."""
 
+    own = dict(migrations.REVISIONS)
+
     def at(newest: str) -> None:
         folder = tmp_path / f"version{next(_numbers)}" / "versions"
         shutil.copytree(Path(versions.__file__).parent, folder)
-        revisions = dict(migrations.REVISIONS)
+        revisions = dict(own)
         for revision, step in STEPS.items():
             if revision <= newest:
                 file = FILE.format(revision=revision, before=int(revision) - 1, step=step)
