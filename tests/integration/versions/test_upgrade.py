@@ -41,7 +41,6 @@ def upgrade():
 @pytest.fixture
 def become(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Makes this process, not its children, a version whose newest revision is the given one."""
-
     own = dict(migrations.REVISIONS)
 
     def at(newest: str) -> None:
