@@ -55,7 +55,6 @@ class Code(StrEnum):
     RECORDS_UNREAD = "records_unread"
     RECORD_UNDELIVERABLE = "record_undeliverable"
     LETTERS_RETURNED = "letters_returned"
-    TOPICS_OLD = "topics_old"
     SPANS_DROPPED = "spans_dropped"
 
     # Agents and their machines.

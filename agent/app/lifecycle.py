@@ -42,7 +42,6 @@ from docllm.producer.ledger.status.agent_status import REAPER
 from docllm.producer.metrics.http_server import HttpServer
 from docllm.producer.replay.applier import make_applier
 from docllm.schemas.agent_report import AgentReport
-from docllm.schemas.codes import Code
 from docllm.schemas.ledger import migrations
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.config import Config
@@ -103,12 +102,9 @@ async def registered_agent(
 
 async def _known_topics(parts: Parts) -> StoredIdsReader:
     """Return the group's topics. Raises an error that says what is missing."""
-    ids = StoredIdsReader(
+    return StoredIdsReader(
         family=parts.family, clock=parts.clock, stored=await parts.family.require()
     )
-    for line in await parts.family.lane_advice():
-        log.warning("%s", line, extra={"code": Code.TOPICS_OLD})
-    return ids
 
 
 def _instruments(parts: Parts, *, rehearsal: bool) -> Instruments:

@@ -1,11 +1,10 @@
 """The topic ids that `topics apply` stored, held in memory to notice a recreated topic."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from docllm.producer.bus.topic_family import StoredIds, TopicFamily
 from docllm.schemas.runtime.clock import Clock
-from docllm.schemas.task.record.lanes import is_added
 
 KNOWN_TOPICS_S = 3.0
 
@@ -16,15 +15,6 @@ class KnownTopics(Protocol):
     def current(self) -> Mapping[str, str]:
         """Return the stored id of each topic."""
         ...
-
-
-def existing(topics: Sequence[str], ids: KnownTopics) -> list[str]:
-    """Return these topics, leaving out lanes that `topics apply` has not created yet.
-
-    A group that an older version created lacks those lanes until `topics apply` runs.
-    """
-    known = ids.current()
-    return [topic for topic in topics if topic in known or not is_added(topic)]
 
 
 class StoredIdsReader:

@@ -17,11 +17,10 @@ from docllm.agent.ledger.guards import looks
 from docllm.agent.ledger.settlements.follow_ups import ordered
 from docllm.agent.ledger.settlements.settling import NO_HOOKS, settle
 from docllm.agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
-from docllm.agent.ports.outcome import Dead, Failure, Spent, Succeeded
+from docllm.agent.ports.outcome import Dead, Failure, Spent
 from docllm.producer.ledger import quarantine, store
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import DeniedError
-from docllm.schemas.ledger import migrations
 from docllm.schemas.ledger.database import Database, Stopped
 from docllm.schemas.ledger.errors import busy, passing
 from docllm.schemas.ledger.transactions import Transactions
@@ -33,7 +32,6 @@ from docllm.schemas.task.hooks import Hooked
 
 log = logging.getLogger(__name__)
 
-POINTERS_FROM = "0009"  # the first schema revision whose programs can follow pointers to results
 _TRIES = 5
 # A row alone is tried for half a minute, because an unreliable connection is not the row's fault.
 _TRIES_ALONE = 60
@@ -68,8 +66,6 @@ class SqlLedger:
         self._hooked = hooked
         self._release = release
         self._clock = clock
-        # Whether older programs have been refused already, because pointers are stored.
-        self._has_pointers = False
         self._claiming = Transactions(database=database, executor=executors.claim)
         self._settle_executor = executors.settle
         self._background = Transactions(database=database, executor=executors.background)
@@ -166,7 +162,6 @@ class SqlLedger:
     def _settle_once(
         self, settlements: Sequence[Settlement], now_utc_s: float
     ) -> tuple[list[Verdict], list[Order]]:
-        self._refuse_older_programs(settlements)
         first_id = self._follow_up_ids(settlements)
         return self._database.run(
             lambda c: settle(
@@ -181,13 +176,6 @@ class SqlLedger:
             ),
             tries=1,
         )
-
-    def _refuse_older_programs(self, settlements: Sequence[Settlement]) -> None:
-        """Refuse programs of older versions: they would export a pointer as a result."""
-        if self._has_pointers or not any(map(_points, settlements)):
-            return
-        self._database.run(lambda c: migrations.serve_from(c, POINTERS_FROM), tries=1)
-        self._has_pointers = True
 
     def _follow_up_ids(self, settlements: Sequence[Settlement]) -> int:
         """Take an id for each follow-up, in a transaction of its own, and return the first.
@@ -228,7 +216,3 @@ class SqlLedger:
             extra={"code": Code.OUTCOME_UNWRITABLE},
         )
         return [Verdict.GIVEN_UP], []
-
-
-def _points(settlement: Settlement) -> bool:
-    return isinstance(settlement.outcome, Succeeded) and settlement.outcome.is_pointer

@@ -6,7 +6,7 @@ The ids of the cluster and of the topics are stored in the ledger, so that a top
 and made again is noticed.
 """
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -14,7 +14,6 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from docllm.producer.ports import TopicAdmin, TopicState
 from docllm.schemas.errors import UnsafeStateError
-from docllm.schemas.ledger import migrations
 from docllm.schemas.ledger.sql import insert_new
 from docllm.schemas.ledger.tables import group_info
 from docllm.schemas.ledger.transactions import Transactions
@@ -22,9 +21,6 @@ from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.task.record.topics import Topics
 
-# The first revision whose programs know lanes. Older ones are refused from the moment on when a
-# group of the ledger has its lanes.
-LANES_FROM = "0007"
 PARTITIONS = 12  # the default for a topic on Kafka
 EMBEDDED_PARTITIONS = 4
 APPEAR_S = 30.0  # how long brokers may take to show a topic that was just made
@@ -92,36 +88,15 @@ class TopicFamily:
         """
         states = await self._admin.describe(self._topics.names)
         fewest = min((state.partitions for state in states.values()), default=default)
-        lines, without = await self._lanes_left_out()
+        lines: list[str] = []
         for name in self._topics.names:
-            if name in states or not (self._topics.is_old(name) or name in without):
+            if name in states or not self._topics.is_old(name):
                 needed = partitions or (states[name].partitions if name in states else fewest)
                 lines += await self._apply_one(name, states.get(name), needed, replication_factor)
         lines += await self._old_tier_lines(states)
-        while (are_new := await self._store_current(without)) is None:
+        while (are_new := await self._store_current()) is None:
             pass  # another program stored ids that may be newer than those seen here: look again
         return [*lines, "topic ids stored"] if are_new else lines
-
-    async def _lanes_left_out(self) -> tuple[list[str], Collection[str]]:
-        """Return the lanes' topics that cannot be made yet, after a line that says why.
-
-        Agents of older versions read only the normal lane. They would take tasks in other lanes for
-        tasks with lost records. A lane is made once its id is stored: an `apply` that was killed
-        may have left its topic.
-        """
-        stored = await self.stored_ids()
-        ids = stored.topic_ids if stored is not None else {}
-        missing = [name for name in self._topics.added_names if name not in ids]
-        older = await self._transactions.read(migrations.agents_before, LANES_FROM)
-        if not missing or not older:
-            return [], ()
-        group = self._topics.group
-        line = (
-            f"{' and '.join(missing)}: not made while agents of an older version run "
-            f"({', '.join(older)}); once they have stopped, run again: "
-            f"docllm topics apply --group {group}"
-        )
-        return [line], missing
 
     async def wider_than(self, partitions: int) -> dict[str, int]:
         """Return each topic that has more partitions, with their number.
@@ -209,8 +184,8 @@ class TopicFamily:
             lines.append(f"{name}: an old tier, {advice}")
         return lines
 
-    async def _store_current(self, without: Container[str]) -> bool | None:
-        """Store the ids that exist now, except those in `without`; return whether they were new.
+    async def _store_current(self) -> bool | None:
+        """Store the ids that exist now; return whether they were new.
 
         Returns None when another program stored other ids meanwhile.
         """
@@ -218,7 +193,7 @@ class TopicFamily:
         states = await self._all_states()
         current = StoredIds(
             await self._admin.cluster_id(),
-            {name: state.topic_id for name, state in sorted(states.items()) if name not in without},
+            {name: state.topic_id for name, state in sorted(states.items())},
         )
         if current == stored:
             return False
@@ -232,9 +207,8 @@ class TopicFamily:
         when a topic does not appear in time.
         """
         waited_s = 0.0
-        topics = self._topics
-        needed = {name for name in topics.names if not topics.is_old(name)}
-        needed.difference_update(topics.added_names)  # missing old tiers are not an error
+        # Missing old tiers are not an error.
+        needed = {name for name in self._topics.names if not self._topics.is_old(name)}
         while missing := needed - set(states := await self._admin.describe(self._topics.names)):
             if waited_s >= APPEAR_S:
                 shown = ", ".join(sorted(missing))
@@ -268,7 +242,6 @@ class TopicFamily:
         stored = await self.stored_ids()
         if stored is None:
             return [f"group {self._topics.group} has no topics yet"]
-        leave_out = {*leave_out, *_unmade(self._topics, stored)}
         lines = []
         cluster_id = await self._admin.cluster_id()
         if cluster_id != stored.cluster_id:
@@ -279,11 +252,7 @@ class TopicFamily:
         return lines
 
     async def advice(self) -> list[str]:
-        """Return optional advice: what could be improved, and the command for it."""
-        return [*await self.codec_advice(), *await self.lane_advice()]
-
-    async def codec_advice(self) -> list[str]:
-        """Return advice about codecs that some clients cannot read; it is optional."""
+        """Return optional advice, about codecs that some clients cannot read."""
         name = self._topics.name("dlq")
         states = await self._admin.describe(self._topics.names)
         state = states.get(name)
@@ -296,14 +265,6 @@ class TopicFamily:
     def _apply_command(self) -> str:
         """Return the command that makes and sets topics."""
         return f"docllm topics apply --group {self._topics.group}"
-
-    async def lane_advice(self) -> list[str]:
-        """Return advice about lanes that the group lacks, and how to add them; it is optional."""
-        stored = await self.stored_ids()
-        if stored is None or not (unmade := _unmade(self._topics, stored)):
-            return []
-        missing = f"topics {' and '.join(unmade)} are not made, so priority has no effect"
-        return [f"{missing}; to change that: {self._apply_command()}"]
 
     async def changed_settings(self) -> dict[str, str]:
         """Return what differs from the settings that every topic must have, by topic."""
@@ -345,11 +306,6 @@ def with_old_tiers(connection: Connection, topics: Topics) -> Topics:
     """Return the topics plus the tiers that `topics apply` knew under another configuration."""
     stored = _read(connection, topics.group)
     return topics if stored is None else topics.with_old_tiers(stored.topic_ids)
-
-
-def _unmade(topics: Topics, stored: StoredIds) -> list[str]:
-    """Return the lanes' topics that `topics apply` has not made for this group."""
-    return [name for name in topics.added_names if name not in stored.topic_ids]
 
 
 def _setting_differences(state: TopicState) -> list[str]:
@@ -407,8 +363,6 @@ def _store(
     )
     if in_ledger not in (merged, before):
         return False
-    if not _unmade(topics, merged):
-        migrations.serve_from(connection, LANES_FROM)
     connection.execute(
         update(group_info).where(group_info.c.group_name == group).values(**_columns(merged))
     )

@@ -4,14 +4,14 @@ Loads, the inbox and follow-ups all create their tasks here.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
 
-from docllm.producer.ledger import lanes, outbox, tally
+from docllm.producer.ledger import outbox, tally
 from docllm.producer.ports import Item, Order
 from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.sql import NEVER_TIME
@@ -44,13 +44,6 @@ class NewTask:
     depth: int = 0
     names_tenant: bool = True
     names_priority: bool = True
-
-
-def in_lanes(connection: Connection, group: str, tasks: Sequence[NewTask]) -> Sequence[NewTask]:
-    """Return the tasks, all of them in the normal lane if the group has no other."""
-    if all(new.lane is Lane.NORMAL for new in tasks) or lanes.made(connection, group):
-        return tasks
-    return [replace(new, lane=Lane.NORMAL) for new in tasks]
 
 
 def insert(connection: Connection, batch_id: int, tasks: Mapping[int, NewTask]) -> None:

@@ -200,7 +200,6 @@ def accept(
     """
     if _lock_and_see_archived(connection, into):
         return _of_archived(connection, into, tasks)
-    tasks = new_tasks.in_lanes(connection, into.group, tasks)
     ids = range(first_id, first_id + len(tasks))
     if any_used(connection, ids):
         return _read_back(connection, into, tasks, ids)

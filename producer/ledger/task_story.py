@@ -11,7 +11,7 @@ from docllm.producer.ledger import hook_orders, task_locks
 from docllm.producer.ledger.quarantine import error_class
 from docllm.producer.ledger.results.result_lines import attempts_of
 from docllm.producer.ledger.task_locks import TaskLock
-from docllm.schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
+from docllm.schemas.ledger.sql import NEVER_TIME
 from docllm.schemas.ledger.tables import (
     batch,
     dead_letter,
@@ -35,7 +35,7 @@ class PastAttempt:
 
     `attempt` counts from 1, and again from 1 after a replay. Times are UTC without a zone;
     `cost_micro` is in millionths of the currency's unit, and `unsure_micro` is the estimated part
-    of it. Attempts that an older version stored have no route, no model and no release.
+    of it.
     """
 
     attempt: int
@@ -263,9 +263,8 @@ def _children(connection: Connection, task_id: int) -> Iterator[Child]:
 
 
 def _claimed_at(row: Any) -> datetime | None:
-    """Return when a task began to run that runs now; None if an older version claimed it."""
-    known = row.status == Status.PROCESSING and row.claimed_at > LONG_AGO_TIME
-    return row.claimed_at if known else None
+    """Return when a task began to run; None if it does not run now."""
+    return row.claimed_at if row.status == Status.PROCESSING else None
 
 
 def _letter(connection: Connection, task_id: int) -> DeadLetter | None:

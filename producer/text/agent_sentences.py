@@ -66,11 +66,6 @@ def blocking_text(block: BlockReport) -> str:
     return f"for {block.blocked_s:.0f} s{who} at {block.place}"
 
 
-def foreign_notice(text: str) -> list[Sentence]:
-    """Return what an agent of an older version says, which sends no report."""
-    return [Sentence(Urgency.OTHER, ("notice", text), text)] if text else []
-
-
 def joined(told_sentences: Iterable[Sentence]) -> str:
     """Return sentences on one line; empty if there is nothing to say."""
     return "; ".join(sentence.text for sentence in told_sentences)

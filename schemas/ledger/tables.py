@@ -82,6 +82,7 @@ ledger = _table(
         32,
         doc="oldest schema revision whose programs can work with the present schema",
     ),
+    _word("schema_digest", 32, doc="digest of the present schema's tables"),
 )
 
 group_info = _table(
@@ -106,7 +107,6 @@ agent = _table(
     _word("name", 191, doc="host and process, `HOST:PID`"),
     _word("group_name", 100, doc="the group"),
     _word("version", 32, doc="version of docllm"),
-    _word("notice", 500, doc="what the agent says in `status`"),
     _now("started_at", doc="when it started"),
     _now("seen_at", doc="its last heartbeat"),
     _now("steady_since", doc="since when its heartbeats have come without a gap"),
@@ -116,7 +116,7 @@ agent = _table(
     Column("lost_at", UtcTime, doc="when another agent declared it lost"),
     Column("report", LongText, doc="what it said with its last heartbeat, as JSON"),
     _word("revision", 32, doc="schema revision that it works with"),
-    _word("release_name", 64, doc="label of its release, empty in rows of older versions"),
+    _word("release_name", 64, doc="label of its release"),
     Index("ix_agent_group", "group_name", "seen_at"),
 )
 
@@ -214,8 +214,7 @@ task = _table(
     _word(
         "carrier",
         64,
-        doc="topic that carries its newest record, without the group; empty in rows of "
-        "older versions",
+        doc="topic that carries its newest record, without the group",
     ),
     _word("route", 64, doc="route of the last attempt that did not succeed"),
     _big("parent_id", doc="the task that ordered this one, 0 for none"),
@@ -270,7 +269,7 @@ task_result = _table(
     _word("route", 64, doc="the route"),
     _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
     _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
-    _word("release_name", 64, doc="release of the agent, empty in rows of older versions"),
+    _word("release_name", 64, doc="release of the agent"),
 )
 
 result_note = _table(
@@ -307,7 +306,7 @@ task_attempt = _table(
     _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
     _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
     _word("model", 191, doc="the model that was called"),
-    _word("release_name", 64, doc="release of the agent, empty in rows of older versions"),
+    _word("release_name", 64, doc="release of the agent"),
     Index("ix_attempt_task", "task_id", "owner"),
 )
 
@@ -623,7 +622,6 @@ guard = _table(
         doc="without a look: when the next look, or the next prompt to the route, is due. "
         "During a look: when it began, or when tasks were last called up for it",
     ),
-    _big("probe_task", doc="not used"),
     Column("opened_at", UtcTime, doc="when it was opened"),
     Column("called_at", UtcTime, doc="when all tasks that it had moved were called up"),
     Column(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 
-from docllm.agent.consumer.known_topics import KnownTopics, existing
+from docllm.agent.consumer.known_topics import KnownTopics
 from docllm.agent.ports import (
     Assigned,
     AtRest,
@@ -148,10 +148,9 @@ class SimSource:
     def _turn(self, now_s: float) -> None:
         group = self._group
         group.evict_silent(now_s)
-        read = existing(self._topics, self._topic_ids)
-        for name in read:
+        for name in self._topics:
             self._compare_topic(name)
-        topics = frozenset(read) - self._strange
+        topics = frozenset(self._topics) - self._strange
         if self.member not in group.seen_s:
             self._drop(list(self._held), lost=True)
             self.member = group.join(topics, now_s)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import orjson
 import pytest
-from sqlalchemy import Column, Table, delete, event, func, insert, select, update
+from sqlalchemy import Column, Table, delete, event, func, select, update
 
 from docllm.agent.judge import Tier
 from docllm.agent.lease import Lease
@@ -39,7 +38,6 @@ from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.record.envelope import Publication, digest
-from docllm.schemas.task.record.topics import Topics
 from docllm.schemas.task.states import Status
 
 Given = ParamSpec("Given")
@@ -243,13 +241,6 @@ class LedgerDatabase:
     def set(self, table: Table[Any], key: int, **values: Any) -> None:
         (column,) = table.primary_key.columns
         self.run(lambda c: c.execute(update(table).where(column == key).values(**values)))
-
-
-def with_lanes(ledger_db: LedgerDatabase, group: str = GROUP) -> None:
-    """Let a group have all its topics."""
-    ids = orjson.dumps({name: name for name in Topics(group).names}).decode()
-    row = {"group_name": group, "cluster_id": "c", "topic_ids": ids}
-    ledger_db.run(lambda c: c.execute(insert(tables.group_info).values(**row)))
 
 
 def new_task(key: str, value: bytes | None = None, raw_key: bytes | None = b"raw") -> NewTask:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from docllm.agent.consumer.embedded.partitions import EmbeddedPartitions, start
-from docllm.agent.consumer.known_topics import KnownTopics, existing
+from docllm.agent.consumer.known_topics import KnownTopics
 from docllm.agent.ports import AtRest, Event, Recreated
 from docllm.producer.bus.embedded import log
 from docllm.producer.bus.embedded.file import BusFile
@@ -156,9 +156,9 @@ class EmbeddedReader:
     def _compare_topics(self) -> bool:
         """Compare the topics' ids with the known ids; return whether the subscription changed."""
         before = dict(self._subscribed)
-        topics, known_ids = existing(self._topics, self._topic_ids), self._topic_ids.current()
-        states = states_of(self._file, topics)
-        for topic in topics:
+        known_ids = self._topic_ids.current()
+        states = states_of(self._file, self._topics)
+        for topic in self._topics:
             topic_id = states[topic].topic_id if topic in states else None
             is_known = topic_id is not None and known_ids.get(topic) == topic_id
             if not is_known or self._subscribed.get(topic, topic_id) != topic_id:

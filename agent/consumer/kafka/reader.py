@@ -77,7 +77,6 @@ class KafkaReader:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._leaving = threading.Event()
         self._broken = False
-        self._subscribed: list[str] = []
         # Errors that were reported: their codes, with the partition if one has its own report.
         self._reported: set[tuple[PartitionKey | None, int]] = set()
 
@@ -132,11 +131,8 @@ class KafkaReader:
 
     def _subscribe(self, consumer: Consumer) -> None:
         rebalance = self._rebalance
-        self._subscribed = self._watch.topics
-        if not self._subscribed:
-            return  # a lane that `topics apply` has not made yet
         consumer.subscribe(
-            self._subscribed,
+            list(self._watch.topics),
             on_assign=rebalance.on_assign,
             on_revoke=rebalance.on_revoke,
             on_lost=rebalance.on_lost,
@@ -161,8 +157,6 @@ class KafkaReader:
 
     def _step(self, consumer: Consumer) -> None:
         self._run_commands(consumer)
-        if self._subscribed != self._watch.topics:
-            self._subscribe(consumer)
         self._rebalance.step(consumer)
         self._commits.step(consumer)
         self._read(consumer)

@@ -114,8 +114,7 @@ class Rebalance:
         if self._watch.check():
             self._compare()
             is_silent = self._clock.now_s() - self._outside_since_s > SILENCE_S
-            has_none = not self._watch.topics  # so there is no group to join
-            self._assignment.joined = self._assignment.joined or is_silent or has_none
+            self._assignment.joined = self._assignment.joined or is_silent
         if self._clock.now_s() >= self._next_at_s:
             self._begin_again(consumer)
         self._pause(consumer)

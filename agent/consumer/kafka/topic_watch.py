@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from docllm.agent.consumer.kafka.thread_bridge import ThreadBridge
-from docllm.agent.consumer.known_topics import KnownTopics, existing
+from docllm.agent.consumer.known_topics import KnownTopics
 from docllm.agent.ports import TopicAdmin, TopicState
 from docllm.schemas.errors import DocllmError
 from docllm.schemas.runtime.clock import Clock
@@ -25,8 +25,8 @@ Question = concurrent.futures.Future[dict[str, TopicState]]
 class TopicWatch:
     """The last topic ids that the brokers gave.
 
-    `ids` is None until the first answer. A topic that is missing has no id. A lane may be missing
-    for good: it is watched once its id is stored.
+    `topics` are the topics to read. `ids` is None until the first answer; a topic that is missing
+    has no id.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class TopicWatch:
         clock: Clock,
         bridge: ThreadBridge,
     ) -> None:
-        self._topics = topics
+        self.topics = topics
         self._admin = admin
         self._topic_ids = topic_ids
         self._clock = clock
@@ -46,11 +46,6 @@ class TopicWatch:
         self._question: Question | None = None
         self._next_at_s = 0.0
         self.ids: Mapping[str, str] | None = None
-
-    @property
-    def topics(self) -> list[str]:
-        """The topics to read."""
-        return existing(self._topics, self._topic_ids)
 
     def is_known(self, topic: str) -> bool:
         """Return whether the topic exists and has its stored id, if one was stored."""
@@ -78,7 +73,7 @@ class TopicWatch:
 
     def _ask(self) -> None:
         self._next_at_s = self._clock.now_s() + CHECK_EVERY_S
-        question = self._admin.describe(self._topics)
+        question = self._admin.describe(self.topics)
         try:
             self._question = asyncio.run_coroutine_threadsafe(question, self._loop)
         except RuntimeError:

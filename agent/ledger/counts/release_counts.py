@@ -3,7 +3,7 @@
 An agent adds to rows of its own, in the transaction of the settle, so agents never wait for each
 other. Compaction adds rows up once their minutes are past: to a row of the minute for all agents,
 which is kept for two hours, and to the sum of all minutes. A row is in one place at a time, so a
-reader sees each attempt once. Agents of older versions neither write nor roll up these rows.
+reader sees each attempt once.
 """
 
 from collections.abc import Iterable

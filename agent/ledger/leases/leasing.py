@@ -133,7 +133,7 @@ def stop(connection: Connection, agent_id: int) -> None:
     connection.execute(
         update(agent)
         .where(agent.c.id == agent_id, agent.c.stopped_at.is_(None))
-        .values(stopped_at=utc_now(), notice="")
+        .values(stopped_at=utc_now())
     )
 
 

@@ -72,7 +72,6 @@ def lock_batches(connection: Connection, settlements: Sequence[Settlement]) -> s
 
 def insert(
     connection: Connection,
-    group: str,
     accepted: Sequence[Settlement],
     cancelled: set[int],
     first_id: int,
@@ -88,9 +87,7 @@ def insert(
         stored_digests = _stored_digests(connection, open_ones)
         decided, new_follow_ups = _decide(open_ones, stored_digests, first_id)
         for batch_id, tasks in new_follow_ups.tasks.items():
-            placed = new_tasks.in_lanes(connection, group, list(tasks.values()))
-            new_follow_ups.tasks[batch_id] = dict(zip(tasks, placed, strict=True))
-            new_tasks.insert(connection, batch_id, new_follow_ups.tasks[batch_id])
+            new_tasks.insert(connection, batch_id, tasks)
         if _all_present(connection, new_follow_ups.ids):
             return decided, new_follow_ups
         # A load or another agent took a key since the digests were read.

@@ -72,7 +72,7 @@ def settle(
     """
     cancelled = follow_ups.lock_batches(connection, settlements)
     accepted, new_follow_ups = follow_ups.insert(
-        connection, group, _accepted(connection, settlements), cancelled, first_id
+        connection, _accepted(connection, settlements), cancelled, first_id
     )
     chosen = _final_outcomes(connection, group, accepted, longest_tier)
     state_changes.write(connection, chosen, release)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from docllm.producer.app import Parts, opened
-from docllm.producer.cli.load.facts import OlderAgents, ledger_facts, older_agents
+from docllm.producer.cli.load.facts import ledger_facts
 from docllm.producer.cli.load.input import Input
 from docllm.producer.cli.load.load_result import (
     changed_message,
@@ -20,7 +20,6 @@ from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.producer.input.refusals.blank_documents import BlankDocuments
 from docllm.producer.input.refusals.known_routes import KnownRoutes
-from docllm.producer.input.refusals.known_sources import KnownSources
 from docllm.producer.input.refusals.known_types import KnownTypes
 from docllm.producer.input.refusals.line_checks import checked
 from docllm.producer.input.refusals.missing_prompts import MissingPrompts
@@ -94,8 +93,7 @@ async def _load_all(
             store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
         reported = await parts.transactions.read(reported_types.read_types, options.group)
-        older = await older_agents(parts, options.group)
-        lines = _checked_lines(config, options, reported, source, older)
+        lines = _checked_lines(config, options, reported, source)
         recorded = _recorded(lines, sums, loaded)
         summary = await _load(parts, options, source, recorded, report, sums.add_new)
     report.finish()
@@ -120,7 +118,7 @@ async def _check(
     try:
         await reading(source.spool)
         async with ledger_facts(config, options, source.batch) as facts:
-            lines = _checked_lines(config, options, facts.types, source, facts.older)
+            lines = _checked_lines(config, options, facts.types, source)
             is_new = sums.add_new if sums is not None else _nothing
             preflight = Preflight(
                 batch=source.batch, reading=reading, ask=facts.ask, reject=report.bad, is_new=is_new
@@ -135,15 +133,13 @@ def _checked_lines(
     options: argparse.Namespace,
     reported: frozenset[str],
     source: Input,
-    older: OlderAgents,
 ) -> Iterator[ValidLine | InvalidLine]:
     """Return the input's lines; tasks that would certainly fail become bad lines."""
     types = KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
-    routes = KnownRoutes(config=config, allowed=options.routes_allowed, older=older.without_routes)
+    routes = KnownRoutes(config=config, allowed=options.routes_allowed)
     prompts = MissingPrompts(config=config, allowed=options.allow_type)
     blank = BlankDocuments(config.roots(), own=own_files(config))
-    sources = KnownSources(older.with_files_only)
-    checks = (types.check, prompts.check, routes.check, sources.check, blank.check)
+    checks = (types.check, prompts.check, routes.check, blank.check)
     return checked(source.lines(), checks)
 
 

@@ -1,44 +1,29 @@
-"""What the ledger knows of a load before it begins: clashing ids, types, older agents."""
+"""What the ledger knows of a load before it begins: clashing ids and types."""
 
 import argparse
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from docllm.producer.app import LedgerParts, Parts, is_ledger_missing, opened_ledger
-from docllm.producer.bus.topic_family import LANES_FROM
-from docllm.producer.input.refusals.known_sources import SOURCES_FROM
+from docllm.producer.app import LedgerParts, is_ledger_missing, opened_ledger
 from docllm.producer.ledger import store
 from docllm.producer.ledger.new_tasks import NewTask
 from docllm.producer.ledger.status import reported_types
 from docllm.producer.loading.preflight import Ask
 from docllm.producer.screen.output import note
 from docllm.schemas.errors import UnreachableError, UnsafeStateError
-from docllm.schemas.ledger import migrations
 from docllm.schemas.settings.config import Config
 
 
 @dataclass(frozen=True, slots=True)
-class OlderAgents:
-    """Running agents of older versions.
-
-    Some give up lines with routes; some read only files as documents.
-    """
-
-    without_routes: Sequence[str] = ()
-    with_files_only: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class LedgerFacts:
-    """What the ledger knows of a load: how its ids clash (`ask`), and its agents.
+    """What the ledger knows of a load: how its ids clash (`ask`), and the types of its agents.
 
     `ask` is None if nothing can clash, as before the first load.
     """
 
     ask: Ask | None = None
     types: frozenset[str] = frozenset()
-    older: OlderAgents = OlderAgents()
 
 
 @asynccontextmanager
@@ -68,17 +53,7 @@ async def ledger_facts(
         yield LedgerFacts(
             await _clash_finder(ledger, batch, options.group),
             await ledger.transactions.read(reported_types.read_types, options.group),
-            await older_agents(ledger, options.group),
         )
-
-
-async def older_agents(ledger: LedgerParts | Parts, group: str) -> OlderAgents:
-    """Return the running agents that give up some lines of this version."""
-    read = ledger.transactions.read
-    return OlderAgents(
-        await read(migrations.agents_before, LANES_FROM, group),
-        await read(migrations.agents_before, SOURCES_FROM, group),
-    )
 
 
 async def _clash_finder(ledger: LedgerParts, batch: str, group: str) -> Ask | None:

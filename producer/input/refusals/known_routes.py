@@ -4,40 +4,23 @@ Such a task would wait in every agent.
 """
 
 import difflib
-from collections.abc import Sequence
 
 from docllm.producer.input.lines import InvalidLine, ValidLine
-from docllm.schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.fallback import chain
 from docllm.schemas.settings.routing import configured_route, configured_routes
 from docllm.schemas.task.line.parsing import TaskLine
 
-_UNKNOWN = "is unknown to agents of an older version that run"
-_STOP = "stop or update these agents"
-
 
 class KnownRoutes:
     """The routes that a load takes. `allowed` bounds the lines that set no bounds of their own.
 
-    `older` are running agents of versions that do not support routes in lines. They would give up a
-    line with a route, and run a bounded batch on any route. Raises UnsafeStateError if there are
-    such agents and `allowed` is set, and ConfigError if it names a route that is not configured.
+    Raises ConfigError if `allowed` names a route that is not configured.
     """
 
-    def __init__(
-        self,
-        *,
-        config: Config,
-        allowed: tuple[str, ...] | None = None,
-        older: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, *, config: Config, allowed: tuple[str, ...] | None = None) -> None:
         self._config = config
-        self._older = ", ".join(older)
-        if allowed is not None and older:
-            raise UnsafeStateError(
-                f"--routes-allowed {_UNKNOWN} ({self._older}); {_STOP}, then load again"
-            )
         self._names = configured_routes(config)
         self._allowed = allowed
         for name in allowed or ():
@@ -48,9 +31,6 @@ class KnownRoutes:
         """Return the line; a task that could take no route becomes a bad line."""
         task = line.task
         named = [("route", task.route or ""), *(("routes_allowed", name) for name in _of(task))]
-        if self._older and (task.route is not None or task.routes_allowed is not None):
-            field = "route" if task.route is not None else "routes_allowed"
-            return _bad(line, field, f"{_UNKNOWN} ({self._older})", _STOP)
         for field, name in named:
             if name and name not in self._names:
                 return _bad(line, field, f"names {name!r}, which is no route", self._fix(name))

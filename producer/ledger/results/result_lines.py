@@ -198,7 +198,7 @@ def _refusal(letter: Letter) -> dict[str, Any] | None:
     """Return the provider's refusal, None if the task died of something else.
 
     The body has what the ledger keeps of the provider's error: its type, param and code, and its
-    message, cut if it is long. An older version kept the code and the message alone.
+    message, cut if it is long.
     """
     refusal = _REFUSAL.fullmatch(letter.error_text)
     if refusal is None or letter.error_class not in _CLASSES_OF_REFUSALS:

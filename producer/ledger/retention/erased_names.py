@@ -1,7 +1,7 @@
 """Erases what the ledger keeps of a person beside tasks: names of locks, and reports of agents."""
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, Table, delete, exists, or_, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, exists, update
 
 from docllm.producer.ledger.retention.erasure_rows import Subject
 from docllm.schemas.ledger import agent_rows
@@ -28,13 +28,10 @@ def erase_locks(connection: Connection, group: str, subject: Subject) -> None:
 def erase_reports(connection: Connection, group: str, subject: Subject) -> None:
     """Empty the last reports of ended agents that name the tenant or id."""
     text = orjson.dumps(_text(subject))[1:-1].decode()
-    names_it = or_(
-        agent.c.report.contains(text, autoescape=True),
-        agent.c.notice.contains(_text(subject), autoescape=True),
-    )
+    names_it = agent.c.report.contains(text, autoescape=True)
     ended = agent_rows.gone()
     of_subject = update(agent).where(agent.c.group_name == group, ended, names_it)
-    connection.execute(of_subject.values(report=None, notice=""))
+    connection.execute(of_subject.values(report=None))
 
 
 def _unused(table: Table, group: str, subject: Subject) -> list[ColumnElement[bool]]:

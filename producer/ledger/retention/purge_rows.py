@@ -17,7 +17,6 @@ from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.ledger.retention import purge_rules
 from docllm.producer.ledger.retention.purge_rules import Keep, Purgeable
 from docllm.schemas.errors import UnsafeStateError
-from docllm.schemas.ledger import migrations
 from docllm.schemas.ledger.sql import utc_now
 from docllm.schemas.ledger.tables import (
     batch,
@@ -37,7 +36,6 @@ from docllm.schemas.task.result.answer import has_schema
 from docllm.schemas.task.result.codec import EXPIRED, WITH_JSON
 from docllm.schemas.task.states import FINAL, Status
 
-ARCHIVES_FROM = "0010"  # the first revision whose programs know archives
 MAX_READ = 20  # inputs that are in memory at once
 # In the order in which transactions lock them; the rows of `task` itself are locked before.
 _OF_TASK: tuple[Column[Any], ...] = (
@@ -70,15 +68,8 @@ def begin_purge(
 ) -> None:
     """Mark the batch, so that its rows may go; record it in the audit.
 
-    It may be marked again. Raises UnsafeStateError, with the reasons, if it may not be purged, or
-    while agents run that know no archives: these would replay its tasks.
+    It may be marked again. Raises UnsafeStateError, with the reasons, if it may not be purged.
     """
-    if older := migrations.agents_before(connection, ARCHIVES_FROM, target.group):
-        raise UnsafeStateError(
-            f"agents of an older version run ({', '.join(older)}), which could replay what is "
-            "deleted; stop them, or replace them by this version, and purge again"
-        )
-    migrations.serve_from(connection, ARCHIVES_FROM)
     lock = select(batch.c.id).where(batch.c.id == target.id).with_for_update()
     connection.execute(lock)
     if reasons := purge_rules.refusals(connection, target, keep, unarchived=unarchived):

@@ -12,7 +12,6 @@ from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.text.agent_sentences import (
     Sentence,
     blocked,
-    foreign_notice,
     joined,
     sentences,
 )
@@ -45,9 +44,8 @@ class AgentState(StrEnum):
 class AgentStatus:
     """One agent; `silent_s` is the age of its last heartbeat by the database's clock.
 
-    `reasons` are in words, the worst first. An agent that has not run yet, a repair agent and an
-    agent of an older version have no report. `holds_tasks` is known of a lost agent only: False
-    once all its tasks are reset.
+    `reasons` are in words, the worst first. An agent that has not run yet and a repair agent have
+    no report. `holds_tasks` is known of a lost agent only: False once all its tasks are reset.
     """
 
     id: int
@@ -127,7 +125,7 @@ def _agent_status(row: Row[Any]) -> AgentStatus:
         state = AgentState.SILENT if silent_s > agent_rows.SILENT_S else AgentState.ALIVE
     # The last report of an agent that stopped says nothing about now.
     report = None if state is AgentState.STOPPED else from_json(row.report)
-    reasons = foreign_notice(row.notice)
+    reasons: list[Sentence] = []
     if report is not None:
         # Of an agent that is not alive, the last report says nothing about its loop now.
         loop = blocked(report, row.name) if state is AgentState.ALIVE else []

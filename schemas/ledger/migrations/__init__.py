@@ -5,17 +5,12 @@ fifth of a second.
 """
 
 import secrets
-from pathlib import Path
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
-    Select,
     column,
-    false,
     insert,
     inspect,
-    not_,
     select,
     table,
     text,
@@ -38,12 +33,14 @@ from docllm.schemas.ledger.tables import agent, ledger
 from docllm.schemas.runtime import crash
 from docllm.schemas.version import VERSION
 
-VERSIONS = Path(__file__).parent / "versions"
+# The revisions that this version knows, in order, and the digest of the tables of each. A ledger
+# that has a revision with another digest was made by a development version.
+REVISIONS = {"0001": "18cf3c41258fcbda"}
 # The oldest revision whose programs can work with the newest schema. A migration that only adds
 # leaves it alone. One that takes something away raises it, to the revision before its own at most,
 # so that agents of the previous version run on while the group is upgraded. How a column is renamed
 # in spite of that: docs/explanation/architecture.md, "To change something".
-COMPATIBLE_FROM = "0005"
+COMPATIBLE_FROM = "0001"
 _NAMED = 5  # agents in a message
 _ALIVE_S = 12.0  # age of a heartbeat from which its agent counts as not running
 _ALEMBIC = table("alembic_version", column("version_num"))
@@ -52,11 +49,15 @@ _LOCK_TRIES = 60  # each try waits one second
 _IN_USE = (
     "another program uses the ledger's tables; stop agents and loads, then run: docllm migrate"
 )
+_DEVELOPMENT = (
+    "the database was made by a development version of docllm: export its results with that "
+    "version, and load into a new one"
+)
 
 
 def own_revision() -> str:
     """Return the revision that this version of docllm works with."""
-    return max(_own_revisions())
+    return next(reversed(REVISIONS))
 
 
 def present_revision(database: Database) -> str | None:
@@ -69,7 +70,13 @@ def require(database: Database) -> None:
 
     The schema has this version's own revision, or a newer one that still serves this version.
     """
-    database.run_singly(_require)
+    revision = database.run_singly(_usable_revision)
+    if revision is None or revision < own_revision():
+        state = "is empty" if revision is None else f"has schema {revision}"
+        raise UnsafeStateError(
+            f"the database {state}, this version needs {own_revision()}; run: docllm migrate",
+            may_pass=True,
+        )
 
 
 def migrate(database: Database) -> tuple[str | None, str]:
@@ -103,21 +110,6 @@ def migrate(database: Database) -> tuple[str | None, str]:
         raise
 
 
-def agents_before(connection: Connection, revision: str, group: str | None = None) -> list[str]:
-    """Return the running agents, of all groups or of one, that know only older revisions."""
-    return [
-        f"{row.name} of group {row.group_name}"
-        for row in connection.execute(_alive_before(agent.c.revision >= revision)).all()
-        if group in (None, row.group_name)
-    ]
-
-
-def serve_from(connection: Connection, revision: str) -> None:
-    """Refuse programs from now on whose version knows only older revisions than this."""
-    older = ledger.c.compatible_from < revision
-    connection.execute(update(ledger).where(older).values(compatible_from=revision))
-
-
 def ledger_id(connection: Connection) -> str:
     """Return the ledger's id, 32 hexadecimal digits."""
     found_id = connection.execute(select(ledger.c.ledger_id)).scalar()
@@ -127,99 +119,80 @@ def ledger_id(connection: Connection) -> str:
     return bytes(found_id).hex()
 
 
-def _own_revisions() -> set[str]:
-    """Return the revisions of this version.
-
-    They follow one another. A file's name begins with its number, which is its revision.
-    """
-    return {path.name.partition("_")[0] for path in VERSIONS.glob("[0-9]*.py")}
-
-
 def _stored_revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table(_ALEMBIC.name):
         return None
     return connection.execute(select(_ALEMBIC.c.version_num)).scalar()
 
 
-def _require(connection: Connection) -> None:
+def _usable_revision(connection: Connection) -> str | None:
+    """Return the revision of the database, None if it is empty.
+
+    Raises UnsafeStateError unless this version may work on the ledger, or may migrate it.
+    """
     revision = _stored_revision(connection)
-    if _newer(connection, revision):
-        return
-    if revision != own_revision():
-        state = "is empty" if revision is None else f"has schema {revision}"
+    if revision is None:
+        return None
+    if not _has_column(connection, "ledger", "schema_digest"):
+        raise UnsafeStateError(_DEVELOPMENT)
+    row = connection.execute(select(ledger.c.compatible_from, ledger.c.schema_digest)).one_or_none()
+    # There is no row if the first `migrate` was killed before it drew the ledger's id.
+    compatible_from, digest = row or (revision, REVISIONS.get(revision))
+    if revision <= own_revision() and digest != REVISIONS.get(revision):
+        raise UnsafeStateError(_DEVELOPMENT)
+    if compatible_from > own_revision():
         raise UnsafeStateError(
-            f"the database {state}, this version needs {own_revision()}; run: docllm migrate",
-            may_pass=True,
+            f"the database has schema {revision}, which serves versions from schema "
+            f"{compatible_from} on; this version ({VERSION}) has schema {own_revision()}; "
+            "update docllm, and run: docllm migrate"
         )
-    if _stored_compatible_from(connection) > own_revision():
-        raise UnsafeStateError(
-            f"a newer version of docllm is changing the database's schema, and this version "
-            f"({VERSION}, schema {own_revision()}) does not know the new one; update docllm, and "
-            "run: docllm migrate"
-        )
+    return revision
 
 
 def _migrate(connection: Connection) -> tuple[str | None, str]:
     """Do what `migrate` does, under its lock."""
     from docllm.schemas.ledger.migrations.upgrade import upgrade  # noqa: PLC0415 - see above
 
-    before = _stored_revision(connection)
-    if _newer(connection, before):
-        return before, str(before)
-    if before != own_revision():
+    before = _usable_revision(connection)
+    if before is not None and before > own_revision():
+        return before, before
+    if before is not None and before < own_revision():
         _refuse_older_agents(connection)
         _declare_silent_agents_lost(connection)
-        _note_compatible(connection)  # before older programs could meet the new schema
-        upgrade(connection, check=_refuse_older_agents)
+        _refuse_older_programs(connection)  # before they could meet the new schema
+    if before != own_revision():
+        upgrade(connection, applied=_note_revision)
     crash.reach("migrate.upgraded")
     _draw_ledger_id(connection)
-    _note_compatible(connection)
     connection.commit()
     return before, own_revision()
 
 
-def _newer(connection: Connection, revision: str | None) -> bool:
-    """Return whether the schema is newer than this version and serves it.
-
-    Raises UnsafeStateError if it is newer and does not serve this version.
-    """
-    if revision is None or revision in _own_revisions():
-        return False
-    compatible_from = _stored_compatible_from(connection)
-    if compatible_from and compatible_from <= own_revision():
-        return True
-    raise UnsafeStateError(
-        f"the database has schema {revision}, which this version ({VERSION}, "
-        f"schema {own_revision()}) does not know; update docllm"
-    )
+def _note_revision(connection: Connection, revision: str) -> None:
+    """Store the digest of a revision with its number, unless agents run that do not know it."""
+    _refuse_older_agents(connection)
+    connection.execute(update(ledger).values(schema_digest=REVISIONS[revision]))
 
 
-def _stored_compatible_from(connection: Connection) -> str:
-    """Return the oldest revision whose programs the schema serves, '' if that is not stored."""
-    if not _has_column(connection, "ledger", "compatible_from"):
-        return ""
-    return connection.execute(select(ledger.c.compatible_from)).scalar() or ""
-
-
-def _note_compatible(connection: Connection) -> None:
-    """Store from which revision on programs can work with the schema; it only rises.
+def _refuse_older_programs(connection: Connection) -> None:
+    """Store from which revision on programs can work with the new schema; it only rises.
 
     On SQLite the caller commits, because the whole migration is one transaction.
     """
-    if _has_column(connection, "ledger", "compatible_from"):
-        serve_from(connection, COMPATIBLE_FROM)
-        if connection.dialect.name != "sqlite":
-            connection.commit()
+    older = ledger.c.compatible_from < COMPATIBLE_FROM
+    connection.execute(update(ledger).where(older).values(compatible_from=COMPATIBLE_FROM))
+    if connection.dialect.name != "sqlite":
+        connection.commit()
 
 
 def _refuse_older_agents(connection: Connection) -> None:
     """Raise UnsafeStateError if agents run that do not know the schema to come."""
-    if not _has_column(connection, "agent", "lost_at"):
-        return
-    knows: ColumnElement[bool] = false()
-    if _has_column(connection, "agent", "revision"):
-        knows = agent.c.revision >= COMPATIBLE_FROM
-    if rows := connection.execute(_alive_before(knows)).all():
+    older = (
+        select(agent.c.name, agent.c.group_name)
+        .where(agent_rows.alive(_ALIVE_S), agent.c.revision < COMPATIBLE_FROM)
+        .order_by(agent.c.name)
+    )
+    if rows := connection.execute(older).all():
         names = ", ".join(f"{row.name} of group {row.group_name}" for row in rows[:_NAMED])
         rest = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
         raise UnsafeStateError(
@@ -228,23 +201,11 @@ def _refuse_older_agents(connection: Connection) -> None:
         )
 
 
-def _alive_before(knows: ColumnElement[bool]) -> Select[tuple[str, str]]:
-    """Return the query for the running agents that do not know a schema."""
-    return (
-        select(agent.c.name, agent.c.group_name)
-        .where(agent_rows.alive(_ALIVE_S), not_(knows))
-        .order_by(agent.c.name)
-    )
-
-
 def _declare_silent_agents_lost(connection: Connection) -> None:
     """End the leases of agents that are silent now, so that none wakes up and settles later."""
-    if _has_column(connection, "agent", "lost_at"):
-        silent = update(agent).where(
-            agent_rows.registered(), agent.c.seen_at <= utc_after(-_ALIVE_S)
-        )
-        connection.execute(silent.values(lost_at=utc_now()))
-        connection.commit()
+    silent = update(agent).where(agent_rows.registered(), agent.c.seen_at <= utc_after(-_ALIVE_S))
+    connection.execute(silent.values(lost_at=utc_now()))
+    connection.commit()
 
 
 def _has_column(connection: Connection, table_name: str, column_name: str) -> bool:
@@ -284,4 +245,9 @@ def _unlock(connection: Connection) -> None:
 
 def _draw_ledger_id(connection: Connection) -> None:
     if connection.execute(select(ledger.c.ledger_id)).scalar() is None:
-        connection.execute(insert(ledger), {"ledger_id": secrets.token_bytes(16)})
+        row = {
+            "ledger_id": secrets.token_bytes(16),
+            "compatible_from": COMPATIBLE_FROM,
+            "schema_digest": REVISIONS[own_revision()],
+        }
+        connection.execute(insert(ledger), row)

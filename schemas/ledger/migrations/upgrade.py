@@ -16,15 +16,15 @@ def scripts() -> ScriptDirectory:
     return ScriptDirectory(str(Path(__file__).parent))
 
 
-def upgrade(connection: Connection, *, check: Callable[[Connection], None]) -> None:
+def upgrade(connection: Connection, *, applied: Callable[[Connection, str], None]) -> None:
     """Run the missing migrations, up to the newest revision.
 
-    `check` is called before a revision's number is committed. If it raises, the revision counts as
-    missing and runs again.
+    `applied` gets each revision, in the transaction that stores its number. If it raises, the
+    revision counts as missing and runs again.
     """
 
-    def applied() -> None:
-        check(connection)
+    def stored(revision: str) -> None:
+        applied(connection, revision)
         crash.reach("migrate.revision")
 
     directory = scripts()
@@ -33,7 +33,10 @@ def upgrade(connection: Connection, *, check: Callable[[Connection], None]) -> N
         directory,
         fn=lambda revision, _context: directory._upgrade_revs("head", revision),  # noqa: SLF001
     ) as environment:
-        environment.configure(connection=connection, on_version_apply=lambda **_: applied())
+        environment.configure(
+            connection=connection,
+            on_version_apply=lambda step, **_: stored(step.up_revision_id),
+        )
         with environment.begin_transaction():
             environment.run_migrations()
     connection.commit()

@@ -7,7 +7,7 @@ _URGENT_FROM, _NORMAL_FROM = 7, 4  # priorities
 
 
 class Lane(IntEnum):
-    """A lane, as a task's row stores it. Rows of older versions are `NORMAL`."""
+    """A lane, as a task's row stores it."""
 
     NORMAL = 0
     URGENT = 1
@@ -15,7 +15,7 @@ class Lane(IntEnum):
 
     @property
     def destination(self) -> str:
-        """The lane's topic without the group; the normal one is as old as docllm."""
+        """The lane's topic without the group; the normal one is `tasks`."""
         return "tasks" if self is Lane.NORMAL else f"tasks.{self.word}"
 
     @property
@@ -27,8 +27,6 @@ class Lane(IntEnum):
 MAIN = Lane.NORMAL.destination
 # In the order in which a person reads them, the most urgent first.
 DESTINATIONS = tuple(lane.destination for lane in (Lane.URGENT, Lane.NORMAL, Lane.BULK))
-# Lanes that groups created by older versions lack.
-ADDED = tuple(name for name in DESTINATIONS if name != MAIN)
 # The share of each lane: of every 21 tasks that start while all lanes have work.
 TURNS = {Lane.URGENT: 16, Lane.NORMAL: 4, Lane.BULK: 1}
 _NUMBERS = frozenset(map(int, Lane))
@@ -40,11 +38,6 @@ def lane_for(priority: int) -> Lane:
     if priority >= _URGENT_FROM:
         return Lane.URGENT
     return Lane.NORMAL if priority >= _NORMAL_FROM else Lane.BULK
-
-
-def is_added(topic: str) -> bool:
-    """Return whether a Kafka topic is a lane that groups of older versions lack."""
-    return topic.endswith(tuple(f".{name}" for name in ADDED))
 
 
 def lane_at(destination: str) -> Lane | None:

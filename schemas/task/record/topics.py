@@ -52,17 +52,12 @@ class Topics:
     @property
     def lane_names(self) -> tuple[str, ...]:
         """The Kafka topics of the lanes."""
-        return tuple(map(self.name, (lanes.MAIN, *lanes.ADDED)))
+        return tuple(self.lanes)
 
     @property
     def lanes(self) -> dict[str, lanes.Lane]:
         """The lanes by Kafka topic."""
         return {self.name(lane.destination): lane for lane in lanes.Lane}
-
-    @property
-    def added_names(self) -> tuple[str, ...]:
-        """The Kafka topics of the lanes that groups of older versions lack."""
-        return tuple(map(self.name, lanes.ADDED))
 
     @property
     def tier_destinations(self) -> tuple[str, ...]:

@@ -262,7 +262,7 @@ async def test_locks_and_reports_that_name_the_subject_go(
     said = orjson.dumps({"oldest": f"task {MARK} of batch b"}).decode()
     ended, runs_on = (ledger_db.agent().agent_id for _ in range(2))
     for agent_id in (ended, runs_on):
-        ledger_db.set(tables.agent, agent_id, report=said, notice=MARK)
+        ledger_db.set(tables.agent, agent_id, report=said)
     ledger_db.set(tables.agent, ended, stopped_at=utc_now())
 
     await erased(ledger_db, subject, HandClock())
@@ -270,5 +270,5 @@ async def test_locks_and_reports_that_name_the_subject_go(
     left = {row.name for row in ledger_db.rows(tables.resource_lock)}
     assert left == {f"held {MARK}", "other%"}
     assert {row.name for row in ledger_db.rows(tables.lock_wait)} == left
-    reports = {row.id: (row.report, row.notice) for row in ledger_db.rows(tables.agent)}
-    assert reports == {ended: (None, ""), runs_on: (said, MARK)}
+    reports = {row.id: row.report for row in ledger_db.rows(tables.agent)}
+    assert reports == {ended: None, runs_on: said}

@@ -355,21 +355,6 @@ async def unreachable(uri: str, *, limit: int) -> bytes:
     raise ObjectError(ObjectFault.OUTAGE, f"{uri} does not answer, whatever its limit, {limit}")
 
 
-async def test_older_agents_are_named_and_then_refused(ledger_db: LedgerDatabase) -> None:
-    """Older agents would replay what is being deleted; once they are gone, none may start."""
-    final(ledger_db)
-    archived(ledger_db)
-    old = ledger_db.agent("old").agent_id
-    ledger_db.set(tables.agent, old, revision="0009")
-
-    with pytest.raises(UnsafeStateError, match=f"an older version run .old of group {GROUP}."):
-        await purged(ledger_db)
-    ledger_db.set(tables.agent, old, revision="0010")
-    assert await purged(ledger_db) == 3
-
-    assert ledger_db.rows(tables.ledger)[0].compatible_from == "0010"
-
-
 async def test_a_batch_without_an_archive_goes_if_its_loss_is_asked_for(
     ledger_db: LedgerDatabase,
 ) -> None:

@@ -34,7 +34,6 @@ from tests.support.ledger_database import (
     LedgerDatabase,
     new_task,
     settlement,
-    with_lanes,
 )
 
 DEADLINE = datetime(2030, 1, 1, tzinfo=UTC)
@@ -69,7 +68,6 @@ def keys(ledger_db: LedgerDatabase) -> list[str]:
 
 def test_follow_ups_are_made_with_their_parent_s_success(ledger_db: LedgerDatabase) -> None:
     """Rows, inputs, counts and orders are written; each child names its parent and its lane."""
-    with_lanes(ledger_db)
     task_id, row, owner = parent(ledger_db)
 
     verdicts, orders = ledger_db.settle_all(

@@ -68,7 +68,7 @@ def heartbeat(
         group=GROUP,
         version="1",
         locks=locks,
-        revision="0005",
+        revision="0001",
         report=lambda: REPORT,
     )
 
@@ -105,7 +105,7 @@ async def test_a_beat_renews_the_lease(ledger_db: LedgerDatabase) -> None:
 
     assert (beating.current, lease.beaten_at_s) == (lease, 1003.0)
     row = agents(ledger_db)[lease.agent_id]
-    assert (row.report, row.notice, row.revision) == (REPORT, "", "0005")
+    assert (row.report, row.revision) == (REPORT, "0001")
 
 
 async def test_a_report_that_cannot_be_made_costs_no_heartbeat(

@@ -34,7 +34,7 @@ from docllm.schemas.task.record.envelope import Publication
 from docllm.schemas.task.record.lanes import Lane, lane_at
 from docllm.schemas.task.states import WAITING, Status
 from tests.contract.support.ledger_dead import applied, delivered, request, stored
-from tests.support.ledger_database import GROUP, ORIGIN, LedgerDatabase, with_lanes
+from tests.support.ledger_database import GROUP, ORIGIN, LedgerDatabase
 
 ROUTES, MODELS, TENANTS = ("east", "west"), ("small", "large"), ("acme", "bolt")
 BATCHES = ("first", "second")
@@ -52,7 +52,6 @@ class Lives:
         self.running: list[tuple[Row, int, Lease]] = []
         self.seen: Counter[str] = Counter()
         ledger_db.empty()
-        with_lanes(ledger_db)
         for _ in range(4):
             self.load()
 

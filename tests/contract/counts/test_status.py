@@ -465,9 +465,7 @@ def test_paused_topics_are_shown_without_an_open_batch(
 def test_the_reports_of_agents_are_shown(ledger_db: LedgerDatabase) -> None:
     """The worst reason comes first, and what several agents report of a route comes once."""
     ledger_db.load("a")
-    first, second, older, silent = (
-        ledger_db.agent(name) for name in ("first", "second", "older", "silent")
-    )
+    first, second, silent = (ledger_db.agent(name) for name in ("first", "second", "silent"))
     ledger_db.ago(tables.agent.c.started_at, 9, first.agent_id)
     parked = Reason(Code.ROUTE_PARKED, "b", "MONEY", "402", seconds=9.0)
     for lease, report in (
@@ -476,7 +474,6 @@ def test_the_reports_of_agents_are_shown(ledger_db: LedgerDatabase) -> None:
         (silent, reporting(Reason(Code.TOPIC_UNKNOWN, "t"), lag={"tasks": 100})),
     ):
         ledger_db.call(leasing.beat, lease.agent_id, report)
-    ledger_db.set(tables.agent, older.agent_id, notice="route old waits 1 s")
     ledger_db.ago(tables.agent.c.seen_at, 9, silent.agent_id)
 
     found = shown(ledger_db)
@@ -485,13 +482,11 @@ def test_the_reports_of_agents_are_shown(ledger_db: LedgerDatabase) -> None:
         "route b is parked",
         "agent silent silent",
         "route default waits 20 s: RATE: 429",
-        "route old waits 1 s",
     ]
     by_name = {agent["name"]: agent for agent in found.as_json()["agents"]}
     assert (by_name["first"]["slots"], by_name["first"]["running"]) == (8, 2)
     assert by_name["first"]["report"]["lag"] == {"tasks": 3, "inbox": 1}
     assert by_name["second"]["notice"].startswith("route b is parked, ")
-    assert (by_name["older"]["notice"], by_name["older"]["report"]) == ("route old waits 1 s", None)
     assert agent_status.lag(found.agents) == {"tasks": 7, "inbox": 1}
 
 

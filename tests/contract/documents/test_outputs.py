@@ -1,16 +1,14 @@
-"""Pointers to results outside the ledger are stored as results are, and keep old programs out."""
+"""Pointers to results outside the ledger are stored as results are."""
 
 import asyncio
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import select, update
 
-from docllm.agent.ledger.sql_ledger import POINTERS_FROM, Executors, SqlLedger
+from docllm.agent.ledger.sql_ledger import Executors, SqlLedger
 from docllm.agent.ports import Verdict
 from docllm.agent.ports.outcome import Succeeded
-from docllm.schemas.errors import UnsafeStateError
-from docllm.schemas.ledger import migrations, tables
+from docllm.schemas.ledger import tables
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.task.result.codec import COMPLETION, POINTER
@@ -38,22 +36,6 @@ def ledger(ledger_db: LedgerDatabase) -> Iterator[SqlLedger]:
         executor.close()
 
 
-@pytest.fixture(autouse=True)
-def served(ledger_db: LedgerDatabase) -> Iterator[None]:
-    """Let the other tests' ledger serve older programs again."""
-    yield
-    ledger_db.call(
-        lambda c: c.execute(
-            update(tables.ledger).values(compatible_from=migrations.COMPATIBLE_FROM)
-        )
-    )
-
-
-def compatible_from(ledger_db: LedgerDatabase) -> str:
-    query = select(tables.ledger.c.compatible_from)
-    return str(ledger_db.run(lambda c: c.execute(query).scalar()))
-
-
 def settled(ledger: SqlLedger, ledger_db: LedgerDatabase, key: str, outcome: Succeeded) -> Verdict:
     (task_id,) = ledger_db.load(key)
     owner = ledger_db.agent().next_owner()
@@ -72,20 +54,3 @@ def test_a_pointer_takes_the_place_of_the_answer(
 
     (row,) = ledger_db.rows(tables.task_result)
     assert (row.codec, bytes(row.body), row.tokens_in) == (POINTER, STORED, SPENT.tokens_in)
-
-
-def test_the_first_pointer_keeps_older_programs_from_starting(
-    ledger: SqlLedger, ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An older export would print the pointer as the result; until then such programs may run."""
-    settled(ledger, ledger_db, "a", Succeeded(b"{}", COMPLETION, SPENT))
-    assert compatible_from(ledger_db) == migrations.COMPATIBLE_FROM
-
-    settled(ledger, ledger_db, "b", Succeeded(STORED, POINTER, SPENT))
-
-    assert compatible_from(ledger_db) == POINTERS_FROM
-    migrations.require(ledger_db.database)
-    older = {name for name in migrations._own_revisions() if name < POINTERS_FROM}
-    monkeypatch.setattr(migrations, "_own_revisions", lambda: older)
-    with pytest.raises(UnsafeStateError, match="update docllm"):
-        migrations.require(ledger_db.database)

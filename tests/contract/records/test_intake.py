@@ -23,7 +23,7 @@ from docllm.schemas.settings.config import Config, InboxConfig
 from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.lanes import Lane
 from tests.support.ledger import NoRelay
-from tests.support.ledger_database import GROUP, LedgerDatabase, with_lanes
+from tests.support.ledger_database import GROUP, LedgerDatabase
 from tests.support.source import FakeSource
 
 INBOX = Partition(f"{GROUP}.inbox", "id", 0, 1)
@@ -119,7 +119,6 @@ def test_a_line_that_joins_a_loaded_batch_takes_its_tenant_and_priority(
     ledger_db: LedgerDatabase,
 ) -> None:
     """The batch has what `load --tenant --priority` set; a line that names its own keeps it."""
-    with_lanes(ledger_db)
     into = ledger_db.batch("b", GROUP, store.Origin.LOAD)
     ledger_db.call(batch_options.set_defaults, into.id, TaskDefaults(tenant="acme", priority=0))
     named = b'{"id":"named","prompt":"Sum.","tenant":"bolt","priority":9}'

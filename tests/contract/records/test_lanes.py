@@ -1,12 +1,11 @@
-"""Tasks are stored and ordered in their lanes, if their group has them."""
+"""Tasks are stored and ordered in their lanes."""
 
 from dataclasses import replace
 
 from sqlalchemy import select
 
-from docllm.producer.bus.topic_family import LANES_FROM
-from docllm.producer.ledger import lanes, outbox, tally
-from docllm.schemas.ledger import migrations, tables
+from docllm.producer.ledger import outbox, tally
+from docllm.schemas.ledger import tables
 from docllm.schemas.task.record.lanes import Lane
 from tests.support.ledger_database import (
     GROUP,
@@ -14,7 +13,6 @@ from tests.support.ledger_database import (
     SUCCEEDED,
     LedgerDatabase,
     new_task,
-    with_lanes,
 )
 
 TASKS = [replace(new_task(lane.word), lane=lane) for lane in Lane]
@@ -31,8 +29,6 @@ def carried(ledger_db: LedgerDatabase) -> dict[str, str]:
 
 def test_a_task_is_ordered_in_its_lane(ledger_db: LedgerDatabase) -> None:
     """The row, the order and its carrier name the same lane."""
-    with_lanes(ledger_db)
-
     assert carried(ledger_db) == {
         "urgent": "tasks.urgent",
         "normal": "tasks",
@@ -41,14 +37,6 @@ def test_a_task_is_ordered_in_its_lane(ledger_db: LedgerDatabase) -> None:
     assert {row.task_key.decode(): Lane(row.lane).word for row in ledger_db.rows(tables.task)} == {
         lane.word: lane.word for lane in Lane
     }
-
-
-def test_a_group_without_lanes_has_all_tasks_in_the_normal_one(ledger_db: LedgerDatabase) -> None:
-    """No agent may read the topics, which nobody has made."""
-    assert not ledger_db.call(lanes.made, GROUP)
-
-    assert set(carried(ledger_db).values()) == {"tasks"}
-    assert {row.lane for row in ledger_db.rows(tables.task)} == {Lane.NORMAL}
 
 
 def test_a_lane_of_a_newer_version_is_ordered_as_normal(ledger_db: LedgerDatabase) -> None:
@@ -61,21 +49,6 @@ def test_a_lane_of_a_newer_version_is_ordered_as_normal(ledger_db: LedgerDatabas
     assert order.destination == "tasks"
     query = select(outbox.LANE_CARRIER).where(tables.task.c.id == task_id)
     assert ledger_db.run(lambda c: c.execute(query).scalar()) == "tasks"
-
-
-def test_older_agents_are_known_and_older_programs_refused(ledger_db: LedgerDatabase) -> None:
-    """An agent that knows no lane runs; from the first lanes on, none like it may start."""
-    old, new = ledger_db.agent("old"), ledger_db.agent("new")
-    ledger_db.set(tables.agent, old.agent_id, revision="0006")
-    ledger_db.set(tables.agent, new.agent_id, revision=LANES_FROM)
-    ledger_db.run(lambda c: c.execute(tables.ledger.update().values(compatible_from="0001")))
-
-    assert ledger_db.call(migrations.agents_before, LANES_FROM) == [f"old of group {GROUP}"]
-
-    ledger_db.call(migrations.serve_from, LANES_FROM)
-    ledger_db.call(migrations.serve_from, "0001")
-    (row,) = ledger_db.rows(tables.ledger)
-    assert row.compatible_from == LANES_FROM
 
 
 def test_unfinished_tasks_are_counted_for_each_tenant(ledger_db: LedgerDatabase) -> None:

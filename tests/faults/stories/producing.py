@@ -63,8 +63,8 @@ def preparing(installation: Installation) -> None:
     """Tables and topics that are half made are made whole by the same command, and then work."""
     deployment = installation.deployment
     partitions = ("--replication-factor", "1", "--partitions")
-    installation.crash_producer("migrate.revision", "migrate", most=2)
-    installation.crash_producer("migrate.step_taken", "migrate", most=40)
+    installation.crash_producer("migrate.revision", "migrate")
+    installation.crash_producer("migrate.step_taken", "migrate", most=25)
     installation.crash_producer("migrate.upgraded", "migrate")
     deployment.producer("migrate")
     installation.crash_producer("topics.created", "topics", "apply", *partitions, "2", most=4)

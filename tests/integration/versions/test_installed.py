@@ -88,7 +88,7 @@ def test_the_distributions_hold_what_they_need(built: Path) -> None:
             f"{program}/__init__.py",
             f"{program}/__main__.py",
         }
-    for end in ("schemas/json/task_line.json", "board.lua", "script.py.mako", "__init__.pyi"):
+    for end in ("schemas/json/task_line.json", "board.lua", "__init__.pyi"):
         assert any(name.startswith("docllm/") and name.endswith(end) for name in listed), end
     assert any(name.endswith("LICENSE") for name in listed)
 

@@ -1,5 +1,7 @@
 """`migrate` makes the schema on each kind of server, whoever runs it and however often."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,12 +16,9 @@ from sqlalchemy.types import Integer, LargeBinary, String
 from docllm.schemas.errors import UnsafeStateError
 from docllm.schemas.ledger import migrations, tables
 from docllm.schemas.ledger.database import Database
+from docllm.schemas.runtime import crash
 
 _numbers = count(1)
-# As an agent of schema 0005 writes a dead letter.
-WRITTEN_BEFORE = (
-    "INSERT INTO dead_letter (task_id, fence, fingerprint) VALUES (:task_id, :fence, :fingerprint)"
-)
 
 
 @pytest.fixture(params=["sqlite", "mariadb", "mysql"])
@@ -73,6 +72,7 @@ def test_several_at_once_make_one_ledger(url: str, opened: Callable[[], Database
     """Programs that start together on an empty database make one schema and one ledger id."""
     program = f"""
 from docllm.schemas.ledger.database import Database
+from docllm.schemas.runtime import crash
 from docllm.schemas.ledger.migrations import migrate
 from sqlalchemy import UniqueConstraint
 print(migrate(Database({url!r}))[1])
@@ -265,34 +265,6 @@ def test_times_are_utc_whatever_the_servers_zone(opened: Callable[[], Database])
         )
 
 
-def test_an_agent_of_the_version_before_runs_on_while_a_column_is_added_at_once(
-    opened: Callable[[], Database],
-) -> None:
-    """The upgrade from 0005 neither rewrites the dead letters nor stops an agent."""
-    database = opened()
-    migrations.migrate(database)
-    agent = {"id": 1, "name": "host:1", "group_name": "g", "version": "0.1.0", "revision": "0005"}
-    database.run(lambda c: c.execute(tables.agent.insert(), agent))
-    for step in (
-        "ALTER TABLE dead_letter DROP COLUMN traceback",
-        "UPDATE alembic_version SET version_num = '0005'",
-    ):
-        database.run(lambda c, step=step: c.execute(text(step)))  # type: ignore[misc]
-    letter = {"task_id": 1, "fence": 0, "fingerprint": b"f" * 16}
-    database.run(lambda c: c.execute(text(WRITTEN_BEFORE), letter))
-
-    if not database.sqlite:  # which only notes a new column
-        at_once = "ALTER TABLE dead_letter ADD COLUMN seen_at_once LONGBLOB, ALGORITHM=INSTANT"
-        database.run(lambda c: c.execute(text(at_once)))
-    assert migrations.migrate(database) == ("0005", migrations.own_revision())
-    database.run(lambda c: c.execute(text(WRITTEN_BEFORE), letter | {"task_id": 2}))
-
-    tracebacks = database.run(lambda c: c.execute(text("SELECT traceback FROM dead_letter")).all())
-    assert [tuple(row) for row in tracebacks] == [(None,), (None,)]
-    (row,) = database.run(lambda c: c.execute(tables.agent.select()).all())
-    assert (row.lost_at, row.stopped_at) == (None, None)
-
-
 def test_an_empty_database_is_refused_with_the_command(opened: Callable[[], Database]) -> None:
     """An agent on an empty database names the command to run."""
     with pytest.raises(UnsafeStateError, match=r"is empty.*docllm migrate"):
@@ -305,14 +277,100 @@ def test_an_older_schema_is_refused_with_the_command(
     """An agent on an older schema names both revisions and the command."""
     database = opened()
     migrations.migrate(database)
-    older = migrations.own_revision()
-    monkeypatch.setattr(migrations, "own_revision", lambda: "9999")
+    monkeypatch.setattr(migrations, "REVISIONS", migrations.REVISIONS | {"9999": "later"})
 
     with pytest.raises(
         UnsafeStateError,
-        match=f"has schema {older}, this version needs 9999; run: docllm migrate",
+        match="has schema 0001, this version needs 9999; run: docllm migrate",
     ):
         migrations.require(database)
+
+
+OF_TODAY = "UPDATE alembic_version SET version_num='{}'"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *(
+            ("ALTER TABLE ledger DROP COLUMN schema_digest", OF_TODAY.format(revision))
+            for revision in ("0001", "0002", "0013")
+        ),
+        ("UPDATE ledger SET schema_digest='another'",),
+        ("UPDATE ledger SET schema_digest=''",),
+    ],
+)
+def test_a_ledger_of_a_development_version_is_refused(
+    opened: Callable[[], Database], changes: tuple[str, ...]
+) -> None:
+    """Its revision may have the name of one of this version, but not its tables."""
+    database = opened()
+    migrations.migrate(database)
+    for change in changes:
+        database.run(lambda c, change=change: c.execute(text(change)))  # type: ignore[misc]
+    before = migrations.present_revision(database)
+
+    for refused in (migrations.require, migrations.migrate):
+        with pytest.raises(UnsafeStateError, match=r"by a development version .*: export its res"):
+            refused(database)
+
+    assert migrations.present_revision(database) == before
+
+
+def test_the_tables_are_made_as_the_code_defines_them(
+    url: str, opened: Callable[[], Database]
+) -> None:
+    """The server describes them as it does tables made from `tables` at once."""
+    database = opened()
+    migrations.migrate(database)
+    made = _definitions(database)
+
+    database.run(tables.metadata.drop_all)
+    database.run(tables.metadata.create_all)
+
+    assert made == _definitions(database)
+    assert made.keys() == tables.metadata.tables.keys()
+
+
+def _definitions(database: Database) -> dict[str, list[str]]:
+    """Return the lines by which the server describes each table, sorted."""
+    if database.sqlite:
+        query = "SELECT sql FROM sqlite_master WHERE tbl_name = '{}' AND sql IS NOT NULL"
+    else:
+        query = "SHOW CREATE TABLE {}"
+    return {
+        name: sorted(
+            line.rstrip(",")
+            for row in database.run(lambda c, name=name: c.execute(text(query.format(name))).all())  # type: ignore[misc]
+            for line in str(row[-1]).splitlines()
+        )
+        for name in tables.metadata.tables
+    }
+
+
+@pytest.mark.parametrize("step", [1, 2, 25, 50])
+def test_a_killed_migration_is_run_again(
+    url: str, opened: Callable[[], Database], step: int
+) -> None:
+    """Killed between any two steps, it leaves a database that the next one completes."""
+    program = f"""
+from docllm.schemas.ledger.database import Database
+from docllm.schemas.runtime import crash
+from docllm.schemas.ledger.migrations import migrate
+migrate(Database({url!r}, timeout_s=None))
+"""
+    environ = os.environ | {crash.VARIABLE: f"migrate.step_taken:{step}"}
+
+    ended = subprocess.run([sys.executable, "-c", program], env=environ, check=False)
+    database = opened()
+    migrations.migrate(database)
+
+    assert ended.returncode == -signal.SIGKILL
+    migrations.require(database)
+    actual = {name: _inspector(database).get_indexes(name) for name in tables.metadata.tables}
+    for name, table in tables.metadata.tables.items():
+        names = {str(index.name) for index in table.indexes}
+        assert names <= {str(index["name"]) for index in actual[name]}, name
 
 
 def test_a_newer_schema_is_refused_and_left_alone(opened: Callable[[], Database]) -> None:

@@ -1,346 +1,228 @@
-"""`migrate` brings the ledger of an older version, with work in it, to the present schema."""
+"""The next version expands the schema beside agents of this one, and a later one contracts it.
 
-import os
-import signal
-import subprocess
-import sys
-from collections import Counter
+The next two versions are made up: 0002 adds a column, and 0003 takes it away again.
+"""
+
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Any
 
+import orjson
 import pytest
-from sqlalchemy import func, select, text
-from sqlalchemy import table as sql_table
-from sqlalchemy.exc import DBAPIError
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect, text
 
-from docllm.producer.ledger import replay_progress, tally
-from docllm.producer.ledger.dead_letters import error_groups
-from docllm.producer.ledger.dead_letters.selection import Selection
-from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
-from docllm.producer.ledger.status import batch_status
-from docllm.schemas.ledger import migrations, tables
+from docllm.agent.ledger.leases import leasing
+from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.ledger import migrations
 from docllm.schemas.ledger.database import Database
-from docllm.schemas.ledger.migrations import facts
-from docllm.schemas.runtime import crash
-from docllm.schemas.task.states import Status
-from tests.contract.support import ledger_dead
-from tests.integration.versions import older_ledger
-from tests.integration.versions.older_ledger import BEFORE_FACTS, DEAD, FIRST, TASKS
-from tests.support.ledger_database import GROUP, LedgerDatabase
+from docllm.schemas.ledger.migrations import upgrade, versions
+from tests.integration.support.deployment import Deployment, task_line
 
 _numbers = count(1)
-ROLL_UPS = ("tally_sum", "failure_group", "dead_letter", "task", "tally")
-ENDS = {Status.DEAD, Status.CANCELLED}
-Rows = list[dict[str, Any]]
-
-
-@pytest.fixture(params=["sqlite", "mariadb", "mysql"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """Returns the address of a new and empty database at each call."""
-    if request.param == "sqlite":
-        return lambda: f"sqlite:///{tmp_path / f'ledger{next(_numbers)}.db'}"
-    server = request.getfixturevalue(f"{request.param}_server")
-    return lambda: str(
-        server.create_database(f"upgrade{next(_numbers)}").replace("mysql://", "mysql+pymysql://")
-    )
+EXPAND, CONTRACT = "0002", "0003"
+STEPS = {
+    EXPAND: 'add_column("task", Column("colour", Integer, server_default="7", nullable=False))',
+    CONTRACT: 'op.execute("ALTER TABLE task DROP COLUMN colour")',
+}
+FILE = """
+from alembic import op
+from sqlalchemy import Column, Integer
+from docllm.schemas.ledger.migrations.steps import add_column
+revision = "{revision}"
+down_revision = "{before:04}"
+def upgrade():
+    {step}
+"""
 
 
 @pytest.fixture
-def made(address: Callable[[], str]) -> Iterator[Callable[[str], Database]]:
-    """Makes ledgers of older versions."""
-    databases: list[Database] = []
+def become(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes this process, not its children, a version whose newest revision is the given one."""
+    own = dict(migrations.REVISIONS)
 
-    def make(revision: str) -> Database:
-        databases.append(Database(address(), timeout_s=60))
-        with databases[-1].engine.connect() as connection:
-            older_ledger.make(connection, GROUP, revision)
-        return databases[-1]
+    def at(newest: str) -> None:
+        folder = tmp_path / f"version{next(_numbers)}" / "versions"
+        shutil.copytree(Path(versions.__file__).parent, folder)
+        revisions = dict(own)
+        for revision, step in STEPS.items():
+            if revision <= newest:
+                file = FILE.format(revision=revision, before=int(revision) - 1, step=step)
+                (folder / f"{revision}_made_up.py").write_text(file)
+                revisions[revision] = f"tables of {revision}"
+        monkeypatch.setattr(upgrade, "scripts", lambda: ScriptDirectory(str(folder.parent)))
+        monkeypatch.setattr(migrations, "REVISIONS", revisions)
+        oldest = EXPAND if newest == CONTRACT else "0001"
+        monkeypatch.setattr(migrations, "COMPATIBLE_FROM", oldest)
 
-    yield make
-    for database in databases:
-        database.close()
-
-
-def rows(database: Database, table: str) -> Rows:
-    """Return the rows of a table."""
-    query = select(text("*")).select_from(sql_table(table))
-    return [dict(row) for row in database.run(lambda c: c.execute(query).mappings().all())]
-
-
-def contents(database: Database) -> dict[str, Rows]:
-    """Return what the migration fills, in one order."""
-    return {table: sorted(rows(database, table), key=repr) for table in ROLL_UPS}
+    return at
 
 
-def numbers(database: Database, *columns: str) -> dict[tuple[Any, ...], int]:
-    """Return how many tasks are in each final state, by these columns of all counts."""
-    ends = tally.counts(lambda column: [column["state"].in_(sorted(ENDS))])
-    keys = [ends.c[name] for name in ("state", *columns)]
-    query = select(*keys, func.sum(ends.c.delta)).group_by(*keys)
-    return {
-        tuple(row[:-1]): int(row[-1])
-        for row in database.run(lambda c: c.execute(query).all())
-        if row[-1]
-    }
+@pytest.fixture(params=["sqlite", "mariadb", "mysql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A ledger of this version."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    else:
+        server = request.getfixturevalue(f"{request.param}_server")
+        url = str(server.create_database(f"upgrade{next(_numbers)}"))
+    with closing(
+        Database(url.replace("mysql://", "mysql+pymysql://"), timeout_s=60)
+    ) as ledger_database:
+        migrations.migrate(ledger_database)
+        yield ledger_database
 
 
-def migrate_by_hand(database: Database, order: str = "") -> subprocess.CompletedProcess[str]:
-    """Run `migrate` in a process of its own, which kills itself at the point of `order`."""
-    url = database.engine.url.render_as_string(hide_password=False)
-    program = f"""
-from docllm.schemas.ledger.database import Database
-from docllm.schemas.ledger.migrations import facts
-from docllm.schemas.ledger.migrations import migrate
-print(migrate(Database({url!r}, timeout_s=None))[1])
-"""
-    environ = os.environ | ({crash.VARIABLE: order} if order else {})
-    return subprocess.run(
-        [sys.executable, "-c", program], env=environ, check=False, capture_output=True, text=True
-    )
+def opened(deployment: Deployment) -> closing[Database]:
+    """Open the ledger of an installation for writing."""
+    if deployment.kafka:
+        url = deployment.environ["DOCLLM_DATABASE_URL"].replace("mysql://", "mysql+pymysql://")
+    else:
+        url = f"sqlite:///{deployment.folder / 'docllm-data' / 'ledger.sqlite'}"
+    return closing(Database(url, timeout_s=60))
 
 
-def test_an_unfinished_replay_of_an_older_ledger_knows_how_far_it_is(
-    made: Callable[[str], Database],
+def registered(connection: Connection, name: str, revision: str) -> int:
+    return leasing.register(connection, name, "group", "1", revision=revision)
+
+
+def columns_of_task(database: Database) -> set[str]:
+    inspector = inspect(database.engine)
+    return {column["name"] for column in inspector.get_columns("task")}
+
+
+def test_agents_of_the_version_before_work_on_while_a_column_is_added(
+    deployment: Deployment, become: Callable[[str], None]
 ) -> None:
-    """Agents go on with it; its counts come from its items."""
-    database = made(BEFORE_FACTS)
-    selection = ReplayRequest(Selection()).as_text()
-    times = "created_at, stored_at, next_at"
-    run = text(
-        f"INSERT INTO replay_run (id, group_name, actor, selection, {times}) "  # noqa: S608
-        "VALUES (7, :group, 'ann', :selection, :at, :at, :at)"
-    )
-    item = text(
-        "INSERT INTO replay_item (run_id, kind, item_id, fence, state) "
-        "VALUES (7, :kind, :id, 0, :state)"
-    )
-    values = {"group": GROUP, "selection": selection, "at": "2026-01-31 00:00:00.000000"}
-    states = [0, 0, 0, 1, 1, 2, 3]
-    items = [{"kind": 0, "id": 100 + n, "state": state} for n, state in enumerate(states)]
-    database.run(lambda c: (c.execute(run, values), c.execute(item, items)))
+    """They finish their tasks, new programs of their version start, and say what the schema is."""
+    deployment.llm("--latency", "0.05")
+    deployment.load(40)
+    agent = deployment.agent("--slots", "2")
+    deployment.until_settled(5)
 
-    migrations.migrate(database)
+    become(EXPAND)
+    with opened(deployment) as ledger_database:
+        assert migrations.migrate(ledger_database) == ("0001", EXPAND)
+        assert "colour" in columns_of_task(ledger_database)
+    lines = deployment.write_lines([task_line(number) for number in range(100, 110)], "more")
+    deployment.producer("load", str(lines))
+    deployment.until_settled(50)
 
-    (unfinished,) = [
-        found
-        for found in database.run(lambda c: replay_progress.unfinished(c, GROUP))
-        if found.id == 7
-    ]
-    assert (unfinished.done, unfinished.total) == (4, 7)
-    assert unfinished.counts == dict(zip(ItemState, (3, 2, 1, 1), strict=True))
+    assert agent.running
+    assert deployment.ledger.counts()["succeeded"] == 50
+    assert f"schema {EXPAND} is newer than" in deployment.producer("migrate")
+    assert f"revision {EXPAND}, newer than" in deployment.producer("check")
+    status = orjson.loads(deployment.producer("status", "--json"))
+    assert [one["state"] for one in status["agents"]] == ["alive"]
 
 
-@pytest.mark.parametrize("revision", [FIRST, BEFORE_FACTS])
-def test_every_row_of_an_older_ledger_is_kept(
-    made: Callable[[str], Database], revision: str
+def test_a_column_goes_once_no_agent_reads_it(
+    database: Database, become: Callable[[str], None]
 ) -> None:
-    """No task, attempt, result, dead letter, order or batch changes in its old columns."""
-    database = made(revision)
-    kept = [name for name in tables.metadata.tables if name not in ("ledger", "tally")]
-    before = {name: rows(database, name) for name in kept if _exists(database, name)}
-
-    assert migrations.migrate(database) == (revision, migrations.own_revision())
-
-    for name, old_rows in before.items():
-        new_rows = rows(database, name)
-        assert [
-            {column: new[column] for column in old}
-            for old, new in zip(old_rows, new_rows, strict=True)
-        ] == old_rows, name
-    assert [row["ledger_id"] for row in rows(database, "ledger")] == [older_ledger.LEDGER_ID]
-    assert rows(database, "ledger")[0]["compatible_from"] == migrations.COMPATIBLE_FROM
-
-
-def test_the_lines_of_older_dead_letters_are_known(made: Callable[[str], Database]) -> None:
-    """A line that a tool writes back after the upgrade is recognized, also if it died before."""
-    database = made(BEFORE_FACTS)
-
+    """`migrate` names the agents that do; afterwards no program of their version starts."""
+    become(EXPAND)
     migrations.migrate(database)
+    old = database.run(lambda c: registered(c, "old", "0001"))
+    database.run(lambda c: registered(c, "new", EXPAND))
 
-    digests = {row["id"]: row["digest"] for row in rows(database, "task")}
-    lines = {
-        (row["group_name"], row["digest"]): row["task_id"] for row in rows(database, "dead_line")
-    }
-    assert lines == {(GROUP, digests[task.id]): task.id for task in DEAD}
+    become(CONTRACT)
+    with pytest.raises(
+        UnsafeStateError, match=r"schema: old of group group; stop them .* docllm migrate"
+    ):
+        migrations.migrate(database)
+    assert "colour" in columns_of_task(database)
+    database.run(lambda c: leasing.stop(c, old))
+
+    assert migrations.migrate(database) == (EXPAND, CONTRACT)
+    assert "colour" not in columns_of_task(database)
+    become(EXPAND)
+    migrations.require(database)
+    become("0001")
+    for refused in (migrations.require, migrations.migrate):
+        with pytest.raises(UnsafeStateError, match=f"has schema {CONTRACT}.*update docllm"):
+            refused(database)
 
 
-def _exists(database: Database, table: str) -> bool:
-    return database.run(lambda c: migrations._has_column(c, table, _first_column(table)))
-
-
-def _first_column(table: str) -> str:
-    return next(iter(tables.metadata.tables[table].columns)).name
-
-
-@pytest.mark.parametrize("revision", [FIRST, BEFORE_FACTS])
-def test_the_screens_show_an_older_ledger_as_it_is(
-    made: Callable[[str], Database], revision: str
+def test_an_agent_that_starts_meanwhile_keeps_the_revision_from_being_reached(
+    database: Database, become: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`status` counts each task in its state; `dead list` has each group with all its attempts."""
-    database = made(revision)
-
+    """No such agent may start any more, but one that had read the schema before may register."""
+    become(EXPAND)
     migrations.migrate(database)
+    refuse = migrations._refuse_older_programs
 
-    names = {row["id"]: row["name"] for row in rows(database, "batch")}
-    for shown in database.run(lambda c: batch_status.read_batches(c, GROUP)):
-        states = Counter(task.status for task in TASKS if names[task.batch] == shown.name)
-        assert shown.counts == {
-            "total": states.total(),
-            **{status.name.lower(): states[status] for status in Status},
-        }, shown.name
-        assert round(shown.cost * 1_000_000) == sum(
-            100 * task.id
-            for task in TASKS
-            if names[task.batch] == shown.name and task.status in {Status.SUCCEEDED, Status.DEAD}
+    def disturbed(connection: Connection) -> None:
+        registered(connection, "late", "0001")
+        refuse(connection)
+
+    become(CONTRACT)
+    monkeypatch.setattr(migrations, "_refuse_older_programs", disturbed)
+    with pytest.raises(UnsafeStateError, match="late of group group"):
+        migrations.migrate(database)
+    assert migrations.present_revision(database) == EXPAND
+    monkeypatch.setattr(migrations, "_refuse_older_programs", refuse)
+    database.run(lambda c: c.execute(text("UPDATE agent SET stopped_at = seen_at")))
+
+    if not database.sqlite:  # DDL has committed the step by itself
+        monkeypatch.setitem(STEPS, CONTRACT, "pass")
+    become(CONTRACT)
+
+    assert migrations.migrate(database) == (EXPAND, CONTRACT)
+
+
+def test_lost_and_silent_agents_do_not_stop_the_upgrade(
+    database: Database, become: Callable[[str], None]
+) -> None:
+    """An agent that sent no heartbeat for long enough to be declared lost does not count."""
+    become(EXPAND)
+    migrations.migrate(database)
+    silent = database.run(lambda c: registered(c, "old", "0001"))
+    database.run(lambda c: c.execute(text("UPDATE agent SET seen_at = '2001-01-01 00:00:00'")))
+
+    become(CONTRACT)
+
+    assert migrations.migrate(database) == (EXPAND, CONTRACT)
+    assert silent in database.run(lambda c: leasing.gone(c, "group"))
+    assert migrations._ALIVE_S >= leasing.LOST_AFTER_S
+
+
+def test_agents_do_not_matter_when_there_is_nothing_to_do(database: Database) -> None:
+    """`migrate` may be run at any time on the present schema, whoever runs."""
+    database.run(lambda c: registered(c, "old", ""))
+
+    assert migrations.migrate(database) == ("0001", "0001")
+
+
+def test_no_program_starts_while_a_schema_is_made_that_it_does_not_know(
+    database: Database,
+) -> None:
+    """A newer `migrate` that was killed has left its mark: this version waits for its update."""
+    database.run(lambda c: c.execute(text("UPDATE ledger SET compatible_from = '0002'")))
+
+    with pytest.raises(UnsafeStateError, match="update docllm, and run: docllm migrate"):
+        migrations.require(database)
+
+
+def test_every_program_refuses_a_ledger_of_a_development_version(embedded: Deployment) -> None:
+    """Load, status, check, migrate and agent end with 4, and say what to do."""
+    embedded.producer("migrate")
+    with opened(embedded) as ledger_database:
+        ledger_database.run(
+            lambda c: c.execute(text("ALTER TABLE ledger DROP COLUMN schema_digest"))
         )
-    groups = database.run(lambda c: error_groups.listed(c, GROUP, Selection()))
-    expected: dict[tuple[str, str], list[int]] = {}
-    for task in DEAD:
-        sums = expected.setdefault((task.error, task.disposition), [0, 0, 0, 0, 0])
-        spent = (1, task.attempt, *(task.attempt * task.id * by for by in (10, 1, 100)))
-        sums[:] = [old + new for old, new in zip(sums, spent, strict=True)]
-    assert {
-        (group.example.error_class, group.disposition): [
-            group.count,
-            group.spent.attempts,
-            group.spent.tokens_in,
-            group.spent.tokens_out,
-            group.spent.cost_micro,
-        ]
-        for group in groups
-    } == expected
+    embedded.llm()
+    lines = str(embedded.write_lines([{"id": "a", "prompt": "b"}]))
 
-
-@pytest.mark.parametrize("revision", [FIRST, BEFORE_FACTS])
-def test_the_roll_ups_have_what_the_rows_have(
-    made: Callable[[str], Database], revision: str
-) -> None:
-    """Dead and cancelled tasks are counted under the names that a replay will take them from."""
-    database = made(revision)
-
-    migrations.migrate(database)
-
-    columns = ("batch_id", "type", "tenant", "route", "outcome")
-    assert numbers(database, *columns) == Counter(
-        (
-            int(task.status),
-            task.batch,
-            task.type,
-            task.tenant,
-            task.route,
-            task.error or "cancelled",
+    for program in (
+        ("producer", "load", lines),
+        ("producer", "status"),
+        ("producer", "check"),
+        ("producer", "migrate"),
+        ("agent", "--until-done"),
+    ):
+        done = embedded.run(*program, "--group", embedded.group)
+        assert (done.code, "made by a development version" in done.err + done.out) == (4, True), (
+            done
         )
-        for task in TASKS
-        if task.status in ENDS
-    )
-    assert {
-        row["task_id"]: (row["batch_id"], row["tenant"], row["route"], row["attempts"])
-        for row in rows(database, "dead_letter")
-    } == {task.id: (task.batch, task.tenant, task.route, task.attempt) for task in DEAD}
-    failures = Counter(
-        {
-            (row["batch_id"], row["tenant"], row["route"], row["error_class"]): row["dead"]
-            for row in rows(database, "failure_group")
-        }
-    )
-    assert failures == Counter((task.batch, task.tenant, task.route, task.error) for task in DEAD)
-    entered = sum(row["entered"] for row in rows(database, "tally_sum"))
-    replayed = len(DEAD) + 1 if revision == BEFORE_FACTS else 0  # and one cancelled
-    finals = sum(task.status in {*ENDS, Status.SUCCEEDED} for task in TASKS)
-    assert entered == len(TASKS) + 1 + finals + replayed  # one waits for its next attempt
-
-
-@pytest.mark.parametrize("revision", [FIRST, BEFORE_FACTS])
-def test_replays_of_old_ends_leave_no_negative_sums(
-    made: Callable[[str], Database], revision: str
-) -> None:
-    """Each dead and each cancelled task is replayed, and then no sum of an end is left."""
-    ledger_db = LedgerDatabase(made_and_migrated(made, revision))
-
-    ledger_dead.replayed(ledger_db)
-    ledger_dead.replayed(ledger_db, cancelled=True)
-    closed = {task.id for task in DEAD if task.batch == older_ledger.CANCELLED}
-    ledger_dead.replayed(ledger_db)  # those of the batch that is open again
-
-    assert closed
-    assert ledger_db.count(tables.dead_letter) == 0
-    for column in ("batch_id", "route", "model", "tenant", "disposition", "outcome"):
-        assert numbers(ledger_db.database, column) == {}, column
-
-
-def made_and_migrated(made: Callable[[str], Database], revision: str) -> Database:
-    database = made(revision)
-    migrations.migrate(database)
-    return database
-
-
-def test_tasks_whose_rows_were_deleted_stay_counted(made: Callable[[str], Database]) -> None:
-    """A person may delete the rows of an exported batch; `status` shows its numbers still."""
-    database = made(BEFORE_FACTS)
-    delete = "DELETE FROM {} WHERE {} IN (SELECT id FROM task WHERE batch_id IN (2, 3))"
-    database.run(lambda c: c.execute(text(delete.format("dead_letter", "task_id"))))
-    database.run(lambda c: c.execute(text("DELETE FROM task WHERE batch_id IN (2, 3)")))
-
-    migrations.migrate(database)
-
-    assert numbers(database, "batch_id") == Counter(
-        (int(task.status), task.batch) for task in TASKS if task.status in ENDS
-    )
-
-
-def test_a_batch_has_so_many_groups_of_failures_and_one_for_the_rest(
-    made: Callable[[str], Database], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The largest groups keep their fingerprints; the rest share one, and no death is lost."""
-    monkeypatch.setattr("docllm.schemas.ledger.migrations.facts._MAX_GROUPS", 1)
-
-    database = made_and_migrated(made, BEFORE_FACTS)
-
-    groups = rows(database, "failure_group")
-    for batch in {task.batch for task in DEAD}:
-        batch_rows = [row for row in groups if row["batch_id"] == batch]
-        assert sum(row["dead"] for row in batch_rows) == sum(task.batch == batch for task in DEAD)
-        assert sum(row["fingerprint"] != b"\xff" * 16 for row in batch_rows) == 1
-    assert {row["sample_task"] for row in groups} <= {task.id for task in DEAD}
-
-
-@pytest.mark.parametrize("step", [1, 20, 45, 46, 57, 58, 59, 60])
-def test_a_killed_migration_is_run_again(made: Callable[[str], Database], step: int) -> None:
-    """Killed between any two steps, it leaves a ledger that the next one completes."""
-    undisturbed, killed = made(BEFORE_FACTS), made(BEFORE_FACTS)
-    migrations.migrate(undisturbed)
-
-    ended = migrate_by_hand(killed, f"migrate.step_taken:{step}")
-    assert ended.returncode == -signal.SIGKILL, ended
-    migrations.migrate(killed)
-
-    assert contents(killed) == contents(undisturbed)
-
-
-def test_no_count_is_written_while_the_counts_are_moved(
-    made: Callable[[str], Database], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A count that another program wrote then would be deleted without being summed up."""
-    database = made_and_migrated(made, BEFORE_FACTS)
-    if database.sqlite:  # it has one writer at a time
-        return
-    count_row = {"batch_id": 1, "state": int(Status.SUCCEEDED), "fingerprint": bytes(16)}
-    write = tables.tally.insert().values({**count_row, "delta": 1})
-    failure_groups = facts._failure_groups
-
-    def disturbed() -> str:  # called after the counts were read and before they are deleted
-        with database.engine.connect() as writer:
-            with pytest.raises(DBAPIError, match="Lock wait timeout"):
-                writer.execute(write)
-            writer.rollback()
-        return failure_groups()
-
-    database.run(lambda c: c.execute(write))
-    monkeypatch.setattr(facts, "_failure_groups", disturbed)
-    with database.engine.connect() as mover:
-        facts.sum_up(mover)
-
-    database.run(lambda c: c.execute(write))
-    assert [row["delta"] for row in rows(database, "tally")] == [1]

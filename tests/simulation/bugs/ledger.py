@@ -154,7 +154,7 @@ def _superseded_settles_order() -> AbstractContextManager[Any]:
         first_id = store.take_ids(
             connection, 1 + sum(map(len, map(follow_ups.ordered, superseded)))
         )
-        _, family = follow_ups.insert(connection, GROUP, superseded, set(), first_id)
+        _, family = follow_ups.insert(connection, superseded, set(), first_id)
         follow_ups.complete(connection, GROUP, family)
         return accepted
 

@@ -56,7 +56,7 @@ FULL = AgentReport(
     types=("document", "invoice"),
     settings="0123456789abcdef",
     program="0.1.0",
-    revision="0005",
+    revision="0001",
     loop_age_s=0.4,
     blocked_by=BlockReport(
         task=7, batch="night", key="c.txt", type="invoice", place="invoices.py:7", blocked_s=2.5

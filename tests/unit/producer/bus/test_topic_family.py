@@ -6,17 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, insert, select
 
-from docllm.agent.ledger.leases import leasing
 from docllm.producer.bus import topic_family as families
 from docllm.producer.bus.embedded.admin import EmbeddedTopicAdmin
 from docllm.producer.bus.topic_family import StoredIds, TopicFamily
-from docllm.producer.ledger import lanes
 from docllm.producer.ports import TopicState
 from docllm.schemas.errors import UnsafeStateError
 from docllm.schemas.ledger.database import Database
-from docllm.schemas.ledger.tables import ledger
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.executors import InlineExecutor
@@ -146,7 +142,7 @@ def test_letters_of_an_older_group_are_accepted_and_changed_by_apply(
 
             assert await older.differences() == []
             assert (await older.require()).topic_ids
-            (advice,) = await older.codec_advice()
+            (advice,) = await older.advice()
             assert advice == (
                 "topic group.dlq: compression.type is producer, and some clients cannot read its "
                 "letters; to change that: docllm topics apply --group group"
@@ -155,7 +151,7 @@ def test_letters_of_an_older_group_are_accepted_and_changed_by_apply(
                 "group.dlq: compression.type set to gzip; older letters stay as they are"
             ]
             assert await older.apply(4, None) == []
-            assert await older.codec_advice() == []
+            assert await older.advice() == []
         finally:
             await admin.close()
 
@@ -173,7 +169,7 @@ def test_a_codec_that_every_client_reads_needs_no_advice(
         admin.codec = codec
         try:
             await family(database, EmbeddedTopicAdmin(tmp_path / "bus.sqlite")).apply(4, None)
-            return await family(database, admin).codec_advice()
+            return await family(database, admin).advice()
         finally:
             await admin.close()
 
@@ -348,89 +344,6 @@ def test_nothing_of_another_cluster_stays(database: Database) -> None:
     assert database.run(lambda c: families._read(c, "group")) == StoredIds(
         "another", {"group.tasks": "id"}
     )
-
-
-def lanes_of(states: Mapping[str, TopicState]) -> set[str]:
-    return TOPICS.lanes.keys() & states.keys()
-
-
-def test_lanes_are_not_made_while_agents_run_that_do_not_know_them(
-    database: Database, tmp_path: Path
-) -> None:
-    """Such an agent would take the tasks of the other lanes for lost.
-
-    The group works without them, is told how to get them, and gets them once the agent is gone.
-    From then on no program starts that does not know them.
-    """
-
-    async def story() -> None:
-        admin = EmbeddedTopicAdmin(tmp_path / "bus.sqlite")
-        topics = family(database, admin)
-        database.run(lambda c: c.execute(insert(ledger), {"ledger_id": bytes(16)}))
-        old = database.run(lambda c: leasing.register(c, "old", "group", "1", revision="0006"))
-
-        refused, *_ = await topics.apply(4, None)
-
-        assert refused == (
-            "group.tasks.urgent and group.tasks.bulk: not made while agents of an older version "
-            "run (old of group group); once they have stopped, run again: "
-            "docllm topics apply --group group"
-        )
-        assert lanes_of(await admin.describe(TOPICS.names)) == {"group.tasks"}
-        assert await topics.differences() == []
-        await topics.require()
-        (advice,) = await topics.lane_advice()
-        assert advice == (
-            "topics group.tasks.urgent and group.tasks.bulk are not made, so priority has no "
-            "effect; to change that: "
-            "docllm topics apply --group group"
-        )
-        assert database.run(served_from) < families.LANES_FROM
-
-        database.run(lambda c: leasing.stop(c, old))
-        await topics.apply(4, None)
-
-        assert lanes_of(await admin.describe(TOPICS.names)) == TOPICS.lanes.keys()
-        assert await topics.lane_advice() == []
-        assert database.run(served_from) == families.LANES_FROM
-        await admin.close()
-
-    asyncio.run(story())
-
-
-def test_lanes_that_a_killed_apply_left_are_not_used_beside_older_agents(
-    database: Database, tmp_path: Path
-) -> None:
-    """The topics exist, but their ids are not stored, and an older agent has started since."""
-
-    async def story() -> None:
-        admin = EmbeddedTopicAdmin(tmp_path / "bus.sqlite")
-        topics = family(database, admin)
-        database.run(lambda c: c.execute(insert(ledger), {"ledger_id": bytes(16)}))
-        for name in TOPICS.added_names:
-            await admin.create(name, 4, None)
-        old = database.run(lambda c: leasing.register(c, "old", "group", "1", revision="0006"))
-
-        refused, *_ = await topics.apply(4, None)
-
-        assert "not made while agents of an older version run" in refused
-        assert not database.run(lambda c: lanes.made(c, "group"))
-        assert database.run(served_from) < families.LANES_FROM
-        assert await topics.differences() == []
-        await topics.require()
-
-        database.run(lambda c: leasing.stop(c, old))
-        await topics.apply(4, None)
-
-        assert database.run(lambda c: lanes.made(c, "group"))
-        assert database.run(served_from) == families.LANES_FROM
-        await admin.close()
-
-    asyncio.run(story())
-
-
-def served_from(connection: Connection) -> str:
-    return str(connection.execute(select(ledger.c.compatible_from)).scalar_one())
 
 
 def test_a_lane_that_was_deleted_is_missed(database: Database, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from docllm.producer.text.agent_sentences import blocked, foreign_notice, joined, sentences
+from docllm.producer.text.agent_sentences import blocked, joined, sentences
 from docllm.schemas.agent_report import AgentReport, BlockReport, Reason, SuspectReport
 from docllm.schemas.codes import Code
 
@@ -185,9 +185,3 @@ def test_what_blocks_a_loop_is_named() -> None:
     assert joined(blocked(AgentReport(blocked_by=block), "a")) == (
         "the event loop of a has been blocked for 2 s at x.py:1"
     )
-
-
-def test_an_older_agents_notice_is_shown_as_it_is() -> None:
-    """During an upgrade, agents of the version before still say why they wait."""
-    assert joined(foreign_notice("route default waits 2 s")) == "route default waits 2 s"
-    assert foreign_notice("") == []

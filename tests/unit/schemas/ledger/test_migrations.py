@@ -1,14 +1,17 @@
-"""Revisions are read from the file names, without Alembic."""
+"""What the revisions are, and of which tables; no program but `migrate` loads Alembic."""
 
 import argparse
 import asyncio
 import sqlite3
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.dialects import mysql
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from docllm.producer import app
 from docllm.producer.cli import admin
@@ -16,17 +19,29 @@ from docllm.schemas.errors import UnreachableError
 from docllm.schemas.ledger import database, migrations
 from docllm.schemas.ledger.database import TIMEOUT_S, Database
 from docllm.schemas.ledger.migrations.upgrade import scripts
+from docllm.schemas.ledger.tables import metadata
 from docllm.schemas.settings.sources import load_config
 
 
-def test_the_wanted_revision_is_alembics_head() -> None:
-    """The newest file by name is the head of Alembic's chain."""
+def test_the_revisions_are_alembics() -> None:
+    """Each revision that the version knows has its file, in this order."""
+    in_order = [script.revision for script in scripts().walk_revisions()][::-1]
+
+    assert list(migrations.REVISIONS) == in_order
     assert migrations.own_revision() == scripts().get_current_head()
 
 
-def test_every_revision_is_known_by_its_files_name() -> None:
-    """Every script's revision is the beginning of its file name."""
-    assert migrations._own_revisions() == {script.revision for script in scripts().walk_revisions()}
+def test_the_newest_digest_is_that_of_the_tables() -> None:
+    """Who changes the tables changes the digest, so that no ledger with other tables is used."""
+    statements: list[CreateTable | CreateIndex] = []
+    for table in metadata.sorted_tables:
+        indexes = sorted(table.indexes, key=lambda index: str(index.name))
+        statements += [CreateTable(table), *map(CreateIndex, indexes)]
+    texts = [" ".join(str(one.compile(dialect=mysql.dialect())).split()) for one in statements]
+
+    digest = sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+    assert migrations.REVISIONS[migrations.own_revision()] == digest
 
 
 def test_asking_for_the_revision_loads_no_alembic() -> None:

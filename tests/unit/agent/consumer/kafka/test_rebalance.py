@@ -17,11 +17,7 @@ class Watch(TopicWatch):
     """The ids of one topic from the brokers, none at first; the topic is the known one."""
 
     def __init__(self, ids: dict[str, str] | None = None) -> None:
-        self.ids = ids
-
-    @property
-    def topics(self) -> list[str]:
-        return ["t"]
+        self.ids, self.topics = ids, ["t"]
 
     def refresh(self) -> None:
         """Give no answer in time."""

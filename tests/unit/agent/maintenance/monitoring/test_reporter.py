@@ -22,7 +22,7 @@ from tests.support.doubles import double_of
 from tests.support.routes import GOOD, call, paused, routes, snoozed, stopped
 from tests.support.slots import SlotsHarness, claimed, ending
 
-FORM = AgentReport(settings="s", program="0.1.0", revision="0005")
+FORM = AgentReport(settings="s", program="0.1.0", revision="0001")
 
 
 def source(**lag: int) -> Source:
@@ -83,7 +83,7 @@ def test_a_report_says_what_runs() -> None:
 
 def _idle() -> AgentReport:
     return AgentReport(
-        settings="s", program="0.1.0", revision="0005", slots=8, lag={"tasks": 7, "tasks.bulk": 2}
+        settings="s", program="0.1.0", revision="0001", slots=8, lag={"tasks": 7, "tasks.bulk": 2}
     )
 
 

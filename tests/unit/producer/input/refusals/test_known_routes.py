@@ -8,7 +8,7 @@ import pytest
 from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
 from docllm.producer.input.refusals.known_routes import KnownRoutes
 from docllm.producer.input.refusals.line_checks import checked
-from docllm.schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import Config, RouteConfig
 
 CONFIG = Config(
@@ -20,16 +20,11 @@ CONFIG = Config(
 )
 
 
-OLDER = ("host:21 of group g",)
-
-
-def check(
-    allowed: tuple[str, ...] | None = None, older: tuple[str, ...] = (), **fields: Any
-) -> ValidLine | InvalidLine:
+def check(allowed: tuple[str, ...] | None = None, **fields: Any) -> ValidLine | InvalidLine:
     """Return a line with these fields as the check leaves it."""
     line = read_line(3, orjson.dumps({"id": "a", "prompt": "p"} | fields))
     assert isinstance(line, ValidLine)
-    routes = KnownRoutes(config=CONFIG, allowed=allowed, older=older)
+    routes = KnownRoutes(config=CONFIG, allowed=allowed)
     (result,) = checked([line], [routes.check])
     return result
 
@@ -86,21 +81,3 @@ def test_an_option_that_names_no_route_ends_the_load() -> None:
         ConfigError, match="--routes-allowed: 'fats' is no route; did you mean fast"
     ):
         KnownRoutes(config=CONFIG, allowed=("other", "fats"))
-
-
-@pytest.mark.parametrize("field", ["route", "routes_allowed"])
-def test_no_line_with_routes_is_loaded_while_agents_run_that_know_none(field: str) -> None:
-    """Such an agent would give the task up for an unknown field."""
-    fields = {"route": "fast"} if field == "route" else {"routes_allowed": ["default"]}
-    bad = check(older=OLDER, **fields)
-
-    assert isinstance(bad, InvalidLine)
-    problem = f"{field} is unknown to agents of an older version that run (host:21 of group g)"
-    assert (bad.field, bad.problem, bad.fix) == (field, problem, "stop or update these agents")
-    assert isinstance(check(older=OLDER), ValidLine)
-
-
-def test_no_batch_is_bounded_while_agents_run_that_know_no_bounds() -> None:
-    """Such an agent would run its tasks on any route."""
-    with pytest.raises(UnsafeStateError, match="--routes-allowed is unknown to agents"):
-        KnownRoutes(config=CONFIG, allowed=("fast",), older=OLDER)

@@ -43,7 +43,7 @@ FULL_REPORT = AgentReport(
     reasons=(Reason(Code.CALLS_HANG, "default", seconds=99.5, count=1, usual_s=1.5),),
     settings="0123456789abcdef",
     program="0.1.0",
-    revision="0005",
+    revision="0001",
     loop_age_s=0.4,
 )
 SCHEMA = Path(__file__).parents[5] / "schemas" / "json" / "status.json"

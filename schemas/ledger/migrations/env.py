@@ -1,1 +1,0 @@
-"""Alembic's entry point; empty, because `docllm.schemas.ledger.migrations` makes the context."""
