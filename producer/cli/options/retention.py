@@ -8,7 +8,7 @@ _DEAD_TRIM = (
     "Delete the beginning of the topic of dead letters, up to the first letter of each partition "
     "that is neither archived nor replayed."
 )
-_ALL = "a purge deletes all rows of a batch; export its results first, or read them in its archive"
+_NO_KEEP = "a purge deletes all rows; export the results first, or read them in the archive"
 
 
 def add_purge(commands: Subparsers) -> None:
@@ -34,7 +34,7 @@ def add_purge(commands: Subparsers) -> None:
     )
     add_consent(parser, dry_run="show what would go, delete nothing")
     add_json(parser)
-    parser.not_options = {"--keep": _ALL}
+    parser.not_options = {"--keep": _NO_KEEP}
     parser.set_defaults(run=Imported("docllm.producer.cli.purge:purge"))
 
 
