@@ -23,7 +23,6 @@ from bench.rows import LargeMariaDB
 from bench.table import Figure
 from docllm.agent.ports import ClaimAnswer
 from docllm.producer.ledger.retention import purge_rules
-from docllm.producer.ledger.retention.purge_rules import Keep
 from docllm.producer.ledger.store import take_ids
 from docllm.producer.retention.purge import purge
 from docllm.schemas.ledger import migrations, tables
@@ -179,7 +178,6 @@ async def _purge(ledger: LedgerDatabase, clock: Turns, progress: Callable[[int],
             ledger.transactions,
             clock,
             target,
-            Keep.NOTHING,
             store=OutputStores(executor=InlineExecutor(), objects=ObjectStores()),
             actor="bench",
             unarchived=True,

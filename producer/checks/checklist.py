@@ -100,9 +100,9 @@ class Checks:
         ]
         if limits.has_limits(self._config):
             checks.append(Check("limits", self._limits, needed=False))
-        if self._config.retention.archive is not None:
-            run = partial(retention.description, self._config, self._group)
-            checks.append(Check("retention", run, needed=False, after=("database", "schema")))
+        if (archives := self._config.retention.archive) is not None:
+            run = partial(retention.description, self._config.retention, archives)
+            checks.append(Check("retention", run, needed=False))
         return checks
 
     async def _database(self) -> str:

@@ -3,15 +3,13 @@
 import argparse
 
 from docllm.producer.app import LedgerParts, opened_ledger
-from docllm.producer.cli.adopt import OUTAGES, adopt
 from docllm.producer.cli.cancel import actor
 from docllm.producer.ledger import store, tally
 from docllm.producer.ledger.retention import archive_rows
 from docllm.producer.ledger.store import Batch
-from docllm.producer.retention.archive_search import require_folder
-from docllm.producer.retention.archiver import Archiver
+from docllm.producer.retention.archiver import Archiver, require_folder
 from docllm.producer.retention.formats import ArchiveFormat
-from docllm.producer.retention.presence import ArchiveStore, archive_fault
+from docllm.producer.retention.presence import OUTAGES, ArchiveStore, archive_fault
 from docllm.producer.screen.command_answer import CommandAnswer, answering
 from docllm.producer.screen.live import bar
 from docllm.producer.text.pace import PaceMeter, left_text, rate_text
@@ -28,7 +26,7 @@ from docllm.schemas.text.wording import number_of
 
 
 async def archive(config: Config, options: argparse.Namespace) -> int:
-    """Archive a batch, or adopt an archive that is there."""
+    """Archive a batch, unless it has an archive there as it is."""
     to = options.to or config.retention.archive
     if to is None:
         raise ConfigError(
@@ -36,8 +34,6 @@ async def archive(config: Config, options: argparse.Namespace) -> int:
             "[retention]"
         )
     require_folder(to)
-    if options.adopt:
-        return await adopt(config, to, options)
     executor = ThreadExecutor("archive")
     files = OutputStores(executor=executor, objects=ObjectStores(), allow=[to])
     try:

@@ -156,11 +156,6 @@ def _add_archive(commands: Subparsers) -> None:
     parser.add_argument(
         "--format", choices=["jsonl", "parquet"], default="jsonl", help="of the files (jsonl)"
     )
-    parser.add_argument(
-        "--adopt",
-        action="store_true",
-        help="after a restore: adopt the batch's newest existing archive, and end its open tasks",
-    )
     add_json(parser)
     parser.set_defaults(run=Imported("docllm.producer.cli.archive:archive"))
 

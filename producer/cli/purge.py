@@ -1,18 +1,17 @@
-"""`purge`: deletes what is kept of batches that are done."""
+"""`purge`: deletes the rows of batches that are done."""
 
 import argparse
 from collections.abc import Sequence
 from typing import Any
 
 from docllm.producer.app import LedgerParts, opened_ledger
-from docllm.producer.cli.adopt import OUTAGES
 from docllm.producer.cli.cancel import actor
 from docllm.producer.cli.confirm import agreed, require_answer
 from docllm.producer.ledger.dead_letters import selection_query
 from docllm.producer.ledger.retention import purge_rules
-from docllm.producer.ledger.retention.purge_rules import Keep, Purgeable
+from docllm.producer.ledger.retention.purge_rules import Purgeable
 from docllm.producer.ledger.store import no_batch
-from docllm.producer.retention.presence import ArchiveStore
+from docllm.producer.retention.presence import OUTAGES, ArchiveStore
 from docllm.producer.retention.purge import lost_archive
 from docllm.producer.retention.purge import purge as purge_batch
 from docllm.producer.screen.command_answer import CommandAnswer, answering
@@ -28,14 +27,6 @@ from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.config import Config
 from docllm.schemas.task.states import Status
 from docllm.schemas.text.wording import number_of
-
-_GOES = {
-    Keep.RESULTS: "the inputs of tasks that are not dead",
-    Keep.DEAD: "the inputs and results of tasks that are not dead",
-    Keep.ROWS: "all inputs and results; no task can be replayed any more",
-    Keep.NOTHING: "everything but the counts",
-}
-
 
 _NUMBERED = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 
@@ -64,13 +55,12 @@ async def purge(config: Config, options: argparse.Namespace) -> int:
 
 
 async def _purge_all(parts: LedgerParts, store: ArchiveStore, options: argparse.Namespace) -> None:
-    keep = Keep(options.keep)
     with answering(options) as answer:
-        answer.put(dry_run=options.dry_run, keep=str(keep), batches=[])
+        answer.put(dry_run=options.dry_run, batches=[])
         targets = await _targets(parts, store, options, answer)
-        documents = [_tell(target, keep, answer) for target in targets]
+        documents = [_tell(target, answer) for target in targets]
         tasks = sum(target.tasks for target in targets)
-        question = f"delete {_GOES[keep]} of {number_of(tasks, 'task')}?"
+        question = f"delete all rows of {number_of(tasks, 'task')}?"
         if options.dry_run or not targets or not await agreed(options, question):
             answer.say("nothing is deleted")
             return
@@ -107,21 +97,19 @@ async def _targets(
         candidates = await read(purge_rules.unchanged_since, group, before)
     targets = []
     for target in candidates:
-        reasons = await read(
-            purge_rules.refusals, target, Keep(options.keep), unarchived=options.unarchived
-        )
-        if not options.unarchived and (lost := await lost_archive(store, target, reads=False)):
-            reasons.append(lost)
-        if reasons and options.batch is not None:
-            raise UnsafeStateError(f"batch {shown(target.name)}: {reasons[0]}")
-        if reasons:
-            answer.warn(f"left: batch {target.name}: {reasons[0]}")
+        reason = await read(purge_rules.refusal, target, unarchived=options.unarchived)
+        if not reason and not options.unarchived:
+            reason = await lost_archive(store, target, reads=False)
+        if reason and options.batch is not None:
+            raise UnsafeStateError(f"batch {shown(target.name)}: {reason}")
+        if reason:
+            answer.warn(f"left: batch {target.name}: {reason}")
         else:
             targets.append(target)
     return targets
 
 
-def _tell(target: Purgeable, keep: Keep, answer: CommandAnswer) -> dict[str, Any]:
+def _tell(target: Purgeable, answer: CommandAnswer) -> dict[str, Any]:
     """Say what would go, and whether it is archived; return that as a part of the document."""
     numbers = {status: target.counts.get(status, 0) for status in _NUMBERED}
     in_words = ", ".join(f"{number} {status.name.lower()}" for status, number in numbers.items())
@@ -139,7 +127,7 @@ def _tell(target: Purgeable, keep: Keep, answer: CommandAnswer) -> dict[str, Any
     answer.add("batches", document)
     answer.say(
         f"batch {shown(target.name)}: {number_of(target.tasks, 'task')} ({in_words}), "
-        f"last changed {written(target.changed_at)}; {kept}; to delete: {_GOES[keep]}"
+        f"last changed {written(target.changed_at)}; {kept}"
     )
     return document
 
@@ -152,7 +140,6 @@ async def _purge(
             parts.transactions,
             SystemClock(),
             target,
-            Keep(options.keep),
             store=store,
             actor=actor(),
             unarchived=options.unarchived,

@@ -1,13 +1,11 @@
 """Records in the ledger who ordered what."""
 
-from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert
 
 from docllm.schemas.ledger.tables import audit
 
-PURGE = "purge"  # written before the first deletion, so it tells that something may be gone
 AGENT = "docllm"  # the actor of what agents decide themselves
 
 
@@ -50,17 +48,3 @@ def write(
         "origin": "agent" if actor == AGENT else "cli",
     }
     connection.execute(insert(audit), row)
-
-
-def targets(connection: Connection, group: str, action: str, *, since: datetime) -> set[str]:
-    """Return the objects of the group for which an action was ordered, such as names of batches.
-
-    It reads the orders of the group from `since` on, in UTC without a zone: for a batch, since it
-    was made. A database's clock may be set back, so it reads those of a day before too.
-    """
-    ordered = (
-        audit.c.group_name == group,
-        audit.c.created_at >= since - timedelta(days=1),
-        audit.c.action == action,
-    )
-    return set(connection.execute(select(audit.c.object).where(*ordered).distinct()).scalars())

@@ -68,7 +68,7 @@ class Batch:
     group: str
     cancelled: bool
     origin: Origin = Origin.LOAD
-    purging: bool = False  # a purge has begun that leaves no task to replay
+    purging: bool = False  # a purge has begun
     archived: bool = False
 
 

@@ -222,7 +222,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
 
 
 def _expired(connection: Connection, row: Any) -> Iterator[str]:
-    """Yield what a purge or an erasure has deleted of a task."""
+    """Yield what an erasure has deleted of a task."""
     if row.body is None:
         yield "input"
     codec = select(task_result.c.codec).where(task_result.c.task_id == row.id)

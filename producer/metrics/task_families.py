@@ -67,7 +67,7 @@ def _of_what_failed(snapshot: Snapshot) -> Iterator[Metric]:
         "docllm_dead_letters",
         "Tasks that are dead now, without those whose dead letters were purged.",
         ("group",),
-        {(group,): max(0, sums.dead_letters)},
+        {(group,): max(0, sums.kept[Status.DEAD])},
     )
     yield gauge(
         "docllm_quarantined_records",

@@ -86,14 +86,14 @@ def _is_unchanged(row: Row[Any], items: Mapping[int, int], request: ReplayReques
 
 
 def _ended_batches(connection: Connection, ids: Collection[int]) -> set[int]:
-    """Lock the batches of these tasks; return those that are cancelled, archived or purged.
+    """Lock the batches of these tasks; return those that are cancelled or archived.
 
     A task that is replayed in a cancelled batch would be cancelled again. An archive holds what its
     batch was at the end, so nothing may run there.
     """
     of_tasks = select(task.c.batch_id).where(task.c.id.in_(sorted(ids))).distinct()
     batch_ids = sorted(connection.execute(of_tasks).scalars())
-    marks = (batch.c.cancelled_at, batch.c.archived_at, batch.c.purging_at)
+    marks = (batch.c.cancelled_at, batch.c.archived_at)
     query = select(batch.c.id, *marks).where(batch.c.id.in_(batch_ids)).order_by(batch.c.id)
     rows = connection.execute(query.with_for_update(read=True)).all()
     return {row.id for row in rows if any(tuple(row)[1:])}
@@ -120,7 +120,6 @@ def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[
             batch.c.id.in_(batch_ids),
             batch.c.cancelled_at <= requested_at,
             batch.c.archived_at.is_(None),
-            batch.c.purging_at.is_(None),
         )
         .order_by(batch.c.id)
     )

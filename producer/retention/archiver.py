@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from docllm.producer.ledger.results.export import id_groups
 from docllm.producer.ledger.retention import archive_lines, archive_rows
@@ -18,12 +19,13 @@ from docllm.producer.ledger.store import Batch
 from docllm.producer.retention import formats
 from docllm.producer.retention.formats import ArchiveFormat
 from docllm.producer.retention.manifest import NAME, ArchiveFile, Manifest
-from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.ledger.migrations import own_revision
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.objects.write_once import WriteOnceStore, put_once, safe_name
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.allowed_uris import uri_parts
 from docllm.schemas.task.states import Status
 from docllm.schemas.text.untrusted import contained, describe_error
 from docllm.schemas.version import VERSION
@@ -38,10 +40,6 @@ class ArchiveLimits:
 
     tasks: int = 250_000
     bytes: int = 64 << 20
-
-
-class ArchiveAlteredError(UnsafeStateError):
-    """An archive that is not what the ledger has; the text names the file."""
 
 
 class Archiver:
@@ -72,8 +70,8 @@ class Archiver:
         """Archive a batch and mark it; return the archive and its manifest.
 
         `progress` hears how many tasks were written, then how many were compared, in one count.
-        Raises UnsafeStateError if the batch is not final or changes meanwhile, ArchiveAlteredError
-        if a file is not what was written, and ObjectError.
+        Raises UnsafeStateError if the batch is not final or changes meanwhile, or if a file is not
+        what was written; and ObjectError.
         """
         formats.require_library(self._format)
         while True:
@@ -138,10 +136,10 @@ class Archiver:
     async def _verify(
         self, target: Batch, archive: Archive, manifest: Manifest, progress: Callable[[int], None]
     ) -> None:
-        """Read all files back and compare them with the ledger. Raises ArchiveAlteredError."""
+        """Read all files back and compare them with the ledger. Raises UnsafeStateError."""
         stored = manifest.stored()
         if await self._store.get(f"{archive.uri}{NAME}", limit=len(stored)) != stored:
-            raise ArchiveAlteredError(f"{archive.uri}{NAME} is not as it was written")
+            raise UnsafeStateError(f"{archive.uri}{NAME} is not as it was written")
         done = manifest.contents().tasks
         for file in manifest.files:
             uri = f"{archive.uri}{file.name}"
@@ -149,7 +147,7 @@ class Archiver:
             lines = self._lines(target.id, (file.first_task, file.last_task))
             fault = await self._executor(partial(difference, file, self._format, content, lines))
             if fault:
-                raise ArchiveAlteredError(
+                raise UnsafeStateError(
                     f"{uri} {fault}; nothing is marked as archived; archive the batch again"
                 )
             done += file.tasks
@@ -159,6 +157,22 @@ class Archiver:
         read = self._transactions.database.run_singly
         for ids in id_groups(read, batch_id, within):
             yield from read(partial(archive_lines.read_lines, ids=ids))
+
+
+def require_folder(to: str) -> None:
+    """Raise ConfigError if the URI names no folder of this machine that can be used."""
+    parts = uri_parts(to)
+    if parts.scheme != "file":
+        return
+    path = Path("/", *parts.segments)
+    try:
+        fault = "" if path.is_dir() else "is a file" if path.exists() else "does not exist"
+    except OSError as error:  # the name is too long, or a folder above it is closed to docllm
+        fault = f"cannot be used: {error.strerror}"
+    if fault:
+        raise ConfigError(
+            f"the folder {path} for archives {fault}; make it, or name another folder"
+        )
 
 
 def folder_name(batch: str, ledger_id: str) -> str:

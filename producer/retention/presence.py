@@ -11,6 +11,8 @@ from docllm.producer.retention.manifest import MAX_BYTES, NAME, Manifest, Manife
 from docllm.schemas.objects.errors import ObjectError, ObjectFault
 from docllm.schemas.objects.write_once import WriteOnceStore
 
+# Faults after which the same command may go on later.
+OUTAGES = frozenset({ObjectFault.OUTAGE, ObjectFault.DENIED, ObjectFault.NO_BUCKET})
 _ALTERED = "has other content than when the archive was verified"
 _LOST = {
     ObjectFault.MISSING: "is not there any more",

@@ -9,7 +9,7 @@ from functools import partial
 
 from docllm.producer.ledger.batch_ids import id_range
 from docllm.producer.ledger.retention import purge_rows
-from docllm.producer.ledger.retention.purge_rules import Keep, Purgeable
+from docllm.producer.ledger.retention.purge_rules import Purgeable
 from docllm.producer.retention.pages import Pages
 from docllm.producer.retention.presence import ArchiveStore, archive_fault
 from docllm.schemas.errors import UnsafeStateError
@@ -22,7 +22,6 @@ async def purge(
     transactions: Transactions,
     clock: Clock,
     target: Purgeable,
-    keep: Keep,
     *,
     store: ArchiveStore,
     actor: str,
@@ -31,7 +30,7 @@ async def purge(
     rate: float | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> int:
-    """Delete all of a batch that `keep` does not retain; return the number of tasks concerned.
+    """Delete all rows of a batch; return the number of tasks that this call deleted.
 
     `store` has the batch's archive, which is not read if `unarchived`, and only listed if this
     process has `just_verified` it. `rate`: tasks a second at most. `progress` is told how many
@@ -41,7 +40,7 @@ async def purge(
     reads = not just_verified
     if not unarchived and (reason := await lost_archive(store, target, reads=reads)):
         raise UnsafeStateError(f"batch {target.name}: {reason}")
-    await transactions.write(purge_rows.begin_purge, target, keep, actor, unarchived=unarchived)
+    await transactions.write(purge_rows.begin_purge, target, actor, unarchived=unarchived)
     crash.reach("purge.marked")
     pages = Pages(clock, rate)
     next_id, last_id = await transactions.read(id_range, target.id)
@@ -50,7 +49,7 @@ async def purge(
     async def page(first_id: int, limit: int) -> tuple[int, int]:
         nonlocal done, kept
         result = await transactions.write_once(
-            purge_rows.purge_page, target, keep, (first_id, last_id), limit
+            purge_rows.purge_page, target, (first_id, last_id), limit
         )
         crash.reach("purge.page_deleted")
         done, kept = done + result.purged, kept + result.left
@@ -59,7 +58,7 @@ async def purge(
 
     while next_id <= last_id:
         next_id = await pages.run(partial(page, next_id))
-    if kept or not await transactions.write(purge_rows.finish, target, keep):
+    if kept or not await transactions.write(purge_rows.finish, target):
         raise UnsafeStateError(
             f"batch {target.name}: tasks of it run again and are kept; run the same command again "
             "when they are final"
@@ -78,7 +77,7 @@ async def lost_archive(store: ArchiveStore, target: Purgeable, *, reads: bool) -
     if not fault:
         return ""
     command = f"run: docllm archive {target.options} --to DIR, or "
-    again = "" if target.is_emptied else command  # a new archive would lack what is deleted already
+    again = "" if target.is_purging else command  # a new archive would lack what is deleted already
     return (
         f"of its archive, {fault}; put the archive back, or {again}purge it with --unarchived to "
         "lose what is deleted"

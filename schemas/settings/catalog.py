@@ -452,21 +452,14 @@ SETTINGS = {
             "DOCLLM_RETENTION_ARCHIVE",
             kinds.folder,
             "folder or `s3://`, `gs://` or `az://` prefix to which an agent archives batches that "
-            "have been final for the shortest time below, or for a day",
+            "have not changed for the time of `retention.purge`, or for a day",
         ),
-        *(
-            Setting(
-                f"retention.{kind}",
-                None,
-                kinds.seconds,
-                "time from the last change of an archived batch after which an agent deletes "
-                f"{what}, such as `30d`; by default never",
-            )
-            for kind, what in (
-                ("inputs", "the inputs of its tasks that are not dead"),
-                ("results", "their results too"),
-                ("dead", "its dead letters too, and with them all rows of its tasks"),
-            )
+        Setting(
+            "retention.purge",
+            None,
+            kinds.seconds,
+            "time from the last change of a batch after which an agent archives it and deletes its "
+            "rows, such as `30d`; by default agents delete nothing",
         ),
         Setting(
             "tenant_defaults.weight",

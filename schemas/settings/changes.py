@@ -25,9 +25,7 @@ _NAMES = {
     "max_attempts": "retry.max_attempts",
     "http_token": "http.token",
     "log_format": "log.format",
-    "retention.inputs_after_s": "retention.inputs",
-    "retention.results_after_s": "retention.results",
-    "retention.rows_after_s": "retention.dead",
+    "retention.purge_after_s": "retention.purge",
 }
 _NAMED = ("routes", "types", "prices", "tenants")
 

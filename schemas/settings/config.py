@@ -209,21 +209,17 @@ class InboxConfig:
 class RetentionConfig:
     """What agents do with batches that have been final for long enough; None: nothing.
 
-    After `inputs_after_s`, the inputs of tasks that are not dead are deleted; after
-    `results_after_s`, their results; after `rows_after_s`, all rows of the batch. `archive`:
-    the folder to which a batch is archived before, a URI with a slash at its end.
+    `archive`: the folder to which they archive a batch, a URI with a slash at its end. After
+    `purge_after_s` they delete the rows of an archived batch.
     """
 
-    inputs_after_s: int | None = None
-    results_after_s: int | None = None
-    rows_after_s: int | None = None
     archive: str | None = None
+    purge_after_s: int | None = None
 
     @property
     def archive_after_s(self) -> int:
         """How long a batch has been final when it is archived."""
-        ages_s = (self.inputs_after_s, self.results_after_s, self.rows_after_s)
-        return min((age_s for age_s in ages_s if age_s is not None), default=86_400)
+        return 86_400 if self.purge_after_s is None else self.purge_after_s
 
 
 @dataclass(frozen=True, slots=True)

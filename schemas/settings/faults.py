@@ -57,25 +57,14 @@ def route_faults(config: Config) -> list[str]:
 
 
 def retention_faults(config: Config) -> list[str]:
-    """Return a fault if data would be deleted without an archive, or if the ages do not rise."""
+    """Return a fault if data would be deleted without an archive."""
     settings = config.retention
-    ages_s = {
-        "inputs": settings.inputs_after_s,
-        "results": settings.results_after_s,
-        "dead": settings.rows_after_s,
-    }
-    named = [name for name, age_s in ages_s.items() if age_s is not None]
-    if not named:
-        return []
-    rising = [age_s for age_s in ages_s.values() if age_s is not None]
-    if rising != sorted(rising):
-        return ["retention: inputs may not be longer than results, and results not than dead"]
-    if settings.archive is not None:
+    if settings.purge_after_s is None or settings.archive is not None:
         return []
     return [
         (
-            f"retention.{named[0]} deletes only what is archived; set retention.archive to a "
-            "folder, or to s3://BUCKET/FOLDER/"
+            "retention.purge deletes only what is archived; set retention.archive to a folder, or "
+            "to s3://BUCKET/FOLDER/"
         )
     ]
 

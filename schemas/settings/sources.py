@@ -434,8 +434,7 @@ def _with_limits(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _retention(settings: Mapping[str, Any]) -> RetentionConfig:
-    fields = {"inputs": "inputs_after_s", "results": "results_after_s", "dead": "rows_after_s"}
-    return RetentionConfig(**{fields.get(name, name): value for name, value in settings.items()})
+    return RetentionConfig(settings.get("archive"), settings.get("purge"))
 
 
 def _tenants(values: Mapping[str, Any]) -> dict[str, TenantConfig]:

@@ -1,9 +1,7 @@
 """The commands of people, each as the real command does it.
 
-They cancel, replay, open guards, resume routes, apply topics, archive, adopt and purge.
+They cancel, replay, open guards, resume routes, apply topics, archive and purge.
 """
-
-from sqlalchemy import delete, update
 
 from docllm.agent.ledger import route_resumes
 from docllm.producer.app import Parts, make_relay
@@ -11,16 +9,11 @@ from docllm.producer.ledger import cancel, guards, replay_progress, store
 from docllm.producer.ledger.dead_letters.selection import DISPOSITIONS, Selection
 from docllm.producer.ledger.replay_progress import ReplayRequest
 from docllm.producer.ledger.retention import archive_rows, purge_rules
-from docllm.producer.ledger.retention.purge_rules import Keep
 from docllm.producer.replay import runs
 from docllm.producer.replay.applier import make_applier
 from docllm.producer.replay.following import Replay
-from docllm.producer.retention.adopter import Adopter
 from docllm.producer.retention.archiver import ArchiveLimits, Archiver
-from docllm.producer.retention.manifest import MAX_BYTES, NAME, Manifest
 from docllm.producer.retention.purge import purge
-from docllm.schemas.ledger import tables
-from docllm.schemas.ledger.database import Connection
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.executors import InlineExecutor
 from tests.simulation.machine import BATCH, GROUP, Machine
@@ -107,33 +100,6 @@ async def archive_batch(machine: Machine) -> None:
     await archiver.archive(batch, ACTOR)
 
 
-async def forget_archive(machine: Machine) -> None:
-    """Restore the ledger's backup from the moment before the batch was archived."""
-
-    def forget(connection: Connection) -> None:
-        connection.execute(delete(tables.archive))
-        batch_update = update(tables.batch).where(tables.batch.c.name == BATCH)
-        connection.execute(batch_update.values(archived_at=None))
-
-    parts = await machine.parts()
-    await parts.transactions.write(forget)
-
-
-async def adopt_archive(machine: Machine) -> None:
-    """Do what `producer archive --adopt` does."""
-    parts = await machine.parts()
-    (uri,) = {
-        f"{ARCHIVES}{name.removesuffix(NAME)}"
-        for name in await machine.outputs.sizes(ARCHIVES)
-        if name.endswith(f"/{NAME}")
-    }
-    manifest = Manifest.of_stored(await machine.outputs.get(f"{uri}{NAME}", limit=MAX_BYTES))
-    adopter = Adopter(
-        transactions=parts.transactions, executor=InlineExecutor(), store=machine.outputs
-    )
-    await adopter.adopt(GROUP, uri, manifest, ACTOR)
-
-
 async def purge_batch(machine: Machine) -> None:
     """Do what `producer purge` does."""
     parts = await machine.parts()
@@ -143,7 +109,6 @@ async def purge_batch(machine: Machine) -> None:
             parts.transactions,
             parts.clock,
             target,
-            Keep.NOTHING,
             store=machine.outputs,
             actor=ACTOR,
         )

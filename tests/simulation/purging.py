@@ -38,14 +38,13 @@ _POINTS = {
 class Purging:
     """What a run does with its batch at its end.
 
-    In half of the runs, the archive is adopted by a ledger that was restored from before it.
     `done` says whether the batch was purged.
     """
 
     def __init__(
         self, world: "World", do: Callable[[str, Coroutine[Any, Any, None]], Program]
     ) -> None:
-        self.done = self.adopted = False
+        self.done = False
         self._world = world
         self._do = do
         self._before = witness.evidence(world)
@@ -59,11 +58,6 @@ class Purging:
         world = self._world
         self._batch_id = world.store.rows("SELECT id FROM batch WHERE name=?", BATCH)[0][0]
         await self._command("archive", people.archive_batch)
-        if world.rng.random() < 0.5:
-            self._copy()
-            await self._command("restore", people.forget_archive)
-            await self._command("adopt", people.adopt_archive)
-            self.adopted = True
         self._archived = world.store.turn()
         self._do("replay", people.replay_all(world.machine))
         self._do("reopen", people.replay_all(world.machine, cancelled=True))

@@ -236,7 +236,6 @@ class World:
             self.problem(*line.split(" ", 1))
         self.seen = watch.seen(self)
         self.seen["purged"] += purging is not None and purging.done
-        self.seen["adopted"] += purging is not None and purging.adopted
         self.reached[reached.MOVED] += self.seen["moved by a closed route"]
 
     async def _supervise(self) -> None:

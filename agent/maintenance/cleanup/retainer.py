@@ -11,7 +11,6 @@ from functools import partial
 from docllm.agent.ledger.leases import duty_turns
 from docllm.producer.ledger.audit import AGENT
 from docllm.producer.ledger.retention import archive_rows, purge_rules
-from docllm.producer.ledger.retention.purge_rules import Keep
 from docllm.producer.ledger.store import Batch
 from docllm.producer.retention.archiver import Archiver
 from docllm.producer.retention.presence import ArchiveStore
@@ -56,15 +55,20 @@ class Retainer:
         failures: list[Exception] = []
         verified: set[str] = set()  # URIs of the archives that were read back in this round
         done = 0
-        for mark, age_s, keep in self._steps():
+        steps = [(self._archive, False)]
+        if self._settings.purge_after_s is not None:
+            steps.append((self._purge, True))
+        for put_away, archived in steps:
             if not await self._take_turn():
                 break
-            quiet = partial(archive_rows.quiet, age_s=age_s, mark=mark)
+            quiet = partial(
+                archive_rows.quiet, age_s=self._settings.archive_after_s, archived=archived
+            )
             for target in await self._transactions.read(quiet, self._group):
                 if not await self._take_turn():
                     break
                 try:
-                    await self._put_away(target, keep, verified)
+                    await put_away(target, verified)
                 except ObjectError as error:
                     failures.append(UnreachableError(f"batch {target.name!r}: {error}"))
                 except DocllmError as error:
@@ -80,44 +84,25 @@ class Retainer:
         if self._turn:
             await self._take_turn()
 
-    def _steps(self) -> list[tuple[str, int, Keep | None]]:
-        """Return the steps.
+    async def _archive(self, target: Batch, verified: set[str]) -> None:
+        archive, _ = await self._archiver.archive(target, AGENT)
+        verified.add(archive.uri)
 
-        Each has the mark that due batches lack, the age at which they are due, and what the purge
-        keeps (None for the archive step).
-        """
-        settings = self._settings
-        ages_s = (
-            ("archived_at", settings.archive_after_s, None),
-            ("purged_at", settings.rows_after_s, Keep.NOTHING),
-            ("results_purged_at", settings.results_after_s, Keep.DEAD),
-            ("inputs_purged_at", settings.inputs_after_s, Keep.RESULTS),
-        )
-        return [(mark, age_s, keep) for mark, age_s, keep in ages_s if age_s is not None]
-
-    async def _put_away(self, target: Batch, keep: Keep | None, verified: set[str]) -> None:
-        if keep is None:
-            verified.add(await self._archive(target))
-            return
+    async def _purge(self, target: Batch, verified: set[str]) -> None:
         find = partial(self._transactions.read, purge_rules.find, self._group, target.name)
         purgeable_batch = await find()
         if purgeable_batch is not None and not purgeable_batch.is_archived:
-            verified.add(await self._archive(target))  # a program before this one changed it
+            await self._archive(target, verified)  # a program before this one changed it
             purgeable_batch = await find()
         if purgeable_batch is not None:
             await purge(
                 self._transactions,
                 self._clock,
                 purgeable_batch,
-                keep,
                 store=self._store,
                 actor=AGENT,
                 just_verified=purgeable_batch.archived_to in verified,
             )
-
-    async def _archive(self, target: Batch) -> str:
-        archive, _ = await self._archiver.archive(target, AGENT)
-        return archive.uri
 
     async def _take_turn(self) -> bool:
         async with self._taking:

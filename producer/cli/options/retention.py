@@ -8,14 +8,14 @@ _DEAD_TRIM = (
     "Delete the beginning of the topic of dead letters, up to the first letter of each partition "
     "that is neither archived nor replayed."
 )
-KEPT = ("results", "dead", "rows", "nothing")
+_NO_KEEP = "a purge deletes all rows; export the results first, or read them in the archive"
 
 
 def add_purge(commands: Subparsers) -> None:
     """Add `purge`."""
     parser = commands.add(
         "purge",
-        "delete what is kept of archived batches",
+        "delete the rows of archived batches",
         "In small steps beside running agents; the same command goes on after it was stopped.",
     )
     add = parser.add_argument
@@ -26,13 +26,6 @@ def add_purge(commands: Subparsers) -> None:
         metavar="TIME",
         help="archived batches without a change since then, such as 30d",
     )
-    add(
-        "--keep",
-        choices=KEPT,
-        default="nothing",
-        help="what to keep. results: delete inputs; dead: also results; "
-        "rows: also inputs of dead tasks; nothing (default): also rows",
-    )
     add("--rate", type=per_second, metavar="N/s", help="at most N tasks a second")
     add(
         "--unarchived",
@@ -41,6 +34,7 @@ def add_purge(commands: Subparsers) -> None:
     )
     add_consent(parser, dry_run="show what would go, delete nothing")
     add_json(parser)
+    parser.not_options = {"--keep": _NO_KEEP}
     parser.set_defaults(run=Imported("docllm.producer.cli.purge:purge"))
 
 

@@ -18,9 +18,7 @@ from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
 from docllm.schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
 from docllm.schemas.ledger.tables import batch, failure_group
 
-_BATCH_ENDED = or_(
-    *(batch.c[name].is_not(None) for name in ("cancelled_at", "archived_at", "purging_at"))
-)
+_BATCH_ENDED = or_(batch.c.cancelled_at.is_not(None), batch.c.archived_at.is_not(None))
 _SUMS = ("attempts", "tokens_in", "tokens_out", "cost_micro")
 OF_LETTER = ("batch_id", "fingerprint", "disposition", *_SUMS)
 

@@ -241,7 +241,7 @@ def _task(row: Row[Any], spent: tuple[int, int, int], last_call_id: str) -> Expo
         key=row.task_key.decode(errors="backslashreplace"),
         status=status,
         counted_attempts=row.attempt,
-        input=row.body or b"",  # a purge may have deleted it
+        input=row.body or b"",  # an erasure may have deleted it
         tokens_in=tokens_in + (row.result_tokens_in or 0),
         tokens_out=tokens_out + (row.result_tokens_out or 0),
         cost_micro=cost_micro + (row.result_cost_micro or 0),

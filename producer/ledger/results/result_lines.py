@@ -32,7 +32,7 @@ _REFUSAL = re.compile(
 )
 # The value of `error` for a succeeded task.
 EXPIRED_RESULT = "EXPIRED"
-EXPIRED_TEXT = "a purge or an erasure deleted its result; an archive of the batch may have it"
+EXPIRED_TEXT = "an erasure deleted its result"
 _CLASSES_OF_REFUSALS = frozenset(
     {
         ErrorClass.RATE,

@@ -4,7 +4,8 @@ A batch is archived once it is final. It is marked only after its files have bee
 nothing can be loaded into it or replayed in it, and a task of it that has no row any more is done.
 """
 
-from collections.abc import Collection, Iterable
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -50,46 +51,52 @@ class Contents:
 
 
 def refusal(connection: Connection, target: Batch) -> str:
-    """Return why a batch cannot be archived or purged now; empty if it can.
+    """Return why a batch cannot be archived or purged now, and what to do; empty if it can.
 
     It must be final, and nothing that is still to be done may name it.
     """
     if target.name == direct_batch(target.group):
-        return "it takes the records of the inbox that name no batch"
+        return (
+            "it receives the inbox records that name no batch, at any time; let the sending "
+            "programs name a batch, for example one for each day"
+        )
     row = connection.execute(select(batch).where(batch.c.id == target.id)).one()
     is_loading = row.note == Origin.LOAD.value and row.closed_at is None
     if is_loading and row.cancelled_at is None:
         return "its load has not ended; if none is running, start the same load again"
-    resume = f"docllm replay --resume --group {target.group}"
+    group, name = f"--group {target.group}", shlex.quote(target.name)
     refusals = (
-        (open_task(target.id), "some of its tasks are not final; wait, or cancel the batch"),
         (
-            raised_guard(target.id),
-            f"a guard holds it back; see: docllm guard list --group {target.group}",
+            _open_task(target.id),
+            f"some of its tasks are not final; see: docllm status --batch {name} {group}",
         ),
-        (waiting_hook(connection, target.id), "hooks of its tasks have not run yet; wait"),
+        (_raised_guard(target.id), f"a guard holds it back; run: docllm guard open {name} {group}"),
+        (
+            _waiting_hook(connection, target.id),
+            "hooks of its tasks have not run; agents whose settings name them run them",
+        ),
         (
             _waiting_replay(connection, target),
-            f"a replay has not ended; run: {resume}",
+            f"a replay has not ended; run: docllm replay --resume {group}",
         ),
     )
     reasons = (reason for query, reason in refusals if connection.execute(query).first())
     return next(reasons, "")
 
 
-def open_task(batch_id: int) -> Any:
+def _open_task(batch_id: int) -> Any:
     """Return the query for a task of the batch that is not final."""
     is_open = (task.c.batch_id == batch_id, task.c.status.in_(OPEN))
     return along_open(select(task.c.id).where(*is_open)).limit(1)
 
 
-def raised_guard(batch_id: int) -> Any:
+def _raised_guard(batch_id: int) -> Any:
     """Return the query for a guard that holds the batch back, or calls up its tasks."""
     is_raised = guard.c.opened_at.is_(None) | guard.c.called_at.is_(None)
     return select(guard.c.id).where(guard.c.batch_id == batch_id, is_raised).limit(1)
 
 
-def waiting_hook(connection: Connection, batch_id: int) -> Any:
+def _waiting_hook(connection: Connection, batch_id: int) -> Any:
     """Return the query for a hook of the batch that has neither run nor been given up."""
     in_id_range = hook.c.task_id.between(*id_range(connection, batch_id))
     waits = (hook.c.batch_id == batch_id, hook.c.state != int(HookState.GAVE_UP))
@@ -205,17 +212,17 @@ def as_time(value: Any) -> datetime:
     return value if isinstance(value, datetime) else datetime.fromisoformat(value)
 
 
-def quiet(connection: Connection, group: str, *, age_s: float, mark: str) -> list[Batch]:
-    """Return the batches that lack a mark and have not changed for `age_s`, the oldest first.
+def quiet(connection: Connection, group: str, *, age_s: float, archived: bool) -> list[Batch]:
+    """Return the batches that have not changed for `age_s`, the oldest first.
 
-    `mark` is a column of `batch`. Left out are batches with open work, without tasks, or already
-    purged, and unarchived batches unless `mark` is `archived_at`.
+    They are those that are archived and not purged, or those that are not archived. Left out are
+    batches with open work or without tasks.
     """
     before = connection.execute(select(utc_after(-age_s))).scalar_one()
-    conditions = [batch.c.group_name == group, batch.c[mark].is_(None), batch.c.purged_at.is_(None)]
+    at = batch.c.archived_at
+    conditions = [batch.c.group_name == group, batch.c.purged_at.is_(None)]
     conditions += [batch.c.created_at < utc_after(-age_s)]
-    if mark != batch.c.archived_at.name:
-        conditions += [batch.c.archived_at.is_not(None)]
+    conditions += [at.is_not(None) if archived else at.is_(None)]
     names = connection.execute(
         select(batch.c.name).where(*conditions).order_by(batch.c.id)
     ).scalars()
@@ -226,20 +233,6 @@ def quiet(connection: Connection, group: str, *, age_s: float, mark: str) -> lis
         if LONG_AGO_TIME < last_change(connection, target.id) < as_time(before)
         and not refusal(connection, target)
     ]
-
-
-def names(connection: Connection, group: str, *, archived: bool) -> list[str]:
-    """Return the names of the group's batches that are archived, or that are not, oldest first."""
-    at = batch.c.archived_at
-    is_so = at.is_not(None) if archived else at.is_(None)
-    query = select(batch.c.name).where(batch.c.group_name == group, is_so)
-    return list(connection.execute(query.order_by(batch.c.id)).scalars())
-
-
-def known_uris(connection: Connection, group: str) -> set[str]:
-    """Return the addresses of all archives of the group that were begun by this ledger."""
-    query = select(archive.c.uri).join(batch, batch.c.id == archive.c.batch_id)
-    return set(connection.execute(query.where(batch.c.group_name == group)).scalars())
 
 
 def archived(connection: Connection, group: str) -> int:
@@ -275,26 +268,14 @@ def _require_final(connection: Connection, target: Batch) -> None:
         raise UnsafeStateError(f"batch {target.name!r} cannot be archived: {reason}")
 
 
-def is_emptied(row: Row[Any], begun: Collection[str]) -> bool:
-    """Return whether a purge of this row of `batch` has begun, be it of inputs only.
-
-    `begun` are the names of the group's batches for which the audit has a purge.
-    """
-    return row.name in begun or (row.purging_at or row.inputs_purged_at) is not None
-
-
 def _archive_refusal(connection: Connection, target: Batch) -> str:
     """Return why a batch cannot be archived now; empty if it can."""
-    row = connection.execute(select(batch).where(batch.c.id == target.id)).one()
-    if row.purging_at is not None:
-        return "rows of it are purged"
-    begun = audit.targets(connection, target.group, audit.PURGE, since=row.created_at)
-    if is_emptied(row, begun) and (whole := covering(connection, target.id)):
-        return (
-            "inputs of it are purged, so a new archive would lack them; keep the archive "
-            f"{whole.uri}, or put it back if it is gone"
-        )
-    return refusal(connection, target)
+    purging_at = select(batch.c.purging_at).where(batch.c.id == target.id)
+    if connection.execute(purging_at).scalar() is None:
+        return refusal(connection, target)
+    whole = covering(connection, target.id)
+    keep = f"; keep the archive {whole.uri}, or put it back if it is gone" if whole else ""
+    return f"rows of it are purged, so a new archive would lack them{keep}"
 
 
 def _archive(row: Row[Any]) -> Archive:

@@ -15,7 +15,6 @@ from sqlalchemy import Connection, bindparam, delete, func, select, update
 from docllm.producer.ledger import cancel, tally
 from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.ledger.audit import write as write_audit
-from docllm.producer.ledger.retention import purge_rows
 from docllm.schemas.ledger.sql import utc_now
 from docllm.schemas.ledger.tables import (
     archive,
@@ -26,12 +25,14 @@ from docllm.schemas.ledger.tables import (
     guard,
     hook,
     quarantine,
+    result_note,
     task,
     task_attempt,
+    task_input,
     task_result,
 )
 from docllm.schemas.task.failures import TallyOutcome
-from docllm.schemas.task.result.codec import POINTER
+from docllm.schemas.task.result.codec import EXPIRED, POINTER
 from docllm.schemas.task.result.output_pointer import OutputPointer
 from docllm.schemas.task.states import OPEN
 from docllm.schemas.text.untrusted import contained
@@ -163,7 +164,7 @@ def erase(connection: Connection, group: str, ids: Sequence[int], *, tenant: boo
         return Erased(running=running)
     final_ids = [row.id for row in final]
     outputs = _outputs(connection, final_ids)
-    purge_rows.expire(connection, final_ids, results=True)
+    _empty(connection, final_ids)
     _forget(connection, group, final, tenant=tenant)
     return Erased(tasks=len(final), outputs=outputs, running=running)
 
@@ -246,6 +247,14 @@ def _outputs(connection: Connection, ids: Sequence[int]) -> list[str]:
         except Exception:  # noqa: BLE001, S112 - a damaged pointer leads nowhere
             continue
     return uris
+
+
+def _empty(connection: Connection, ids: Sequence[int]) -> None:
+    """Delete inputs, notes, and results' bodies; times, tokens and cost stay."""
+    emptied = update(task_result).where(task_result.c.task_id.in_(ids))
+    connection.execute(emptied.values(codec=EXPIRED, body=b""))
+    for table in (result_note, task_input):
+        connection.execute(delete(table).where(table.c.task_id.in_(ids)))
 
 
 def _forget(connection: Connection, group: str, rows: Sequence[Any], *, tenant: bool) -> None:

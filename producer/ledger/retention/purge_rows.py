@@ -15,7 +15,7 @@ from sqlalchemy import Column, Connection, delete, func, select, update
 from docllm.producer.ledger import audit
 from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.ledger.retention import purge_rules
-from docllm.producer.ledger.retention.purge_rules import Keep, Purgeable
+from docllm.producer.ledger.retention.purge_rules import Purgeable
 from docllm.schemas.errors import UnsafeStateError
 from docllm.schemas.ledger.sql import utc_now
 from docllm.schemas.ledger.tables import (
@@ -32,11 +32,8 @@ from docllm.schemas.ledger.tables import (
     task_loss,
     task_result,
 )
-from docllm.schemas.task.result.answer import has_schema
-from docllm.schemas.task.result.codec import EXPIRED, WITH_JSON
-from docllm.schemas.task.states import FINAL, Status
+from docllm.schemas.task.states import FINAL
 
-MAX_READ = 20  # inputs that are in memory at once
 # In the order in which transactions lock them; the rows of `task` itself are locked before.
 _OF_TASK: tuple[Column[Any], ...] = (
     task_result.c.task_id,
@@ -63,40 +60,35 @@ class PurgedPage:
     left: int
 
 
-def begin_purge(
-    connection: Connection, target: Purgeable, keep: Keep, actor: str, *, unarchived: bool
-) -> None:
+def begin_purge(connection: Connection, target: Purgeable, actor: str, *, unarchived: bool) -> None:
     """Mark the batch, so that its rows may go; record it in the audit.
 
-    It may be marked again. Raises UnsafeStateError, with the reasons, if it may not be purged.
+    It may be marked again. Raises UnsafeStateError, with the reason, if it may not be purged.
     """
     lock = select(batch.c.id).where(batch.c.id == target.id).with_for_update()
     connection.execute(lock)
-    if reasons := purge_rules.refusals(connection, target, keep, unarchived=unarchived):
-        raise UnsafeStateError(f"batch {target.name}: {reasons[0]}")
-    batch_update = update(batch).where(batch.c.id == target.id)
-    if keep.ends_replays:
-        purging = func.coalesce(batch.c.purging_at, utc_now())
-        connection.execute(batch_update.values(purging_at=purging))
-    if keep is Keep.NOTHING:
-        archived = func.coalesce(batch.c.archived_at, utc_now())
-        connection.execute(batch_update.values(archived_at=archived))
+    if reason := purge_rules.refusal(connection, target, unarchived=unarchived):
+        raise UnsafeStateError(f"batch {target.name}: {reason}")
+    marks = {
+        mark: func.coalesce(batch.c[mark], utc_now()) for mark in ("purging_at", "archived_at")
+    }
+    connection.execute(update(batch).where(batch.c.id == target.id).values(marks))
     audit.write(
         connection,
         group=target.group,
         actor=actor,
-        action=audit.PURGE,
+        action="purge",
         kind=AuditKind.BATCH,
         target=target.name,
-        detail=f"batch {target.name}: kept {keep}; archive: {target.archived_to or 'none'}",
+        detail=f"batch {target.name}; archive: {target.archived_to or 'none'}",
         items=target.tasks,
     )
 
 
 def purge_page(
-    connection: Connection, target: Purgeable, keep: Keep, ids: tuple[int, int], limit: int
+    connection: Connection, target: Purgeable, ids: tuple[int, int], limit: int
 ) -> PurgedPage:
-    """Delete what is to go of at most `limit` tasks from the first of the two ids on.
+    """Delete at most `limit` tasks from the first of the two ids on.
 
     The page follows the primary key, whatever batches the tasks are of.
     """
@@ -115,45 +107,16 @@ def purge_page(
     lock = select(task.c.id, task.c.status, task.c.digest).where(task.c.id.in_(own))
     locked = connection.execute(lock.order_by(task.c.id).with_for_update()).all()
     final = [row for row in locked if row.status in FINAL]
-    if keep is Keep.NOTHING:
-        _delete(connection, target.group, final)
-    else:
-        spared = {Status.DEAD} if keep is not Keep.ROWS else set()
-        expire(
-            connection,
-            [row.id for row in final if row.status not in spared],
-            results=keep is not Keep.RESULTS,
-        )
+    _delete(connection, target.group, final)
     return PurgedPage(next_id, len(final), len(locked) - len(final))
 
 
-def expire(connection: Connection, ids: Sequence[int], *, results: bool) -> None:
-    """Delete the inputs of final tasks; with `results`, their notes and results' bodies too.
-
-    Their rows stay, with times, tokens and cost. The caller has locked the tasks.
-    """
-    if not ids:
-        return
-    if results:
-        emptied = update(task_result).where(task_result.c.task_id.in_(ids))
-        connection.execute(emptied.values(codec=EXPIRED, body=b""))
-        connection.execute(delete(result_note).where(result_note.c.task_id.in_(ids)))
-    else:
-        _keep_forms(connection, ids)
-    connection.execute(delete(task_input).where(task_input.c.task_id.in_(ids)))
-
-
-def finish(connection: Connection, target: Purgeable, keep: Keep) -> bool:
-    """Note what is gone; return False if rows of the batch are left that should be gone."""
-    gone: dict[str, Any] = {"inputs_purged_at": utc_now()}
-    if keep is not Keep.RESULTS:
-        gone["results_purged_at"] = utc_now()
-    if keep is Keep.NOTHING:
-        left = select(task.c.id).where(task.c.batch_id == target.id).limit(1)
-        if connection.execute(left).scalar() is not None:
-            return False
-        gone["purged_at"] = utc_now()
-    connection.execute(update(batch).where(batch.c.id == target.id).values(gone))
+def finish(connection: Connection, target: Purgeable) -> bool:
+    """Note that all is gone; return False if rows of the batch are left."""
+    left = select(task.c.id).where(task.c.batch_id == target.id).limit(1)
+    if connection.execute(left).scalar() is not None:
+        return False
+    connection.execute(update(batch).where(batch.c.id == target.id).values(purged_at=utc_now()))
     return True
 
 
@@ -171,21 +134,3 @@ def _delete(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     )
     connection.execute(lines)
     connection.execute(delete(task).where(task.c.id.in_(ids)))
-
-
-def _keep_forms(connection: Connection, ids: Sequence[int]) -> None:
-    """Note with each result that it is JSON, where only the task's line says so."""
-    body = task_input.c.body
-    may_have = select(task_input.c.task_id).where(
-        task_input.c.task_id.in_(ids), func.instr(body, b'"schema"') > 0
-    )
-    candidates = sorted(connection.execute(may_have).scalars())
-    for start in range(0, len(candidates), MAX_READ):
-        page = candidates[start : start + MAX_READ]
-        query = select(task_input.c.task_id, body).where(task_input.c.task_id.in_(page))
-        with_schema = [row.task_id for row in connection.execute(query) if has_schema(row.body)]
-        for codec, with_json in WITH_JSON.items() if with_schema else ():
-            of_codec = update(task_result).where(
-                task_result.c.task_id.in_(with_schema), task_result.c.codec == codec
-            )
-            connection.execute(of_codec.values(codec=with_json))

@@ -34,7 +34,7 @@ class GroupSums:
     """What happened in a group since its first batch.
 
     - `ended` counts tasks that entered a final state; `final` those that are in it now. Of these,
-      `kept` still have rows, and `dead_letters` a dead letter: a purge changes no count.
+      `kept` still have rows: a purge changes no count.
     - `dead` is by class and disposition.
     - `attempts` is by route, outcome and class; the class of a success is "".
     - `tokens` is by route and direction: `in`, of which `cached`, and `out`.
@@ -43,7 +43,6 @@ class GroupSums:
 
     loaded: int = 0
     replayed: int = 0
-    dead_letters: int = 0
     ended: Counter[Status] = field(default_factory=Counter)
     final: Counter[Status] = field(default_factory=Counter)
     kept: Counter[Status] = field(default_factory=Counter)
@@ -74,17 +73,10 @@ def read_sums(connection: Connection, group: str, route_name: Callable[[str], st
     keys = [of_group.c[name] for name in ("route", "state", "outcome", "disposition")]
     names = ("delta", "entered", "tokens_in", "tokens_cached", "tokens_out", "cost_micro")
     sums = [func.sum(of_group.c[name]).label(name) for name in names]
-    is_purged, is_without_letters = (
-        batch.c.purged_at.is_not(None),
-        batch.c.dead_purged_at.is_not(None),
-    )
-    without_rows = select(batch.c.id).where(is_purged)
-    without_letters = select(batch.c.id).where(is_purged | is_without_letters)
-    sums += [
-        func.sum(case((of_group.c.batch_id.in_(purged), 0), else_=of_group.c.delta)).label(name)
-        for name, purged in (("kept", without_rows), ("letters", without_letters))
-    ]
-    loaded = replayed = dead_letters = 0
+    purged = select(batch.c.id).where(batch.c.purged_at.is_not(None))
+    kept = case((of_group.c.batch_id.in_(purged), 0), else_=of_group.c.delta)
+    sums.append(func.sum(kept).label("kept"))
+    loaded = replayed = 0
     group_sums = GroupSums()
     for row in connection.execute(select(*keys, *sums).group_by(*keys)):
         route, outcome, entered = route_name(row.route), row.outcome, int(row.entered)
@@ -104,10 +96,9 @@ def read_sums(connection: Connection, group: str, route_name: Callable[[str], st
             group_sums.kept[status] += int(row.kept)
         if status is Status.DEAD:
             is_disposition = row.disposition in _DISPOSITIONS
-            dead_letters += int(row.letters)
             group_sums.dead[error_class, row.disposition if is_disposition else OTHER] += entered
         group_sums.tokens[route, "in"] += int(row.tokens_in)
         group_sums.tokens[route, "cached"] += int(row.tokens_cached)
         group_sums.tokens[route, "out"] += int(row.tokens_out)
         group_sums.cost_micro[route, _OUTCOME_BY_STATE[status]] += int(row.cost_micro)
-    return replace(group_sums, loaded=loaded, replayed=replayed, dead_letters=dead_letters)
+    return replace(group_sums, loaded=loaded, replayed=replayed)

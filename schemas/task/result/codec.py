@@ -2,7 +2,7 @@
 
 A result is a provider's answer as it was sent, or a JSON value that a handler returned. An answer's
 text is known to be JSON if the task's type has a schema. Each result may be compressed. If a result
-lies outside the ledger, the pointer to it takes its place. A result that a purge deleted is empty.
+lies outside the ledger, the pointer to it takes its place. A result that was erased is empty.
 """
 
 import zlib
@@ -15,7 +15,7 @@ VALUE_ZLIB = 3
 JSON_COMPLETION = 4
 JSON_COMPLETION_ZLIB = 5
 POINTER = 6
-EXPIRED = 7  # a purge has deleted the result
+EXPIRED = 7  # an erasure has deleted the result
 # The thoughts that the text begins with are not a part of the answer.
 COMPLETION_AFTER_THOUGHTS = 8
 COMPLETION_AFTER_THOUGHTS_ZLIB = 9

@@ -384,7 +384,7 @@ def test_an_archive_is_not_made_of_what_is_left(ledger_db: LedgerDatabase, memor
     """A new archive would be the batch's newest one, and lack what the one before has."""
     ended(ledger_db)
     run(archiver(ledger_db, memory), ledger_db)
-    batch_update = tables.batch.update().values(inputs_purged_at=utc_now())
+    batch_update = tables.batch.update().values(purging_at=utc_now())
     ledger_db.run(lambda c: c.execute(batch_update))
 
     with pytest.raises(UnsafeStateError, match=rf"would lack them; keep the archive {FOLDER}"):

@@ -40,28 +40,6 @@ def test_each_order_names_its_object(ledger_db: LedgerDatabase) -> None:
     ]
 
 
-def test_orders_from_a_time_on_are_found(ledger_db: LedgerDatabase) -> None:
-    """A batch has no orders from before it was made; a day more is for clocks that are set back."""
-    for days in (3.0, 0.5):
-        ledger_db.call(
-            audit.write,
-            group=GROUP,
-            actor="ann",
-            action=audit.PURGE,
-            kind=AuditKind.BATCH,
-            target=f"{days} days ago",
-            detail="",
-        )
-        newest = ledger_db.rows(tables.audit)[-1]
-        ledger_db.ago(tables.audit.c.created_at, days * 86_400, newest.id)
-    ledger_db.batch()
-    (batch,) = ledger_db.rows(tables.batch)
-
-    found = ledger_db.run(lambda c: audit.targets(c, GROUP, audit.PURGE, since=batch.created_at))
-
-    assert found == {"0.5 days ago"}
-
-
 def test_what_agents_decide_is_told_from_orders_of_people(ledger_db: LedgerDatabase) -> None:
     """Long texts are cut to what the columns hold."""
     for actor in ("ann" * 99, audit.AGENT):

@@ -13,21 +13,19 @@ from sqlalchemy import Connection, Table, delete, insert
 
 from docllm.agent.ledger.counts.compaction import CompactionLimits, compact
 from docllm.agent.ports import ClaimAnswer
-from docllm.producer.ledger import cancel, outbox, store, task_story
+from docllm.producer.ledger import cancel, outbox, store
 from docllm.producer.ledger.dead_letters import selection_query
 from docllm.producer.ledger.dead_letters.error_groups import listed
 from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.replay_progress import ItemState
 from docllm.producer.ledger.results.export import export
-from docllm.producer.ledger.results.result_lines import docllm_line, openai_line
+from docllm.producer.ledger.results.result_lines import docllm_line
 from docllm.producer.ledger.retention import archive_rows, purge_rows, purge_rules
-from docllm.producer.ledger.retention.purge_rules import Keep, Purgeable
+from docllm.producer.ledger.retention.purge_rules import Purgeable
 from docllm.producer.ledger.status import group_sums
 from docllm.producer.ports import Item
-from docllm.producer.replay.plan import plan
 from docllm.producer.retention.manifest import ArchiveFile, Manifest
 from docllm.producer.retention.purge import purge
-from docllm.producer.screen.dead_letters import story_json, story_lines
 from docllm.schemas.errors import UnsafeStateError
 from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.sql import utc_now
@@ -76,7 +74,7 @@ STORED = Manifest(
     ),
 ).stored()
 NOTES = ((NoteKind.OMITTED, ("page 3",)),)
-GAUGES: dict[str, Any] = {"dead_letters": 0, "kept": Counter()}  # what the ledger holds now
+GAUGES: dict[str, Any] = {"kept": Counter()}  # what the ledger holds now
 OF_TASKS = (
     tables.task,
     tables.task_input,
@@ -133,7 +131,6 @@ def target(ledger_db: LedgerDatabase, name: str = BATCH) -> Purgeable:
 
 async def purged(
     ledger_db: LedgerDatabase,
-    keep: Keep = Keep.NOTHING,
     name: str = BATCH,
     memory: Memory | None = None,
     **options: Any,
@@ -142,7 +139,6 @@ async def purged(
         ledger_db.transactions,
         HandClock(),
         target(ledger_db, name),
-        keep,
         store=memory or archives(),
         actor="ann",
         **options,
@@ -181,9 +177,9 @@ async def test_all_of_a_batch_goes_and_its_counts_stay(ledger_db: LedgerDatabase
     assert counters(ledger_db) == before
     ledger_db.run(lambda c: compact(c, CompactionLimits(after_s=0.0)))
     assert counters(ledger_db) == before
-    assert sums(ledger_db).dead_letters == 1
+    assert sums(ledger_db).kept[Status.DEAD] == 1
     row = next(row for row in ledger_db.rows(tables.batch) if row.name == BATCH)
-    assert None not in (row.archived_at, row.purging_at, row.purged_at, row.results_purged_at)
+    assert None not in (row.archived_at, row.purging_at, row.purged_at)
     assert [found.example.batch for found in ledger_db.call(listed, GROUP, Selection())] == [
         "other"
     ]
@@ -194,8 +190,8 @@ async def test_a_late_record_of_a_purged_task_is_done(ledger_db: LedgerDatabase)
     succeeded, died, cancelled = final(ledger_db)
     archived(ledger_db)
     which = target(ledger_db)
-    ledger_db.call(purge_rows.begin_purge, which, Keep.NOTHING, "ann", unarchived=False)
-    page = ledger_db.call(purge_rows.purge_page, which, Keep.NOTHING, (succeeded, cancelled), 2)
+    ledger_db.call(purge_rows.begin_purge, which, "ann", unarchived=False)
+    page = ledger_db.call(purge_rows.purge_page, which, (succeeded, cancelled), 2)
 
     assert (page.purged, page.next_id) == (2, cancelled)
     owner = ledger_db.agent().next_owner()
@@ -213,9 +209,9 @@ async def test_a_late_record_of_a_purged_task_is_done(ledger_db: LedgerDatabase)
         ("archive", "it was not archived"),
         ("change", "it was not archived since it changed"),
         ("load", "its load has not ended"),
-        ("task", "not all of its tasks are final"),
+        ("task", "some of its tasks are not final"),
         ("guard", "a guard holds it back"),
-        ("replay", "a replay has tasks of it"),
+        ("replay", "a replay has not ended"),
         ("hook", "hooks of its tasks have not run"),
         ("letter", "1 dead letter of it are not on their topic yet"),
     ],
@@ -247,9 +243,8 @@ async def test_a_batch_that_is_used_is_not_purged(
     elif busy == "letter":
         ledger_db.run(lambda c: outbox.place(c, GROUP, "dlq", [Item(outbox.TASK, died, 0)]))
 
-    for keep in Keep:
-        with pytest.raises(UnsafeStateError, match=reason):
-            await purged(ledger_db, keep)
+    with pytest.raises(UnsafeStateError, match=reason):
+        await purged(ledger_db)
 
     assert ledger_db.count(tables.task_input) >= 3
     assert all(row.purging_at is None for row in ledger_db.rows(tables.batch))
@@ -277,43 +272,24 @@ async def test_a_batch_whose_archive_is_gone_is_not_purged(
     if stored is not None:
         memory.objects[uri] = stored
 
-    for keep in Keep:
-        with pytest.raises(UnsafeStateError) as refused:
-            await purged(ledger_db, keep, memory=memory)
-        assert str(refused.value).startswith(f"batch {BATCH}: of its archive, {uri} ")
-        command = f"archive --batch {BATCH} --group {GROUP} --to DIR"
-        assert command in str(refused.value)
+    with pytest.raises(UnsafeStateError) as refused:
+        await purged(ledger_db, memory=memory)
+    assert str(refused.value).startswith(f"batch {BATCH}: of its archive, {uri} ")
+    assert f"archive --batch {BATCH} --group {GROUP} --to DIR" in str(refused.value)
 
     assert ledger_db.count(tables.task_input) == 3
     assert all(row.purging_at is None for row in ledger_db.rows(tables.batch))
     assert await purged(ledger_db, memory=memory, unarchived=True) == 3
 
 
-@pytest.mark.parametrize("mark", ["inputs_purged_at", "purging_at"])
-async def test_a_batch_that_is_half_purged_is_not_to_be_archived_again(
-    ledger_db: LedgerDatabase, mark: str
-) -> None:
-    """A new archive would lack what is deleted, and is refused, so no advice names it."""
-    final(ledger_db)
-    archived(ledger_db)
-    ledger_db.run(lambda c: c.execute(tables.batch.update().values({mark: utc_now()})))
-    memory = archives()
-    memory.objects.clear()
-
-    with pytest.raises(UnsafeStateError, match="; put the archive back, or purge it with --una"):
-        await purged(ledger_db, memory=memory)
-
-    assert ledger_db.count(tables.task) == 3
-
-
 class KilledError(Exception):
     """The end of a command that was killed."""
 
 
-async def test_a_purge_of_inputs_that_was_cut_off_tells_that_some_are_gone(
+async def test_a_purge_that_was_cut_off_tells_that_rows_are_gone(
     ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new archive would lack them, from the first deletion on; the same command completes it."""
+    """A new archive would lack them, from the mark on; the same command completes it."""
     final(ledger_db)
     archived(ledger_db)
     memory = archives()
@@ -321,21 +297,20 @@ async def test_a_purge_of_inputs_that_was_cut_off_tells_that_some_are_gone(
     def killed(*_: object) -> bool:
         raise KilledError
 
-    monkeypatch.setattr(purge_rows, "finish", killed)
+    monkeypatch.setattr(purge_rows, "purge_page", killed)
 
     with pytest.raises(KilledError):
-        await purged(ledger_db, Keep.RESULTS, memory=memory)
+        await purged(ledger_db, memory=memory)
 
-    assert ledger_db.count(tables.task_input) == 1
-    assert all(row.inputs_purged_at is None for row in ledger_db.rows(tables.batch))
+    assert all(row.purging_at for row in ledger_db.rows(tables.batch))
     memory.objects[PART] = FLIPPED
     with pytest.raises(UnsafeStateError, match="; put the archive back, or purge it with --una"):
-        await purged(ledger_db, Keep.RESULTS, memory=memory)
+        await purged(ledger_db, memory=memory)
     with pytest.raises(UnsafeStateError, match=f"would lack them; keep the archive {FOLDER}"):
         ledger_db.call(archive_rows._require_final, ledger_db.batch())
     monkeypatch.undo()
-    assert await purged(ledger_db, Keep.RESULTS) == 3
-    assert all(row.inputs_purged_at for row in ledger_db.rows(tables.batch))
+    assert await purged(ledger_db) == 3
+    assert all(row.purged_at for row in ledger_db.rows(tables.batch))
 
 
 async def test_a_store_of_archives_that_is_away_keeps_the_rows(ledger_db: LedgerDatabase) -> None:
@@ -383,64 +358,14 @@ async def test_a_task_that_runs_again_keeps_all_that_it_has(ledger_db: LedgerDat
     archived(ledger_db)
     ledger_db.set(tables.batch, ledger_db.batch().id, closed_at=utc_now())
     which = target(ledger_db)
-    ledger_db.call(purge_rows.begin_purge, which, Keep.NOTHING, "ann", unarchived=False)
+    ledger_db.call(purge_rows.begin_purge, which, "ann", unarchived=False)
     ledger_db.set(tables.task, died, status=int(Status.PENDING), fence=1)
 
-    page = ledger_db.call(purge_rows.purge_page, which, Keep.NOTHING, (1, died + 9), 100)
+    page = ledger_db.call(purge_rows.purge_page, which, (1, died + 9), 100)
 
     assert (page.purged, page.left) == (2, 1)
     assert [row.task_id for row in ledger_db.rows(tables.task_input)] == [died]
-    assert not ledger_db.call(purge_rows.finish, which, Keep.NOTHING)
-
-
-@pytest.mark.parametrize(
-    ("keep", "inputs", "results", "replayable"),
-    [(Keep.RESULTS, 1, 1, 1), (Keep.DEAD, 1, 0, 1), (Keep.ROWS, 0, 0, 0)],
-)
-async def test_bodies_go_and_rows_stay(
-    ledger_db: LedgerDatabase, keep: Keep, inputs: int, results: int, replayable: int
-) -> None:
-    """Each value of --keep leaves what it says; an export and `dead show` name what has expired."""
-    final(ledger_db)
-    archived(ledger_db)
-    before = lines(ledger_db)
-
-    await purged(ledger_db, keep)
-
-    assert ledger_db.count(tables.task) == 3
-    assert ledger_db.count(tables.task_input) == inputs
-    assert sum(row.body != b"" for row in ledger_db.rows(tables.task_result)) == results
-    after = lines(ledger_db)
-    assert [line["cost"] for line in after] == [line["cost"] for line in before]
-    assert after[1:] == before[1:]
-    if results:
-        assert after == before
-    else:
-        assert after[0]["error"]["code"] == "EXPIRED"
-        assert lines(ledger_db, openai_line)[0]["error"]["code"] == "EXPIRED"
-    assert ledger_db.call(plan, GROUP, request()).tasks == replayable
-    assert ledger_db.call(plan, GROUP, request()).closed == 1 - replayable
-    story = ledger_db.call(task_story.story, GROUP, BATCH, "batch-a")
-    assert story is not None
-    assert story.expired == (("input",) if results else ("input", "result"))
-    assert "expired" in "\n".join(story_lines(story))
-    assert story_json(story)["expired"] == list(story.expired)
-
-
-async def test_an_answer_stays_json_without_its_line(ledger_db: LedgerDatabase) -> None:
-    """Where only the line said that an answer is JSON, its result says so once the line is gone."""
-    answer = orjson.dumps({"choices": [{"message": {"content": '{"a":1}'}}]})
-    for key, schema in (("json", b'{"schema":{}}'), ("text", b'{"no":"\\"schema\\""}')):
-        accepted = ledger_db.accept([new_task(key, schema)], ledger_db.batch())
-        killed(ledger_db, accepted.new[0], replace(SUCCEEDED, body=answer))
-    ledger_db.call(store.close_batch, ledger_db.batch())
-    archived(ledger_db)
-    before = lines(ledger_db)
-    assert [line["result"] for line in before] == [{"a": 1}, '{"a":1}']
-
-    await purged(ledger_db, Keep.RESULTS)
-
-    assert (lines(ledger_db), ledger_db.count(tables.task_input)) == (before, 0)
+    assert not ledger_db.call(purge_rows.finish, which)
 
 
 async def test_nothing_without_its_input_is_replayed(ledger_db: LedgerDatabase) -> None:
@@ -468,7 +393,7 @@ async def test_a_purged_batch_takes_no_task(ledger_db: LedgerDatabase) -> None:
 
 
 async def test_the_inboxs_own_batch_is_not_purged(ledger_db: LedgerDatabase) -> None:
-    """Records come into it at any time; what has expired of it may go."""
+    """Records come into it at any time."""
     name = store.direct_batch(GROUP)
     ledger_db.batch(name, origin=store.Origin.INBOX)
     final(ledger_db, name)
@@ -476,7 +401,7 @@ async def test_the_inboxs_own_batch_is_not_purged(ledger_db: LedgerDatabase) -> 
 
     with pytest.raises(UnsafeStateError, match="inbox records that name no batch"):
         await purged(ledger_db, name=name)
-    assert await purged(ledger_db, Keep.DEAD, name) == 3
+    assert ledger_db.count(tables.task) == 3
 
 
 async def test_the_old_batches_are_those_that_have_not_changed(ledger_db: LedgerDatabase) -> None:
@@ -520,9 +445,9 @@ def marked_at_the_end(patch: pytest.MonkeyPatch) -> None:
     """Mark the batch when its rows are gone."""
     mark, finish = purge_rows.begin_purge, purge_rows.finish
 
-    def finished(connection: Connection, which: Purgeable, keep: Keep) -> bool:
-        mark(connection, which, keep, "ann", unarchived=True)
-        return finish(connection, which, keep)
+    def finished(connection: Connection, which: Purgeable) -> bool:
+        mark(connection, which, "ann", unarchived=True)
+        return finish(connection, which)
 
     patch.setattr(purge_rows, "finish", finished)
     without_a_mark(patch)
@@ -553,7 +478,7 @@ async def test_a_planted_page_that_asks_for_no_state_loses_a_task(
     ledger_db.set(tables.task, died, status=int(Status.PENDING), fence=1)
     monkeypatch.setattr(purge_rows, "FINAL", tuple(Status))
 
-    ledger_db.call(purge_rows.purge_page, which, Keep.NOTHING, (1, died + 9), 100)
+    ledger_db.call(purge_rows.purge_page, which, (1, died + 9), 100)
 
     assert ledger_db.count(tables.task) == 0
 

@@ -1,6 +1,7 @@
 """The duty of retention: what is due, in which order, and one agent at a time."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,12 +17,8 @@ from tests.support.clock import HandClock
 from tests.support.ledger_database import BATCH, GROUP, LedgerDatabase
 
 DAY_S = 86_400
-SETTINGS = RetentionConfig(
-    inputs_after_s=7 * DAY_S,
-    results_after_s=30 * DAY_S,
-    rows_after_s=90 * DAY_S,
-    archive="s3://bucket/archive/",
-)
+ARCHIVES = RetentionConfig(archive="s3://bucket/archive/")
+SETTINGS = replace(ARCHIVES, purge_after_s=90 * DAY_S)
 
 
 def retainer(
@@ -52,40 +49,56 @@ def aged(ledger_db: LedgerDatabase, days: float) -> None:
         ledger_db.ago(tables.archive.c.created_at, days * DAY_S - 60)
 
 
+async def archived(ledger_db: LedgerDatabase, memory: Memory) -> None:
+    await archiver(ledger_db, memory).archive(ledger_db.batch(), "ann")
+
+
 def batch(ledger_db: LedgerDatabase) -> Any:
     return ledger_db.rows(tables.batch)[0]
 
 
-async def test_a_batch_is_archived_and_then_goes_piece_by_piece(ledger_db: LedgerDatabase) -> None:
-    """First the archive, then inputs, results, and at last everything; counts stay."""
+async def test_an_old_batch_is_archived_and_then_goes(ledger_db: LedgerDatabase) -> None:
+    """Both happen in one round, which reads the archive once; counts stay."""
     memory = Memory()
     old(ledger_db)
     duty = retainer(ledger_db, memory)
 
-    aged(ledger_db, 6)
+    aged(ledger_db, 89)
     assert await duty.retain() == 0
     assert memory.objects == {}
 
-    aged(ledger_db, 8)
-    assert await duty.retain() == 2
-    assert batch(ledger_db).archived_at is not None
-    assert len(memory.named("manifest.json")) == 1
-    assert memory.hashed == []  # the archive was read back a moment before
-    assert ledger_db.count(tables.task_input) == 1  # the dead task's
-    assert ledger_db.count(tables.task_result) == 3
-
-    aged(ledger_db, 31)
-    assert await duty.retain() == 1
-    assert {bytes(row.body) for row in ledger_db.rows(tables.task_result)} == {b""}
-    assert memory.hashed
-
     aged(ledger_db, 91)
     tally = len(ledger_db.rows(tables.tally))
-    assert await duty.retain() == 1
-    assert batch(ledger_db).purged_at is not None
+    assert await duty.retain() == 2
+    assert None not in (batch(ledger_db).archived_at, batch(ledger_db).purged_at)
+    assert len(memory.named("manifest.json")) == 1
+    assert memory.hashed == []  # the archive was read back a moment before
     assert ledger_db.count(tables.task) == ledger_db.count(tables.dead_letter) == 0
     assert len(ledger_db.rows(tables.tally)) == tally
     assert await duty.retain() == 0
+
+
+async def test_without_an_age_nothing_is_deleted(ledger_db: LedgerDatabase) -> None:
+    """A batch is archived after a day."""
+    ids = old(ledger_db)
+    aged(ledger_db, 400)
+
+    assert await retainer(ledger_db, Memory(), ARCHIVES).retain() == 1
+
+    assert ledger_db.count(tables.task) == len(ids)
+
+
+async def test_an_archive_that_a_person_made_is_read_first(ledger_db: LedgerDatabase) -> None:
+    """Someone may have changed it since."""
+    memory = Memory()
+    old(ledger_db)
+    await archived(ledger_db, memory)
+    aged(ledger_db, 100)
+
+    assert await retainer(ledger_db, memory).retain() == 1
+
+    assert memory.hashed
+    assert ledger_db.count(tables.task) == 0
 
 
 async def test_a_store_that_is_away_keeps_everything(ledger_db: LedgerDatabase) -> None:
@@ -108,8 +121,7 @@ async def test_a_batch_that_changed_after_its_archive_is_archived_again(
     memory = Memory()
     old(ledger_db)
     duty = retainer(ledger_db, memory)
-    aged(ledger_db, 8)
-    await duty.retain()
+    await archived(ledger_db, memory)
     aged(ledger_db, 100)
     ledger_db.ago(tables.archive.c.created_at, 200 * DAY_S)
     memory.puts_left = 0
@@ -129,8 +141,7 @@ async def test_rows_stay_when_their_archive_is_gone(ledger_db: LedgerDatabase) -
     memory = Memory()
     ids = old(ledger_db)
     duty = retainer(ledger_db, memory)
-    aged(ledger_db, 8)
-    await duty.retain()
+    await archived(ledger_db, memory)
     aged(ledger_db, 100)
     (manifest,) = memory.named("manifest.json")
     kept = memory.objects.pop(manifest)
@@ -147,9 +158,9 @@ async def test_rows_stay_when_their_archive_is_gone(ledger_db: LedgerDatabase) -
 async def test_a_batch_whose_rows_a_person_purges_is_told(ledger_db: LedgerDatabase) -> None:
     """The batch changed after its archive and may lack rows: a person must end that purge."""
     ids = old(ledger_db)
-    duty = retainer(ledger_db, Memory())
-    aged(ledger_db, 8)
-    await duty.retain()
+    memory = Memory()
+    duty = retainer(ledger_db, memory)
+    await archived(ledger_db, memory)
     aged(ledger_db, 100)
     ledger_db.ago(tables.archive.c.created_at, 200 * DAY_S)
     ledger_db.run(lambda c: c.execute(tables.batch.update().values(purging_at=utc_now())))

@@ -11,7 +11,7 @@ from docllm.agent.ports import Verdict
 from docllm.agent.ports.outcome import Succeeded
 from docllm.producer.ledger.results.export import export
 from docllm.producer.ledger.results.result_lines import docllm_line
-from docllm.producer.ledger.retention import erasure_rows, purge_rows
+from docllm.producer.ledger.retention import erasure_rows
 from docllm.producer.ledger.status import batch_status, group_sums
 from docllm.schemas.ledger import tables
 from docllm.schemas.task.result.notes import NoteKind, Notes
@@ -110,24 +110,11 @@ def test_only_an_accepted_success_has_notes(ledger_db: LedgerDatabase) -> None:
     assert counted(ledger_db) == {"omitted": 1}
 
 
-def test_a_purge_of_inputs_alone_keeps_notes_and_one_of_results_deletes_them(
-    ledger_db: LedgerDatabase,
-) -> None:
-    ids = settled(ledger_db, a=OMITTED, b=OMITTED)
-
-    ledger_db.call(purge_rows.expire, [ids["a"]], results=False)
-    ledger_db.call(purge_rows.expire, [ids["b"]], results=True)
-
-    lines = exported(ledger_db)
-    assert lines["a"]["omitted"] == ["page 3", "altChunk 1"]
-    assert lines["b"]["result"] is None
-    assert "omitted" not in lines["b"]
-    assert [row.task_id for row in ledger_db.rows(tables.result_note)] == [ids["a"]]
-
-
 def test_an_erasure_deletes_the_notes_of_its_tasks_alone(ledger_db: LedgerDatabase) -> None:
     ids = settled(ledger_db, a=OMITTED, b=CUT)
 
     ledger_db.call(erasure_rows.erase, GROUP, [ids["a"]], tenant=False)
 
     assert [row.task_id for row in ledger_db.rows(tables.result_note)] == [ids["b"]]
+    (erased,) = (line for key, line in exported(ledger_db).items() if key != "b")
+    assert (erased["result"], "omitted" in erased) == (None, False)

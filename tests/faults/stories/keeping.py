@@ -18,13 +18,23 @@ def purging(installation: Installation) -> None:
     deployment.producer("erase", *erased)
     topic = deployment.topics.name("dlq")
     assert len(deployment.bus.copies(topic)) == TASKS
-    options = ("--batch", BATCH, "--unarchived", "--yes")
-    _purging_inputs(installation)
-    installation.crash_producer("purge.marked", "purge", *options)
+    to = deployment.folder / "archives"
+    to.mkdir()
+    archive = ("archive", "--batch", BATCH, "--to", str(to))
+    deployment.producer(*archive)
+    purge = ("purge", "--batch", BATCH, "--yes")
+    installation.crash_producer("purge.marked", *purge)
     assert sum(deployment.ledger.counts().values()) == TASKS
-    installation.crash_producer("purge.page_deleted", "purge", *options)
+    installation.crash_producer("purge.page_deleted", *purge)
     assert 0 < sum(deployment.ledger.counts().values()) < TASKS
-    deployment.producer("purge", *options)
+    (part,) = to.glob("*/part-*")
+    part.write_bytes(part.read_bytes()[::-1])
+    refused = deployment.run("producer", *purge, "--group", deployment.group)
+    assert refused.code == 4, refused
+    assert "put the archive back" in refused.err
+    assert "archive --batch" not in refused.err  # it would lack the rows that are gone
+    deployment.producer(*archive, code=4)
+    deployment.producer(*purge, "--unarchived")
     assert sum(deployment.ledger.counts().values()) == 0
     installation.crash_producer("dead_trim.noted", "dead", "trim", "--yes")
     assert len(deployment.bus.copies(topic)) == TASKS
@@ -32,21 +42,3 @@ def purging(installation: Installation) -> None:
     assert deployment.bus.copies(topic) == []
     deployment.until_done()
     assert len(llm.calls()) == TASKS
-
-
-def _purging_inputs(installation: Installation) -> None:
-    """A cut-off deletion of inputs is known, so nobody is told to archive what is left."""
-    deployment = installation.deployment
-    to = deployment.folder / "archives"
-    to.mkdir()
-    archive = ("archive", "--batch", BATCH, "--to", str(to))
-    deployment.producer(*archive)
-    purge = ("purge", "--batch", BATCH, "--yes", "--keep", "dead")
-    installation.crash_producer("purge.page_deleted", *purge)
-    (part,) = to.glob("*/part-*")
-    part.write_bytes(part.read_bytes()[::-1])
-    refused = deployment.run("producer", *purge, "--group", deployment.group)
-    assert refused.code == 4, refused
-    assert "put the archive back" in refused.err
-    assert "archive --batch" not in refused.err
-    deployment.producer(*archive, code=4)

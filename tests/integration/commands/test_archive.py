@@ -2,8 +2,6 @@
 
 import gzip
 import shutil
-import signal
-import sqlite3
 from pathlib import Path
 
 import orjson
@@ -104,23 +102,6 @@ def test_the_export_of_a_purged_batch_names_its_archive(embedded: Deployment) ->
     assert (shown["archived"]["purged"], shown["counts"]["total"]) == (True, TASKS)
 
 
-def test_a_batch_without_inputs_is_not_archived_again(embedded: Deployment) -> None:
-    """A new archive would lack the inputs of the one that is gone: nothing says that it is made."""
-    finished(embedded)
-    to = ("--to", str(embedded.folder))
-    gone = Path(str(archived(embedded, *to)["uri"]).removeprefix("file:"))
-    embedded.producer("purge", "--batch", BATCH, "--keep", "results", "--yes")
-    shutil.rmtree(gone)
-
-    refused = embedded.run("producer", "archive", "--batch", BATCH, *to)
-    kept = embedded.run("producer", "purge", "--batch", BATCH, "--yes")
-
-    assert (refused.code, kept.code) == (4, 4)
-    assert "or put it back if it is gone" in refused.err
-    assert "archived again" not in refused.err + kept.err
-    assert "docllm archive" not in kept.err
-
-
 def test_a_batch_with_work_is_refused(embedded: Deployment) -> None:
     """Nothing is written."""
     embedded.load(TASKS)
@@ -133,79 +114,36 @@ def test_a_batch_with_work_is_refused(embedded: Deployment) -> None:
 
 
 def test_an_agent_archives_and_purges_by_itself(embedded: Deployment) -> None:
-    """The agent archives what is old enough; a backup from before is noticed by `check`."""
+    """The agent archives what is old enough, and deletes its rows; `check` says that it will."""
     finished(embedded)
-    (embedded.folder / "old").mkdir()
-    (embedded.folder / "docllm.toml").write_text(
-        f'[retention]\narchive = "{embedded.folder}/old"\ninputs = "1s"\n'
-    )
-    embedded.producer("load", str(embedded.write_lines([task_line(0)], "other")))
-    saved_ledger(embedded)
+    to = embedded.folder / "old"
+    to.mkdir()
+    (embedded.folder / "docllm.toml").write_text(f'[retention]\narchive = "{to}"\npurge = "1s"\n')
+    checked = orjson.loads(embedded.run("producer", "check", "--json").out)["checks"]
+    (check,) = [check for check in checked if check["name"] == "retention"]
 
     agent = embedded.agent()
     embedded.until(lambda: purged(embedded, BATCH), "the batch is archived and purged")
     agent.end()
 
-    exported = embedded.producer("export", "--batch", BATCH)
-    assert len(exported.splitlines()) == TASKS
-    restored_ledger(embedded)
-    checked = orjson.loads(embedded.run("producer", "check", "--json").out)["checks"]
-    (check,) = [check for check in checked if check["name"] == "retention"]
-    assert check["result"] == "warning"
-    assert f"as after a backup was restored: {BATCH};" in check["message"]
-    said = archived(embedded, "--adopt")
-    assert (said["tasks"], said["ended"], said["archived_before"]) == (TASKS, 0, False)
-    again = archived(embedded, "--adopt")
-    assert (again["uri"], again["archived_before"]) == (said["uri"], True)
-    refused = embedded.run("producer", "archive", "--adopt", "--batch", "other")
-    assert (refused.code, "there is no archive of batch 'other'" in refused.err) == (2, True)
-
-
-def test_an_interrupted_archive_is_no_restored_backup(embedded: Deployment) -> None:
-    """`check` knows an archive that was killed after its manifest; the command goes on with it."""
-    finished(embedded)
-    (embedded.folder / "docllm.toml").write_text(f'[retention]\narchive = "{embedded.folder}"\n')
-    embedded.environ["DOCLLM_TEST_CRASH"] = "archive.manifest_written"
-    assert embedded.run("producer", "archive", "--batch", BATCH).code == -signal.SIGKILL
-    del embedded.environ["DOCLLM_TEST_CRASH"]
-    assert len(list(embedded.folder.glob("*/manifest.json"))) == 1
-
-    checked = orjson.loads(embedded.run("producer", "check", "--json").out)["checks"]
-
-    (check,) = [check for check in checked if check["name"] == "retention"]
-    assert check["result"] == "ok"
-    assert archived(embedded)["archived_before"] is False
-
-
-def saved_ledger(deployment: Deployment) -> None:
-    """Make a backup of the ledger."""
-    with (
-        sqlite3.connect(deployment.folder / LEDGER) as source,
-        sqlite3.connect(deployment.folder / "backup") as backup,
-    ):
-        source.backup(backup)
-
-
-def restored_ledger(deployment: Deployment) -> None:
-    """Restore the ledger from its backup."""
-    for suffix in ("-wal", "-shm"):
-        Path(f"{deployment.folder / LEDGER}{suffix}").unlink(missing_ok=True)
-    shutil.copy(deployment.folder / "backup", deployment.folder / LEDGER)
+    assert (check["result"], check["message"]) == (
+        "ok",
+        f"archives to {to.as_uri()}/ after 1 s without a change; then deletes their rows",
+    )
+    assert len(list(to.glob("*/manifest.json"))) == 1
+    assert embedded.ledger.tasks() == []
 
 
 def purged(deployment: Deployment, batch: str) -> bool:
     (row,) = deployment.ledger._all(select(tables.batch).where(tables.batch.c.name == batch))
-    return row.archived_at is not None and row.inputs_purged_at is not None
+    return row.archived_at is not None and row.purged_at is not None
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
 def test_an_archive_in_an_object_store(
     embedded: Deployment, object_store: ObjectStore, file_format: str
 ) -> None:
-    """A missing bucket marks nothing; with it, the same command archives the batch.
-
-    A ledger that is older than the archive adopts it from there, and purges its rows.
-    """
+    """A missing bucket marks nothing; with it, the same command archives the batch."""
     bucket = f"archive-{file_format}"
     embedded.environ |= object_store.environ
     finished(embedded)
@@ -214,15 +152,10 @@ def test_an_archive_in_an_object_store(
     assert refused.code == 3
     assert "bucket that does not exist" in refused.err
     object_store.make_bucket(bucket)
-    saved_ledger(embedded)
 
     said = archived(embedded, *options)
 
     assert str(said["uri"]).startswith(f"s3://{bucket}/docllm/{BATCH}-")
     assert said["tasks"] == TASKS
     assert object_store.environ["AWS_SECRET_ACCESS_KEY"] not in refused.err
-    restored_ledger(embedded)
-    adopted = archived(embedded, *options[:2], "--adopt")
-    assert (adopted["uri"], adopted["format"]) == (said["uri"], file_format)
-    assert (adopted["tasks"], adopted["ended"], adopted["archived_before"]) == (TASKS, 0, False)
     assert f"purged {TASKS} tasks" in embedded.producer("purge", "--batch", BATCH, "--yes")

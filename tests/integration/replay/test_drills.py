@@ -1,7 +1,6 @@
 """Drills: what a page tells a person to do after a loss is done as it says, and nothing is lost."""
 
 import gzip
-import re
 import secrets
 import signal
 from collections import Counter
@@ -84,15 +83,12 @@ def test_an_archive_newer_than_the_backup_is_not_paid_again(site: Deployment) ->
 
     follow(site, PAGE, "Restore a backup")
     left = site.ledger.open()
-    said = follow(site, PAGE, "Take over the archives made since the backup")
-    site.producer("archive", "--adopt", "--batch", "april")
-    site.producer("load", "april.jsonl", code=4)
+    follow(site, PAGE, "Close the batches that were archived since the backup")
+    site.producer("load", "march.jsonl", code=4)
     site.until_done()
+    site.producer("purge", "--batch", "march", "--unarchived", "--yes")
 
-    assert f"{left} open tasks ended here" in said
     assert 0 < left < BEFORE
-    (warning,) = (line for line in said.splitlines() if line.startswith("WARNING retention:"))
-    assert {"march", "april"} <= set(re.findall(r"\w+", warning))
     assert site.ledger.tasks() == []
     assert paid(site) == dict.fromkeys(site.loaded, 1)
     assert {f"{batch}/{key}" for batch in ("march", "april") for key in answered(to, batch)} == (

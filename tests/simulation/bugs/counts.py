@@ -10,7 +10,6 @@ from docllm.agent.ledger.claims import claiming
 from docllm.agent.ledger.counts import compaction, release_counts
 from docllm.agent.ports.outcome import Dead, Retry, Snooze, Succeeded
 from docllm.producer.ledger import tally
-from docllm.producer.ledger.retention import adoption_rows
 from docllm.schemas.ledger import tables
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import PURGED, REPLAYS
@@ -71,8 +70,5 @@ BUGS = {
     ),
     "a late record of a purged batch is foreign": Bug(
         "P4", replaced(claiming, "archived", lambda _connection, _names: set()), PURGED
-    ),
-    "an adopted batch is replayed": Bug(
-        "P4", replaced(adoption_rows, "_end", lambda _connection, _batch_id: None), PURGED
     ),
 }

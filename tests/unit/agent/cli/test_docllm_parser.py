@@ -35,6 +35,7 @@ def test_the_help_fits_one_screen() -> None:
         ("stauts", "'stauts' is not a command; did you mean status?"),
         ("agnet --until-done", "'agnet' is not a command; did you mean agent?"),
         ("--gruop g status", "unknown option --gruop"),
+        ("purge --batch b --keep dead", "unknown option --keep; a purge deletes all rows"),
         ("", "name a command: load, status, "),
         ("agent reap", "'reap' is not a command; did you mean reaper?"),
         ("status --jsn", "unknown option --jsn; did you mean --json?\nfor help: docllm status"),

@@ -96,7 +96,6 @@ def test_open_tasks_are_those_that_are_not_final() -> None:
         ended=Counter({Status.SUCCEEDED: 4, Status.DEAD: 2}),
         final=Counter({Status.SUCCEEDED: 4, Status.DEAD: 1}),
         kept=Counter({Status.SUCCEEDED: 3, Status.DEAD: 1}),
-        dead_letters=1,
     )
     found = shown(replace(NOTHING, sums=sums))
     assert found["docllm_tasks_open", "g"] == 5

@@ -31,9 +31,7 @@ def test_each_default_is_that_of_the_program() -> None:
         "retry.max_attempts": config.max_attempts,
         "http.token": config.http_token,
         "log.format": config.log_format,
-        "retention.inputs": config.retention.inputs_after_s,
-        "retention.results": config.retention.results_after_s,
-        "retention.dead": config.retention.rows_after_s,
+        "retention.purge": config.retention.purge_after_s,
         **{f"llm.{name}": getattr(NO_LIMITS, name) for name in LIMIT_NAMES},
     }
     for name, setting in SETTINGS.items():

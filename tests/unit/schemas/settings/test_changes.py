@@ -70,7 +70,7 @@ def test_what_an_agent_takes_over_is_named_by_its_setting(
         (replace(CONFIG, document_private=(ip_network("10.0.0.0/8"),)), ["documents.private"]),
         (replace(CONFIG, document_kept_mb=0), ["documents.kept_mb"]),
         (replace(CONFIG, http_token=Secret("t")), ["http.token"]),
-        (replace(CONFIG, retention=RetentionConfig(rows_after_s=5)), ["retention.dead"]),
+        (replace(CONFIG, retention=RetentionConfig(purge_after_s=5)), ["retention.purge"]),
         (replace(CONFIG, retry_tiers=("1s",), max_attempts=2), None),
         (replace(CONFIG, routes={}), ["routes.fast"]),
     ],

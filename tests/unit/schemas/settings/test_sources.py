@@ -296,7 +296,7 @@ def test_all_faults_are_reported_together(tmp_path: Path) -> None:
 def test_a_wrong_archive_is_reported_once(tmp_path: Path) -> None:
     """An archive that cannot be read is one fault, not also a missing archive."""
     with pytest.raises(ConfigError) as refused:
-        load(tmp_path, "[retention]\narchive = 'ftp://host/'\ndead = '30d'")
+        load(tmp_path, "[retention]\narchive = 'ftp://host/'\npurge = '30d'")
 
     assert len(str(refused.value).splitlines()) == 1
 

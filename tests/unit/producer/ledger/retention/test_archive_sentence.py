@@ -19,9 +19,8 @@ ASKS = (
 
 
 def test_an_export_names_the_archive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The archive may have what a purge has deleted meanwhile."""
+    """The archive may have what an erasure has deleted meanwhile."""
     archived(folder)
-    assert run(folder, "purge", "--batch", "b", "--keep", "dead", "--yes") == 0
     capsys.readouterr()
 
     assert run(folder, "export", "--batch", "b") == 0

@@ -19,7 +19,7 @@ def test_the_options_of_a_command_name_the_batch_and_its_group() -> None:
         archived_to="",
         archive_digest=None,
         is_archived=False,
-        is_emptied=False,
+        is_purging=False,
         purged_at=None,
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from docllm.producer.retention.archive_search import require_folder
+from docllm.producer.retention.archiver import require_folder
 from docllm.schemas.errors import ConfigError
 
 
