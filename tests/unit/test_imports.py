@@ -82,7 +82,7 @@ def test_every_file_that_is_no_module_is_packaged() -> None:
         if path.is_file() and path.suffix not in {".py", ".pyc"}
     ]
 
-    assert {path.rpartition(".")[2] for path in data} >= {"lua", "json", "mako", "typed"}
+    assert {path.rpartition(".")[2] for path in data} >= {"lua", "json", "pyi", "typed"}
     assert [
         path for path in data if not any(fnmatch(path, f"*{pattern}") for pattern in patterns)
     ] == []

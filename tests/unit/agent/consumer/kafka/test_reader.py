@@ -60,7 +60,7 @@ def idle_reader(*, stopped: bool = False) -> KafkaReader:
         assignment=create_autospec(Assignment, instance=True),
         commits=create_autospec(Commits, instance=True),
         rebalance=create_autospec(Rebalance, instance=True),
-        watch=create_autospec(TopicWatch, instance=True),
+        watch=create_autospec(TopicWatch, instance=True, topics=("g.tasks",)),
         liveness=liveness,
         bridge=create_autospec(ThreadBridge, instance=True),
         outage=create_autospec(Outage, instance=True),
