@@ -13,7 +13,6 @@ from docllm.producer.ledger.dead_letters.error_groups import ErrorGroup, any_dea
 from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.status import group_status
 from docllm.schemas.ledger import tables
-from docllm.schemas.ledger.sql import LONG_AGO_TIME
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.states import Status
 from docllm.schemas.text.fingerprint import fingerprint
@@ -402,7 +401,7 @@ def test_a_story_has_everything(ledger_db: LedgerDatabase) -> None:
 
 
 def test_a_story_of_a_running_task_says_since_when_it_runs(ledger_db: LedgerDatabase) -> None:
-    """The time is that of the claim; a task that waits again, or whose claim is old, has none."""
+    """The time is that of the claim; a task that waits again has none."""
 
     def claimed_at() -> datetime | None:
         story = ledger_db.run(lambda c: task_story.story(c, GROUP, BATCH, "a"))
@@ -415,8 +414,6 @@ def test_a_story_of_a_running_task_says_since_when_it_runs(ledger_db: LedgerData
     row = ledger_db.claimed(task_id, ledger_db.agent().next_owner())
     stored = ledger_db.rows(tables.task)[0].claimed_at
     assert (claimed_at(), stored.year > 2000) == (stored, True)
-    ledger_db.set(tables.task, task_id, claimed_at=LONG_AGO_TIME)  # as in an older version
-    assert claimed_at() is None
 
     ledger_db.settle(row, row.owner, RELEASED)
     assert claimed_at() is None

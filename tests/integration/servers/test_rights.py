@@ -118,7 +118,6 @@ def test_each_program_names_the_right_that_its_user_lacks(site: Deployment, sql:
     refused(site, "UPDATE command denied", "producer", "cancel", "--batch", BATCH)
     refused(site, "command denied", "agent", "resume", "default")
     refused(site, "INSERT command denied", "agent", "--until-done")
-    refused(site, "command denied", "producer", "migrate")
     refused(site, "lets this user only read", "producer", "check")
     sql("DROP USER " + READER_ACCOUNT)
 
