@@ -147,9 +147,6 @@ batch = _table(
     ),
     Column("purging_at", UtcTime, doc="when a purge began to delete rows of it"),
     Column("purged_at", UtcTime, doc="when all rows of its tasks were deleted"),
-    Column("inputs_purged_at", UtcTime, doc="when all inputs of its tasks were deleted"),
-    Column("results_purged_at", UtcTime, doc="when all results of its tasks were deleted"),
-    Column("dead_purged_at", UtcTime, doc="when all dead letters of its tasks were deleted"),
 )
 
 archive = _table(
