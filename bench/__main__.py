@@ -4,6 +4,7 @@ The servers are Apache Kafka and MariaDB. `python -m bench rows --tasks N` measu
 ledger of N tasks costs, `python -m bench peers` what a killed worker costs docllm, Celery and a
 for-loop, `python -m bench limits` how well a limit is used that the agent is not told,
 `python -m bench quotas` what it costs Redis that many agents share a limit,
+`python -m bench weight` what a plain task costs in counts that need no clock,
 `python -m bench metrics` and `python -m bench traces` what metrics and traces cost an agent, and
 `python -m bench purge` what a purge costs the group beside it.
 """
@@ -29,6 +30,7 @@ from bench import (
     takeover,
     throughput,
     traces,
+    weight,
 )
 from bench.site import Sites
 from bench.table import Figure, render
@@ -44,7 +46,7 @@ MEASUREMENTS = {
 # Each the only name: it has a table of its own, or needs none of the servers.
 ROWS, PEERS, METRICS = "rows", "peers", "metrics"
 LIMITS, QUOTAS, TRACES = "limits", "quotas", "traces"
-PURGE = "purge"
+PURGE, WEIGHT = "purge", "weight"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -55,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
         nargs="*",
         metavar="NAME",
         help=f"{', '.join(MEASUREMENTS)} (all); or one of "
-        f"{ROWS}; {PEERS}; {METRICS}; {LIMITS}; {QUOTAS}; {TRACES}; {PURGE}",
+        f"{ROWS}; {PEERS}; {METRICS}; {LIMITS}; {QUOTAS}; {TRACES}; {PURGE}; {WEIGHT}",
     )
     parser.add_argument(
         "--quick", action="store_true", help="small sizes: whether it runs, not how fast"
@@ -80,6 +82,7 @@ def main(argv: Sequence[str]) -> int:
         with sites() as place:
             return _shown(list(_told(metrics.measure(place, quick=options.quick))))
     alone = {LIMITS: limits.measure, QUOTAS: quotas.measure, TRACES: traces.measure}
+    alone |= {WEIGHT: weight.measure}
     alone |= {PURGE: partial(purge.measure, tasks=options.tasks, whole=options.whole)}
     if len(options.names) == 1 and options.names[0] in alone:
         measure = alone[options.names[0]]

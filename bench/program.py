@@ -3,12 +3,14 @@
 The kernel counts its CPU and memory.
 """
 
+import ctypes
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Self
 
 ROOT = Path(__file__).parents[1]
 POLL_S = 0.02
+_PDEATHSIG = 1  # of prctl
 
 
 class BenchError(Exception):
@@ -33,8 +36,60 @@ class Used:
     memory_mb: float
 
 
-class Program:
-    """A running `python -m ...`; it is killed at the end of its `with` block.
+class Child:
+    """A running child process; it is killed at the end of its `with` block."""
+
+    def __init__(self, *, pid: int, out: Path, name: str) -> None:
+        self.pid = pid
+        self.name = name
+        self._out = out
+        self._code: int | None = None
+        self._used: Used | None = None
+
+    @property
+    def said(self) -> str:
+        """Return what it has printed so far."""
+        return self._out.read_text(errors="replace")
+
+    def ended(self) -> bool:
+        """Return whether it has ended; note then what it used."""
+        if self._used is None:
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+            if pid:
+                self._code = os.waitstatus_to_exitcode(status)
+                self._used = Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+        return self._used is not None
+
+    def wait(self, timeout_s: float) -> Used:
+        """Wait for its end and return what it used.
+
+        Raises BenchError when it fails or takes too long.
+        """
+        until(self.ended, timeout_s, f"the end of {self.name}: {self.said[-2000:]}")
+        if self._code or self._used is None:
+            raise BenchError(f"{self.name} ended with {self._code}: {self.said[-2000:]}")
+        return self._used
+
+    def stop(self, timeout_s: float = 60) -> Used:
+        """Ask it to end, and return what it used."""
+        os.kill(self.pid, signal.SIGTERM)
+        return self.wait(timeout_s)
+
+    def kill(self) -> None:
+        """Kill it and wait for its end."""
+        if not self.ended():
+            os.kill(self.pid, signal.SIGKILL)
+            until(self.ended, 10, f"the end of {self.name}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class Program(Child):
+    """A running `python -m ...`.
 
     `python` names another interpreter, whose arguments are then given whole.
     """
@@ -47,68 +102,71 @@ class Program:
         name: str,
         python: str | None = None,
     ) -> None:
-        self.name = name
-        self._out = folder / f"{name}.out"
-        self._used: Used | None = None
+        path = folder / f"{name}.out"
         start = [sys.executable, "-m"] if python is None else [python]
-        command = [*_dies_with_parent(), *start, *arguments]
-        with self._out.open("wb") as out:
+        with path.open("wb") as out:
             self._child = subprocess.Popen(  # noqa: S603 - our own program
-                command,
+                [*_dies_with_parent(), *start, *arguments],
                 cwd=folder,
                 env=dict(environ),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
             )
-
-    @property
-    def pid(self) -> int:
-        """Return the process id."""
-        return self._child.pid
-
-    @property
-    def said(self) -> str:
-        """Return what it has printed so far."""
-        return self._out.read_text(errors="replace")
+        super().__init__(pid=self._child.pid, out=path, name=name)
 
     def ended(self) -> bool:
         """Return whether it has ended; note then what it used."""
-        if self._used is None:
-            pid, status, usage = os.wait4(self._child.pid, os.WNOHANG)
-            if pid:
-                self._child.returncode = os.waitstatus_to_exitcode(status)
-                self._used = Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+        self._child.returncode = self._code if super().ended() else None
         return self._used is not None
 
-    def wait(self, timeout_s: float) -> Used:
-        """Wait for its end and return what it used.
 
-        Raises BenchError when it fails or takes too long.
-        """
-        until(self.ended, timeout_s, f"the end of {self.name}: {self.said[-2000:]}")
-        if self._child.returncode or self._used is None:
-            raise BenchError(
-                f"{self.name} ended with {self._child.returncode}: {self.said[-2000:]}"
-            )
-        return self._used
+class Fork(Child):
+    """A function that runs in a copy of this process, and so needs no start.
 
-    def stop(self, timeout_s: float = 60) -> Used:
-        """Ask it to end, and return what it used."""
-        self._child.send_signal(signal.SIGTERM)
-        return self.wait(timeout_s)
+    A return value other than None is its exit code. This process must have no threads.
+    """
 
-    def kill(self) -> None:
-        """Kill it and wait for its end."""
-        if not self.ended():
-            self._child.kill()
-            until(self.ended, 10, f"the end of {self.name}")
+    def __init__(
+        self,
+        run: Callable[[], object],
+        *,
+        folder: Path,
+        environ: Mapping[str, str],
+        name: str,
+    ) -> None:
+        path = folder / f"{name}.out"
+        path.touch()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(_as_program(run, folder, environ, path))
+        super().__init__(pid=pid, out=path, name=name)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.kill()
+def _as_program(
+    run: Callable[[], object], folder: Path, environ: Mapping[str, str], out: Path
+) -> int:
+    """Run a function as a program would: in its folder, with its variables and its output."""
+    try:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+        os.chdir(folder)
+        sys.path.insert(0, str(folder))
+        os.environ.clear()
+        os.environ.update(environ)
+        written = os.open(out, os.O_WRONLY)
+        os.dup2(written, 1)
+        os.dup2(written, 2)
+        run()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else bool(ended.code)
+    except BaseException:  # noqa: BLE001 - the copy must not go on with what its parent does
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
 
 
 def until(true: Callable[[], object], timeout_s: float, what: str) -> None:

@@ -1,4 +1,4 @@
-"""How long short commands take beside a Python that does nothing.
+"""How long short commands take beside a Python that does nothing, and an agent to its first result.
 
 Each command and the empty Python run in turn, so that a busy machine delays both alike.
 """
@@ -8,13 +8,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import cast
 
-from bench.site import Site, Sites
+from sqlalchemy import Connection, func, select
+
+from bench.site import Site, Sites, llm
 from bench.table import Figure
+from bench.tasks import write_plain
+from docllm.schemas.ledger.tables import task_result
 
 COMMANDS = (("--help",), ("--version",), ("status",))
 NOTHING = ("-c", "pass")
-RUNS = 15
+RUNS, AGENTS = 15, 5
 
 
 def measure(sites: Sites, *, quick: bool) -> Iterator[Figure]:
@@ -23,6 +29,23 @@ def measure(sites: Sites, *, quick: bool) -> Iterator[Figure]:
     site.run("producer", "migrate")
     for command in COMMANDS:
         yield from _start(site, command, 2 if quick else RUNS)
+    firsts = [_first_result_s(sites.embedded()) for _ in range(1 if quick else AGENTS)]
+    yield Figure("agent: start to first result", site.parts, statistics.median(firsts), "s")
+
+
+def _first_result_s(site: Site) -> float:
+    """Return the time from an agent's start to its first stored result, by the same clock."""
+    site.load(write_plain(site.folder / "tasks.jsonl", 1))
+    with llm(site.folder, "--latency", "0") as (url, _):
+        began_s = time.time()
+        with site.agent(url, "--until-done") as agent:
+            agent.wait(120)
+    return site.ask(_first_at).timestamp() - began_s
+
+
+def _first_at(connection: Connection) -> datetime:
+    stored = connection.execute(select(func.min(task_result.c.created_at))).scalar_one()
+    return cast("datetime", stored).replace(tzinfo=UTC)
 
 
 def _start(site: Site, command: tuple[str, ...], runs: int) -> Iterator[Figure]:

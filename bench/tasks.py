@@ -1,7 +1,7 @@
 """Files of task lines to measure with. Pure but for writing them."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,12 @@ WORDS = (
 ).split()
 SPREAD = 1 << 20  # documents begin at different places of a text of this length
 ANSWER_CHARS = 760  # makes an answer of 1 KB
+PLAIN_WORDS = 400
 
 
 def write_tasks(path: Path, count: int, line_bytes: int, **more: Any) -> Path:
     """Write `count` task lines of about `line_bytes` each; `more` is added to each line."""
-    with path.open("wb") as file:
-        file.writelines(_lines(count, line_bytes, more))
-    return path
+    return write_lines(path, _lines(count, line_bytes, more))
 
 
 def answer_of_1_kb() -> dict[str, Any]:
@@ -59,3 +58,18 @@ def _line(number: int, text: str, more: dict[str, Any]) -> bytes:
         **more,
     }
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def write_plain(path: Path, count: int) -> Path:
+    """Write `count` lines of plain tasks: 400 words of text, and nothing but what they need."""
+    words = _text(SPREAD).split()
+    begins = (number * 7919 % (len(words) - PLAIN_WORDS) for number in range(count))
+    texts = (" ".join(words[begin : begin + PLAIN_WORDS]) for begin in begins)
+    return write_lines(path, (_line(number, text, {}) for number, text in enumerate(texts)))
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> Path:
+    """Write these lines."""
+    with path.open("wb") as file:
+        file.writelines(lines)
+    return path
