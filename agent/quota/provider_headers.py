@@ -5,6 +5,7 @@ Only the share is used for decisions: the absolute numbers are late, and include
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 
 _DIGITS = re.compile(r"\d{1,15}(\.\d{1,9})?")
 _MAX_HEADERS = 16
@@ -16,6 +17,8 @@ _REMAINING = (  # OpenAI's form, which most servers have, and Anthropic's
     ),
 )
 _KINDS = {form.format(kind): kind.replace("-", "_") for form, kinds in _REMAINING for kind in kinds}
+_NAMES = frozenset(_KINDS)
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 def share_left(headers: Mapping[str, str]) -> float | None:
@@ -32,11 +35,13 @@ def share_left(headers: Mapping[str, str]) -> float | None:
     return min(shares[:_MAX_HEADERS], default=None)
 
 
-def left(headers: Mapping[str, str]) -> dict[str, float]:
+def left(headers: Mapping[str, str]) -> Mapping[str, float]:
     """Return the remaining parts of the limits by kind: `requests`, `tokens`, and so on.
 
     Limits of other kinds and values that are not numbers are left out.
     """
+    if _NAMES.isdisjoint(headers):
+        return _NOTHING
     return {
         kind: float(amount)
         for name, kind in _KINDS.items()

@@ -17,21 +17,19 @@ class AnswerTimes:
     """The durations of the last good answers of a route, in seconds."""
 
     def __init__(self) -> None:
+        # How long an answer usually takes: the mean, or UNKNOWN_S without an answer.
+        self.usual_s = UNKNOWN_S
         self._recent: deque[float] = deque(maxlen=RECENT)
 
     def add(self, duration_s: float) -> None:
         """Note how long a good answer took."""
         self._recent.append(duration_s)
+        self.usual_s = max(0.001, sum(self._recent) / len(self._recent))
 
     @property
     def known(self) -> bool:
         """Whether there was a good answer."""
         return bool(self._recent)
-
-    @property
-    def usual_s(self) -> float:
-        """How long an answer usually takes: the mean, or UNKNOWN_S without an answer."""
-        return max(0.001, sum(self._recent) / len(self._recent)) if self._recent else UNKNOWN_S
 
     @property
     def slowest_s(self) -> float:

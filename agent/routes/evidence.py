@@ -30,16 +30,20 @@ class RouteEvidence:
     may_be_of_task: bool = False
 
 
+ANSWERED = RouteEvidence(Effect.UP)
+_NO_EVIDENCE = RouteEvidence(Effect.NONE)
+
+
 def by_outcome(outcome: Outcome) -> RouteEvidence:
     """Return the evidence of an attempt.
 
     An attempt that made no call, or was ended from outside, says nothing.
     """
     if isinstance(outcome, Succeeded):
-        return RouteEvidence(Effect.UP if outcome.spent.call_id else Effect.NONE)
+        return ANSWERED if outcome.spent.call_id else _NO_EVIDENCE
     if isinstance(outcome, Retry | Snooze | Moved | Dead):
         return _of_failure(outcome.failure)
-    return RouteEvidence(Effect.NONE)
+    return _NO_EVIDENCE
 
 
 def by_answer(answer: Reply | CallFailed, wordings: Wordings = NO_WORDINGS) -> RouteEvidence:
@@ -50,7 +54,7 @@ def by_answer(answer: Reply | CallFailed, wordings: Wordings = NO_WORDINGS) -> R
         return _of_failure(classified(answer, wordings))
     failure = read_completion(answer.body, schema=None, verbatim=True).failure
     if failure is None:
-        return RouteEvidence(Effect.UP)
+        return ANSWERED
     evidence = _of_failure(taught(failure, wordings))
     # Our own prompt is harmless, so an unusable completion is the provider's fault.
     return replace(evidence, effect=Effect.OUTAGE) if evidence.effect is Effect.UP else evidence

@@ -71,6 +71,10 @@ class ConcurrencyLevel:
         self._cuts.clear()
         self._begin_anew(now_s)
 
+    def stay(self) -> None:
+        """Let no answer raise the level before the next round without refusals."""
+        self._goal = self.calls
+
     def note_began(self, now_s: float) -> None:
         """Count a call that begins."""
         if not self._rounds or self._rounds[-1].ended_s < inf:
@@ -85,7 +89,8 @@ class ConcurrencyLevel:
         if (round_ := self._round_of(began_s)) is not None:
             round_.answered += 1
         former = self.calls
-        self.calls = max(former, min(self._goal, former + self._step))
+        if former < self._goal:
+            self.calls = min(self._goal, former + self._step)
         self._decide(now_s, spared)
         return self.calls != former
 
@@ -148,8 +153,10 @@ class ConcurrencyLevel:
         return self._early_round_s < self._times.usual_s
 
     def _round_of(self, began_s: float) -> "_Round | None":
-        rounds = (one for one in reversed(self._rounds) if one.began_s <= began_s <= one.ended_s)
-        return next(rounds, None)
+        for round_ in reversed(self._rounds):
+            if round_.began_s <= began_s <= round_.ended_s:
+                return round_
+        return None
 
     def _decide(self, now_s: float, spared: float) -> None:
         """End the newest round if it is over; judge the oldest once its calls are decided."""

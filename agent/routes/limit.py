@@ -134,7 +134,8 @@ class ConcurrencyLimit:
             return
         if self._mode is _Mode.RAMP:
             self._ramp()
-        if self._level.note_answered(began_s, now_s, self._spared):
+        spared = 2 * GROWTH if self._mode is _Mode.RAMP else 0.0
+        if self._level.note_answered(began_s, now_s, spared):
             self._fit_mode(now_s)
 
     def note_refused(self, began_s: float, now_s: float, pause_s: float, running: int) -> None:
@@ -229,6 +230,7 @@ class ConcurrencyLimit:
             is_filled = now_s - self._full_since_s >= self._times.usual_s
             if is_filled or self._mode is not _Mode.LIMITED:
                 self._mode = _Mode.OPEN
+                self._level.stay()
             return
         self._full_since_s = inf
         if self._mode is not _Mode.LIMITED:
@@ -280,14 +282,16 @@ class _Answers:
     """How many calls were answered in each second of the last two minutes."""
 
     def __init__(self) -> None:
-        self._seconds: deque[tuple[int, int]] = deque()
+        self._seconds: deque[list[int]] = deque()  # each second with its answers
 
     def add(self, now_s: float) -> None:
         """Count an answer."""
         second = int(now_s)
-        is_counted = self._seconds and self._seconds[-1][0] == second
-        self._seconds.append((second, 1 + (self._seconds.pop()[1] if is_counted else 0)))
-        self._forget(now_s)
+        if self._seconds and self._seconds[-1][0] == second:
+            self._seconds[-1][1] += 1
+        else:
+            self._seconds.append([second, 1])
+            self._forget(now_s)
 
     def rate(self, now_s: float) -> float | None:
         """Return the answers per second, lately or in two minutes; None if they are too few."""

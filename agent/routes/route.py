@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from docllm.agent.judge import Effect
-from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze
 from docllm.agent.routes.answer_times import AnswerTimes
 from docllm.agent.routes.circuit import Circuit
-from docllm.agent.routes.evidence import RouteEvidence, by_outcome
+from docllm.agent.routes.evidence import ANSWERED, RouteEvidence, by_outcome
 from docllm.agent.routes.faulty_tasks import FaultyTasks
 from docllm.agent.routes.key_question import KeyQuestion
 from docllm.agent.routes.limit import ConcurrencyLimit
@@ -51,9 +51,9 @@ CORRECT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class RoutePermit:
-    """A route's permission for one attempt, or for one cheap prompt.
+    """A route's permission for one attempt, or for one cheap prompt; it is never changed.
 
     `limit_s` is how long a probe may take; None if it is no probe. `task_id` is None for the cheap
     prompt.
@@ -99,8 +99,7 @@ class Route:
         self._question = KeyQuestion()
         # The start time of the newest call that got a usable answer.
         self._answered_from_s = float("-inf")
-        # Calls for tasks, by the identity of the permit, the oldest first.
-        self._running: dict[int, RoutePermit] = {}
+        self._running: dict[RoutePermit, None] = {}  # calls for tasks, the oldest first
         self._prompts = 0  # running cheap prompts, of any generation; they take no slot
         self._now_s = 0.0
         self._ok = self._bad = 0  # outcomes that other agents have not heard of
@@ -142,7 +141,7 @@ class Route:
         """
         from_s = max(self._limit.from_s, now_s - self._times.long_s)
         count = self._limit.places_kept(now_s)
-        for permit in reversed(self._running.values()):
+        for permit in reversed(self._running):
             if permit.began_s < from_s:
                 break
             count += permit.generation == self.generation
@@ -151,18 +150,16 @@ class Route:
     def permit(self, task_id: int, now_s: float) -> RoutePermit | None:
         """Return the permission to start a task's call now; None if there is no room any more."""
         self.used_at_s = now_s
-        if self.stopped:
+        if self.state is not RouteState.OPEN:
             return self._probe(task_id, now_s) if self.probes.task_due(now_s) else None
-        if self._waits_for_prompt:
+        if self._locked and self._waits_for_prompt:
             return None
         allowed = self._limit.allowed(now_s)
         if allowed is not None and self._places_taken(now_s) >= allowed:
             return None
         self._limit.note_began(now_s, len(self._running))
-        return self._start(RoutePermit(self.name, self.generation, now_s, None, task_id))
-
-    def _start(self, permit: RoutePermit) -> RoutePermit:
-        self._running[id(permit)] = permit
+        permit = RoutePermit(self.name, self.generation, now_s, None, task_id)
+        self._running[permit] = None
         return permit
 
     def permit_prompt(self, now_s: float) -> RoutePermit | None:
@@ -177,9 +174,10 @@ class Route:
 
     def _probe(self, task_id: int | None, now_s: float) -> RoutePermit:
         permit = RoutePermit(self.name, self.generation, now_s, self.probes.start(now_s), task_id)
-        if task_id is not None:
-            return self._start(permit)
-        self._prompts += 1
+        if task_id is None:
+            self._prompts += 1
+        else:
+            self._running[permit] = None
         return permit
 
     # ---- what is learned
@@ -192,8 +190,9 @@ class Route:
         evidence = by_outcome(outcome)
         pause_s = outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0
         self.learn(permit, evidence, now_s, pause_s)
-        if isinstance(outcome, Succeeded) and evidence.effect is Effect.UP:
+        if evidence is ANSWERED:
             self._times.add(now_s - permit.began_s)
+            return outcome
         closed = self.stopped or permit.generation != self.generation
         outage = closed and evidence.effect in {Effect.OUTAGE, Effect.LOCKED}
         if outage and (
@@ -213,11 +212,14 @@ class Route:
         self, permit: RoutePermit, evidence: RouteEvidence, now_s: float, pause_s: float = 0.0
     ) -> None:
         """Learn from a call's evidence, unless the call began before the last change."""
-        self._forget(permit)
+        if permit.task_id is None:
+            self._prompts -= 1
+        else:
+            self._running.pop(permit, None)
         if permit.generation != self.generation:
             return
         self._now_s = now_s
-        if self.stopped:
+        if self.state is not RouteState.OPEN:
             self.probes.end()
         elif permit.task_id is None:
             self._prompt_ended(permit, evidence, now_s)
@@ -233,12 +235,6 @@ class Route:
                 self._lock(permit, evidence, now_s)
             case Effect.NONE if self.stopped:
                 self.probes.note_no_evidence(permit.task_id)
-
-    def _forget(self, permit: RoutePermit) -> None:
-        if permit.task_id is None:
-            self._prompts -= 1
-        else:
-            self._running.pop(id(permit), None)
 
     def _up(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
         self._ok += 1
@@ -458,7 +454,7 @@ class Route:
         least_s = max(HUNG_S, self._times.long_s)
         ages_s = [
             now_s - permit.began_s
-            for permit in self._running.values()
+            for permit in self._running
             if now_s - permit.began_s >= least_s
         ]
         if not ages_s:

@@ -233,10 +233,12 @@ class Router:
     # ---- the table
 
     def _of(self, name: str, now_s: float) -> Route:
-        route = self._routes.pop(name, None) or self._new(name)
-        self._routes[name] = route  # in the order of their last use
-        if len(self._routes) > MAX_ROUTES:
-            self._forget_one(now_s)
+        route = self._routes.get(name)
+        if route is None:
+            route = self._routes[name] = self._new(name)
+            route.used_at_s = now_s
+            if len(self._routes) > MAX_ROUTES:
+                self._forget_one(now_s, route)
         return route
 
     def _new(self, name: str) -> Route:
@@ -249,12 +251,13 @@ class Router:
             jitter=self._jitter,
         )
 
-    def _forget_one(self, now_s: float) -> None:
+    def _forget_one(self, now_s: float, newest: Route) -> None:
         """Forget the route that was idle for longest, if possible a healthy one."""
-        idle = [route for route in list(self._routes.values())[:-1] if route.idle]
-        healthy = next((route for route in idle if not route.closed(now_s)), None)
+        idle = [route for route in self if route.idle and route is not newest]
+        healthy = [route for route in idle if not route.closed(now_s)]
         if idle:
-            del self._routes[(healthy or idle[0]).name]
+            longest = min(healthy or idle, key=lambda route: route.used_at_s)
+            del self._routes[longest.name]
 
 
 def _target(config: Config, route: str) -> Hashable:
