@@ -4,11 +4,13 @@ from docllm.agent.execution.attempt_routes import AttemptRoutes
 from docllm.agent.execution.lock_requests import ResourceLocks
 from docllm.agent.execution.observability.attempt_traces import AttemptTraces
 from docllm.agent.execution.output_writer import Claimed, Outputs
+from docllm.agent.execution.plain_chat import plain_call, plain_request
 from docllm.agent.execution.start_decisions import AttemptPermit
 from docllm.agent.handlers import HandlerRun, Handlers
 from docllm.agent.handlers.calls.traces import NO_TRACE
 from docllm.agent.handlers.claim_time import SETTLE_MARGIN_S
 from docllm.agent.handlers.follow_ups import Inherited
+from docllm.agent.handlers.handler_run import MadeCall
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Clock, Row
 from docllm.agent.ports.outcome import Dead, Failure, Outcome, Released, Spent, Succeeded
@@ -60,11 +62,33 @@ class AttemptRunner:
         left_s = delivery.claimed_at_s + self._claim_s - SETTLE_MARGIN_S - self._clock.now_s()
         if left_s <= 0:
             return Released()
+        plan, first = self._handlers.plain_plan(row.type, delivery.route), None
+        if plan is not None and not row.suspect and not row.output_uri and self._traces is None:
+            on_fallback = delivery.route != delivery.plan.route
+            request = plain_request(delivery.value, plan, is_on_fallback=on_fallback)
+            if request is not None:
+                made = await plain_call(delivery, row, permit, plan, request, left_s=left_s)
+                if not isinstance(made, MadeCall):
+                    return made
+                first = made
+        return await self._run_handler(delivery, row, permit, routes, left_s, first)
+
+    async def _run_handler(
+        self,
+        delivery: Delivery,
+        row: Row,
+        permit: AttemptPermit,
+        routes: AttemptRoutes,
+        left_s: float,
+        first: MadeCall | None,
+    ) -> Outcome:
+        """Run the handler of the task's type; `first` is a call that was made for it."""
         locks = self._locks.of(row.task_id, delivery.owner)
         run = HandlerRun(
+            first_call=first,
             task_id=row.task_id,
             batch=row.batch,
-            value=delivery.value,
+            value=delivery.value or b"",
             counted_before=row.counted_before,
             max_attempts=row.max_attempts,
             snoozes=delivery.snoozes,

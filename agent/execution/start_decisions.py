@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from docllm.agent.execution.quota_gate import AttemptCallPermits
+from docllm.agent.handlers.calls.permits import CallPermits
 from docllm.agent.routes import RoutePermit
 from docllm.schemas.task.guard import Guard
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class AttemptPermit:
-    """The permission to run one attempt. Give it back with `Admission.take_back`.
+    """The permission to run one attempt; never changed. Give it back with `Admission.take_back`.
 
     `of_route` is the route's permission, from which the route learns how the attempt ended.
     `call_permits` gives the attempt's calls their permits within the provider's limits.
@@ -18,7 +18,7 @@ class AttemptPermit:
     """
 
     of_route: RoutePermit
-    call_permits: AttemptCallPermits
+    call_permits: CallPermits
     refused_alone: bool
 
     @property

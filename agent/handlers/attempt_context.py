@@ -44,7 +44,12 @@ class AttemptContext(Context):
         )
         self._run = run
         self._tools = tools
-        self._time = AttemptTime(clock=tools.clock, claim_s=run.left_s, rules=self.rules)
+        self._time = AttemptTime(
+            clock=tools.clock,
+            claim_s=run.left_s,
+            rules=self.rules,
+            began_s=None if run.first_call is None else run.first_call.began_s,
+        )
         self.noted: dict[NoteKind, dict[str, None]] = {}  # texts by kind, each once
         self._calls = AttemptCalls(
             task=self.task,

@@ -8,19 +8,24 @@ from docllm.schemas.settings.config import TypeConfig
 
 
 class AttemptTime:
-    """The time since an attempt began, in a claim of `claim_s` seconds, under its type's limits."""
+    """The time since an attempt began, in a claim of `claim_s` seconds, under its type's limits.
 
-    def __init__(self, *, clock: Clock, claim_s: float, rules: TypeConfig) -> None:
+    It begins now, or has begun when the clock showed `began_s`.
+    """
+
+    def __init__(
+        self, *, clock: Clock, claim_s: float, rules: TypeConfig, began_s: float | None = None
+    ) -> None:
         self._clock = clock
         self._claim_s = claim_s
         self._rules = rules
         self._told_to_end = False
-        self._began_s = clock.now_s()
+        self.began_s = clock.now_s() if began_s is None else began_s
 
     @property
     def elapsed_ms(self) -> int:
         """How much time the attempt has used."""
-        return round((self._clock.now_s() - self._began_s) * 1000)
+        return round((self._clock.now_s() - self.began_s) * 1000)
 
     @property
     def of_claim_s(self) -> float:

@@ -3,25 +3,38 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from docllm.agent.handlers.calls.call_plan import CallMeasures, CallPlan
 from docllm.agent.handlers.calls.cut_prompts import CutPrompts
+from docllm.agent.handlers.calls.judging import Judged
 from docllm.agent.handlers.calls.other_route import OtherRoute
 from docllm.agent.handlers.calls.permits import CallPermits, FreePermits
 from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace
 from docllm.agent.handlers.documents import DocumentReader
 from docllm.agent.handlers.follow_ups import Inherited, RouteRefusal
 from docllm.agent.handlers.held_lock import AttemptLocks, FreeLocks
-from docllm.agent.judge import Tier
-from docllm.agent.ports import Clock, RouteClient
+from docllm.agent.judge import Tier, tiers_of
+from docllm.agent.ports import CallFailed, Clock, Reply, RouteClient
 from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze, Spent
 from docllm.agent.quota.estimate import Estimates
 from docllm.agent.reporting.handler_errors import HandlerErrors
 from docllm.agent.reporting.odd_answers import OddAnswers
 from docllm.schemas.runtime.executors import Executor
-from docllm.schemas.settings.config import Price, TypeConfig
+from docllm.schemas.settings.config import NO_SETTINGS, Price, TypeConfig
+
+MAX_PLANS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
+class MadeCall(NamedTuple):
+    """A call that was made: its reply, what the reply means, and when its attempt began."""
+
+    reply: Reply | CallFailed
+    outcome: Judged
+    began_s: float
+
+
+@dataclass(slots=True)
 class HandlerRun:
     """What is given for one attempt at a claimed task, or for one run of a hook.
 
@@ -46,6 +59,7 @@ class HandlerRun:
     - `output_refusal`: returns the outcome to settle if results cannot be written there now; None
       if they can.
     - `trace`: records the attempt's calls as spans.
+    - `first_call`: the first call of the attempt, if it was made before the handler began.
     - `agents_lost`: how many agents were lost over the task.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
       attempt returns no outcome.
@@ -73,6 +87,7 @@ class HandlerRun:
     output_uri: str = ""
     output_refusal: Callable[[str], Outcome | None] = lambda _uri: None
     trace: AttemptTrace = NO_TRACE
+    first_call: MadeCall | None = None
     agents_lost: int = 0
     is_on_fallback: bool = False
 
@@ -88,6 +103,7 @@ class Tools:
     `route_refusal` returns why a follow-up's line may take no route.
     `usual_limit_s` is the time of a handler whose type sets no limit. `token_ratios` are the
     learned tokens per byte, by model and type of task. `cut_prompts` finds prompts that were cut.
+    `measures` takes how long calls take; None if nobody reads it.
     """
 
     route_client: Callable[[str], RouteClient]
@@ -106,3 +122,31 @@ class Tools:
     usual_limit_s: float = math.inf
     token_ratios: Estimates = field(default_factory=Estimates)
     cut_prompts: CutPrompts = field(default_factory=CutPrompts)
+    measures: CallMeasures | None = None
+    _plans: dict[tuple[str, str], CallPlan] = field(default_factory=dict, init=False)
+
+    def plan(self, task_type: str, route: str) -> CallPlan:
+        """Return how calls of a type are made on a route."""
+        return self._plans.get((task_type, route)) or self._prepared(task_type, route)
+
+    def _prepared(self, task_type: str, route: str) -> CallPlan:
+        rules = self.types.get(task_type, NO_SETTINGS)
+        plan = CallPlan(
+            task_type=task_type,
+            route=route,
+            client=self.route_client(route),
+            rules=rules,
+            tiers=tiers_of(rules.tiers) if rules.tiers else self.tiers,
+            prices=self.prices,
+            clock=self.clock,
+            apart=self.apart,
+            jitter=self.jitter,
+            token_ratios=self.token_ratios,
+            cut_prompts=self.cut_prompts,
+            odd_answers=self.odd_answers,
+            measures=self.measures,
+        )
+        if len(self._plans) >= MAX_PLANS:  # tasks name their types and models
+            self._plans.clear()
+        self._plans[task_type, route] = plan
+        return plan

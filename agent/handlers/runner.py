@@ -14,6 +14,7 @@ from typing import Any
 from docllm.agent.handlers.attempt_context import AttemptContext, Handler
 from docllm.agent.handlers.builtin.chat import chat
 from docllm.agent.handlers.builtin.map_reduce import map_reduce
+from docllm.agent.handlers.calls.call_plan import CallPlan
 from docllm.agent.handlers.calls.results import (
     Answer,
     CallRefusedError,
@@ -68,6 +69,13 @@ class Handlers:
         """Use these handlers from the next attempt on; running attempts keep their handler."""
         self._tools = tools
         self._by_type = dict(by_type)
+
+    def plain_plan(self, task_type: str, route: str) -> CallPlan | None:
+        """Return how the built-in chat makes a task's one call; None for any other handler."""
+        if task_type in self._by_type or task_type in _BUILT_IN:
+            return None
+        plan = self._tools.plan(task_type, route)
+        return plan if plan.is_plain else None
 
     async def run(self, run: HandlerRun) -> Outcome:
         """Run the handler of the task's type; return how the attempt ended."""

@@ -12,6 +12,10 @@ class HookPermits:
     While its route is closed, or it may take no route, no call is made.
     """
 
+    def close(self) -> None:
+        """Give back what was reserved."""
+        self._call_permits.close()
+
     def __init__(self, *, call_permits: CallPermits, closed: Callable[[], bool]) -> None:
         self._call_permits = call_permits
         self._closed = closed

@@ -17,7 +17,7 @@ from docllm.schemas.task.result.fitness import (
     unread_reply,
 )
 from docllm.schemas.task.result.mending import read_json
-from docllm.schemas.text.untrusted import contained, describe_error
+from docllm.schemas.text.untrusted import as_contained, describe_error
 from docllm.schemas.text.wording import one_line
 
 _MAX_TOKENS = 2**31 - 1
@@ -63,10 +63,9 @@ def read_completion(
     on which a library fails is BAD_OUTPUT.
     """
     try:
-        with contained():
-            return _read(body, schema, verbatim=verbatim, strict=strict)
-    except Exception as error:  # noqa: BLE001 - the reply is one task's, and so is the failure
-        return Completion(judging_failed(error))
+        return _read(body, schema, verbatim=verbatim, strict=strict)
+    except BaseException as error:  # noqa: BLE001 - the reply is one task's, and so is the failure
+        return Completion(judging_failed(as_contained(error)))
 
 
 def _read(
@@ -85,25 +84,23 @@ def _read(
     if not isinstance(value, dict):
         return Completion(of_success(value))
     model, usage = value.get("model"), value.get("usage")
-    tokens_in = _count(usage, "prompt_tokens", "input_tokens")
+    tokens_in = tokens_out = tokens_cached = 0
+    if type(usage) is dict:
+        tokens_in = _count(usage, "prompt_tokens", "input_tokens")
+        tokens_out = _count(usage, "completion_tokens", "output_tokens")
+        details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+        if type(details) is dict:
+            tokens_cached = min(tokens_in, _count(details, "cached_tokens"))
     failure, read = _contained_answer(value, schema, verbatim=verbatim, strict=strict)
     return Completion(
         failure,
-        model if isinstance(model, str) else "",
+        model if type(model) is str else "",
         tokens_in,
-        _count(usage, "completion_tokens", "output_tokens"),
-        min(tokens_in, _cached(usage)),
+        tokens_out,
+        tokens_cached,
         read.codec,
         (*(f"mended {name}" for name in mended), *read.oddities) if mended else read.oddities,
     )
-
-
-def _cached(usage: Any) -> int:
-    """Return how many tokens of the prompt came from the provider's cache."""
-    if not isinstance(usage, dict):
-        return 0
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    return _count(details, "cached_tokens") if details else 0
 
 
 def _contained_answer(
@@ -114,15 +111,16 @@ def _contained_answer(
     If a library fails on the reply, return that failure; the reply's usage is still counted.
     """
     try:
-        with contained():
+        choice = _first_choice(value)
+        if choice is None or "error" in value or "error" in choice:
             if (failure := _failure_in(value)) is not None:
                 return failure, _NOTHING
             choice = value["choices"][0]
-            reason, message = choice.get("finish_reason"), choice["message"]
-            read = read_answer(reason, message, schema, verbatim=verbatim, strict=strict)
-            return None if read.unfit is None else _failure_beside(value, read.unfit), read
-    except Exception as error:  # noqa: BLE001 - the answer is one task's, and so is the failure
-        return judging_failed(error), _NOTHING
+        reason, message = choice.get("finish_reason"), choice["message"]
+        read = read_answer(reason, message, schema, verbatim=verbatim, strict=strict)
+        return None if read.unfit is None else _failure_beside(value, read.unfit), read
+    except BaseException as error:  # noqa: BLE001 - the answer is one task's, and so is the failure
+        return judging_failed(as_contained(error)), _NOTHING
 
 
 def judging_failed(error: BaseException) -> Failure:
@@ -132,15 +130,18 @@ def judging_failed(error: BaseException) -> Failure:
     )
 
 
-def _count(usage: Any, *names: str) -> int:
+def _count(usage: dict[str, Any], *names: str) -> int:
     """Return the first count under these names; 0 if there is none.
 
     A count may be written as 12.0.
     """
-    if not isinstance(usage, dict):
-        return 0
-    count = next((usage[name] for name in names if type(usage.get(name)) in {int, float}), 0)
-    return int(min(max(count, 0), _MAX_TOKENS))
+    for name in names:
+        count = usage.get(name)
+        if type(count) is int and 0 <= count <= _MAX_TOKENS:
+            return count
+        if isinstance(count, int | float) and not isinstance(count, bool):
+            return int(min(max(count, 0), _MAX_TOKENS))
+    return 0
 
 
 def _failure_beside(value: dict[str, Any], unfit: Unfit) -> Failure:
@@ -161,6 +162,14 @@ def _says_something(error: Any) -> bool:
     if isinstance(error, str):
         return error.strip().lower() not in _NO_ERROR
     return bool(error) and error != _OK
+
+
+def _first_choice(value: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the first choice of a reply; None if it is none with a message."""
+    choices = value.get("choices")
+    choice = choices[0] if type(choices) is list and choices else None
+    is_whole = type(choice) is dict and type(choice.get("message")) is dict
+    return choice if is_whole else None
 
 
 def _failure_in(value: dict[str, Any]) -> Failure | None:

@@ -21,7 +21,7 @@ from docllm.schemas.settings.config import Price
 from docllm.schemas.settings.wordings import NO_WORDINGS, Wordings
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.result.codec import pack_result
-from docllm.schemas.text.untrusted import contained
+from docllm.schemas.text.untrusted import as_contained, contained
 from docllm.schemas.text.wording import one_line
 
 _SUCCESS = range(200, 300)
@@ -38,7 +38,7 @@ _MAYBE_BILLED = frozenset({ErrorClass.AMBIGUOUS, ErrorClass.REPLY_TOO_LARGE})
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JudgeFacts:
     """The facts that the judge needs besides the answer.
 
@@ -73,10 +73,10 @@ class JudgeFacts:
 def judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | Snooze | Dead:
     """Return the outcome of a call. A reply on which a library fails is BAD_OUTPUT."""
     try:
-        with contained():
-            return _judge(reply, facts)
-    except Exception as error:  # noqa: BLE001 - any error is this reply's alone
-        return outcome_of_failure(completion.judging_failed(error), _unsure(facts), facts)
+        return _judge(reply, facts)
+    except BaseException as error:  # noqa: BLE001 - any error is this reply's alone
+        failure = completion.judging_failed(as_contained(error))
+        return outcome_of_failure(failure, _unsure(facts), facts)
 
 
 def unjudged(
@@ -103,7 +103,7 @@ def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | 
         reply.body, schema=facts.schema, verbatim=facts.verbatim, strict=facts.strict
     )
     spent = _spent(facts, reply.headers, completion_read)
-    if completion_read.is_of_unknown_cost:
+    if not spent.tokens_in and completion_read.is_of_unknown_cost:
         spent = replace(
             spent, cost_micro=facts.least_price_micro, unsure_micro=facts.least_price_micro
         )
@@ -190,11 +190,16 @@ def _with_doubt(failure: Failure, headers: Mapping[str, str], facts: JudgeFacts)
 def _spent(
     facts: JudgeFacts, headers: Mapping[str, str], read: completion.Completion | None = None
 ) -> Spent:
-    call_ids = (headers[name] for name in _CALL_ID_HEADERS if headers.get(name))
-    call_id = next(call_ids, facts.request_id)[:_NAME_CHARS]
+    call_id = facts.request_id
+    for name in _CALL_ID_HEADERS:
+        if given := headers.get(name):
+            call_id = given
+            break
+    call_id = call_id[:_NAME_CHARS]
     if read is None:
         return Spent(model=facts.model, call_id=call_id, duration_ms=facts.duration_ms, calls=1)
-    price = facts.prices.get(read.model) or facts.prices.get(facts.model)
+    prices = facts.prices
+    price = (prices.get(read.model) or prices.get(facts.model)) if prices else None
     return Spent(
         model=(read.model or facts.model)[:_NAME_CHARS],
         tokens_in=read.tokens_in,

@@ -453,9 +453,7 @@ class Route:
         """Return how many calls run far longer than usual."""
         least_s = max(HUNG_S, self._times.long_s)
         ages_s = [
-            now_s - permit.began_s
-            for permit in self._running
-            if now_s - permit.began_s >= least_s
+            now_s - permit.began_s for permit in self._running if now_s - permit.began_s >= least_s
         ]
         if not ages_s:
             return None

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from docllm.agent.execution.observability.measured_ports import measured_clients
 from docllm.agent.handlers import Handler, Handlers, registry
 from docllm.agent.handlers.claim_time import usual_limit_s
 from docllm.agent.handlers.coroutines import HandlerCoroutines
@@ -65,9 +64,7 @@ def _make_tools(choices: AgentChoices, shared: SharedParts) -> Tools:
     config, metrics = choices.parts.config, choices.instruments.metrics
     workers, providers = choices.workers, choices.providers
     return Tools(
-        route_client=providers.route_clients
-        if metrics is None
-        else measured_clients(providers.route_clients, metrics, shared.clock),
+        route_client=providers.route_clients,
         documents=make_documents(config, workers.reading, workers.converters),
         clock=choices.parts.clock,
         apart=workers.apart,
@@ -80,6 +77,7 @@ def _make_tools(choices: AgentChoices, shared: SharedParts) -> Tools:
         failed=shared.memory.note,
         errors=shared.counts.handler_errors,
         odd_answers=shared.counts.odd_answers,
+        measures=metrics,
         usual_limit_s=usual_limit_s(providers.routes.longest_timeout_s),
     )
 

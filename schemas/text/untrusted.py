@@ -46,6 +46,18 @@ def contained() -> _Contained:
     return _CONTAINED
 
 
+def as_contained(error: BaseException) -> Exception:
+    """Return an error of synchronous code as `contained` makes it; raise a person's Ctrl-C.
+
+    `except BaseException` with this costs nothing where nothing is raised.
+    """
+    if isinstance(error, Exception):
+        return error
+    if is_interrupt(error):
+        raise error
+    return ContainedError(describe_error(error))
+
+
 def sealed(call: Callable[[], T]) -> T:
     """Run a call whose errors can be sent from a child process to its parent."""
     try:

@@ -1,25 +1,18 @@
 """Ports that measure what passes through them; everything else is left as it is."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Protocol
 
 from docllm.agent.execution.observability.ledger_wrapper import LedgerWrapper
 from docllm.agent.ports import (
-    LLM,
-    Call,
-    CallFailed,
     Claimable,
     ClaimAnswer,
     ClaimAnswers,
     Clock,
     Ledger,
-    Reply,
-    RouteClient,
     Settlement,
     Verdict,
 )
-from docllm.agent.quota.provider_headers import left
 from docllm.producer.ports import Order
 
 SAMPLE_S = 1.0  # waits are sampled for at most one claim in this time
@@ -27,14 +20,6 @@ SAMPLE_S = 1.0  # waits are sampled for at most one claim in this time
 
 class Measures(Protocol):
     """Takes what the ports measure; the agent's metrics do. Times are in seconds."""
-
-    def called(self, route: str, took_s: float) -> None:
-        """Take the time of a call that ended, successful or not."""
-        ...
-
-    def left(self, route: str, amounts: Mapping[str, float]) -> None:
-        """Take what is left of a provider's limits, by kind."""
-        ...
 
     def waited(self, wait_s: float) -> None:
         """Take how long a task had been due when it was claimed."""
@@ -47,43 +32,6 @@ class Measures(Protocol):
     def settled(self, took_s: float, tasks: int) -> None:
         """Take the time of a transaction that settled so many tasks."""
         ...
-
-
-def measured_clients(
-    client_of: Callable[[str], RouteClient], metrics: Measures, clock: Clock
-) -> Callable[[str], RouteClient]:
-    """Return the same clients, whose calls are timed by route."""
-
-    def timed(route: str) -> RouteClient:
-        of_route = client_of(route)
-        return replace(
-            of_route, llm=_TimedLLM(of_route.llm, route=route, metrics=metrics, clock=clock)
-        )
-
-    return timed
-
-
-class _TimedLLM:
-    """An LLM client that times its calls."""
-
-    def __init__(self, llm: LLM, *, route: str, metrics: Measures, clock: Clock) -> None:
-        self._llm = llm
-        self._route = route
-        self._metrics = metrics
-        self._clock = clock
-
-    async def complete(self, call: Call) -> Reply | CallFailed:
-        began_s = self._clock.now_s()
-        try:
-            answer = await self._llm.complete(call)
-        finally:
-            self._metrics.called(self._route, self._clock.now_s() - began_s)
-        if isinstance(answer, Reply):
-            self._metrics.left(self._route, left(answer.headers))
-        return answer
-
-    async def close(self) -> None:
-        await self._llm.close()
 
 
 class MeasuredLedger(LedgerWrapper):

@@ -1,13 +1,12 @@
 """The calls of one attempt: made on a route, judged, added up, and made again elsewhere."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from docllm.agent.handlers.attempt_time import AttemptTime
-from docllm.agent.handlers.calls.cut_prompts import FEW, CountedCall, cut_text
-from docllm.agent.handlers.calls.judging import Judged, judged
+from docllm.agent.handlers.calls.call_plan import CallPlan, CallsOf
+from docllm.agent.handlers.calls.judging import Judged
 from docllm.agent.handlers.calls.other_route import OtherRoute, body_for
 from docllm.agent.handlers.calls.permits import CallEnd, CallPermit, CallPermits
 from docllm.agent.handlers.calls.repair import correction
@@ -19,11 +18,10 @@ from docllm.agent.handlers.calls.results import (
     WaitedTooLongError,
 )
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
-from docllm.agent.judge import JudgeFacts, outcome_of_failure, tiers_of
+from docllm.agent.judge import outcome_of_failure
 from docllm.agent.ports import Call, CallFailed, Reply, RouteClient
 from docllm.agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
-from docllm.agent.quota.estimate import CallSize, most_out
-from docllm.schemas.runtime import crash
+from docllm.agent.quota.estimate import most_out
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import TaskLine
@@ -35,15 +33,24 @@ _RETRY_EVERY_S = 1.0  # pause between two checks whether the route takes calls a
 _SUCCESS = range(200, 300)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _CallTarget:
-    """The target of an attempt's calls: a route, with its client and its limits."""
+    """The target of an attempt's calls: a route, with how calls are made there, and its limits."""
 
-    route: str
-    client: RouteClient
+    plan: CallPlan
     limit_s: float | None
-    refused_alone: bool
     call_permits: CallPermits
+    refused_alone: bool = False
+
+    @property
+    def route(self) -> str:
+        """The route's name."""
+        return self.plan.route
+
+    @property
+    def client(self) -> RouteClient:
+        """The route's client."""
+        return self.plan.client
 
     def fitted(self, sent: bytes, schema: dict[str, Any] | None) -> tuple[bytes, str]:
         """Return a body and its model as the route takes them."""
@@ -74,16 +81,12 @@ class AttemptCalls:
         self._tools = tools
         self._time = time
         self._target = _CallTarget(
-            run.route,
-            tools.route_client(run.route),
-            run.limit_s,
-            run.refused_alone,
-            run.call_permits,
+            tools.plan(task.type, run.route), run.limit_s, run.call_permits, run.refused_alone
         )
         # The client of the route to which the task's model belongs.
         self._first = None if run.is_on_fallback else self._target.client
-        self._tiers = tiers_of(rules.tiers) if rules.tiers else tools.tiers
         self._begun = 0
+        self._made_before = run.first_call
         self._left: dict[str, ErrorClass] = {}  # the routes that the attempt has left, and why
 
     @property
@@ -118,8 +121,6 @@ class AttemptCalls:
             )
             if isinstance(outcome, Succeeded):
                 answer = reply.body if isinstance(reply, Reply) else b""
-                if outcome.oddities:
-                    self._tools.odd_answers.note(target.route, outcome.oddities)
                 is_json = schema is not None and not verbatim
                 codec = JSON_COMPLETION if is_json else outcome.codec
                 return Answer(answer, self._of_type(outcome, schema), codec)
@@ -149,7 +150,12 @@ class AttemptCalls:
 
     def failed(self, failure: Failure, *, after_s: float) -> Outcome:
         """Return the outcome of an attempt that failed outside a call, after all its calls."""
-        facts = self._facts(self._target, self.spent.model, self.spent.call_id)
+        facts = self._target.plan.facts(
+            self._calls_of(self._target),
+            self._tools.clock.now_s(),
+            model=self.spent.model,
+            request_id=self.spent.call_id,
+        )
         spent = replace(self.spent, duration_ms=facts.duration_ms)
         return outcome_of_failure(
             failure, spent, replace(facts, min_retry_s=max(facts.min_retry_s, after_s))
@@ -177,14 +183,8 @@ class AttemptCalls:
             raise CallRefusedError(following, was_answered=was_answered)
         self._left[target.route] = outcome.failure.error_class
         self._note(self.spent.leaving_route(target.route, outcome.failure.error_class))
-        client = self._tools.route_client(following.name)
-        self._target = _CallTarget(
-            following.name,
-            client,
-            following.limit_s,
-            refused_alone=False,
-            call_permits=following.call_permits,
-        )
+        plan = self._tools.plan(self._task.type, following.name)
+        self._target = _CallTarget(plan, following.limit_s, following.call_permits)
 
     def _of_type(self, outcome: Succeeded, schema: dict[str, Any] | None) -> Succeeded:
         """Return the answer with a codec that marks it as JSON.
@@ -212,29 +212,52 @@ class AttemptCalls:
         verbatim: bool,
     ) -> tuple[Reply | CallFailed, Judged]:
         """Make one call on a route; return the reply and what it means."""
+        if (made := self._made_before) is not None:
+            self._made_before, self._begun = None, 1
+            return made.reply, self._with_all_spent(target, made.outcome)
         self._require_lease()
         permit, end = await self._permit(target, len(sent), output_limit), CallEnd()
         traced = self._run.trace.call(target.route, model)
         try:
-            call = self._next_call(target, sent, traced.traceparent)
-            least_price_micro = self._least_price_micro(call, model)
-            reply = await self._sent(target, call, model, least_price_micro)
-            end = CallEnd(reply=reply)
-            facts = self._facts(
-                target,
-                model,
-                call.request_id,
-                schema,
-                verbatim=verbatim,
-                least_price_micro=least_price_micro,
+            reply, outcome = await self._made(
+                target, self._next_call(target, sent, traced.traceparent), model, schema, verbatim
             )
-            outcome = await judged(reply, facts, self._tools.apart)
-            outcome = self._of_whole_prompt(target, model, sent, outcome, facts)
             end = CallEnd(reply=reply, outcome=outcome)
         finally:
             traced.ended(end)
             permit.release(end)
         return reply, self._with_all_spent(target, outcome)
+
+    async def _made(
+        self,
+        target: _CallTarget,
+        call: Call,
+        model: str,
+        schema: dict[str, Any] | None,
+        verbatim: bool,  # noqa: FBT001 - as the caller was given it
+    ) -> tuple[Reply | CallFailed, Judged]:
+        attempt = self._calls_of(target)
+        reply, outcome = await target.plan.make(
+            call,
+            attempt,
+            model=model,
+            schema=schema,
+            verbatim=verbatim,
+            note_killed=lambda killed: self._note(self._all_spent(target, killed)),
+        )
+        if attempt.is_cut:
+            self._note_beside(NoteKind.TRUNCATED_INPUT)
+        return reply, outcome
+
+    def _calls_of(self, target: _CallTarget) -> CallsOf:
+        run = self._run
+        return CallsOf(
+            run.counted_before,
+            run.max_attempts,
+            run.snoozes,
+            self._time.began_s,
+            target.refused_alone,
+        )
 
     async def _permit(
         self, target: _CallTarget, length: int, output_limit: int | None
@@ -248,19 +271,6 @@ class AttemptCalls:
             raise LeaseLostError
         return permit
 
-    async def _sent(
-        self, target: _CallTarget, call: Call, model: str, least_price_micro: int
-    ) -> Reply | CallFailed:
-        """Send a call and return its reply; a call that is cancelled meanwhile is counted."""
-        crash.reach("call.sending")
-        try:
-            reply = await target.client.llm.complete(call)
-        except asyncio.CancelledError:
-            self._note_killed(target, call, model, least_price_micro)
-            raise
-        crash.reach("call.answered")
-        return reply
-
     def _next_call(self, target: _CallTarget, sent: bytes, traceparent: str) -> Call:
         self._begun += 1
         number = self._run.counted_before + 1
@@ -269,85 +279,6 @@ class AttemptCalls:
         timeout_s = target.client.timeout_s
         limits_s = (timeout_s, target.limit_s or timeout_s, self._time.of_claim_s)
         return Call(sent, name, min(limits_s), traceparent)
-
-    def _facts(
-        self,
-        target: _CallTarget,
-        model: str,
-        request_id: str,
-        schema: dict[str, Any] | None = None,
-        *,
-        verbatim: bool = False,
-        least_price_micro: int = 0,
-    ) -> JudgeFacts:
-        tools = self._tools
-        return JudgeFacts(
-            model=model,
-            request_id=request_id,
-            duration_ms=self._time.elapsed_ms,
-            counted_before=self._run.counted_before,
-            max_attempts=self._run.max_attempts,
-            snoozes=self._run.snoozes,
-            refused_alone=target.refused_alone,
-            tiers=self._tiers,
-            jitter=tools.jitter(),
-            utc_s=tools.clock.utc_s(),
-            min_retry_s=self._rules.delay_s,
-            schema=schema,
-            verbatim=verbatim,
-            strict=self._rules.strict_answer,
-            prices=tools.prices,
-            least_price_micro=least_price_micro,
-            wordings=target.client.wordings,
-        )
-
-    def _of_whole_prompt(
-        self, target: _CallTarget, model: str, sent: bytes, outcome: Judged, facts: JudgeFacts
-    ) -> Judged:
-        """Return the outcome, with a note or as a failure if the server has cut the prompt.
-
-        Only whole prompts teach how many tokens a byte has.
-        """
-        spent, kind, ratios = outcome.spent, self._task.type, self._tools.token_ratios
-        counted, cut_prompts = (spent.tokens_in, spent.tokens_out), self._tools.cut_prompts
-        if not spent.tokens_in:
-            return outcome
-        size = CallSize(task_type=kind, input_bytes=len(sent))
-        is_known_limit = spent.tokens_in in cut_prompts.limits
-        if not is_known_limit and ratios.learn(model, size, *counted, few=FEW):
-            return outcome
-        call = CountedCall(target.route, model, kind, sent, spent.tokens_in, spent.tokens_cached)
-        if not cut_prompts.is_cut(call, ratios):
-            ratios.learn(model, size, *counted)
-            return outcome
-        if not isinstance(outcome, Succeeded):
-            return outcome
-        if self._rules.whole_input:
-            failure = Failure(ErrorClass.INPUT_CUT, cut_text(spent.tokens_in, sent))
-            return outcome_of_failure(failure, spent, facts)
-        self._note_beside(NoteKind.TRUNCATED_INPUT)
-        return outcome
-
-    def _least_price_micro(self, call: Call, model: str) -> int:
-        """Return the price of the call's input alone; 0 if its model has no price."""
-        price = self._tools.prices.get(model)
-        return 0 if price is None else price.least_price_micro(len(call.body))
-
-    def _note_killed(
-        self, target: _CallTarget, call: Call, model: str, least_price_micro: int
-    ) -> None:
-        """Add the estimated cost of a call that was cancelled before its answer came."""
-        if not least_price_micro:
-            return
-        killed = Spent(
-            model=model[:_NAME_CHARS],
-            cost_micro=least_price_micro,
-            call_id=call.request_id[:_NAME_CHARS],
-            duration_ms=self._time.elapsed_ms,
-            unsure_micro=least_price_micro,
-            calls=1,
-        )
-        self._note(self._all_spent(target, killed))
 
     def _with_all_spent(self, target: _CallTarget, outcome: Judged) -> Judged:
         """Return the outcome with the costs of all calls of the attempt, including this one."""

@@ -26,7 +26,9 @@ Judged = Succeeded | Retry | Snooze | Dead
 
 async def judged(reply: Reply | CallFailed, facts: JudgeFacts, apart: Executor) -> Judged:
     """Return the outcome of a call."""
-    if not isinstance(reply, Reply) or not _is_heavy(reply, facts):
+    if not isinstance(reply, Reply):
+        return judge(reply, facts)
+    if len(reply.body) <= PARSE_APART_BYTES and not _has_heavy_schema(reply, facts):
         return judge(reply, facts)
     try:
         return await apart(partial(sealed, partial(judge, reply, facts)))
@@ -38,13 +40,13 @@ async def judged(reply: Reply | CallFailed, facts: JudgeFacts, apart: Executor) 
         return unjudged(failure, await _without_schema(reply, facts, apart), facts)
 
 
-def _is_heavy(reply: Reply, facts: JudgeFacts) -> bool:
-    """Return whether judging takes long; a schema on which the estimate fails counts as heavy."""
-    if len(reply.body) > PARSE_APART_BYTES:
-        return True
+def _has_heavy_schema(reply: Reply, facts: JudgeFacts) -> bool:
+    """Return whether checking takes long; a schema on which the estimate fails counts as heavy."""
+    if facts.schema is None:
+        return False
     try:
         with contained():
-            return facts.schema is not None and is_heavy_for(facts.schema, reply.body)
+            return is_heavy_for(facts.schema, reply.body)
     except Exception:  # noqa: BLE001 - the child finds out
         return True
 

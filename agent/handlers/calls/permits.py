@@ -33,6 +33,10 @@ class CallPermits(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Give back what was reserved for calls that were not made."""
+        ...
+
 
 class FreePermit:
     """A permit outside all limits."""
@@ -47,3 +51,9 @@ class FreePermits:
     async def acquire(self, _length: int, _most_out: int | None, _wait_s: float) -> CallPermit:
         """Let the call be made at once."""
         return FreePermit()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+FREE_PERMITS = FreePermits()

@@ -35,6 +35,9 @@ DEADLINE_S = 660.0
 class FakeHandlers:
     attempts: list[HandlerRun] = field(default_factory=list)
 
+    def plain_plan(self, _task_type: str, _route: str) -> None:
+        """Let no task be plain."""
+
     async def run(self, attempt: HandlerRun) -> Outcome:
         self.attempts.append(attempt)
         attempt.note_spent(CALLED)

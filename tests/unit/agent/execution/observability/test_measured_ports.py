@@ -9,9 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from docllm.agent.execution.observability.measured_ports import (
     SAMPLE_S,
     MeasuredLedger,
-    measured_clients,
 )
-from docllm.agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Reply, RouteClient
+from docllm.agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Reply
 from docllm.agent.reporting.metrics import AgentMetrics
 from docllm.schemas.task.record.envelope import Publication
 from tests.support.clock import HandClock
@@ -76,15 +75,3 @@ def test_waits_are_those_of_tasks_that_were_claimable_and_claimed() -> None:
     clock.at_s += SAMPLE_S
     asyncio.run(measured.claim([record(1), record(2)], 7, 60.0))
     assert ledger.asked == 2
-
-
-def test_what_a_provider_says_is_left_is_shown() -> None:
-    """What is left of a limit is a gauge of the last answer."""
-    metrics = AgentMetrics(group="g", routes=(), counters=(), gauges=())
-    client: Any = RouteClient(llm=Provider(), model="m", timeout_s=1.0)  # type: ignore[arg-type]
-    timed = measured_clients(lambda _route: client, metrics, HandClock())("")
-
-    asyncio.run(timed.llm.complete(None))  # type: ignore[arg-type]
-
-    assert shown(metrics)["docllm_ratelimit_remaining", "default", "tokens"] == 70
-    assert shown(metrics)["docllm_call_duration_seconds_count", "default"] == 1

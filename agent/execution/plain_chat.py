@@ -1,0 +1,116 @@
+"""A plain chat task, from its line to its outcome: a prompt, a text, one call.
+
+This is the short way of the built-in chat. A task that uses more is left to the handlers, and so is
+an attempt whose call failed: they go on with the call that was made.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import orjson
+
+from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.handlers.calls.call_plan import CallPlan, CallsOf
+from docllm.agent.handlers.calls.permits import FREE_PERMITS, CallEnd
+from docllm.agent.handlers.calls.request import body_bytes, request_id
+from docllm.agent.handlers.handler_run import MadeCall
+from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.ports import Call, Row
+from docllm.agent.ports.outcome import Released, Succeeded
+from docllm.agent.quota.estimate import most_out
+from docllm.schemas.task.line.parsing import PLACEHOLDER
+from docllm.schemas.task.result.notes import NoteKind
+from docllm.schemas.text.document_text import blank_problem
+from docllm.schemas.text.untrusted import as_contained
+
+# The fields of lines that this way reads, or that do not concern a call.
+_FIELDS = frozenset({
+    "id", "type", "prompt", "input", "model", "route", "routes_allowed", "params", "tenant",
+    "priority", "deadline", "max_attempts", "metadata",
+})  # fmt: skip
+_TEXT_ALONE = {"text"}
+_MAX_BYTES = 1 << 20  # of a line: a larger one may make a prompt that is too long
+_CANCELLED: CallEnd | None = CallEnd()
+_TRUNCATED = ((NoteKind.TRUNCATED_INPUT, ()),)
+
+
+class PlainRequest(NamedTuple):
+    """The body of a plain task's call, its model, and how many tokens its answer may have."""
+
+    body: bytes
+    model: str
+    most_out: int | None
+
+
+def plain_request(value: bytes, plan: CallPlan, *, is_on_fallback: bool) -> PlainRequest | None:
+    """Return what a task's one call sends; None if the task is not plain.
+
+    The line was accepted before, and the claim has compared its digest. So it is read without its
+    checks; a line on which this fails is left to the handlers, which name what is wrong.
+    """
+    if len(value) > _MAX_BYTES:
+        return None
+    try:
+        return _request(orjson.loads(value), plan, is_on_fallback=is_on_fallback)
+    except BaseException as error:  # noqa: BLE001 - the handlers read it again, and say what it is
+        as_contained(error)
+        return None
+
+
+def _request(line: Any, plan: CallPlan, *, is_on_fallback: bool) -> PlainRequest | None:
+    prompt, source = line.get("prompt") or plan.rules.prompt, line.get("input")
+    if not prompt or "{{" in prompt or not _FIELDS.issuperset(line):
+        return None
+    places = prompt.count(PLACEHOLDER)
+    if places == 1 and source is not None and source.keys() == _TEXT_ALONE:
+        if blank_problem(source["text"]):
+            return None
+        prompt = prompt.replace(PLACEHOLDER, source["text"])
+    elif places or source is not None:
+        return None
+    model = None if is_on_fallback else line.get("model")
+    body: dict[str, Any] = {}
+    if model := model or plan.client.model:
+        body["model"] = model
+    body["messages"] = [{"role": "user", "content": prompt}]
+    if not (params := line.get("params")):
+        return PlainRequest(body_bytes(body), model or "", None)
+    return PlainRequest(body_bytes(body | params), model or "", most_out(params))
+
+
+async def plain_call(
+    delivery: Delivery, row: Row, permit: AttemptPermit, plan: CallPlan, request: PlainRequest,
+    *, left_s: float,
+) -> Succeeded | Released | MadeCall:  # fmt: skip
+    """Make the call of a plain task; return its outcome, or the call with which handlers go on.
+
+    `left_s` is the time that is left for it.
+    """
+    began_s = plan.clock.now_s()
+    attempt = CallsOf(
+        row.counted_before, row.max_attempts, delivery.snoozes, began_s, permit.refused_alone
+    )
+    call_permit, end = None, _CANCELLED
+    if permit.call_permits is not FREE_PERMITS:
+        call_permit = await permit.call_permits.acquire(len(request.body), request.most_out, left_s)
+        if call_permit is None:
+            return Released()
+        left_s -= plan.clock.now_s() - began_s
+    try:
+        if not delivery.may_call(plan.clock.now_s()):
+            end = None
+            return Released()
+        name = request_id(batch=row.batch, key=row.key_text, attempt=str(row.counted_before + 1))
+        limit_s = permit.of_route.limit_s or plan.client.timeout_s
+        call = Call(request.body, name, min(plan.client.timeout_s, limit_s, left_s))
+        reply, outcome = await plan.make(
+            call, attempt, model=request.model, note_killed=delivery.note_spent
+        )
+        end = CallEnd(reply=reply, outcome=outcome)
+    finally:
+        if call_permit is not None:
+            call_permit.release(end)
+    if not isinstance(outcome, Succeeded):
+        return MadeCall(reply, outcome, began_s)
+    delivery.spent = outcome.spent
+    return replace(outcome, notes=_TRUNCATED) if attempt.is_cut else outcome
