@@ -43,9 +43,13 @@ class RecordFinisher:
 
         `fence` comes from the ledger's row, never from a header.
         """
-        for finished in (*self._table.behind.take_copies(delivery, fence), delivery):
-            self._partitions.finish_record(finished.partition, finished.offset)
-            self._table.remove(finished)
+        for copy in self._table.behind.take_copies(delivery, fence):
+            self._finish(copy)
+        self._finish(delivery)
+
+    def _finish(self, delivery: Delivery) -> None:
+        self._partitions.finish_record(delivery.partition, delivery.offset)
+        self._table.remove(delivery)
 
     def advance(self) -> None:
         """Mark moved watermarks, resume reading if there is room, and wake the claimer's loops."""

@@ -24,6 +24,7 @@ from docllm.agent.execution.start_decisions import (
 )
 from docllm.agent.execution.type_limits import TypeLimits
 from docllm.agent.execution.unknown_types import UnknownTypes
+from docllm.agent.handlers.calls.permits import FREE_PERMITS
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.judge import Effect, effect_of
 from docllm.agent.lease import Leases
@@ -66,7 +67,6 @@ class Admission:
         self._leaving = False
         self._reserved_calls = ReservedCalls(quotas=quotas, types=types)
         self._routes_without_way_out: set[str] = set()
-        self._running: set[Delivery] = set()  # deliveries that have a slot
 
     # ---- before a claim
 
@@ -116,13 +116,13 @@ class Admission:
     def reserved(self, deliveries: Collection[Delivery]) -> Iterator[None]:
         """Reserve slots for a claim that is under way."""
         # A copy, because the claim may change the route of a delivery without a body.
-        routes = [delivery.route for delivery in deliveries]
+        routes = Counter([delivery.route for delivery in deliveries])
         self._busy.update(routes)
         try:
             yield
         finally:
-            for route in routes:
-                self._free(route)
+            for route, number in routes.items():
+                self._free(route, number)
 
     def reserve_call(self, delivery: Delivery) -> bool:
         """Reserve the first call of a delivery within the limits of its account, tenant and type.
@@ -140,7 +140,7 @@ class Admission:
 
     def release_calls(self, deliveries: Iterable[Delivery]) -> None:
         """Give back the reserved calls of deliveries whose attempts have not begun."""
-        self._reserved_calls.release(deliveries, self._running)
+        self._reserved_calls.release(deliveries)
 
     def tasks_wait_for(self, route: str) -> bool:
         """Return whether the tasks of a route wait, because the route takes only probes.
@@ -210,7 +210,10 @@ class Admission:
         refusal = self._refusal(delivery, now_s)
         if (reason := refusal or self._reason_to_wait(delivery)) is not None:
             return reason
-        if not delivery.plan.allows(delivery.route) or self._guarded_fallback(delivery):
+        plan = delivery.plan
+        if not (plan.is_free and delivery.route == plan.route) and (
+            not plan.allows(delivery.route) or self._guarded_fallback(delivery)
+        ):
             return NotPermitted.ROUTE
         if self._types.full(delivery):
             return NotPermitted.TYPE
@@ -232,19 +235,23 @@ class Admission:
             return NotPermitted.LEAVING
         if not delivery.may_call(now_s):
             return NotPermitted.LEASE
-        return None if self._suspects.may_run(delivery) else NotPermitted.SUSPECT
+        if delivery.suspect and not self._suspects.may_run(delivery):
+            return NotPermitted.SUSPECT
+        return None
 
     def _reason_to_wait(self, delivery: Delivery) -> WaitReason | None:
         row = delivery.row
         if row is None:
             return None
-        if not self._unknown_types.knows(row.type):
-            return TypeUnknown(row.type)
-        if not self._types.is_awake(row.type):
-            return TypeAsleep(row.type)
-        delivery.plan = delivery.plan.within_batch(row.routes_allowed)
-        if refusal := delivery.plan.refusal:
-            return RouteRefused(refusal)
+        if row.type not in self._types.plain:
+            if not self._unknown_types.knows(row.type):
+                return TypeUnknown(row.type)
+            if not self._types.is_awake(row.type):
+                return TypeAsleep(row.type)
+        if row.routes_allowed is not None or not delivery.plan.is_free:
+            delivery.plan = delivery.plan.within_batch(row.routes_allowed)
+            if refusal := delivery.plan.refusal:
+                return RouteRefused(refusal)
         stopped = self._guards.guard_of(row, delivery.route)
         return None if stopped is not None and delivery.is_on_fallback else stopped
 
@@ -332,20 +339,21 @@ class Admission:
 
         An attempt that failed by an outage is not counted if its route has stopped.
         """
-        permit.call_permits.close()
+        if permit.call_permits is not FREE_PERMITS:
+            permit.call_permits.close()
         return self._routes.ended(permit.of_route, outcome, self._clock.now_s())
 
     def enter(self, delivery: Delivery) -> None:
         """Note that a delivery has a slot."""
         self._busy[delivery.route] += 1
-        self._suspects.enter(delivery)
-        self._running.add(delivery)
+        if delivery.suspect:
+            self._suspects.enter(delivery)
         self._types.enter(delivery)
 
     def leave(self, delivery: Delivery) -> None:
         """Note that a delivery has left its slot."""
-        self._suspects.leave(delivery)
-        self._running.discard(delivery)
+        if delivery.suspect:
+            self._suspects.leave(delivery)
         self._types.leave(delivery)
         self._free(delivery.route)
 
@@ -353,8 +361,8 @@ class Admission:
         """Let nothing more begin, because the agent leaves."""
         self._leaving = True
 
-    def _free(self, route: str) -> None:
-        """Free a slot. Routes come from tasks, so a route without tasks is dropped."""
-        self._busy[route] -= 1
+    def _free(self, route: str, number: int = 1) -> None:
+        """Free slots. Routes come from tasks, so a route without tasks is dropped."""
+        self._busy[route] -= number
         if not self._busy[route]:
             del self._busy[route]

@@ -6,7 +6,7 @@
 from collections import Counter
 from itertools import chain
 
-from docllm.agent.handlers.calls.permits import CallEnd, CallPermit
+from docllm.agent.handlers.calls.permits import FREE_PERMITS, CallEnd, CallPermit, CallPermits
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.judge import effect_of
 from docllm.agent.judge.classes import Effect
@@ -70,8 +70,10 @@ class QuotaGate:
         limits = self.configured.limits(route)
         return _NOTHING if limits is NO_LIMITS else self.estimates.charge(route, size, limits)
 
-    def reserve_first_call(self, delivery: Delivery, route: str) -> "AttemptCallPermits | None":
+    def reserve_first_call(self, delivery: Delivery, route: str) -> CallPermits | None:
         """Return the permits of an attempt, whose first call may begin; None if it may not."""
+        if not self.configured.has_limit(route, delivery.tenant):
+            return FREE_PERMITS
         call, now_s = self.first_call(delivery, route), self.clock.now_s()
         if not self.tenant_has_room(call.tenant, now_s):
             return None

@@ -31,6 +31,7 @@ from docllm.agent.judge.guard_rule import closed_text
 from docllm.agent.judge.tiers import move_to
 from docllm.agent.ports import Clock
 from docllm.agent.ports.outcome import (
+    NOTHING_SPENT,
     Cancelled,
     Dead,
     Failure,
@@ -182,12 +183,12 @@ class Slots:
     async def _run_to_settle(
         self, delivery: Delivery, work: Callable[[], Awaitable[Outcome]]
     ) -> None:
-        delivery.spent, attempt = Spent(), current_task()
+        delivery.spent = NOTHING_SPENT
         outcome: Outcome | None = None
         try:
             outcome = await work()
         except BaseException as error:
-            if is_to_end(error, attempt):
+            if is_to_end(error, current_task()):
                 raise
             outcome = Snooze(
                 Failure(ErrorClass.INTERNAL, type(error).__name__, traceback_text(error)),
@@ -211,15 +212,14 @@ class Slots:
         self, delivery: Delivery, decision: AttemptPermit | WaitReason
     ) -> Outcome:
         """Run an attempt that may start, and write its answer; move a task that must wait."""
-        match decision:
-            case AttemptPermit():
-                outcome = await self._attempt(delivery, decision)
-            case Guard():
-                outcome = await self._guarded_attempt(delivery, decision)
-            case _:
-                await self._guards.wait_to_move()
-                return self._moved(delivery, decision)
-        return await self._written(delivery, outcome)
+        if isinstance(decision, AttemptPermit):
+            outcome = await self._attempt(delivery, decision)
+        elif isinstance(decision, Guard):
+            outcome = await self._guarded_attempt(delivery, decision)
+        else:
+            await self._guards.wait_to_move()
+            return self._moved(delivery, decision)
+        return await self._written(delivery, outcome) if _is_unwritten(outcome) else outcome
 
     async def _guarded_attempt(self, delivery: Delivery, guard: Guard) -> Outcome:
         """Run the attempt of a task that a guard stops if it may join the guard's look."""
@@ -252,7 +252,8 @@ class Slots:
 
     async def _attempt(self, delivery: Delivery, permit: AttemptPermit) -> Outcome:
         self._counts.attempts += 1
-        self._suspects.warn(delivery)
+        if delivery.suspect:
+            self._suspects.warn(delivery)
         outcome: Outcome | None = None
         routes = AttemptRoutes(admission=self._admission, delivery=delivery, permit=permit)
         try:

@@ -5,7 +5,7 @@ counted attempt, and delays its partition's watermark no longer than relief allo
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.judge import SPREAD, Tier
@@ -13,9 +13,10 @@ from docllm.agent.ports import Clock
 from docllm.agent.ports.outcome import Failure, Moved, Spent
 from docllm.schemas.agent_report import Reason
 from docllm.schemas.codes import Code
-from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.settings.config import NO_SETTINGS, TypeConfig
 from docllm.schemas.settings.schedule import begins_in_s
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.task_types import BUILT_IN
 
 # The longest extra wait after the hours begin; tasks get different waits, so that they do not all
 # start together.
@@ -25,41 +26,57 @@ LATER_S = 60.0
 class TypeLimits:
     """Counts the tasks of each type, and knows which types have their hours now.
 
-    `settings_of` returns the settings of a type. `tiers` are the retry tiers, the shortest first.
+    `types` are the settings of types. `tiers` are the retry tiers, the shortest first.
     """
 
     def __init__(
-        self, *, settings_of: Callable[[str], TypeConfig], tiers: Sequence[Tier], clock: Clock
+        self, *, types: Mapping[str, TypeConfig], tiers: Sequence[Tier], clock: Clock
     ) -> None:
-        self._settings_of = settings_of
         self._tiers = tiers
         self._clock = clock
         # By delivery that is taken for a claim or has a slot: the type under which it is counted.
         self._types: dict[Delivery, str] = {}
         self._busy: Counter[str] = Counter()
         self._asleep: set[str] = set()  # types of which a task was met outside of its hours
+        self.apply(types)
+
+    def apply(self, types: Mapping[str, TypeConfig]) -> None:
+        """Take over changed settings; tasks that are counted stay counted until they leave."""
+        self._settings = types
+        has_limit = {
+            name
+            for name, of_type in types.items()
+            if of_type.slots is not None or of_type.schedule is not None
+        }
+        # The known types whose tasks wait for nothing of their type.
+        self.plain = (BUILT_IN | types.keys() | {""}) - has_limit
 
     # ---- slots
 
     def full(self, delivery: Delivery) -> bool:
         """Return whether the type of a delivery has no slot left for it."""
         name = delivery.task_type
-        slots = self._settings_of(name).slots
+        if name in self.plain:
+            return False
+        slots = self._settings.get(name, NO_SETTINGS).slots
         if slots is None or self._types.get(delivery) == name:
             return False
         return self._busy[name] >= slots
 
     def enter(self, delivery: Delivery) -> None:
         """Count a delivery for its type, once. A body that was read since may have another type."""
-        if self._types.get(delivery) != delivery.task_type:
+        name = delivery.task_type
+        if name in self.plain and delivery not in self._types:
+            return
+        if self._types.get(delivery) != name:
             self.leave(delivery)
-            self._types[delivery] = delivery.task_type
-            self._busy[delivery.task_type] += 1
+            self._types[delivery] = name
+            self._busy[name] += 1
 
     def leave(self, delivery: Delivery) -> None:
         """Stop counting a delivery."""
-        name = self._types.pop(delivery, None)
-        if name is not None:
+        if delivery in self._types:
+            name = self._types.pop(delivery)
             self._busy[name] -= 1
             if not self._busy[name]:
                 del self._busy[name]
@@ -68,7 +85,7 @@ class TypeLimits:
 
     def wakes_in_s(self, name: str) -> float:
         """Return the time until the hours of a type begin; 0 during them, or if it has none."""
-        hours = self._settings_of(name).schedule
+        hours = self._settings.get(name, NO_SETTINGS).schedule
         return 0.0 if hours is None else begins_in_s(hours, self._clock.utc_s())
 
     def is_awake(self, name: str) -> bool:
@@ -85,7 +102,7 @@ class TypeLimits:
         wait_s = self.wakes_in_s(name)
         tier = next((tier for tier in self._tiers if tier.delay_s >= wait_s), self._tiers[-1])
         later_s = min(SPREAD * wait_s, LATER_S) * (task_id % 997) / 997
-        hours = self._settings_of(name).schedule
+        hours = self._settings.get(name, NO_SETTINGS).schedule
         failure = Failure(ErrorClass.SCHEDULE, f"type {name} runs {hours}")
         return Moved(failure, Spent(), tier.name, wait_s + later_s)
 
@@ -97,7 +114,7 @@ class TypeLimits:
             Reason(
                 Code.TYPE_ASLEEP,
                 name,
-                text=self._settings_of(name).schedule or "",
+                text=self._settings.get(name, NO_SETTINGS).schedule or "",
                 seconds=wait_s,
             )
             for name, wait_s in waits.items()

@@ -5,8 +5,8 @@ from enum import Enum
 from math import inf
 
 from docllm.agent.lease import Lease
-from docllm.agent.ports import Claimable, Partition, Row
-from docllm.agent.ports.outcome import Spent, Succeeded
+from docllm.agent.ports import SUSPECT_LOSSES, Claimable, Partition, Row
+from docllm.agent.ports.outcome import NOTHING_SPENT, Spent, Succeeded
 from docllm.agent.quota.estimate import CallSize
 from docllm.agent.routes import RoutePlan
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
@@ -14,6 +14,7 @@ from docllm.schemas.task.record.envelope import Publication
 from docllm.schemas.task.record.lanes import Lane
 
 _NO_PLAN = RoutePlan("")
+_UNKNOWN_SIZE = CallSize()
 
 
 class DeliveryState(Enum):
@@ -55,36 +56,36 @@ class Delivery:
     lease: Lease | None = None
     claimed_at_s: float = 0.0
     key: bytes | None = None
-    size: CallSize = field(default_factory=CallSize)  # known from the body
+    size: CallSize = _UNKNOWN_SIZE  # known from the body
     tenant: str = DEFAULT_TENANT  # known from the body; the ledger's, once it has answered
     lane: Lane = Lane.NORMAL  # its topic's, or its task's once the ledger has answered
     plan: RoutePlan = _NO_PLAN
     # An answer that is not settled or not written yet; the next claim settles it without a call.
     kept_answer: Succeeded | None = None
-    spent: Spent = field(default_factory=Spent)  # what the running attempt has spent so far
+    spent: Spent = NOTHING_SPENT  # what the running attempt has spent so far
     queue_name: str = ""  # the queue in which it waits for its turn; empty: that of its tenant
     # The route of its next attempt, if earlier routes of the plan have refused the task.
     next_route: str = ""
 
+    task_id: int = field(init=False)  # as the header states it
+
     def __post_init__(self) -> None:
         """Let a delivery without a plan run on its route alone."""
+        self.task_id = self.publication.task_id
         if not self.plan.route:
             self.plan = RoutePlan(self.route)
 
     @property
     def own_route(self) -> str:
         """The route on which it runs unless that route is closed."""
+        if self.plan.is_free and not self.next_route:
+            return self.plan.route
         return self.next_route if self.next_route in self.plan else self.plan.first
 
     @property
     def is_on_fallback(self) -> bool:
         """Whether it runs on another route because its own route is closed."""
         return self.route != self.own_route
-
-    @property
-    def task_id(self) -> int:
-        """The task's id, as the header states it."""
-        return self.publication.task_id
 
     @property
     def task_type(self) -> str:
@@ -94,7 +95,8 @@ class Delivery:
     @property
     def suspect(self) -> bool:
         """Whether its task is a crash suspect: enough agents were lost over it."""
-        return self.row is not None and self.row.suspect
+        row = self.row
+        return row is not None and row.lease_losses >= SUSPECT_LOSSES
 
     @property
     def runs_alone(self) -> bool:
@@ -116,7 +118,3 @@ class Delivery:
     def origin(self) -> tuple[str, int, int, int]:
         """Return topic, partition, offset and timestamp of the record."""
         return self.partition.topic, self.partition.number, self.offset, self.timestamp_ms
-
-    def drop_body(self) -> None:
-        """Drop the body."""
-        self.value = None

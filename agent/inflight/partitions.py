@@ -72,8 +72,9 @@ class Partitions:
 
     def finish_record(self, partition: Partition, offset: int) -> None:
         """Finish a record; do nothing if its assignment is over."""
-        if partition in self._trackers:
-            self._trackers[partition].finish_offset(offset)
+        tracker = self._trackers.get(partition)
+        if tracker is not None:
+            tracker.finish_offset(offset)
             self._deliveries[partition].pop(offset, None)
 
     def redelivered(self, partition: Partition) -> bool:

@@ -33,15 +33,27 @@ class _LaneQueue:
         while (route := self.next_route(room)) is not None:
             delivery = self.routes[route].pop(may)
             if delivery is not None:
-                self.routes[route] = self.routes.pop(route)
+                if len(self.routes) > 1:
+                    self.routes[route] = self.routes.pop(route)
                 room[route] -= 1
                 return delivery
         return None
 
+    def take_alone(self, limit: int, room: RoomByRoute, may: MayTake) -> list[Delivery]:
+        """Take deliveries while one tenant of one route waits here: there are no turns to take."""
+        if len(self.routes) != 1:
+            return []
+        route, queue = next(iter(self.routes.items()))
+        taken = queue.take_alone(min(limit, room.get(route, 0)), may)
+        room[route] = room.get(route, 0) - len(taken)
+        return taken
+
     def next_route(self, room: RoomByRoute) -> str | None:
         """Return the route whose turn it is, of those that have room and deliveries."""
-        usable = (route for route, queue in self.routes.items() if queue and room.get(route, 0) > 0)
-        return next(usable, None)
+        for route, queue in self.routes.items():
+            if queue.size and room.get(route, 0) > 0:
+                return route
+        return None
 
     def restore(self) -> None:
         for queue in self.routes.values():
@@ -134,6 +146,9 @@ class ReadyQueue:
         """
         deliveries: list[Delivery] = []
         free = {route: room(route) for route in self.routes} if limit > 0 else {}
+        lanes = [queue for queue in self._lanes.values() if queue.routes]
+        if len(lanes) == 1:
+            deliveries = lanes[0].take_alone(limit, free, may)
         while len(deliveries) < limit and (delivery := self._pop(free, may)) is not None:
             deliveries.append(delivery)
         for queue in self._lanes.values():
@@ -145,11 +160,12 @@ class ReadyQueue:
         while lanes := [
             lane for lane, queue in self._lanes.items() if queue.next_route(room) is not None
         ]:
-            lane = self._turns.choose(lanes)
+            lane = self._turns.choose(lanes) if len(lanes) > 1 else lanes[0]
             delivery = self._lanes[lane].pop(room, may)
             if delivery is not None:
                 return delivery
-            self._turns.take_back(lane, lanes)
+            if len(lanes) > 1:
+                self._turns.take_back(lane, lanes)
         return None
 
     def take_of(self, route: str, limit: int, may: MayTake = always) -> list[Delivery]:

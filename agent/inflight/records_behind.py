@@ -23,7 +23,9 @@ class RecordsBehind:
 
     def pop_next(self, task_id: int) -> Delivery | None:
         """Remove the next record of a task and return it; None if no record is behind."""
-        behind = self._by_task.get(task_id, deque())
+        behind = self._by_task.get(task_id)
+        if behind is None:
+            return None
         while behind and behind[0].state is DeliveryState.ENDED:
             behind.popleft()
         if not behind:
@@ -36,6 +38,10 @@ class RecordsBehind:
         for behind in self._by_task.get(delivery.task_id, ()):
             if is_alike(delivery, behind):
                 yield behind
+
+    def __bool__(self) -> bool:
+        """Return whether a record is behind."""
+        return bool(self._by_task)
 
     def take_copies(self, delivery: Delivery, fence: int) -> list[Delivery]:
         """Take the queued copies of a delivery's task, up to this fence.

@@ -309,13 +309,15 @@ class InFlightTable:
             self._drop(copy)
 
     def _drop(self, delivery: Delivery) -> None:
-        self._bytes[delivery.lane] -= len(delivery.value or b"")
-        delivery.drop_body()
+        if delivery.value is not None:
+            self._bytes[delivery.lane] -= len(delivery.value)
+            delivery.value = None
 
     def remove(self, delivery: Delivery) -> None:
         """Remove an ended delivery; the next record of its task takes its place."""
         delivery.state = DeliveryState.ENDED
-        self.kept_answers.forget(delivery)
+        if delivery.kept_answer is not None:
+            self.kept_answers.forget(delivery)
         self._drop(delivery)
         if self._by_task.get(delivery.task_id) is not delivery:
             return

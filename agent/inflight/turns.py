@@ -90,21 +90,20 @@ class _Queue:
 
     def first_ready(self) -> Delivery | None:
         """Return the next ready delivery, from both queues in turn; drop those before it."""
-        while self.new or self.returned:
-            delivery = self._next_queue[0]
-            if _is_ready(delivery):
-                return delivery
-            self._next_queue.popleft()
+        while queue := self.next_queue:
+            if queue[0].state is DeliveryState.READY:
+                return queue[0]
+            queue.popleft()
         return None
 
     def pop_first(self) -> None:
         """Take the delivery that `first_ready` returned."""
-        queue = self._next_queue
+        queue = self.next_queue
         self.returned_next = queue is self.new
         queue.popleft()
 
     @property
-    def _next_queue(self) -> deque[Delivery]:
+    def next_queue(self) -> deque[Delivery]:
         return self.returned if (self.returned_next and self.returned) or not self.new else self.new
 
     def next(self, limit: int) -> Iterator[Delivery]:
@@ -140,10 +139,10 @@ class TenantTurns:
         self._new: dict[str, int] = {}  # how many tasks of each new tenant go ahead of the round
         self._new_in_row = 0  # tasks that went ahead since the last turn of the round
         self._set_aside: list[str] = []
-        self._size = 0
+        self.size = 0  # how many deliveries take turns
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def __iter__(self) -> Iterator[Delivery]:
         for queue in self._queues.values():
@@ -159,7 +158,25 @@ class TenantTurns:
             self._round.append(tenant)
         queue = self._queues[tenant]
         (queue.returned if was_waiting else queue.new).append(delivery)
-        self._size += 1
+        self.size += 1
+
+    def take_alone(self, limit: int, may: MayTake) -> list[Delivery]:
+        """Take up to `limit` deliveries of the only tenant, who takes turns with nobody.
+
+        Nothing is taken if there are several. It ends at the first one that may not be taken.
+        """
+        taken: list[Delivery] = []
+        if len(self._queues) != 1 or self._new or self._set_aside:
+            return taken
+        (queue,) = self._queues.values()
+        size = len(queue)
+        while len(taken) < limit and (delivery := queue.first_ready()) is not None:
+            if not may(delivery):
+                break
+            queue.pop_first()
+            taken.append(delivery)
+        self.size += len(queue) - size
+        return taken
 
     def pop(self, may: MayTake = always) -> Delivery | None:
         """Take the next delivery that may be taken; None if there is none."""
@@ -226,24 +243,26 @@ class TenantTurns:
             queue.credit = max(queue.credit, 1)
             self._round.remove(tenant)
             self._set_aside.append(tenant)
-            self._size -= len(queue)
+            self.size -= len(queue)
             return None
         queue.pop_first()
-        self._size -= 1
+        self.size -= 1
         return delivery
 
     def _first(self, tenant: str) -> Delivery | None:
         """Return a tenant's next delivery; those that were dropped before it are not counted."""
         queue = self._queues[tenant]
+        if (first := queue.next_queue) and first[0].state is DeliveryState.READY:
+            return first[0]
         before = len(queue)
         delivery = queue.first_ready()
-        self._size += len(queue) - before
+        self.size += len(queue) - before
         return delivery
 
     def restore(self) -> None:
         """Let the tenants that were set aside take turns again, before the others."""
         self._round.extendleft(reversed(self._set_aside))
-        self._size += sum(len(self._queues[tenant]) for tenant in self._set_aside)
+        self.size += sum(len(self._queues[tenant]) for tenant in self._set_aside)
         self._set_aside = []
 
     def next(self, limit: int) -> Iterator[Delivery]:
@@ -264,7 +283,7 @@ class TenantTurns:
         self._queues = {tenant: queue for tenant, queue in self._queues.items() if queue}
         self._round = deque(tenant for tenant in self._round if tenant in self._queues)
         self._new = {tenant: left for tenant, left in self._new.items() if tenant in self._queues}
-        self._size = sum(map(len, self._queues.values()))
+        self.size = sum(map(len, self._queues.values()))
 
 
 def _is_ready(delivery: Delivery) -> bool:

@@ -95,6 +95,9 @@ class Spent:
         return replace(late.plus(self), on_left_routes=tuple(parts.values()))
 
 
+NOTHING_SPENT = Spent()
+
+
 @dataclass(frozen=True, slots=True)
 class RouteSpent:
     """What an attempt has spent on a route, which it left for a failure of this class."""

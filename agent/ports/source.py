@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from docllm.schemas.task.record.envelope import RawHeaders
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(NamedTuple):
     """One assignment of one partition to this agent.
 
     `epoch` rises at every assignment and never repeats in a process.

@@ -28,11 +28,19 @@ class ConfiguredQuotas:
             route: quota_key(account(config, route)) for route in (DEFAULT_ROUTE, *config.routes)
         }
         self._of_route = {route: (key, limits[key]) for route, key in keys.items() if key in limits}
+        is_capped = config.tenant_defaults.in_flight is not None
+        self._has_cap_for_all = is_capped
+        self._capped = {
+            name for name, tenant in config.tenants.items() if tenant.in_flight is not None
+        }
 
     def __bool__(self) -> bool:
         """Return whether any limit is set."""
-        caps = [tenant.in_flight for tenant in self._config.tenants.values()]
-        return bool(self._of_route) or {*caps, self._config.tenant_defaults.in_flight} != {None}
+        return bool(self._of_route or self._capped or self._has_cap_for_all)
+
+    def has_limit(self, route: str, tenant: str) -> bool:
+        """Return whether a limit holds for a tenant's calls on a route."""
+        return route in self._of_route or tenant in self._capped or self._has_cap_for_all
 
     def of_route(self, route: str) -> tuple[str, QuotaLimits] | None:
         """Return the key and the limits of a route's account; None if it has no limit."""

@@ -1,7 +1,7 @@
 """The routes that one task may take: its own one and the fallbacks, in order. Pure."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from docllm.schemas.settings.config import Trigger
 from docllm.schemas.settings.fallback import FallbackStep
@@ -21,6 +21,12 @@ class RoutePlan:
     allowed: frozenset[str] | None = None
     known: bool = True
     batch_allowed: frozenset[str] | None = None
+    # Whether the task may take its own route whatever the bounds of others are.
+    is_free: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        is_free = self.known and self.allowed is None and self.batch_allowed is None
+        object.__setattr__(self, "is_free", is_free)
 
     def within(self, allowed: Iterable[str] | None) -> "RoutePlan":
         """Return the plan within the `routes_allowed` of the task's line."""
@@ -28,6 +34,8 @@ class RoutePlan:
 
     def within_batch(self, allowed: Iterable[str] | None) -> "RoutePlan":
         """Return the plan within the present `routes_allowed` of the task's batch."""
+        if allowed is None and self.batch_allowed is None:
+            return self
         bounds = None if allowed is None else frozenset(allowed)
         return self if bounds == self.batch_allowed else replace(self, batch_allowed=bounds)
 

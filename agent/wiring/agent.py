@@ -172,7 +172,7 @@ def _make_gates(choices: AgentChoices, shared: SharedParts) -> Gates:
         guards=GuardGate(clock=clock, longest_tier=shared.longest_tier, ledger=shared.ledger),
         quotas=make_quota_gate(parts),
         locks=ResourceLocks(table=table, clock=clock),
-        types=TypeLimits(settings_of=choices.type_settings, tiers=tiers, clock=clock),
+        types=TypeLimits(types=parts.config.types, tiers=tiers, clock=clock),
         unknown_types=UnknownTypes(
             knows=choices.knows_type,
             tiers=tiers,

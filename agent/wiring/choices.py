@@ -24,7 +24,6 @@ from docllm.producer.app import Parts
 from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.objects.write_once import WriteOnceStore
 from docllm.schemas.runtime.executors import Executor
-from docllm.schemas.settings.config import TypeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,3 @@ class AgentChoices:
     def knows_type(self, name: str) -> bool:
         """Return whether the settings as they are at this moment know a type."""
         return self.parts.config.knows_type(name)
-
-    def type_settings(self, name: str) -> TypeConfig:
-        """Return the settings of a type as they are at this moment."""
-        return self.parts.config.type_settings(name)

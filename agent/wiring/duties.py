@@ -189,6 +189,7 @@ def _make_reread_duties(
         intake=wired.intake,
         keeper=of_routes.keeper,
         unknown_types=wired.gates.unknown_types,
+        type_limits=wired.gates.types,
         call_up=of_routes.call_up,
         reporter=reporter,
         form=how.form,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.request import getproxies_environment
 
+from docllm.agent.execution.type_limits import TypeLimits
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.handlers import Handler, Handlers, Tools
 from docllm.agent.handlers.claim_time import CLAIM_MARGIN_S, claim_s
@@ -67,6 +68,7 @@ class LiveSettings:
     intake: Intake
     keeper: GuardKeeper
     unknown_types: UnknownTypes
+    type_limits: TypeLimits
     call_up: CallUpWalk
     reporter: Reporter
     form: Callable[[Config], AgentReport]
@@ -88,6 +90,7 @@ class LiveSettings:
         self.handlers.apply(tools=tools, by_type=by_type)
         self.hooks.apply(tools=tools, by_kind=by_kind)
         self.quotas.apply(config)
+        self.type_limits.apply(config.types)
         self.intake.apply(config)
         self.keeper.probe_s = config.guard.probe_s
         self.reporter.form = self.form(config)

@@ -150,9 +150,7 @@ class CrowdedAgent:
         self._exchanges, self._claims = self._exchange(), self._claimer.claim_forever()
 
     def _make_parts(self) -> None:
-        types = TypeLimits(
-            settings_of=self.config.type_settings, tiers=[SHORTEST, LONGEST], clock=self.clock
-        )
+        types = TypeLimits(types=self.config.types, tiers=[SHORTEST, LONGEST], clock=self.clock)
         guards = GuardGate(clock=self.clock, longest_tier=LONGEST, ledger=FakeLedger())
         guards.replace([])
         suspects = CrashSuspects()

@@ -26,7 +26,7 @@ from docllm.agent.quota.quotas import Quotas
 from docllm.agent.reporting.telemetry import Counts
 from docllm.agent.routes import Router
 from docllm.schemas.runtime.clock import Clock, SystemClock
-from docllm.schemas.settings.config import NO_SETTINGS, Config, TypeConfig
+from docllm.schemas.settings.config import Config
 from docllm.schemas.task.guard import Guard, GuardCause
 from docllm.schemas.task.record.envelope import Publication
 from tests.support.doubles import stand_in
@@ -132,18 +132,13 @@ class SlotsHarness:
             Counts(),
         )
         self.clock = SystemClock()
-        self.settings: dict[str, TypeConfig] = {}
         self.unknown_types = UnknownTypes(
             knows=lambda name: name == "document",
             tiers=[SHORTEST, LONGEST],
             lane_topics={PARTITION.topic},
             clock=self.clock,
         )
-        self.types = TypeLimits(
-            settings_of=lambda name: self.settings.get(name, NO_SETTINGS),
-            tiers=[SHORTEST, LONGEST],
-            clock=self.clock,
-        )
+        self.types = TypeLimits(types={}, tiers=[SHORTEST, LONGEST], clock=self.clock)
         self.quotas = quota_gate_of(Config(), self.clock)
         self.guards = GuardGate(
             clock=self.clock, longest_tier=LONGEST, ledger=LookLedger(join_look)

@@ -5,7 +5,7 @@ import pytest
 from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted, TypeAsleep
 from docllm.agent.execution.type_limits import LATER_S, TypeLimits
-from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.judge import tiers_of
@@ -13,7 +13,7 @@ from docllm.agent.ports.outcome import Moved
 from docllm.agent.quota.estimate import CallSize
 from docllm.schemas.agent_report import Reason
 from docllm.schemas.codes import Code
-from docllm.schemas.settings.config import NO_SETTINGS, TypeConfig
+from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, routes
@@ -24,11 +24,7 @@ NIGHT = {"document": TypeConfig(schedule="22:00-06:00 UTC"), "scan": TypeConfig(
 
 
 def limits(clock: HandClock) -> TypeLimits:
-    return TypeLimits(
-        settings_of=lambda name: NIGHT.get(name, NO_SETTINGS),
-        tiers=tiers_of(["30s", "5m", "1h"]),
-        clock=clock,
-    )
+    return TypeLimits(types=NIGHT, tiers=tiers_of(["30s", "5m", "1h"]), clock=clock)
 
 
 # ---- hours
@@ -73,7 +69,7 @@ def test_no_call_is_made_outside_of_the_hours() -> None:
     harness = SlotsHarness(routes(), ending(GOOD))
     hour = int(harness.clock.utc_s() // HOUR_S) % 24
     begins, ends = (hour + 2) % 24, (hour + 3) % 24
-    harness.settings = {"document": TypeConfig(schedule=f"{begins:02}:00-{ends:02}:00 UTC")}
+    harness.types.apply({"document": TypeConfig(schedule=f"{begins:02}:00-{ends:02}:00 UTC")})
     harness.guards.replace([])
 
     (outcome,) = started(harness, claimed(1, harness.clock.now_s()))
@@ -91,7 +87,7 @@ def test_no_call_is_made_outside_of_the_hours() -> None:
 def test_no_more_tasks_of_a_type_are_admitted_than_it_has_slots() -> None:
     """A task that was taken for a claim counts, until it is given back or has ended."""
     harness = SlotsHarness(routes(), ending(GOOD))
-    harness.settings = {"document": TypeConfig(slots=2)}
+    harness.types.apply({"document": TypeConfig(slots=2)})
     harness.guards.replace([])
     admission = harness.admission(CrashSuspects())
     first, second, third = (claimed(number, harness.clock.now_s()) for number in range(3))
@@ -104,9 +100,11 @@ def test_no_more_tasks_of_a_type_are_admitted_than_it_has_slots() -> None:
     assert admission.decide(third) is NotPermitted.TYPE
     assert isinstance(admission.decide(first), AttemptPermit)
     admission.enter(first)
+    first.state = DeliveryState.RUNNING
     admission.release_calls([first, second])
     assert admission.reserve_call(third)
     admission.enter(third)
+    third.state = DeliveryState.RUNNING
     admission.release_calls([third])
     assert not admission.reserve_call(second)
     admission.leave(first)

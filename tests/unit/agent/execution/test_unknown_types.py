@@ -33,7 +33,7 @@ def unknown(clock: HandClock | None = None) -> UnknownTypes:
 
 def held(types: UnknownTypes, topic: str, name: str = "b") -> Moved:
     delivery = claimed(1, 0.0, type_name=name)
-    delivery.partition = replace(PARTITION, topic=topic)
+    delivery.partition = PARTITION._replace(topic=topic)
     return types.move(delivery)
 
 

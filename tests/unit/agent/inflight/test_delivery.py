@@ -62,11 +62,3 @@ def test_a_task_over_which_two_agents_were_lost_is_a_suspect() -> None:
         (True, False),
         (True, True),
     ]
-
-
-def test_a_delivery_without_its_body_keeps_its_digest() -> None:
-    """The body is read from the ledger again."""
-    delivery = delivered()
-    delivery.drop_body()
-
-    assert (delivery.value, delivery.digest) == (None, b"digest")
