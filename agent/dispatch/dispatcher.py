@@ -158,8 +158,12 @@ class Dispatcher:
             RETRIED     any                    finished; another one comes from the longest tier
             any other   any other              finished; the task is final
         """
+        is_known = delivery.partition in self._partitions
+        if verdict is Verdict.SETTLED and type(outcome) is Succeeded and is_known:
+            self._finisher.finish_with_copies(delivery, delivery.row.fence if delivery.row else -1)
+            return
         accepted_as = outcome if verdict is Verdict.SETTLED else None
-        if delivery.partition not in self._partitions:
+        if not is_known:
             # A drain may release a delivery while its kept answer is written.
             kept = delivery.kept_answer if isinstance(outcome, Released) else None
             self._dropped_answers.add((_unstored_answer(outcome, verdict) or kept) is not None)

@@ -73,8 +73,9 @@ class QuarantineQueue:
 
         They only name its task.
         """
-        for foreign in self._table.behind.take_foreign(delivery):
-            self._distrust(foreign, _CONFLICT)
+        if delivery.task_id in self._table.behind.by_task:
+            for foreign in self._table.behind.take_foreign(delivery):
+                self._distrust(foreign, _CONFLICT)
 
     def quarantine_unknown(self, delivery: Delivery, answer: ClaimAnswer, now_s: float) -> None:
         """Queue a delivery that the ledger does not know, or knows with other content.

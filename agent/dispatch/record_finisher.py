@@ -43,8 +43,10 @@ class RecordFinisher:
 
         `fence` comes from the ledger's row, never from a header.
         """
-        for copy in self._table.behind.take_copies(delivery, fence):
-            self._finish(copy)
+        behind = self._table.behind
+        if delivery.task_id in behind.by_task:
+            for copy in behind.take_copies(delivery, fence):
+                self._finish(copy)
         self._finish(delivery)
 
     def _finish(self, delivery: Delivery) -> None:

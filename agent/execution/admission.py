@@ -207,15 +207,14 @@ class Admission:
         allowed one.
         """
         now_s = self._clock.now_s()
-        refusal = self._refusal(delivery, now_s)
-        if (reason := refusal or self._reason_to_wait(delivery)) is not None:
+        if (reason := self._refusal(delivery, now_s) or self._reason_to_wait(delivery)) is not None:
             return reason
         plan = delivery.plan
         if not (plan.is_free and delivery.route == plan.route) and (
             not plan.allows(delivery.route) or self._guarded_fallback(delivery)
         ):
             return NotPermitted.ROUTE
-        if self._types.full(delivery):
+        if delivery.task_type not in self._types.plain and self._types.full(delivery):
             return NotPermitted.TYPE
         permits = self._reserved_calls.take(delivery)
         if permits is None:
@@ -233,7 +232,8 @@ class Admission:
         """Return why nothing may start now, whatever its route; None if it may."""
         if self._leaving:
             return NotPermitted.LEAVING
-        if not delivery.may_call(now_s):
+        lease = delivery.lease
+        if lease is None or not lease.may_call(now_s):
             return NotPermitted.LEASE
         if delivery.suspect and not self._suspects.may_run(delivery):
             return NotPermitted.SUSPECT
@@ -346,15 +346,16 @@ class Admission:
     def enter(self, delivery: Delivery) -> None:
         """Note that a delivery has a slot."""
         self._busy[delivery.route] += 1
-        if delivery.suspect:
+        if delivery.row is not None and delivery.row.lease_losses:
             self._suspects.enter(delivery)
         self._types.enter(delivery)
 
     def leave(self, delivery: Delivery) -> None:
         """Note that a delivery has left its slot."""
-        if delivery.suspect:
+        if delivery.row is not None and delivery.row.lease_losses:
             self._suspects.leave(delivery)
-        self._types.leave(delivery)
+        if delivery in self._types.counted:
+            self._types.leave(delivery)
         self._free(delivery.route)
 
     def stop_permitting(self) -> None:

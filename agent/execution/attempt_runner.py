@@ -59,7 +59,8 @@ class AttemptRunner:
             return Dead(
                 Failure(ErrorClass.NO_INPUT, "the ledger has no input for this task"), Spent()
             )
-        left_s = delivery.claimed_at_s + self._claim_s - SETTLE_MARGIN_S - self._clock.now_s()
+        now_s = self._clock.now_s()
+        left_s = delivery.claimed_at_s + self._claim_s - SETTLE_MARGIN_S - now_s
         if left_s <= 0:
             return Released()
         plan, first = self._handlers.plain_plan(row.type, delivery.route), None
@@ -67,7 +68,9 @@ class AttemptRunner:
             on_fallback = delivery.route != delivery.plan.route
             request = plain_request(delivery.value, plan, is_on_fallback=on_fallback)
             if request is not None:
-                made = await plain_call(delivery, row, permit, plan, request, left_s=left_s)
+                made = await plain_call(
+                    delivery, row, permit, plan, request, now_s=now_s, left_s=left_s
+                )
                 if not isinstance(made, MadeCall):
                     return made
                 first = made

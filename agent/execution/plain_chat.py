@@ -79,38 +79,48 @@ def _request(line: Any, plan: CallPlan, *, is_on_fallback: bool) -> PlainRequest
 
 
 async def plain_call(
-    delivery: Delivery, row: Row, permit: AttemptPermit, plan: CallPlan, request: PlainRequest,
-    *, left_s: float,
-) -> Succeeded | Released | MadeCall:  # fmt: skip
+    delivery: Delivery,
+    row: Row,
+    permit: AttemptPermit,
+    plan: CallPlan,
+    request: PlainRequest,
+    *,
+    now_s: float,
+    left_s: float,
+) -> Succeeded | Released | MadeCall:
     """Make the call of a plain task; return its outcome, or the call with which handlers go on.
 
-    `left_s` is the time that is left for it.
+    The attempt begins at `now_s`, and `left_s` is the time that is left for it.
     """
-    began_s = plan.clock.now_s()
     attempt = CallsOf(
-        row.counted_before, row.max_attempts, delivery.snoozes, began_s, permit.refused_alone
+        row.counted_before, row.max_attempts, delivery.snoozes, now_s, permit.refused_alone
     )
     call_permit, end = None, _CANCELLED
     if permit.call_permits is not FREE_PERMITS:
         call_permit = await permit.call_permits.acquire(len(request.body), request.most_out, left_s)
         if call_permit is None:
             return Released()
-        left_s -= plan.clock.now_s() - began_s
+        left_s -= plan.clock.now_s() - now_s
+        now_s = plan.clock.now_s()
     try:
-        if not delivery.may_call(plan.clock.now_s()):
+        if not delivery.may_call(now_s):
             end = None
             return Released()
-        name = request_id(batch=row.batch, key=row.key_text, attempt=str(row.counted_before + 1))
-        limit_s = permit.of_route.limit_s or plan.client.timeout_s
-        call = Call(request.body, name, min(plan.client.timeout_s, limit_s, left_s))
+        timeout_s = permit.of_route.limit_s or plan.client.timeout_s
+        call = Call(
+            request.body,
+            request_id(batch=row.batch, key=row.key_text, attempt=str(row.counted_before + 1)),
+            min(timeout_s, plan.client.timeout_s, left_s),
+        )
         reply, outcome = await plan.make(
             call, attempt, model=request.model, note_killed=delivery.note_spent
         )
-        end = CallEnd(reply=reply, outcome=outcome)
+        if call_permit is not None:
+            end = CallEnd(reply=reply, outcome=outcome)
     finally:
         if call_permit is not None:
             call_permit.release(end)
-    if not isinstance(outcome, Succeeded):
-        return MadeCall(reply, outcome, began_s)
+    if type(outcome) is not Succeeded:
+        return MadeCall(reply, outcome, attempt.began_s)
     delivery.spent = outcome.spent
     return replace(outcome, notes=_TRUNCATED) if attempt.is_cut else outcome

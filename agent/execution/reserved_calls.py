@@ -18,14 +18,16 @@ class ReservedCalls:
 
     def reserve(self, delivery: Delivery) -> bool:
         """Reserve the first call of a delivery; return whether it may be claimed."""
-        if self._types.full(delivery):
+        is_plain = delivery.task_type in self._types.plain
+        if not is_plain and self._types.full(delivery):
             return False
         permits = self._quotas.reserve_first_call(delivery, delivery.route)
         if permits is None:
             return False
         if permits is not FREE_PERMITS:
             self._permits[delivery] = permits
-        self._types.enter(delivery)
+        if not is_plain:
+            self._types.enter(delivery)
         return True
 
     def take(self, delivery: Delivery) -> CallPermits | None:

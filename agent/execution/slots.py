@@ -127,14 +127,17 @@ class Slots:
         An answer that belongs outside the ledger takes a slot for its write.
         """
         outcome = _without_run(delivery)
-        if _is_unwritten(outcome):
-            self._begin(delivery, partial(self._written, delivery, outcome))
-        elif outcome is not None:
-            self._settle(delivery, outcome)
+        if outcome is not None:
+            if _is_unwritten(outcome):
+                self._begin(delivery, partial(self._written, delivery, outcome))
+            else:
+                self._settle(delivery, outcome)
         elif isinstance(decision := self._admission.decide(delivery), NotPermitted):
             self.give_back(delivery)
+        elif isinstance(decision, AttemptPermit):
+            self._begin(delivery, partial(self._attempt, delivery, decision))
         else:
-            self._begin(delivery, partial(self._attempt_or_move, delivery, decision))
+            self._begin(delivery, partial(self._move_or_attempt, delivery, decision))
 
     def move(self, delivery: Delivery) -> None:
         """Send a claimed delivery to the longest tier, because its route stays closed.
@@ -208,18 +211,12 @@ class Slots:
             self._settle(delivery, outcome or Released(delivery.spent))
             self._freed.set()
 
-    async def _attempt_or_move(
-        self, delivery: Delivery, decision: AttemptPermit | WaitReason
-    ) -> Outcome:
-        """Run an attempt that may start, and write its answer; move a task that must wait."""
-        if isinstance(decision, AttemptPermit):
-            outcome = await self._attempt(delivery, decision)
-        elif isinstance(decision, Guard):
-            outcome = await self._guarded_attempt(delivery, decision)
-        else:
-            await self._guards.wait_to_move()
-            return self._moved(delivery, decision)
-        return await self._written(delivery, outcome) if _is_unwritten(outcome) else outcome
+    async def _move_or_attempt(self, delivery: Delivery, reason: WaitReason) -> Outcome:
+        """Move a task that must wait; run its attempt if it may join the look of its guard."""
+        if isinstance(reason, Guard):
+            return await self._guarded_attempt(delivery, reason)
+        await self._guards.wait_to_move()
+        return self._moved(delivery, reason)
 
     async def _guarded_attempt(self, delivery: Delivery, guard: Guard) -> Outcome:
         """Run the attempt of a task that a guard stops if it may join the guard's look."""
@@ -251,8 +248,9 @@ class Slots:
         return await self._attempt_runner.write(delivery, delivery.row, outcome)
 
     async def _attempt(self, delivery: Delivery, permit: AttemptPermit) -> Outcome:
+        """Run an attempt, and write its answer if it belongs outside the ledger."""
         self._counts.attempts += 1
-        if delivery.suspect:
+        if delivery.row is not None and delivery.row.lease_losses:
             self._suspects.warn(delivery)
         outcome: Outcome | None = None
         routes = AttemptRoutes(admission=self._admission, delivery=delivery, permit=permit)
@@ -260,6 +258,8 @@ class Slots:
             outcome = await self._attempt_runner.run(delivery, permit, routes)
         finally:
             outcome = routes.end(outcome or Released(delivery.spent))
+        if type(outcome) is Succeeded:
+            return await self._written(delivery, outcome) if outcome.output_uri else outcome
         if isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.AUTH:
             delivery.auth_failed_at_s = self._clock.now_s()
             delivery.auth_failed_on = delivery.route

@@ -34,8 +34,9 @@ class TypeLimits:
     ) -> None:
         self._tiers = tiers
         self._clock = clock
-        # By delivery that is taken for a claim or has a slot: the type under which it is counted.
-        self._types: dict[Delivery, str] = {}
+        # By delivery of a type with limits that is taken for a claim or has a slot: the type under
+        # which it is counted.
+        self.counted: dict[Delivery, str] = {}
         self._busy: Counter[str] = Counter()
         self._asleep: set[str] = set()  # types of which a task was met outside of its hours
         self.apply(types)
@@ -59,24 +60,24 @@ class TypeLimits:
         if name in self.plain:
             return False
         slots = self._settings.get(name, NO_SETTINGS).slots
-        if slots is None or self._types.get(delivery) == name:
+        if slots is None or self.counted.get(delivery) == name:
             return False
         return self._busy[name] >= slots
 
     def enter(self, delivery: Delivery) -> None:
         """Count a delivery for its type, once. A body that was read since may have another type."""
         name = delivery.task_type
-        if name in self.plain and delivery not in self._types:
+        if name in self.plain and delivery not in self.counted:
             return
-        if self._types.get(delivery) != name:
+        if self.counted.get(delivery) != name:
             self.leave(delivery)
-            self._types[delivery] = name
+            self.counted[delivery] = name
             self._busy[name] += 1
 
     def leave(self, delivery: Delivery) -> None:
         """Stop counting a delivery."""
-        if delivery in self._types:
-            name = self._types.pop(delivery)
+        if delivery in self.counted:
+            name = self.counted.pop(delivery)
             self._busy[name] -= 1
             if not self._busy[name]:
                 del self._busy[name]

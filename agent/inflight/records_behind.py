@@ -11,37 +11,33 @@ class RecordsBehind:
     """Keeps the records behind each task's first delivery until it ends or takes them with it."""
 
     def __init__(self) -> None:
-        self._by_task: dict[int, deque[Delivery]] = {}
+        self.by_task: dict[int, deque[Delivery]] = {}  # only tasks that have such records
 
     def __iter__(self) -> Iterator[Delivery]:
-        return chain.from_iterable(self._by_task.values())
+        return chain.from_iterable(self.by_task.values())
 
     def put(self, delivery: Delivery) -> None:
         """Put a record behind those that its task has already."""
         delivery.state = DeliveryState.BEHIND
-        self._by_task.setdefault(delivery.task_id, deque()).append(delivery)
+        self.by_task.setdefault(delivery.task_id, deque()).append(delivery)
 
     def pop_next(self, task_id: int) -> Delivery | None:
         """Remove the next record of a task and return it; None if no record is behind."""
-        behind = self._by_task.get(task_id)
+        behind = self.by_task.get(task_id)
         if behind is None:
             return None
         while behind and behind[0].state is DeliveryState.ENDED:
             behind.popleft()
         if not behind:
-            self._by_task.pop(task_id, None)
+            self.by_task.pop(task_id, None)
             return None
         return behind.popleft()
 
     def alike(self, delivery: Delivery) -> Iterator[Delivery]:
         """Yield the records behind a delivery that have its key and value."""
-        for behind in self._by_task.get(delivery.task_id, ()):
+        for behind in self.by_task.get(delivery.task_id, ()):
             if is_alike(delivery, behind):
                 yield behind
-
-    def __bool__(self) -> bool:
-        """Return whether a record is behind."""
-        return bool(self._by_task)
 
     def take_copies(self, delivery: Delivery, fence: int) -> list[Delivery]:
         """Take the queued copies of a delivery's task, up to this fence.
@@ -79,7 +75,7 @@ class RecordsBehind:
         )
 
     def _take(self, delivery: Delivery, matches: Callable[[Delivery], bool]) -> list[Delivery]:
-        behind = self._by_task.get(delivery.task_id)
+        behind = self.by_task.get(delivery.task_id)
         if not behind:
             return []
         records = [
@@ -89,7 +85,7 @@ class RecordsBehind:
         ]
         if records:
             without = set(records)
-            self._by_task[delivery.task_id] = deque(
+            self.by_task[delivery.task_id] = deque(
                 record for record in behind if record not in without
             )
         return records

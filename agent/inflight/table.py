@@ -321,7 +321,8 @@ class InFlightTable:
         self._drop(delivery)
         if self._by_task.get(delivery.task_id) is not delivery:
             return
-        following = self.behind.pop_next(delivery.task_id)
+        has_next = delivery.task_id in self.behind.by_task
+        following = self.behind.pop_next(delivery.task_id) if has_next else None
         if following is None:
             del self._by_task[delivery.task_id]
             return

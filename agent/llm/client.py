@@ -27,6 +27,7 @@ from docllm.schemas.text.wording import TEXT_CHARS, masking
 _ERROR_PAGE_BYTES = 64 << 10
 _CHUNK_BYTES = 64 << 10
 _SUCCESS = range(200, 300)
+_LEAST_S = 0.001
 
 # Only this message proves that there was no connection: ConnectError and ConnectTimeoutError are
 # also raised after the body was sent.
@@ -53,7 +54,7 @@ class ChatClient:
     ) -> None:
         self._url = endpoint(base_url)
         self._unversioned = lacks_version(self._url)
-        self._headers = sent(api_key, headers or {})
+        self._headers = tuple(sent(api_key, headers or {}).items())
         self._masked = masking(*hidden(api_key, headers or {}), *query_secrets(self._url))
         self._max_reply_bytes = max_reply_bytes
         self._client = connected(self._url, timedelta(seconds=connect_timeout_s))
@@ -86,13 +87,13 @@ class ChatClient:
         await self._client.close()
 
     def _request(self, call: Call) -> StreamRequest:
-        timeout = timedelta(seconds=max(call.timeout_s, 0.001))
-        builder = self._client.post(self._url).timeout(timeout)
+        seconds = max(_LEAST_S, call.timeout_s)
+        builder = self._client.post(self._url).timeout(timedelta(seconds=seconds))
         builder = builder.header("Content-Type", "application/json")
         builder = builder.header("X-Client-Request-Id", call.request_id)
         if call.traceparent:
             builder = builder.header(header_names.TRACEPARENT, call.traceparent)
-        for name, value in self._headers.items():
+        for name, value in self._headers:
             builder = builder.header(name, value.reveal(), is_sensitive=True)
         # The body is not prefetched: if reading it fails, the status and headers must not be lost.
         return builder.body_bytes(call.body).streamed_read_buffer_limit(0).build_streamed()

@@ -61,13 +61,14 @@ class _CallKind:
         self.answers: deque[int] = deque(maxlen=_KEPT)
 
     def learn(self, input_bytes: int, tokens_in: int, tokens_out: int, few: float) -> bool:
-        ratio = tokens_in / max(_MIN_BYTES, input_bytes)
-        if ratio < few * max(self.tokens_per_byte, LEAST_PER_BYTE):
+        usual, ratio = self.tokens_per_byte, tokens_in / max(_MIN_BYTES, input_bytes)
+        if ratio < few * usual or ratio < few * LEAST_PER_BYTE:
             return False
-        ratio = min(ratio, _MAX_GROWTH * max(self.tokens_per_byte, 1 / BYTES_PER_TOKEN))
+        if ratio > usual:
+            ratio = min(ratio, _MAX_GROWTH * max(usual, 1 / BYTES_PER_TOKEN))
         self.known += 1
-        weight = max(_WEIGHT, 1 / self.known)
-        self.tokens_per_byte += weight * (ratio - self.tokens_per_byte)
+        weight = _WEIGHT if self.known * _WEIGHT >= 1 else 1 / self.known
+        self.tokens_per_byte += weight * (ratio - usual)
         self.answers.append(tokens_out)
         return True
 
@@ -117,12 +118,14 @@ class Estimates:
         Return whether it was learned.
         """
         key = route, size.task_type, size.by_uri
-        kind = self._kinds.setdefault(key, _CallKind())
-        is_learned = kind.learn(size.input_bytes, tokens_in, tokens_out, few)
-        self._kinds.move_to_end(key)
-        if len(self._kinds) > MAX_KINDS:
-            self._kinds.popitem(last=False)
-        return is_learned
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _CallKind()
+            if len(self._kinds) > MAX_KINDS:
+                self._kinds.popitem(last=False)
+        else:
+            self._kinds.move_to_end(key)
+        return kind.learn(size.input_bytes, tokens_in, tokens_out, few)
 
 
 def actual_charge(size: CallSize, limits: QuotaLimits, tokens_in: int, tokens_out: int) -> Charge:

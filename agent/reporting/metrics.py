@@ -29,6 +29,7 @@ ROUTES = 5  # routes that get labels of their own; the others share one label
 CALL_S = (*(round(0.01 * 2**power, 2) for power in range(14)), 163.0, 327.0, 600.0)
 TRANSACTION_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 WAIT_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0)
+MAX_KNOWN = 1_000  # routes whose series is known; tasks name their routes
 GROUP_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 # A value that is read at each scrape: its name, its meaning, and the function that returns it.
@@ -67,6 +68,7 @@ class AgentMetrics(Collector):
             buckets=CALL_S,
             registry=self._registry,
         )
+        self._call_s_of: dict[str, Histogram] = {}  # the same series, by route
         self._left = Gauge(
             "docllm_ratelimit_remaining",
             "The remaining part of a provider's limit, from its last reply.",
@@ -97,7 +99,12 @@ class AgentMetrics(Collector):
 
     def called(self, route: str, took_s: float) -> None:
         """Record the duration of a call that ended, successful or not."""
-        self._call_s.labels(self._labels.label(route)).observe(took_s)
+        series = self._call_s_of.get(route)
+        if series is None:
+            series = self._call_s.labels(self._labels.label(route))
+            if len(self._call_s_of) < MAX_KNOWN:
+                self._call_s_of[route] = series
+        series.observe(took_s)
 
     def left(self, route: str, amounts: Mapping[str, float]) -> None:
         """Record the remaining part of a provider's limits by kind; the kinds are a closed set."""

@@ -150,7 +150,9 @@ class Counts:
 
     def note(self, outcome: Outcome, verdict: Verdict) -> None:
         """Count a settlement."""
-        if verdict is Verdict.SUPERSEDED:
+        if verdict is Verdict.SETTLED and type(outcome) is Succeeded:
+            self.succeeded += 1
+        elif verdict is Verdict.SUPERSEDED:
             self.superseded += 1
         elif verdict is Verdict.GIVEN_UP:
             self.given_up += 1

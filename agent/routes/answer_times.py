@@ -20,11 +20,15 @@ class AnswerTimes:
         # How long an answer usually takes: the mean, or UNKNOWN_S without an answer.
         self.usual_s = UNKNOWN_S
         self._recent: deque[float] = deque(maxlen=RECENT)
+        self._sum_s = 0.0
 
     def add(self, duration_s: float) -> None:
         """Note how long a good answer took."""
+        if len(self._recent) == RECENT:
+            self._sum_s -= self._recent[0]
         self._recent.append(duration_s)
-        self.usual_s = max(0.001, sum(self._recent) / len(self._recent))
+        self._sum_s += duration_s
+        self.usual_s = max(0.001, self._sum_s / len(self._recent))
 
     @property
     def known(self) -> bool:

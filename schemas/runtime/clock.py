@@ -5,6 +5,8 @@ The database's clock decides due times and leases; this clock paces loops and me
 
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 
@@ -30,9 +32,10 @@ _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 class SystemClock:
     """The machine's clock."""
 
-    def now_s(self) -> float:
-        """Return CLOCK_BOOTTIME, which counts suspension; without it, the monotonic clock."""
-        return time.clock_gettime(_STEADY)
+    def __init__(self) -> None:
+        # CLOCK_BOOTTIME, which counts suspension; without it, the monotonic clock. Each attempt
+        # reads the clock some times, so no function of Python stands between.
+        self.now_s: Callable[[], float] = partial(time.clock_gettime, _STEADY)
 
     def utc_s(self) -> float:
         """Return seconds since 1970."""

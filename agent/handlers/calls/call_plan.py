@@ -106,14 +106,16 @@ class CallPlan:
         crash.reach("call.answered")
         now_s = self.clock.now_s()
         if self.measures is not None:
-            self._measure(self.measures, reply, now_s - began_s)
+            self.measures.called(self.route, now_s - began_s)
+            if isinstance(reply, Reply) and (amounts := left(reply.headers)):
+                self.measures.left(self.route, amounts)
         facts = self.facts(attempt, now_s, model=model, request_id=call.request_id)
         facts.schema, facts.verbatim, facts.strict = schema, verbatim, self.rules.strict_answer
         facts.least_price_micro = least_price_micro
         outcome = await judged(reply, facts, self.apart)
         if outcome.spent.tokens_in:
             outcome = self._of_whole_prompt(call, attempt, outcome, facts)
-        if isinstance(outcome, Succeeded) and outcome.oddities:
+        if type(outcome) is Succeeded and outcome.oddities:
             self.odd_answers.note(self.route, outcome.oddities)
         return reply, outcome
 
@@ -136,11 +138,6 @@ class CallPlan:
             prices=self.prices,
             wordings=self.client.wordings,
         )
-
-    def _measure(self, measures: CallMeasures, reply: Reply | CallFailed, took_s: float) -> None:
-        measures.called(self.route, took_s)
-        if isinstance(reply, Reply) and (amounts := left(reply.headers)):
-            measures.left(self.route, amounts)
 
     def _of_whole_prompt(
         self, call: Call, attempt: CallsOf, outcome: Judged, facts: JudgeFacts

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from docllm.agent.judge import JudgeFacts, judge, unjudged
 from docllm.agent.ports import CallFailed, Reply
@@ -28,7 +29,9 @@ async def judged(reply: Reply | CallFailed, facts: JudgeFacts, apart: Executor) 
     """Return the outcome of a call."""
     if not isinstance(reply, Reply):
         return judge(reply, facts)
-    if len(reply.body) <= PARSE_APART_BYTES and not _has_heavy_schema(reply, facts):
+    if len(reply.body) <= PARSE_APART_BYTES and not (
+        facts.schema is not None and _is_heavy_for(facts.schema, reply)
+    ):
         return judge(reply, facts)
     try:
         return await apart(partial(sealed, partial(judge, reply, facts)))
@@ -40,13 +43,11 @@ async def judged(reply: Reply | CallFailed, facts: JudgeFacts, apart: Executor) 
         return unjudged(failure, await _without_schema(reply, facts, apart), facts)
 
 
-def _has_heavy_schema(reply: Reply, facts: JudgeFacts) -> bool:
+def _is_heavy_for(schema: dict[str, Any], reply: Reply) -> bool:
     """Return whether checking takes long; a schema on which the estimate fails counts as heavy."""
-    if facts.schema is None:
-        return False
     try:
         with contained():
-            return is_heavy_for(facts.schema, reply.body)
+            return is_heavy_for(schema, reply.body)
     except Exception:  # noqa: BLE001 - the child finds out
         return True
 

@@ -1,6 +1,7 @@
 """Builds a task's request: its chat body, and the id under which it is sent. Pure."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from docllm.schemas.task.line.parsing import MAX_PROMPT_CHARS, PLACEHOLDER, Task
 
 _ID_CHARS = 512
 _DIGEST_BYTES = 16
+_UNRESERVED = re.compile(r"[A-Za-z0-9_.~-]*+")  # what `quote` leaves as it is
 
 
 def chat_body(
@@ -66,12 +68,16 @@ def body_bytes(body: Mapping[str, Any]) -> bytes:
     return bytes(memoryview(json_bytes(body, "body")))
 
 
+def _quoted(text: str) -> str:
+    return text if _UNRESERVED.fullmatch(text) else quote(text, safe="")
+
+
 def request_id(*, batch: str, key: str, attempt: str) -> str:
     """Return `<batch>/<id>#<attempt>`, percent-encoded.
 
     Above 512 characters the name is cut and ends in a hash of the whole name.
     """
-    name, suffix = f"{quote(batch, safe='')}/{quote(key, safe='')}", f"#{attempt}"
+    name, suffix = f"{_quoted(batch)}/{_quoted(key)}", f"#{attempt}"
     max_chars = _ID_CHARS - len(suffix)
     if len(name) > max_chars:
         digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()

@@ -104,7 +104,7 @@ def read_answer(
         is_broken = ending is FinishReason.FAILED and not refusal_of(message)
         return AnswerRead(_ended(ending, reason) if is_broken else None, oddities=odd)
     content = message.get("content")
-    if refusal := message.get("refusal") if isinstance(content, str) else refusal_of(message):
+    if refusal := message.get("refusal") if type(content) is str else refusal_of(message):
         text = one_line(f"the model refused: {reason_text(refusal)}")
         return AnswerRead(Unfit(ErrorClass.FILTERED, text))
     if ending is not FinishReason.WHOLE and ending in _ENDINGS:
@@ -131,7 +131,9 @@ def _ended(ending: FinishReason, reason: Any) -> Unfit:
 
 
 def _text_answer(message: dict[str, Any], *, strict: bool) -> AnswerRead:
-    content = text_of(message.get("content"))
+    content = message.get("content")
+    if type(content) is not str:
+        content = text_of(content)
     if not isinstance(content, str) or not content.strip():
         return _without_text(message, content)
     may_have_tags = "<" in content or "[" in content or "\u25c1" in content

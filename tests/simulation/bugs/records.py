@@ -107,7 +107,7 @@ def _followers_forgotten() -> AbstractContextManager[Any]:
     remove = table.InFlightTable.remove
 
     def forget(self: table.InFlightTable, delivery: Any) -> None:
-        self.behind._by_task.pop(delivery.task_id, None)
+        self.behind.by_task.pop(delivery.task_id, None)
         remove(self, delivery)
 
     return patched(table.InFlightTable, "remove", forget)

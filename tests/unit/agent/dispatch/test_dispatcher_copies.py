@@ -112,4 +112,4 @@ def test_thousands_of_copies_take_one_question() -> None:
         0,
         {("group.tasks", 0): 3000},
     )
-    assert harness.parts.table._by_task == harness.parts.table.behind._by_task == {}
+    assert harness.parts.table._by_task == harness.parts.table.behind.by_task == {}

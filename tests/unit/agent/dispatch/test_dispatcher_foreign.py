@@ -18,7 +18,7 @@ WAITING = new_row(fence=2)
 
 
 def behind(harness: DispatchHarness) -> list[int]:
-    return [delivery.offset for delivery in harness.parts.table.behind._by_task.get(7, ())]
+    return [delivery.offset for delivery in harness.parts.table.behind.by_task.get(7, ())]
 
 
 def test_a_foreign_record_behind_a_known_task_is_quarantined_on_arrival() -> None:
