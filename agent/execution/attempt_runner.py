@@ -7,7 +7,7 @@ from docllm.agent.execution.output_writer import Claimed, Outputs
 from docllm.agent.execution.plain_chat import plain_call, plain_request
 from docllm.agent.execution.start_decisions import AttemptPermit
 from docllm.agent.handlers import HandlerRun, Handlers
-from docllm.agent.handlers.calls.traces import NO_TRACE
+from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace
 from docllm.agent.handlers.claim_time import SETTLE_MARGIN_S
 from docllm.agent.handlers.follow_ups import Inherited
 from docllm.agent.handlers.handler_run import MadeCall
@@ -64,17 +64,19 @@ class AttemptRunner:
         if left_s <= 0:
             return Released()
         plan, first = self._handlers.plain_plan(row.type, delivery.route), None
-        if plan is not None and not row.suspect and not row.output_uri and self._traces is None:
+        traces = self._traces
+        trace = NO_TRACE if traces is None else traces.of(row.task_id, delivery.owner)
+        if plan is not None and not row.suspect and not row.output_uri:
             on_fallback = delivery.route != delivery.plan.route
             request = plain_request(delivery.value, plan, is_on_fallback=on_fallback)
             if request is not None:
                 made = await plain_call(
-                    delivery, row, permit, plan, request, now_s=now_s, left_s=left_s
+                    delivery, row, permit, plan, request, trace=trace, now_s=now_s, left_s=left_s
                 )
                 if not isinstance(made, MadeCall):
                     return made
                 first = made
-        return await self._run_handler(delivery, row, permit, routes, left_s, first)
+        return await self._run_handler(delivery, row, permit, routes, left_s, trace, first)
 
     async def _run_handler(
         self,
@@ -83,6 +85,7 @@ class AttemptRunner:
         permit: AttemptPermit,
         routes: AttemptRoutes,
         left_s: float,
+        trace: AttemptTrace,
         first: MadeCall | None,
     ) -> Outcome:
         """Run the handler of the task's type; `first` is a call that was made for it."""
@@ -115,9 +118,7 @@ class AttemptRunner:
             output_uri=row.output_uri,
             output_refusal=self._outputs.refusal,
             agents_lost=row.lease_losses,
-            trace=NO_TRACE
-            if self._traces is None
-            else self._traces.of(row.task_id, delivery.owner),
+            trace=trace,
         )
         try:
             return await self._handlers.run(run)

@@ -11,8 +11,9 @@ import orjson
 
 from docllm.agent.execution.start_decisions import AttemptPermit
 from docllm.agent.handlers.calls.call_plan import CallPlan, CallsOf
-from docllm.agent.handlers.calls.permits import FREE_PERMITS, CallEnd
+from docllm.agent.handlers.calls.permits import FREE_PERMITS, CallEnd, CallPermit
 from docllm.agent.handlers.calls.request import body_bytes, request_id
+from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace, CallTrace
 from docllm.agent.handlers.handler_run import MadeCall
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Call, Row
@@ -30,7 +31,7 @@ _FIELDS = frozenset({
 })  # fmt: skip
 _TEXT_ALONE = {"text"}
 _MAX_BYTES = 1 << 20  # of a line: a larger one may make a prompt that is too long
-_CANCELLED: CallEnd | None = CallEnd()
+_CANCELLED = CallEnd()
 _TRUNCATED = ((NoteKind.TRUNCATED_INPUT, ()),)
 
 
@@ -85,6 +86,7 @@ async def plain_call(
     plan: CallPlan,
     request: PlainRequest,
     *,
+    trace: AttemptTrace,
     now_s: float,
     left_s: float,
 ) -> Succeeded | Released | MadeCall:
@@ -95,7 +97,9 @@ async def plain_call(
     attempt = CallsOf(
         row.counted_before, row.max_attempts, delivery.snoozes, now_s, permit.refused_alone
     )
-    call_permit, end = None, _CANCELLED
+    call_permit: CallPermit | None = None
+    traced: CallTrace = NO_TRACE
+    end: CallEnd | None = _CANCELLED
     if permit.call_permits is not FREE_PERMITS:
         call_permit = await permit.call_permits.acquire(len(request.body), request.most_out, left_s)
         if call_permit is None:
@@ -106,18 +110,23 @@ async def plain_call(
         if not delivery.may_call(now_s):
             end = None
             return Released()
+        if trace is not NO_TRACE:
+            traced = trace.call(plan.route, request.model)
         timeout_s = permit.of_route.limit_s or plan.client.timeout_s
         call = Call(
             request.body,
             request_id(batch=row.batch, key=row.key_text, attempt=str(row.counted_before + 1)),
             min(timeout_s, plan.client.timeout_s, left_s),
+            traced.traceparent,
         )
         reply, outcome = await plan.make(
             call, attempt, model=request.model, note_killed=delivery.note_spent
         )
-        if call_permit is not None:
+        if call_permit is not None or traced is not NO_TRACE:
             end = CallEnd(reply=reply, outcome=outcome)
     finally:
+        if traced is not NO_TRACE:
+            traced.ended(end or _CANCELLED)
         if call_permit is not None:
             call_permit.release(end)
     if type(outcome) is not Succeeded:

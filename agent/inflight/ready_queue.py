@@ -39,14 +39,12 @@ class _LaneQueue:
                 return delivery
         return None
 
-    def take_alone(self, limit: int, room: RoomByRoute, may: MayTake) -> list[Delivery]:
-        """Take deliveries while one tenant of one route waits here: there are no turns to take."""
-        if len(self.routes) != 1:
-            return []
-        route, queue = next(iter(self.routes.items()))
-        taken = queue.take_alone(min(limit, room.get(route, 0)), may)
-        room[route] = room.get(route, 0) - len(taken)
-        return taken
+    def take_alone(self, route: str, limit: int, may: MayTake) -> list[Delivery]:
+        """Take deliveries of a route that takes turns with no other, of its only tenant."""
+        queue = self.routes[route]
+        if len(self.routes) > 1:
+            self.routes[route] = self.routes.pop(route)
+        return queue.take_alone(limit, may)
 
     def next_route(self, room: RoomByRoute) -> str | None:
         """Return the route whose turn it is, of those that have room and deliveries."""
@@ -146,9 +144,16 @@ class ReadyQueue:
         """
         deliveries: list[Delivery] = []
         free = {route: room(route) for route in self.routes} if limit > 0 else {}
-        lanes = [queue for queue in self._lanes.values() if queue.routes]
-        if len(lanes) == 1:
-            deliveries = lanes[0].take_alone(limit, free, may)
+        usable = [
+            (queue, route)
+            for queue in self._lanes.values()
+            for route, waiting in queue.routes.items()
+            if waiting.size and free.get(route, 0) > 0
+        ]
+        if len(usable) == 1:
+            ((queue, route),) = usable
+            deliveries = queue.take_alone(route, min(limit, free[route]), may)
+            free[route] -= len(deliveries)
         while len(deliveries) < limit and (delivery := self._pop(free, may)) is not None:
             deliveries.append(delivery)
         for queue in self._lanes.values():
