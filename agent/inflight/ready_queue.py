@@ -39,12 +39,12 @@ class _LaneQueue:
                 return delivery
         return None
 
-    def take_alone(self, route: str, limit: int, may: MayTake) -> list[Delivery]:
-        """Take deliveries of a route that takes turns with no other, of its only tenant."""
+    def take_of(self, route: str, limit: int, may: MayTake) -> list[Delivery]:
+        """Take deliveries of a route that takes turns with no other."""
         queue = self.routes[route]
         if len(self.routes) > 1:
             self.routes[route] = self.routes.pop(route)
-        return queue.take_alone(limit, may)
+        return queue.take(limit, may)
 
     def next_route(self, room: RoomByRoute) -> str | None:
         """Return the route whose turn it is, of those that have room and deliveries."""
@@ -152,7 +152,7 @@ class ReadyQueue:
         ]
         if len(usable) == 1:
             ((queue, route),) = usable
-            deliveries = queue.take_alone(route, min(limit, free[route]), may)
+            deliveries = queue.take_of(route, min(limit, free[route]), may)
             free[route] -= len(deliveries)
         while len(deliveries) < limit and (delivery := self._pop(free, may)) is not None:
             deliveries.append(delivery)

@@ -160,19 +160,27 @@ class TenantTurns:
         (queue.returned if was_waiting else queue.new).append(delivery)
         self.size += 1
 
-    def take_alone(self, limit: int, may: MayTake) -> list[Delivery]:
-        """Take up to `limit` deliveries of the only tenant, who takes turns with nobody.
-
-        Nothing is taken if there are several. It ends at the first one that may not be taken.
-        """
+    def take(self, limit: int, may: MayTake) -> list[Delivery]:
+        """Take up to `limit` deliveries that may be taken."""
         taken: list[Delivery] = []
-        if len(self._queues) != 1 or self._new or self._set_aside:
-            return taken
-        (queue,) = self._queues.values()
+        while len(taken) < limit:
+            if len(self._round) == 1 and not self._new:
+                return taken + self._take_alone(self._round[0], limit - len(taken), may)
+            delivery = self.pop(may)
+            if delivery is None:
+                break
+            taken.append(delivery)
+        return taken
+
+    def _take_alone(self, tenant: str, limit: int, may: MayTake) -> list[Delivery]:
+        """Take deliveries of the only tenant, who takes turns with nobody."""
+        queue, taken = self._queues[tenant], list[Delivery]()
         size = len(queue)
         while len(taken) < limit and (delivery := queue.first_ready()) is not None:
             if not may(delivery):
-                break
+                self.size += len(queue) - size
+                self._set_tenant_aside(tenant)
+                return taken
             queue.pop_first()
             taken.append(delivery)
         self.size += len(queue) - size
@@ -240,14 +248,18 @@ class TenantTurns:
         if delivery is None:
             return None
         if not may(delivery):
-            queue.credit = max(queue.credit, 1)
-            self._round.remove(tenant)
-            self._set_aside.append(tenant)
-            self.size -= len(queue)
+            self._set_tenant_aside(tenant)
             return None
         queue.pop_first()
         self.size -= 1
         return delivery
+
+    def _set_tenant_aside(self, tenant: str) -> None:
+        queue = self._queues[tenant]
+        queue.credit = max(queue.credit, 1)
+        self._round.remove(tenant)
+        self._set_aside.append(tenant)
+        self.size -= len(queue)
 
     def _first(self, tenant: str) -> Delivery | None:
         """Return a tenant's next delivery; those that were dropped before it are not counted."""
