@@ -1,4 +1,4 @@
-"""A plain chat task, from its line to its outcome: a prompt, a text, one call.
+"""A plain chat task, from its line to its outcome: a prompt with its text, or a body; one call.
 
 This is the short way of the built-in chat. A task that uses more is left to the handlers, and so is
 an attempt whose call failed: they go on with the call that was made.
@@ -36,11 +36,15 @@ _TRUNCATED = ((NoteKind.TRUNCATED_INPUT, ()),)
 
 
 class PlainRequest(NamedTuple):
-    """The body of a plain task's call, its model, and how many tokens its answer may have."""
+    """The body of a plain task's call, its model, and how many tokens its answer may have.
+
+    With `verbatim`, any answer that is not an error is the result.
+    """
 
     body: bytes
     model: str
     most_out: int | None
+    verbatim: bool = False
 
 
 def plain_request(value: bytes, plan: CallPlan, *, is_on_fallback: bool) -> PlainRequest | None:
@@ -59,6 +63,8 @@ def plain_request(value: bytes, plan: CallPlan, *, is_on_fallback: bool) -> Plai
 
 
 def _request(line: Any, plan: CallPlan, *, is_on_fallback: bool) -> PlainRequest | None:
+    if "body" in line:
+        return None if is_on_fallback else _openai_request(line["body"], plan)
     prompt, source = line.get("prompt") or plan.rules.prompt, line.get("input")
     if not prompt or "{{" in prompt or not _FIELDS.issuperset(line):
         return None
@@ -77,6 +83,15 @@ def _request(line: Any, plan: CallPlan, *, is_on_fallback: bool) -> PlainRequest
     if not (params := line.get("params")):
         return PlainRequest(body_bytes(body), model or "", None)
     return PlainRequest(body_bytes(body | params), model or "", most_out(params))
+
+
+def _openai_request(given: dict[str, Any], plan: CallPlan) -> PlainRequest:
+    """Return what a line of OpenAI's format sends: its body, with a model, which comes first."""
+    model = given.get("model") or plan.client.model
+    named = {"model": model} if model else {}
+    return PlainRequest(
+        body_bytes(named | given | named), model or "", most_out(given), verbatim=True
+    )
 
 
 async def plain_call(
@@ -120,7 +135,11 @@ async def plain_call(
             traced.traceparent,
         )
         reply, outcome = await plan.make(
-            call, attempt, model=request.model, note_killed=delivery.note_spent
+            call,
+            attempt,
+            model=request.model,
+            verbatim=request.verbatim,
+            note_killed=delivery.note_spent,
         )
         if call_permit is not None or traced is not NO_TRACE:
             end = CallEnd(reply=reply, outcome=outcome)

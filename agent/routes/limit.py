@@ -10,7 +10,7 @@ The route pauses if half of an answer time's calls were refused, or most of the 
 - Then one call is tried. Calls continue if it is answered, or if it outlasts a refusal while the
   provider answers other calls.
 - They continue at the best known level: the calls that were running when it began, or the recent
-  rate of successful calls.
+  rate of successful calls; after a long pause, at half of the former level.
 - After a stop, slow start begins with one call. Each success lets twice as many run, up to the
   slots, or until a share is refused.
 """
@@ -23,7 +23,8 @@ from math import ceil, inf
 from docllm.agent.routes.answer_times import AnswerTimes
 from docllm.agent.routes.level import GROWTH, ConcurrencyLevel
 
-MAX_PAUSE_S = 5.0
+MAX_PAUSE_S = 2.0
+MAX_SPACING_S = 5.0  # longest time between two calls at the lowest level
 MIN_PAUSE_S = 0.25
 # If the trial is refused too, and the provider asks for a long wait, calls are tried less often.
 ASKED_LONG_S, MAX_LONG_PAUSE_S = 240.0, 60.0
@@ -191,7 +192,9 @@ class ConcurrencyLimit:
     def _leave_pause(self, now_s: float) -> None:
         """Continue after a trial at the best known level; restart slowly if none is known."""
         rate = self._answers.rate(now_s)
-        if rate is None:
+        if rate is None and self._former < inf:
+            self._limited(self._former / 2, now_s, UNKNOWN_GROWTH)
+        elif rate is None:
             self.restart(now_s)
             self._ramp()
         else:
@@ -221,7 +224,7 @@ class ConcurrencyLimit:
         The level allows at least a call every five seconds, or one call at a time if answers take
         longer than that.
         """
-        least = min(1.0, self._times.usual_s / MAX_PAUSE_S)
+        least = min(1.0, self._times.usual_s / MAX_SPACING_S)
         self._level.calls = max(least, self._level.calls)
         if self._level.calls >= self._slots:
             self._level.calls = float(self._slots)

@@ -27,7 +27,7 @@ from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.record.envelope import Publication
 from docllm.schemas.task.result.notes import NoteKind
-from tests.support.handlers import HandlersHarness, completion, handlers_harness
+from tests.support.handlers import OPENAI, HandlersHarness, completion, handlers_harness
 from tests.support.ledger import new_row
 
 PLAIN: dict[str, Any] = {
@@ -49,7 +49,7 @@ def run(harnessed: HandlersHarness, task: dict[str, Any], *, plain: bool = True)
         return harnessed.run(task, batch=batch, left_s=650.0)
     row = new_row(
         status=1, owner=9, fence=2, counted_before=0, max_attempts=5, batch=batch,
-        type=task.get("type", "document"),
+        type="openai" if "body" in task else task.get("type", "document"),
     )  # fmt: skip
     delivery = Delivery(
         Partition("g.tasks", "id", 0, 1),
@@ -59,7 +59,7 @@ def run(harnessed: HandlersHarness, task: dict[str, Any], *, plain: bool = True)
         orjson.dumps(task),
         None,
         "default",
-        row=replace(row, task_key=task["id"].encode()),
+        row=replace(row, task_key=task.get("id", "a").encode()),
         claimed_at_s=harnessed.clock.now_s(),
         lease=Lease(1, harnessed.clock.now_s() if harnessed.leased else -100.0),
     )
@@ -98,7 +98,33 @@ def run(harnessed: HandlersHarness, task: dict[str, Any], *, plain: bool = True)
 def test_both_ways_send_the_same_and_end_alike(more: dict[str, Any]) -> None:
     """Body, id, time-out and outcome of a call do not depend on the way."""
     given = {name: value for name, value in (PLAIN | more).items() if value is not None}
-    short, long = harness(), harness()
+    assert_alike(given)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"model": "m", "max_tokens": 5},
+        {"model": None},
+        {"temperature": 0, "metadata": {"a": 1}, "stream": False},
+    ],
+)
+def test_lines_of_openais_format_too(more: dict[str, Any]) -> None:
+    """The body is sent as it is, and any answer is the result."""
+    given = {**OPENAI, "body": OPENAI["body"] | more}
+
+    assert_alike(given, completion("", "length"))
+    assert (
+        plain_request(
+            orjson.dumps(given), harness().tools.plan("openai", "default"), is_on_fallback=False
+        )
+        is not None
+    )
+
+
+def assert_alike(given: dict[str, Any], *replies: Reply) -> None:
+    short, long = harness(*replies), harness(*replies)
 
     outcomes = run(short, given), run(long, given, plain=False)
 
@@ -117,7 +143,6 @@ def test_both_ways_send_the_same_and_end_alike(more: dict[str, Any]) -> None:
         ({"output_uri": "s3://a/"}, "document"),
         ({"prompt": "{document} {document}"}, "document"),
         ({"prompt": "{document} {{x}}"}, "document"),
-        ({"body": {}}, "document"),
         ({"unknown": 1}, "document"),
     ],
 )

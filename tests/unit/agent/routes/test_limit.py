@@ -156,7 +156,7 @@ def test_a_capacity_for_slow_answers_is_followed(seed: int) -> None:
     server = InFlight(lambda now_s: 50 if 60 <= now_s < 120 else 200, SLOW_S)
     driven(server, 180.0, slots=400, seed=seed)
 
-    assert server.passed(67.0, 72.0) >= 0.8 * 50  # the others have ended
+    assert server.passed(67.0, 72.0) >= 0.75 * 50  # the others have ended
     assert server.passed(70.0, 120.0) >= 0.9 * 50 / 5.0 * 50
     assert server.refused(60.0, 120.0) <= 0.1 * len(server.between(60.0, 120.0))
     assert server.passed(130.0, 180.0) >= 0.9 * 200 / 5.0 * 50

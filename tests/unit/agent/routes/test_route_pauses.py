@@ -26,13 +26,13 @@ from tests.support.routes import (
 
 @pytest.mark.parametrize("error_class", OF[Effect.REFUSAL])
 def test_a_route_whose_calls_are_refused_pauses_for_half_of_the_wait(error_class: str) -> None:
-    """A refused route is tried before the refused task, after at most 5 s, and with one call."""
+    """A refused route is tried before the refused task, after at most 2 s, and with one call."""
     short, long = routes(), routes()
     paused(short, snoozed(error_class, 4.0), 100.0)
     paused(long, snoozed(error_class, 600.0), 100.0)
 
     assert [short.room(ROUTE, at_s, 0, 64) for at_s in (101.9, 102.0)] == [0, 1]
-    assert [long.room(ROUTE, at_s, 0, 64) for at_s in (104.9, 105.0)] == [0, 1]
+    assert [long.room(ROUTE, at_s, 0, 64) for at_s in (101.9, 102.0)] == [0, 1]
     assert (short.closed_for_s(ROUTE, 101.0), short.permit(ROUTE, 1, 101.0)) == (1.0, None)
     assert notice(short, 101.0) == f"route default waits 1 s: {error_class}: said the provider"
     assert notice(short, 102.0) == f"route default tries one call: {error_class}: said the provider"
@@ -66,7 +66,7 @@ def test_a_refused_route_is_closed_until_an_answer_comes() -> None:
 
 
 def test_pauses_grow_while_the_trial_is_refused() -> None:
-    """Pauses grow to at most 5 s, so that a limiter that counts refusals is not kept busy."""
+    """Pauses grow to at most 2 s, so that full speed soon follows the last refusal."""
     router, at_s, pauses_s = routes(), 100.0, []
     paused(router, snoozed("RATE", 1.0), at_s)
     for _ in range(5):
@@ -74,7 +74,7 @@ def test_pauses_grow_while_the_trial_is_refused() -> None:
         at_s += pauses_s[-1]
         call(router, snoozed("RATE", 1.0), at_s)
 
-    assert pauses_s == [0.5, 1.0, 2.0, 4.0, 5.0]
+    assert pauses_s == [0.5, 1.0, 2.0, 2.0, 2.0]
 
 
 def test_a_hung_call_from_before_a_refusal_does_not_delay_its_route() -> None:
@@ -350,3 +350,17 @@ def test_a_provider_that_is_closed_for_long_is_not_hammered() -> None:
     call(router, GOOD, 165.0)
 
     assert not router.closed(ROUTE, 165.1)
+
+
+def test_after_a_long_pause_half_of_the_former_calls_begin() -> None:
+    """Calls do not begin again with one at a time: only a stop says that nothing works."""
+    router, at_s = routes(), 100.0
+    paused(router, snoozed("RATE", 4.0), at_s)
+    for _ in range(70):  # more than two minutes without an answer
+        at_s += 2.0
+        call(router, snoozed("RATE", 4.0), at_s)
+    at_s += 2.0
+    call(router, GOOD, at_s)
+
+    assert router.room(ROUTE, at_s + 1.0, 0, 64) > 1
+    assert [report.allowed for report in router.reports((), at_s + 1.0, 0.0)] == [32]
