@@ -85,6 +85,11 @@ class Input:
             return "line"
         return "object" if is_object_uri(self._options.documents) else "file"
 
+    @property
+    def name(self) -> str:
+        """The file, pattern or URI as the command line names it."""
+        return str(self._options.file or self._options.documents)
+
     def _default_batch(self) -> str:
         if self._options.documents is not None:
             source = self._options.documents
