@@ -17,6 +17,7 @@ import orjson
 
 from docllm.producer.input.foreign_lines import foreign_form
 from docllm.producer.input.foreign_texts import ForeignForm, form_of_text
+from docllm.producer.input.other_files import NoLinesError
 from docllm.producer.input.packed import BUFFER_BYTES, DAMAGED, as_text
 from docllm.producer.input.position import Position
 from docllm.schemas.errors import ConfigError
@@ -31,6 +32,7 @@ _MAX_BLANK_BYTES = 1 << 20  # if most lines are blank
 _MAX_SKIPPED_BYTES = 64 << 20  # of one line
 _FORM_CHARS = 4096  # of a line that is too large
 _PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
+_REPAIR = "repair the file and load it again"
 _REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
 _REPLACEMENT = "\ufffd"  # replaces the bad bytes in the text of a line that is not UTF-8
 
@@ -105,6 +107,8 @@ def _lines(
                 for last, line in _split(stream):
                     yield line if isinstance(line, InvalidLine) else read_line(last, line)
         except (*DAMAGED, zlib.error) as failure:
+            if not last:
+                raise NoLinesError(f"cannot be read: {_reason(failure)}", fix=_REPAIR) from None
             yield _damaged(last + 1, failure)
 
 
@@ -173,7 +177,7 @@ def batch_name(source: str, now: datetime) -> str:
     """
     if source == STDIN:
         return f"stdin-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-    name = os.path.basename(source)  # noqa: PTH119 - a source is a text, not always a path
+    name = os.path.basename(source.rstrip("/"))  # noqa: PTH119 - a source is a text, not always a path
     while name.endswith(REJECTS_SUFFIX):
         name = name.removesuffix(REJECTS_SUFFIX)
     for packing in _PACKINGS:
@@ -190,7 +194,9 @@ def _open(source: str) -> IO[bytes]:
             f"--documents {shlex.quote(source)} --prompt 'Summarize: {{document}}'"
         ) from None
     except OSError as error:
-        raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
+        fetch = f"; fetch it: curl -fsSL {shlex.quote(source)} | docllm load -"
+        more = fetch if "://" in source else ""
+        raise ConfigError(f"{source} cannot be read: {error.strerror}{more}") from None
 
 
 def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | InvalidLine]]:
@@ -244,17 +250,14 @@ def _bad(number: int, error: LineError, text: str | None) -> InvalidLine:
 
 
 def _damaged(number: int, failure: Exception) -> InvalidLine:
-    reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
+    error = f"cannot be read, and neither can the rest: {_reason(failure)}"
+    return InvalidLine(number, "", error, f"{_REPAIR}; what is loaded already is recognized", None)
+
+
+def _reason(failure: Exception) -> str:
     if isinstance(failure, UnicodeDecodeError):
-        reason = f"it is not {failure.encoding}: {failure.reason}"
-    error = f"cannot be read, and neither can the rest: {reason}"
-    return InvalidLine(
-        number,
-        "",
-        error,
-        "repair the file and load it again; what is loaded already is recognized",
-        None,
-    )
+        return f"it is not {failure.encoding}: {failure.reason}"
+    return failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
 
 
 def is_reject(value: bytes) -> bool:

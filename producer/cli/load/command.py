@@ -4,7 +4,6 @@ import argparse
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 
 from docllm.producer.app import Parts, opened
 from docllm.producer.cli.load.facts import ledger_facts
@@ -95,9 +94,11 @@ async def _load_all(
             store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
         reported = await parts.transactions.read(reported_types.read_types, options.group)
-        lines = _checked_lines(config, options, reported, source)
-        recorded = _recorded(lines, sums, loaded)
-        summary = await _load(parts, options, source, recorded, report, sums.add_new)
+
+        def open_lines() -> Iterator[ValidLine | InvalidLine]:
+            return _recorded(_checked_lines(config, options, reported, source), sums, loaded)
+
+        summary = await _load(parts, options, source, open_lines, report, sums.add_new)
     report.finish()
     report_load(source, summary, sums, answer)
     report_rejects(source, rejects, options, answer)
@@ -120,8 +121,11 @@ async def _check(
     try:
         await reading(source.spool)
         async with ledger_facts(config, options, source.batch) as facts:
-            lines = _checked_lines(config, options, facts.types, source)
-            lines = await reading(partial(_begun, lines, options, source))
+            lines = await reading(
+                lambda: _begun(
+                    _checked_lines(config, options, facts.types, source), options, source
+                )
+            )
             is_new = sums.add_new if sums is not None else _nothing
             preflight = Preflight(
                 batch=source.batch, reading=reading, ask=facts.ask, reject=report.bad, is_new=is_new
@@ -170,15 +174,16 @@ async def _load(
     parts: Parts,
     options: argparse.Namespace,
     source: Input,
-    lines: Iterator[ValidLine | InvalidLine],
+    open_lines: Callable[[], Iterator[ValidLine | InvalidLine]],
     report: BadLineReport,
     is_new: Callable[[ValidLine], None],
 ) -> Summary:
-    """Load the lines of an open input; an input without tasks leaves no batch behind."""
+    """Open the input and load its lines; an input without tasks leaves no batch behind."""
     batch = source.batch
     reading, counting = ThreadExecutor("reading"), ThreadExecutor("counting")
     try:
-        lines = await reading(partial(_begun, lines, options, source))
+        # The file may be a pipe that nobody has opened yet.
+        lines = await reading(lambda: _begun(open_lines(), options, source))
         into, defaults = await _open_batch(parts, options, batch)
         before = await parts.transactions.read(tally.loaded, into.id)
         crash.reach("load.batch_made")

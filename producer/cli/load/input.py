@@ -44,7 +44,7 @@ class Input:
                 f"--documents takes one folder or pattern, and {options.file} is one more input; "
                 "quote the pattern, as in --documents 'docs/*.txt', or leave one input out"
             )
-        if options.file is None and options.documents is None:
+        if not options.file and options.documents is None:
             raise ConfigError(
                 "name one input: a FILE of task lines ('-' for stdin), "
                 "or --documents DIR|GLOB|URI with --prompt TEXT"

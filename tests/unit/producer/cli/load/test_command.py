@@ -3,7 +3,10 @@
 import asyncio
 import gzip
 import json
+import os
+import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -287,8 +290,9 @@ def test_a_load_that_stopped_at_bad_lines_goes_on_when_more_are_allowed(
 
     assert run(tmp_path, str(path), "--max-rejects", "200") == 1
     assert "loaded of the input, which was not read to its end" in capsys.readouterr().err
-    assert run(tmp_path, str(path), "--max-rejects", "0") == 1
-    assert "1 task loaded, 1 loaded already" in capsys.readouterr().out
+    for _ in range(2):
+        assert run(tmp_path, str(path), "--max-rejects", "0") == 1
+    assert "nothing new, 2 loaded already" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("more", [[], ["--strict"], ["--dry-run"]])
@@ -311,6 +315,51 @@ def test_an_input_without_tasks_leaves_nothing_behind(
     assert capsys.readouterr() == ("", "")
 
     assert run(tmp_path, str(path), "--max-rejects", "0", *more) == 1
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_pipe_that_nobody_writes_to_holds_no_signal_up(tmp_path: Path, more: list[str]) -> None:
+    """It is opened away from the event loop, which goes on meanwhile."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    config = load_config(flags={}, environ={}, cwd=tmp_path)
+    options = parser().parse_args(["load", str(pipe), *more])
+
+    async def load_and_write() -> int:
+        loading = asyncio.create_task(command.load(config, options))
+        while True:
+            await asyncio.sleep(0)
+            with suppress(OSError):  # until the load waits for a writer
+                writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+                break
+        os.write(writer, FIRST)
+        os.close(writer)
+        return await loading
+
+    assert asyncio.run(load_and_write()) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("", "name one input"),
+        ("tasks.jsonl/", "tasks.jsonl/ cannot be read: Not a directory"),
+        ("https://host/tasks.jsonl", "fetch it: curl -fsSL https://host/tasks.jsonl | docllm load"),
+        ("cut.gz", "cannot be read: Compressed file ended before the end-of-stream marker"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, words: str
+) -> None:
+    """The error says what was given, and nothing is left behind."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.jsonl").write_bytes(FIRST)
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(FIRST)[:-9])
+
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        run(tmp_path, source)
+
+    assert not list(tmp_path.glob("*.rejects.jsonl"))
 
 
 def test_a_document_for_scripts_has_the_warnings(
