@@ -14,6 +14,7 @@ class Code(StrEnum):
     NO_AGENT = "no_agent"
     ROUTE_PARKED = "route_parked"
     TOPIC_UNKNOWN = "topic_unknown"
+    TOPIC_CHANGED = "topic_changed"  # a setting by which Kafka may delete waiting work
     GUARD_RAISED = "guard_raised"
     TYPE_UNKNOWN = "type_unknown"
     ROUTE_REFUSED = "route_refused"  # tasks may take no route of the agent

@@ -7,16 +7,18 @@ line that is no task becomes an `InvalidLine` with its line number, and reading 
 import os
 import shlex
 import zlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, Any, BinaryIO
 
 import orjson
 
-from docllm.producer.input.foreign_lines import ForeignForm, foreign_form
-from docllm.producer.input.packed import BUFFER_BYTES, DAMAGED, NoLinesError, as_text
+from docllm.producer.input.foreign_lines import foreign_form
+from docllm.producer.input.foreign_texts import ForeignForm, form_of_text
+from docllm.producer.input.other_files import NoLinesError
+from docllm.producer.input.packed import BUFFER_BYTES, DAMAGED, as_text
 from docllm.producer.input.position import Position
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.task.line.parsing import BOM, LineError, TaskLine, parse, too_large
@@ -26,8 +28,11 @@ from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
 STDIN = "-"
 REJECTS_SUFFIX = ".rejects.jsonl"
 
-_FOREIGN_LINES = 10  # of another program, one after another: fewer are reported one by one
+_MAX_BLANK_BYTES = 1 << 20  # if most lines are blank
+_MAX_SKIPPED_BYTES = 64 << 20  # of one line
+_FORM_CHARS = 4096  # of a line that is too large
 _PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
+_REPAIR = "repair the file and load it again"
 _REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
 _REPLACEMENT = "\ufffd"  # replaces the bad bytes in the text of a line that is not UTF-8
 
@@ -52,7 +57,8 @@ class InvalidLine:
     """A line that is no task.
 
     `text` is the line as read, None if it was too large to keep or could not be read. `document` is
-    the name of the file that is no task, empty for a line.
+    the name of the file that is no task, empty for a line. `form` is what the line is, if it is not
+    written as a task line.
     """
 
     line: int
@@ -61,6 +67,7 @@ class InvalidLine:
     fix: str
     text: str | None
     document: str = ""
+    form: ForeignForm | None = None
 
     @property
     def problem(self) -> str:
@@ -80,8 +87,8 @@ def read_lines(
     `position` follows how far it is read.
 
     A packed input is unpacked, whatever its name. Empty lines are skipped but counted. A line of a
-    rejects file stands for its repaired `text`. Lines of another program are one bad line, and so
-    is a file of another kind. Raises ConfigError at once if the source cannot be opened.
+    rejects file stands for its repaired `text`. Raises ConfigError at once if the source cannot be
+    opened; the first read raises NoLinesError if it is a file of another kind.
     """
     file: IO[bytes] = stdin if source == STDIN else _open(source)
     if position is not None:
@@ -94,63 +101,15 @@ def _lines(
     opened: AbstractContextManager[IO[bytes]],
 ) -> Generator[ValidLine | InvalidLine, None, None]:
     last = 0
-
-    def read(stream: IO[bytes]) -> Iterator[ValidLine | InvalidLine]:
-        nonlocal last
-        for last, line in _split(stream):
-            if isinstance(line, LineError):
-                yield _bad(last, line, None)
-            elif not line.isspace():
-                yield read_line(last, line)
-
     with opened as file:
         try:
             with as_text(file) as stream:
-                yield from _foreign_named_once(read(stream))
-        except NoLinesError as refusal:
-            yield InvalidLine(1, "", refusal.error, refusal.fix, None)
+                for last, line in _split(stream):
+                    yield line if isinstance(line, InvalidLine) else read_line(last, line)
         except (*DAMAGED, zlib.error) as failure:
+            if not last:
+                raise NoLinesError(f"cannot be read: {_reason(failure)}", fix=_REPAIR) from None
             yield _damaged(last + 1, failure)
-
-
-def _foreign_named_once(
-    lines: Iterator[ValidLine | InvalidLine],
-) -> Iterator[ValidLine | InvalidLine]:
-    """Yield the lines; many lines of another program, one after another, are one bad line."""
-    run: list[InvalidLine] = []  # lines of one form, at most _FOREIGN_LINES
-    form: ForeignForm | None = None
-    last = 0
-    for line in lines:
-        of_line = _foreign_form(line)
-        if of_line is None or of_line != form:
-            yield from _run_of(form, run, last, is_all=False)
-            run, form = [], of_line
-        if form is None or isinstance(line, ValidLine):
-            yield line
-        else:
-            if form.alone and last == 0:
-                yield _bad(line.line, form.error_of("the rest is not read"), None)
-                return
-            if len(run) < _FOREIGN_LINES:
-                run.append(line)
-        last = line.line
-    yield from _run_of(form, run, last, is_all=bool(run) and run[0].line == 1)
-
-
-def _run_of(
-    form: ForeignForm | None, run: Sequence[InvalidLine], last: int, *, is_all: bool
-) -> Iterator[InvalidLine]:
-    """Yield lines of one form, the last of which is line `last`: one line for many, or for all."""
-    if form is not None and (len(run) == _FOREIGN_LINES or (is_all and len(run) > 1)):
-        yield _bad(run[0].line, form.error_of(f"as is each line up to {last}"), None)
-    else:
-        yield from run
-
-
-def _foreign_form(line: ValidLine | InvalidLine) -> ForeignForm | None:
-    if isinstance(line, ValidLine) or line.text is None or line.error.startswith(NOT_UTF8):
-        return None
-    return foreign_form(line.text, line.field)
 
 
 def read_line(number: int, value: bytes) -> ValidLine | InvalidLine:
@@ -163,17 +122,21 @@ def read_line(number: int, value: bytes) -> ValidLine | InvalidLine:
 
 
 def _named(bad: InvalidLine) -> InvalidLine:
-    """Return a bad line with the error that names its form, if it is another program's."""
-    form = _foreign_form(bad)
-    if form is None or (bad.error.startswith(NOT_JSON) and not form.alone):
+    """Return a bad line with its form, and with the error that names it if that says more."""
+    if bad.text is None or bad.error.startswith(NOT_UTF8):
         return bad
-    return _bad(bad.line, form.error_of(), bad.text)
+    form = foreign_form(bad.text, bad.field)
+    if form is None or (bad.error.startswith(NOT_JSON) and not form.alone):
+        return replace(bad, form=form)
+    return InvalidLine(bad.line, form.field, form.error, form.fix, bad.text, form=form)
 
 
 def _read(number: int, value: bytes) -> ValidLine | InvalidLine:
     try:
         task = parse(value)
     except LineError:
+        if value.startswith(BOM):  # of a file that was joined to another
+            return _read(number, value.removeprefix(BOM))
         reject = _rejected(value)
         if reject is None:
             raise
@@ -214,7 +177,7 @@ def batch_name(source: str, now: datetime) -> str:
     """
     if source == STDIN:
         return f"stdin-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-    name = os.path.basename(source)  # noqa: PTH119 - a source is a text, not always a path
+    name = os.path.basename(source.rstrip("/"))  # noqa: PTH119 - a source is a text, not always a path
     while name.endswith(REJECTS_SUFFIX):
         name = name.removesuffix(REJECTS_SUFFIX)
     for packing in _PACKINGS:
@@ -231,15 +194,19 @@ def _open(source: str) -> IO[bytes]:
             f"--documents {shlex.quote(source)} --prompt 'Summarize: {{document}}'"
         ) from None
     except OSError as error:
-        raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
+        fetch = f"; fetch it: curl -fsSL {shlex.quote(source)} | docllm load -"
+        more = fetch if "://" in source else ""
+        raise ConfigError(f"{source} cannot be read: {error.strerror}{more}") from None
 
 
-def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | LineError]]:
-    """Yield the number and bytes of each line without its end.
+def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | InvalidLine]]:
+    """Yield the number and bytes of each line that is not blank, without its end.
 
-    A line that is too large to read is yielded as its error.
+    A line that is too large to read is yielded as its error. Raises EOFError if the rest is not
+    worth reading, as in an archive of some kilobytes that unpacks to many gigabytes.
     """
-    number, longest = 0, MAX_TASK_BYTES + len(BOM) + len(b"\r\n")
+    number = blank_lines = blank_bytes = 0
+    longest = MAX_TASK_BYTES + len(BOM) + len(b"\r\n")
     while line := stream.readline(longest):
         number += 1
         if number == 1:
@@ -247,10 +214,23 @@ def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | LineError]]:
         if line.endswith(b"\n"):
             line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
         elif len(line) > MAX_TASK_BYTES:
-            yield number, too_large(len(line) + _skip(stream), line)
+            yield number, _too_large(number, line, stream)
             continue
-        if line:
+        if line and not line.isspace():
             yield number, line
+            continue
+        blank_lines += 1
+        blank_bytes += len(line) + 1
+        if blank_bytes > _MAX_BLANK_BYTES and 2 * blank_lines > number:
+            raise EOFError(f"it has more than {_MAX_BLANK_BYTES >> 20} MiB of blank lines")
+
+
+def _too_large(number: int, beginning: bytes, stream: IO[bytes]) -> InvalidLine:
+    """Return the error of a line that is too large, which is read to its end."""
+    form = form_of_text(beginning[:_FORM_CHARS].decode("utf-8", "replace"))
+    if form is not None and form.alone:
+        return InvalidLine(number, form.field, form.error, form.fix, None, form=form)
+    return _bad(number, too_large(len(beginning) + _skip(stream), beginning), None)
 
 
 def _skip(stream: IO[bytes]) -> int:
@@ -260,6 +240,8 @@ def _skip(stream: IO[bytes]) -> int:
         skipped += len(part)
         if part.endswith(b"\n"):
             return skipped - 1
+        if skipped > _MAX_SKIPPED_BYTES:
+            raise EOFError(f"it has a line of more than {_MAX_SKIPPED_BYTES >> 20} MiB")
     return skipped
 
 
@@ -268,17 +250,14 @@ def _bad(number: int, error: LineError, text: str | None) -> InvalidLine:
 
 
 def _damaged(number: int, failure: Exception) -> InvalidLine:
-    reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
+    error = f"cannot be read, and neither can the rest: {_reason(failure)}"
+    return InvalidLine(number, "", error, f"{_REPAIR}; what is loaded already is recognized", None)
+
+
+def _reason(failure: Exception) -> str:
     if isinstance(failure, UnicodeDecodeError):
-        reason = f"it is not {failure.encoding}: {failure.reason}"
-    error = f"cannot be read, and neither can the rest: {reason}"
-    return InvalidLine(
-        number,
-        "",
-        error,
-        "repair the file and load it again; what is loaded already is recognized",
-        None,
-    )
+        return f"it is not {failure.encoding}: {failure.reason}"
+    return failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
 
 
 def is_reject(value: bytes) -> bool:

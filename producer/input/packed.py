@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import IO, Any, Protocol, cast
 
-from docllm.schemas.documents.kind import bom_encoding, kind_of
-from docllm.schemas.text.document_text import NoTextError
+from docllm.producer.input.other_files import NoLinesError, refuse_other
+from docllm.schemas.documents.kind import bom_encoding
 
 BUFFER_BYTES = 1 << 20
 _PART_BYTES = 1 << 16
@@ -25,31 +25,10 @@ _HEAD_BYTES = 4096
 _MAX_LAYERS = 4  # such as UTF-16 in gzip in zip
 _XZ_MEMORY_BYTES = 128 << 20  # `xz -9` needs 65 MiB
 _READ_OF_ZIP = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2}
-_WITHOUT_BOM = {
-    b"{\0\0\0": "UTF-32LE",  # before UTF-16's, with which it begins
-    b"\0\0\0{": "UTF-32BE",
-    b"{\0": "UTF-16LE",
-    b"\0{": "UTF-16BE",
-}
-_UNPACK = {
-    "Zstandard": "zstd -dc FILE | docllm load -",
-    "7-Zip": "7z x FILE",
-    "RAR": "unrar x FILE",
-    "tar": "tar -xf FILE",
-}
 # What an operating system adds to an archive.
 _ADDED = ("__MACOSX/", ".DS_Store", "Thumbs.db")
 
 DAMAGED = (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError, zipfile.BadZipFile)
-
-
-class NoLinesError(Exception):
-    """An input that holds no task lines, or none that can be read: what it is, and what to do."""
-
-    def __init__(self, error: str, *, fix: str) -> None:
-        super().__init__(error)
-        self.error = error
-        self.fix = fix
 
 
 class _Decompressor(Protocol):
@@ -77,7 +56,7 @@ def as_text(file: IO[bytes]) -> Iterator[IO[bytes]]:
             head = _head(stream)
             read = _reader(stream, head, opened)
             if read is None:
-                _refuse_binary(head)
+                refuse_other(head)
                 break
             stream = opened.enter_context(io.BufferedReader(_ReadStream(read), BUFFER_BYTES))
         yield stream
@@ -85,7 +64,7 @@ def as_text(file: IO[bytes]) -> Iterator[IO[bytes]]:
 
 def _head(stream: IO[bytes]) -> bytes:
     """Return the first bytes without consuming them, because a pipe cannot seek back."""
-    return stream.peek(_HEAD_BYTES)[:_HEAD_BYTES] if isinstance(stream, io.BufferedReader) else b""
+    return stream.peek(_HEAD_BYTES)[:BUFFER_BYTES] if isinstance(stream, io.BufferedReader) else b""
 
 
 def _reader(stream: IO[bytes], head: bytes, opened: ExitStack) -> Callable[[int], bytes] | None:
@@ -204,28 +183,3 @@ def _of_zip(stream: IO[bytes], opened: ExitStack) -> Callable[[int], bytes]:
         )
     content = opened.enter_context(archive.open(member))
     return cast("zipfile.ZipExtFile", content).read1
-
-
-def _refuse_binary(head: bytes) -> None:
-    """Raise NoLinesError if a file begins as no text does, or as a text that has no lines."""
-    for beginning, encoding in _WITHOUT_BOM.items():
-        if head.startswith(beginning):
-            raise NoLinesError(
-                f"the file is {encoding} without a byte order mark",
-                fix=f"convert it first: iconv -f {encoding} -t UTF-8 FILE | docllm load -",
-            )
-    if not head or head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in {b"{", b"["}:
-        return
-    if b"%PDF-" in head[:1024]:
-        raise NoLinesError("the file is a PDF document", fix="load documents with --documents")
-    try:
-        kind_of(head)
-    except NoTextError as refusal:
-        name = str(refusal).removesuffix(", which is not read").removeprefix("is ")
-        if name.startswith("not text") and b"\n{" in head:
-            return  # some of its lines are damaged, not all
-        command = next((_UNPACK[kind] for kind in _UNPACK if kind in name), "")
-        raise NoLinesError(
-            f"the file is {name}",
-            fix=f"unpack it first: {command}" if command else "name a file of task lines",
-        ) from None

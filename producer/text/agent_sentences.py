@@ -17,6 +17,9 @@ _CORRECT = "correct its key, model or address"
 
 
 _UNKNOWN: dict[str, str] = {
+    Code.TOPIC_UNKNOWN: "topic {name} paused: it is missing or was created again, run: "
+    "docllm topics apply",
+    Code.TOPIC_CHANGED: "topic {name} may lose waiting work: {text}, run: docllm topics apply",
     Code.TYPE_UNKNOWN: "tasks of type {name} wait for an agent that knows it: add "
     "[types.{name}] to the agents' settings",
     Code.ROUTE_REFUSED: "tasks of route {name} wait, {text}; correct the agents' settings, "
@@ -143,13 +146,6 @@ def _limited(reason: Reason) -> str:
     return f"route {reason.name} waits for its {reason.text}: {limit}, {agents}"
 
 
-def _topic(reason: Reason) -> str:
-    """Return what is wrong with a topic; the text names settings that were changed."""
-    changed = f"may lose waiting work: {reason.text}" if reason.text else ""
-    problem = changed or "paused: it is missing or was created again"
-    return f"topic {reason.name} {problem}, run: docllm topics apply"
-
-
 def _left_out(reason: Reason) -> str:
     wait = "waits" if reason.count == 1 else "wait"
     return f"{number_of(reason.count, 'more route')} {wait}"
@@ -170,7 +166,6 @@ def _asleep(reason: Reason) -> str:
 
 
 _SHAPED: dict[str, Callable[[Reason], str]] = {
-    Code.TOPIC_UNKNOWN: _topic,
     Code.ROUTE_LIMITED: _limited,
     Code.ROUTES_LEFT_OUT: _left_out,
     Code.TYPE_ASLEEP: _asleep,

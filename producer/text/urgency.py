@@ -11,24 +11,25 @@ class Urgency(IntEnum):
     NO_AGENT = 0
     ROUTE_PARKED = 1
     TOPIC_UNKNOWN = 2
-    GUARD_RAISED = 3
-    TYPE_UNKNOWN = 4
-    ROUTE_REFUSED = 5
-    SETTINGS_REFUSED = 6
-    HOOKS_GIVEN_UP = 7
-    RELEASE_WORSE = 8
-    LOOP_BLOCKED = 9
-    AGENT_LOST = 10  # it still holds tasks
-    ROUTE_STOPPED = 11
-    CALLS_HANG = 12
-    SUSPECT_RUNS = 13
-    AGENT_SILENT = 14
-    ROUTE_PAUSED = 15
-    ROUTE_LIMITED = 16
-    TYPE_ASLEEP = 17
-    LOCK_HELD = 18
-    ROUTES_LEFT_OUT = 19
-    OTHER = 20  # what an agent of another version says
+    TOPIC_CHANGED = 3
+    GUARD_RAISED = 4
+    TYPE_UNKNOWN = 5
+    ROUTE_REFUSED = 6
+    SETTINGS_REFUSED = 7
+    HOOKS_GIVEN_UP = 8
+    RELEASE_WORSE = 9
+    LOOP_BLOCKED = 10
+    AGENT_LOST = 11  # it still holds tasks
+    ROUTE_STOPPED = 12
+    CALLS_HANG = 13
+    SUSPECT_RUNS = 14
+    AGENT_SILENT = 15
+    ROUTE_PAUSED = 16
+    ROUTE_LIMITED = 17
+    TYPE_ASLEEP = 18
+    LOCK_HELD = 19
+    ROUTES_LEFT_OUT = 20
+    OTHER = 21  # what an agent of another version says
 
     @property
     def code(self) -> str:

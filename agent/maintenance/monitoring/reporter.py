@@ -93,6 +93,6 @@ class Reporter:
         for topic in sorted(self._counts.unknown_topics):
             yield Reason(Code.TOPIC_UNKNOWN, topic)
         for topic, text in self._counts.changed_topics.items():
-            yield Reason(Code.TOPIC_UNKNOWN, topic, text=text)
+            yield Reason(Code.TOPIC_CHANGED, topic, text=text)
         yield from self._admission.reasons(now_s)
         yield from self._locks.reasons(now_s)

@@ -43,6 +43,6 @@ class TopicSettings:
                     topic,
                     text,
                     self._group,
-                    extra={"code": Code.TOPIC_UNKNOWN},
+                    extra={"code": Code.TOPIC_CHANGED},
                 )
         self._counts.changed_topics = changed

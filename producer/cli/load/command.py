@@ -24,6 +24,7 @@ from docllm.producer.input.refusals.known_types import KnownTypes
 from docllm.producer.input.refusals.line_checks import checked
 from docllm.producer.input.refusals.missing_prompts import MissingPrompts
 from docllm.producer.input.rejects import Rejects, TooManyRejectsError
+from docllm.producer.input.survey import surveyed
 from docllm.producer.ledger import batch_options, store, tally
 from docllm.producer.ledger.status import reported_types
 from docllm.producer.loading.backlog_limit import BacklogLimit
@@ -93,12 +94,14 @@ async def _load_all(
             store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
         reported = await parts.transactions.read(reported_types.read_types, options.group)
-        lines = _checked_lines(config, options, reported, source)
-        recorded = _recorded(lines, sums, loaded)
-        summary = await _load(parts, options, source, recorded, report, sums.add_new)
+
+        def open_lines() -> Iterator[ValidLine | InvalidLine]:
+            return _recorded(_checked_lines(config, options, reported, source), sums, loaded)
+
+        summary = await _load(parts, options, source, open_lines, report, sums.add_new)
     report.finish()
     report_load(source, summary, sums, answer)
-    report_rejects(source, summary, rejects, options, answer)
+    report_rejects(source, rejects, options, answer)
     if options.strict and checked != loaded:
         complain(changed_message(source.batch, checked, loaded))
         return UnsafeStateError.exit_code
@@ -118,7 +121,11 @@ async def _check(
     try:
         await reading(source.spool)
         async with ledger_facts(config, options, source.batch) as facts:
-            lines = _checked_lines(config, options, facts.types, source)
+            lines = await reading(
+                lambda: _begun(
+                    _checked_lines(config, options, facts.types, source), options, source
+                )
+            )
             is_new = sums.add_new if sums is not None else _nothing
             preflight = Preflight(
                 batch=source.batch, reading=reading, ask=facts.ask, reject=report.bad, is_new=is_new
@@ -167,46 +174,62 @@ async def _load(
     parts: Parts,
     options: argparse.Namespace,
     source: Input,
-    lines: Iterable[ValidLine | InvalidLine],
+    open_lines: Callable[[], Iterator[ValidLine | InvalidLine]],
     report: BadLineReport,
     is_new: Callable[[ValidLine], None],
 ) -> Summary:
-    """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""
+    """Open the input and load its lines; an input without tasks leaves no batch behind."""
     batch = source.batch
-    into, defaults = await _open_batch(parts, options, batch)
-    before = await parts.transactions.read(tally.loaded, into.id)
-    crash.reach("load.batch_made")
     reading, counting = ThreadExecutor("reading"), ThreadExecutor("counting")
-    counted_all = asyncio.ensure_future(counting(source.count))
-    with bar(f"loading {batch}") as shown_bar:
-        loading = LoadProgress(shown=shown_bar, share=source.share, clock=parts.clock, batch=batch)
-        loader = Loader(
-            transactions=parts.transactions,
-            reading=reading,
-            publisher=parts.publisher,
-            topics=parts.topics,
-            clock=parts.clock,
-            ledger_id=parts.ledger_id,
-            into=into,
-            max_attempts_of=parts.config.max_attempts_of,
-            defaults=defaults,
-            overflow=parts.config.tenant_defaults.overflow,
-            backlog=_backlog_limit(parts, options),
-            reject=report.bad,
-            is_new=is_new,
-            progress=loading.show,
-            traces=parts.traces,
-        )
-        loader.summary.before = before
-        try:
-            with _noting_a_break(loader, batch):
-                summary = await loader.load(lines)
-                summary.repeated = max(0, summary.known - before)
-                return summary
-        finally:
-            counted_all.cancel()
-            for executor in (reading, counting):
-                executor.close(wait=False)
+    try:
+        # The file may be a pipe that nobody has opened yet.
+        lines = await reading(lambda: _begun(open_lines(), options, source))
+        into, defaults = await _open_batch(parts, options, batch)
+        before = await parts.transactions.read(tally.loaded, into.id)
+        crash.reach("load.batch_made")
+        counted_all = asyncio.ensure_future(counting(source.count))
+        with bar(f"loading {batch}") as shown_bar:
+            loading = LoadProgress(
+                shown=shown_bar, share=source.share, clock=parts.clock, batch=batch
+            )
+            loader = Loader(
+                transactions=parts.transactions,
+                reading=reading,
+                publisher=parts.publisher,
+                topics=parts.topics,
+                clock=parts.clock,
+                ledger_id=parts.ledger_id,
+                into=into,
+                max_attempts_of=parts.config.max_attempts_of,
+                defaults=defaults,
+                overflow=parts.config.tenant_defaults.overflow,
+                backlog=_backlog_limit(parts, options),
+                reject=report.bad,
+                is_new=is_new,
+                progress=loading.show,
+                traces=parts.traces,
+            )
+            loader.summary.before = before
+            try:
+                with _noting_a_break(loader, batch):
+                    summary = await loader.load(lines)
+                    summary.repeated = max(0, summary.known - before)
+                    return summary
+            finally:
+                counted_all.cancel()
+    finally:
+        for executor in (reading, counting):
+            executor.close(wait=False)
+
+
+def _begun(
+    lines: Iterator[ValidLine | InvalidLine], options: argparse.Namespace, source: Input
+) -> Iterator[ValidLine | InvalidLine]:
+    """Return the lines of an input, once its first lines have shown that it has tasks."""
+    if source.documents:
+        return lines
+    reject_all = options.max_rejects == 0
+    return surveyed(lines, source=source.name, batch=source.batch, reject_all=reject_all)
 
 
 @contextmanager

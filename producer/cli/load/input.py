@@ -44,7 +44,7 @@ class Input:
                 f"--documents takes one folder or pattern, and {options.file} is one more input; "
                 "quote the pattern, as in --documents 'docs/*.txt', or leave one input out"
             )
-        if options.file is None and options.documents is None:
+        if not options.file and options.documents is None:
             raise ConfigError(
                 "name one input: a FILE of task lines ('-' for stdin), "
                 "or --documents DIR|GLOB|URI with --prompt TEXT"
@@ -84,6 +84,11 @@ class Input:
         if not self.documents:
             return "line"
         return "object" if is_object_uri(self._options.documents) else "file"
+
+    @property
+    def name(self) -> str:
+        """The file, pattern or URI as the command line names it."""
+        return str(self._options.file or self._options.documents)
 
     def _default_batch(self) -> str:
         if self._options.documents is not None:

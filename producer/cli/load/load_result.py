@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-from pathlib import Path
 from typing import Any
 
 from docllm.producer.cli.load.input import Input
@@ -13,9 +12,6 @@ from docllm.producer.loading.preflight import InputDigest
 from docllm.producer.screen.command_answer import CommandAnswer
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.text.wording import number_of
-
-# The endings of files of task lines.
-_OF_LINES = frozenset({".jsonl", ".ndjson", ".json"})
 
 
 def report_check(
@@ -61,16 +57,11 @@ def _warn(sums: Sums, answer: CommandAnswer) -> None:
 
 
 def report_rejects(
-    source: Input,
-    summary: Summary,
-    rejects: Rejects,
-    options: argparse.Namespace,
-    answer: CommandAnswer,
+    source: Input, rejects: Rejects, options: argparse.Namespace, answer: CommandAnswer
 ) -> None:
     """Answer how to get each bad line into the same batch.
 
-    The way is the rejects file, or the input itself for lines without text in that file. If no line
-    was a task line, the input may be a document.
+    The way is the rejects file, or the input itself for lines without text in that file.
     """
     if not rejects.count:
         return
@@ -89,20 +80,6 @@ def report_rejects(
         answer.say(
             f"{textless:,} of them have no `text` there; once the others are loaded, {repair_input}"
         )
-    if not (summary.new or summary.known) and _may_be_document(options.file):
-        answer.warn(with_config(_document_advice(options.file), options.config))
-
-
-def _may_be_document(file: str | None) -> bool:
-    return file not in {None, "-"} and not _OF_LINES.intersection(Path(str(file)).suffixes)
-
-
-def _document_advice(file: str) -> str:
-    load = f"docllm load --documents {shlex.quote(file)}"
-    return (
-        f"no line of {file} is a task line; if it is a document, load it as one: "
-        f"{load} --prompt 'Summarize: {{document}}'"
-    )
 
 
 def _repair_advice(source: Input) -> str:

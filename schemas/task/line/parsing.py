@@ -204,7 +204,12 @@ def _openai(line: dict[str, Any]) -> TaskLine:
         raise LineError("key", "is a second id", "keep custom_id alone")
     body = fields["body"]
     return TaskLine(
-        key=fields[name_of_id], format="openai", type=OPENAI, model=body.get("model"), body=body
+        key=fields[name_of_id],
+        format="openai",
+        type=OPENAI,
+        model=body.get("model"),
+        body=body,
+        metadata=fields.get("metadata"),
     )
 
 
@@ -236,12 +241,16 @@ def _method(name: str, value: Any) -> None:
 def _url(name: str, value: Any) -> None:
     if value is None:
         return
-    if type(value) is not str or not value.partition("?")[0].endswith(_CHAT):
+    if type(value) is not str or not value.partition("?")[0].removesuffix("/").endswith(_CHAT):
         raise LineError(
             name,
             f"is not /v1{_CHAT}",
             f"only chat completions are supported; write /v1{_CHAT}, with a matching body",
         )
+
+
+def _metadata(name: str, value: Any) -> dict[str, Any] | None:
+    return None if value is None else field_checks.json_object(name, value)
 
 
 def _body(name: str, value: Any) -> dict[str, Any]:
@@ -290,4 +299,5 @@ _OPENAI: dict[str, CheckField] = {
     "method": _method,
     "url": _url,
     "body": _body,
+    "metadata": _metadata,
 }

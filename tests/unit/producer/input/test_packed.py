@@ -8,10 +8,12 @@ import tarfile
 import tracemalloc
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
 from docllm.producer.input.lines import InvalidLine, ValidLine, read_lines
+from docllm.producer.input.other_files import NoLinesError
 
 LINES = b"".join(b'{"id": "t%d", "prompt": "caf\xc3\xa9"}\n' % number for number in range(300))
 KEYS = [f"t{number}" for number in range(300)]
@@ -105,7 +107,7 @@ def test_joined_and_padded_streams_are_one_input(pack: Callable[[bytes], bytes])
     assert keys(read(packed)) == KEYS
 
 
-@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, zip_of_one, utf_16])
+@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, utf_16])
 def test_a_cut_input_ends_with_one_bad_line(pack: Callable[[bytes], bytes]) -> None:
     """What is missing is reported in one line, whatever is before it."""
     *before, last = read(pack(LINES)[:-3])
@@ -117,16 +119,47 @@ def test_a_cut_input_ends_with_one_bad_line(pack: Callable[[bytes], bytes]) -> N
 
 @pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, zip_of_one])
 def test_a_packed_bomb_does_not_fill_the_memory(pack: Callable[[bytes], bytes]) -> None:
-    """A line of 100 MB from some kilobytes is refused as any other line of that size."""
-    bomb = pack(bytes(100_000_000).replace(b"\0", b"x"))
+    """A line of 50 MB from some kilobytes is refused as any other line of that size."""
+    bomb = pack(b"x" * 50_000_000)
 
     tracemalloc.start()
     lines = read(bomb)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert "is 100000000 bytes long" in refusal(lines)
-    assert peak < 40_000_000
+    assert "is 50000000 bytes long" in refusal(lines)
+    assert peak < 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("bomb", "words"),
+    [
+        (b"x" * 80_000_000 + b"\n" + LINES, "it has a line of more than 64 MiB"),
+        (b"\n" * 3_000_000, "it has more than 1 MiB of blank lines"),
+        (b"  \r\n" * 1_000_000, "it has more than 1 MiB of blank lines"),
+        (LINES + b"\n" * 3_000_000, "it has more than 1 MiB of blank lines"),
+    ],
+)
+def test_an_input_that_goes_on_without_lines_is_not_read_to_its_end(
+    bomb: bytes, words: str
+) -> None:
+    """Some kilobytes may unpack to any number of gigabytes; what is before them is loaded."""
+    packed = gzip.compress(bomb, 1)
+    file = io.BufferedReader(io.BytesIO(packed))
+
+    lines: list[ValidLine | InvalidLine] = []
+    with pytest.raises(NoLinesError, match=words) if bomb[:1] != b"{" else nullcontext():
+        lines.extend(read_lines("-", stdin=file))
+
+    assert keys(lines) == (KEYS if lines else [])
+    assert not lines or words in str(lines[-1])
+
+
+def test_blank_lines_between_tasks_are_no_bomb() -> None:
+    """However many there are, if they are not the most."""
+    blank = b" " * 9_000 + b"\r\n"
+
+    assert keys(read(LINES.replace(b"\n", b"\n" + blank))) == KEYS
 
 
 def tar_of_one() -> bytes:
@@ -143,6 +176,11 @@ def tar_of_one() -> bytes:
         (b"7z\xbc\xaf'\x1c\0\4" + b"\n" * 9, "is a 7-Zip archive; unpack it first: 7z"),
         (tar_of_one(), "is a tar archive; unpack it first: tar"),
         (gzip.compress(tar_of_one()), "is a tar archive; unpack it first: tar"),
+        (b"\x51*M\x18\4\0\0\0abcd(\xb5/\xfd", "is a Zstandard archive; unpack it first: zstd -d"),
+        (b"\x04\x22M\x18d@", "is an LZ4 archive; unpack it first: lz4 -dc FILE"),
+        (b"\x1f\x9d\x90\0\1", "is an archive of compress (.Z); unpack it first: gzip -dc FILE"),
+        (b"LZIP\1\f", "is an lzip archive"),
+        (b"{\\rtf1\\ansi\n{\\fonttbl}\n", "is an RTF document; load documents with --documents"),
         (b"PAR1\x15\0\x15", "is a Parquet file; name a file of task lines"),
         (b"%PDF-1.7\n%\xe2\xe3\n", "is a PDF document; load documents with --documents"),
         (b"\0\1\2\3\n" * 9, "is not text"),
@@ -150,13 +188,27 @@ def tar_of_one() -> bytes:
         (LINES.decode().encode("utf-32-be"), "is UTF-32BE without a byte order mark; convert"),
         (zipped(("a", LINES), ("b", LINES)), "is a zip archive of 2 files"),
         (zipped(), "is a zip archive of 0 files"),
+        (zipped(("a", LINES))[:-3], "cannot be read: File is not a zip file; repair the file"),
         (zipped(("[Content_Types].xml", b""), ("xl/workbook.xml", b"")), "is an Office document"),
         (zipped(("t", LINES), method=zipfile.ZIP_LZMA), "packed by a rare method"),
     ],
 )
 def test_a_file_of_another_kind_is_named_once(content: bytes, words: str) -> None:
     """A person learns what the file is, instead of one error for each byte 0x0A."""
-    assert words in refusal(read(content))
+    with pytest.raises(NoLinesError) as refused:
+        read(content)
+
+    assert words in f"{refused.value.error}; {refused.value.fix}"
+
+
+def test_a_byte_order_mark_within_a_file_is_no_content() -> None:
+    """`cat` of two files with a byte order mark has one in its middle."""
+    lines = read(b"\xef\xbb\xbf" + LINES + b'\xef\xbb\xbf{"id": "last", "prompt": "x"}\n')
+
+    assert keys(lines) == [*KEYS, "last"]
+    last = lines[-1]
+    assert isinstance(last, ValidLine)
+    assert last.value.startswith(b"{")
 
 
 def test_damaged_lines_do_not_spoil_the_others() -> None:

@@ -50,7 +50,7 @@ def said(*reasons: Reason) -> list[str]:
             ("topic g.inbox paused: it is missing or was created again, run: docllm topics apply"),
         ),
         (
-            Reason(Code.TOPIC_UNKNOWN, "g.tasks", text="retention.ms is 1000, must be -1"),
+            Reason(Code.TOPIC_CHANGED, "g.tasks", text="retention.ms is 1000, must be -1"),
             (
                 "topic g.tasks may lose waiting work: retention.ms is 1000, must be -1, run: "
                 "docllm topics apply"

@@ -3,7 +3,10 @@
 import asyncio
 import gzip
 import json
+import os
+import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 
 from docllm.producer.cli.load import command
 from docllm.producer.cli.parser import parser
-from docllm.schemas.errors import UnsafeStateError
+from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.runtime import collector
 from docllm.schemas.settings.sources import load_config
 
@@ -262,7 +265,7 @@ def test_a_load_stops_at_too_many_bad_lines(
     Such lines have one cause. The file keeps those that were reported.
     """
     path = tmp_path / "tasks.jsonl.gz"
-    path.write_bytes(gzip.compress(FIRST + b"{x\n" * 2000))
+    path.write_bytes(gzip.compress(FIRST + b'{"a":1]\n' * 2000))
 
     assert run(tmp_path, str(path), "--max-rejects", "1000", *more) == 1
 
@@ -283,15 +286,80 @@ def test_a_load_that_stopped_at_bad_lines_goes_on_when_more_are_allowed(
     The loaded tasks are recognized, and only then the batch is complete.
     """
     path = tmp_path / "tasks.jsonl"
-    path.write_bytes(b"{x\n" * 400 + FIRST)
+    path.write_bytes(FIRST + b'{"a":1]\n' * 400 + SECOND)
 
     assert run(tmp_path, str(path), "--max-rejects", "200") == 1
-    assert (
-        "batch tasks: 0 tasks loaded of the input, which was not read to its end"
-        in capsys.readouterr().err
-    )
-    assert run(tmp_path, str(path), "--max-rejects", "0") == 1
-    assert "1 task loaded" in capsys.readouterr().out
+    assert "loaded of the input, which was not read to its end" in capsys.readouterr().err
+    for _ in range(2):
+        assert run(tmp_path, str(path), "--max-rejects", "0") == 1
+    assert "nothing new, 2 loaded already" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more", [[], ["--strict"], ["--dry-run"]])
+def test_an_input_without_tasks_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    """It is one sentence that names the input and the way on: no batch, no rejects file.
+
+    With --max-rejects 0 each line is rejected, and what is behind them is loaded.
+    """
+    path = tmp_path / "table.jsonl"
+    path.write_bytes(b'{"prmpt": "x"}\n' * 150 + FIRST)
+
+    with pytest.raises(ConfigError) as refusal:
+        run(tmp_path, str(path), *more)
+
+    assert str(refusal.value).startswith(f"{path}: line 1 has no field of a task line, but prmpt")
+    assert str(refusal.value).endswith("; nothing is loaded")
+    assert not Path(f"{path}.rejects.jsonl").exists()
+    assert capsys.readouterr() == ("", "")
+
+    assert run(tmp_path, str(path), "--max-rejects", "0", *more) == 1
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_pipe_that_nobody_writes_to_holds_no_signal_up(tmp_path: Path, more: list[str]) -> None:
+    """It is opened away from the event loop, which goes on meanwhile."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    config = load_config(flags={}, environ={}, cwd=tmp_path)
+    options = parser().parse_args(["load", str(pipe), *more])
+
+    async def load_and_write() -> int:
+        loading = asyncio.create_task(command.load(config, options))
+        while True:
+            await asyncio.sleep(0)
+            with suppress(OSError):  # until the load waits for a writer
+                writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+                break
+        os.write(writer, FIRST)
+        os.close(writer)
+        return await loading
+
+    assert asyncio.run(load_and_write()) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("", "name one input"),
+        ("tasks.jsonl/", "tasks.jsonl/ cannot be read: Not a directory"),
+        ("https://host/tasks.jsonl", "fetch it: curl -fsSL https://host/tasks.jsonl | docllm load"),
+        ("cut.gz", "cannot be read: Compressed file ended before the end-of-stream marker"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, words: str
+) -> None:
+    """The error says what was given, and nothing is left behind."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.jsonl").write_bytes(FIRST)
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(FIRST)[:-9])
+
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        run(tmp_path, source)
+
+    assert not list(tmp_path.glob("*.rejects.jsonl"))
 
 
 def test_a_document_for_scripts_has_the_warnings(
