@@ -149,6 +149,10 @@ class Claimer:
         finally:
             self._admission.release_calls(deliveries)
 
+    def end_overdue(self) -> None:
+        """End attempts whose claims are over."""
+        self._slots.end_overdue()
+
     async def wait_for_claim(self) -> None:
         """Return once no claim is under way; while the agent leaves, no other follows."""
         async with self._claiming:

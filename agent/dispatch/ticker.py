@@ -50,6 +50,7 @@ class Ticker:
             self._shelving.update(self._clock.now_s(), full=self._backpressure.full)
             self._backpressure.update()
             self._wakeups.set()
+            self._claimer.end_overdue()
             await self._relief.relieve(self._clock.now_s())
             await self._move_closed_routes()
 

@@ -79,6 +79,7 @@ class Slots:
         counts: Counts,
         memory: MemoryWatch,
         freed: asyncio.Event,
+        claim_s: float,
     ) -> None:
         self._admission = admission
         self._guards = guards
@@ -92,6 +93,7 @@ class Slots:
         self._counts = counts
         self._memory = memory
         self._freed = freed
+        self._claim_s = claim_s
         self._running: dict[Delivery, asyncio.Task[None]] = {}
 
     @property
@@ -155,6 +157,22 @@ class Slots:
     def give_back(self, delivery: Delivery) -> None:
         """Release a claim whose attempt did not begin."""
         self._settle(delivery, Released())
+
+    def end_overdue(self) -> None:
+        """End attempts whose claims are over: what they return could not be stored.
+
+        Time limits end calls and handlers before that. This frees the slot of one that none ended.
+        """
+        claimed_before_s = self._clock.now_s() - self._claim_s
+        for delivery, run in self._running.items():  # in the order of their claims
+            if delivery.claimed_at_s > claimed_before_s:
+                return
+            log.error(
+                "the attempt at task %d has outlived its claim and is ended; this is a bug",
+                delivery.task_id,
+                extra={"code": Code.INTERNAL_ERROR},
+            )
+            cancel(run)
 
     async def drain(self, timeout_s: float) -> None:
         """Wait for running attempts; after `timeout_s`, cancel the rest and release their claims.

@@ -122,6 +122,7 @@ def make_execution(
         counts=shared.counts,
         memory=shared.memory,
         freed=shared.wakeups.claim,
+        claim_s=shared.claim_s,
     )
     return Execution(admission=admission, slots=slots, settler=settler)
 

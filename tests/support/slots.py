@@ -177,6 +177,7 @@ class SlotsHarness:
             counts=self.counts,
             memory=MemoryWatch(self.clock),
             freed=asyncio.Event(),
+            claim_s=660.0,
         )
 
     def run(self, count: int = 1, *, cancel: bool = False) -> list[Outcome]:

@@ -63,6 +63,28 @@ def test_a_handler_that_ignores_its_cancellation_delays_no_drain(
     assert "1 handlers go on though they were cancelled" in caplog.text
 
 
+def test_an_attempt_that_outlives_its_claim_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """No slot is lost to a call that never returns; a younger attempt goes on."""
+    harness = SlotsHarness(routes(slots=3), hanging)
+
+    async def run() -> None:
+        running, now_s = harness.slots(), harness.clock.now_s()
+        for number, claimed_at_s in enumerate((now_s - 660.5, now_s - 659.0)):
+            delivery = claimed(number, now_s)
+            delivery.claimed_at_s = claimed_at_s
+            running.start(delivery)
+        await asyncio.sleep(0)
+        running.end_overdue()
+        await asyncio.sleep(0)
+        assert running.running == 1
+        await running.drain(0.0)
+
+    asyncio.run(run())
+
+    assert [type(outcome) for outcome in harness.settler.outcomes] == [Released, Released]
+    assert caplog.text.count("has outlived its claim") == 1
+
+
 def test_a_task_whose_route_stopped_meanwhile_is_released() -> None:
     """A task whose route stopped since the claim is given back without a call."""
     harness = SlotsHarness(routes(slots=3), ending(GOOD))
