@@ -7,8 +7,12 @@ from collections.abc import Iterable
 
 from docllm.agent.documents.conversion.docx_body import PartReader
 from docllm.agent.documents.conversion.docx_chunks import text_of_chunk
-from docllm.agent.documents.conversion.docx_fields import value_of
-from docllm.agent.documents.conversion.docx_package import DocxPackage, local_name, new_parser
+from docllm.agent.documents.conversion.docx_package import (
+    DocxPackage,
+    local_name,
+    new_parser,
+    value_of,
+)
 from docllm.schemas.text.document_text import NoTextError, ReadText
 from docllm.schemas.text.wording import number_of
 

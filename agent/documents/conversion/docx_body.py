@@ -11,9 +11,9 @@ from functools import partial
 from typing import Protocol
 from xml.etree.ElementTree import TreeBuilder
 
-from docllm.agent.documents.conversion.docx_fields import DocxField, value_of
 from docllm.agent.documents.conversion.docx_math import math_line
-from docllm.agent.documents.conversion.docx_package import local_name, new_parser
+from docllm.agent.documents.conversion.docx_package import local_name, new_parser, value_of
+from docllm.agent.documents.conversion.form_fields import FormField
 from docllm.agent.documents.conversion.html import Lines
 from docllm.agent.documents.conversion.symbols import symbol
 from docllm.schemas.text.document_text import NoTextError
@@ -98,8 +98,8 @@ class PartReader:
         self._flows = [_Flow(0)]
         self._math: TreeBuilder | None = None
         self._math_depth = 0
-        self._fields: list[DocxField] = []
-        self._controls: list[DocxField] = []
+        self._fields: list[FormField] = []
+        self._controls: list[FormField] = []
         self._alternatives: list[int] = []
         self._tables: list[int] = []
         self._rows: list[int] = []
@@ -119,7 +119,7 @@ class PartReader:
             "pt": self._cell,
             "r": self._run,
             "rFonts": self._fonts,
-            "sdt": lambda _: self._controls.append(DocxField(self._shown)),
+            "sdt": lambda _: self._controls.append(FormField(self._shown)),
             "sym": self._symbol,
             "tab": self._tab,
             "tbl": self._table,
@@ -305,13 +305,13 @@ class PartReader:
     def _field(self, attributes: dict[str, str]) -> None:
         kind = value_of(attributes, "fldCharType")
         if kind == "begin":
-            self._fields.append(DocxField(self._shown))
+            self._fields.append(FormField(self._shown))
         elif kind == "separate" and self._fields:
             self._fields[-1].shown = self._shown
         elif kind == "end" and self._fields:
             self._end_field(self._fields)
 
-    def _end_field(self, fields: list[DocxField]) -> None:
+    def _end_field(self, fields: list[FormField]) -> None:
         ended = fields.pop()
         if ended.shown == self._shown and (text := ended.text()):
             self._put(text)

@@ -2,7 +2,7 @@
 
 import posixpath
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 from xml.parsers import expat
 
@@ -176,6 +176,14 @@ def new_parser(begin: Callable[[str, dict[str, str]], None]) -> expat.XMLParserT
 def local_name(name: str) -> str:
     """Return the name of an element or attribute without its namespace."""
     return name.rpartition(_BETWEEN)[2]
+
+
+def value_of(attributes: Mapping[str, str], name: str) -> str | None:
+    """Return an attribute by its name without a namespace."""
+    for full, value in attributes.items():
+        if local_name(full) == name:
+            return value
+    return None
 
 
 def _refuse_entities(*_declaration: object) -> None:

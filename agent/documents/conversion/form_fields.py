@@ -1,8 +1,4 @@
-"""The fields and controls of a DOCX file: what one shows whose text is not stored beside it."""
-
-from collections.abc import Mapping
-
-from docllm.agent.documents.conversion.docx_package import local_name
+"""Fields and controls of a form: what one shows whose text is not stored beside it."""
 
 _CHECKED, _UNCHECKED = "\N{BALLOT BOX WITH X}", "\N{BALLOT BOX}"
 # Fields that show their own instruction, or what it draws.
@@ -11,7 +7,7 @@ _INSTRUCTION_CHARS = 10_000
 _OFF = frozenset({"0", "false", "off"})
 
 
-class DocxField:
+class FormField:
     """A field, or a control, that is open; `shown` is how much text there was before its own."""
 
     def __init__(self, shown: int) -> None:
@@ -43,11 +39,3 @@ class DocxField:
             return _UNCHECKED if state in _OFF else _CHECKED
         instruction = "".join(self._instruction)[:_INSTRUCTION_CHARS].strip()
         return instruction if instruction.partition(" ")[0].upper() in _SHOWING else ""
-
-
-def value_of(attributes: Mapping[str, str], name: str) -> str | None:
-    """Return an attribute by its name without a namespace."""
-    for full, value in attributes.items():
-        if local_name(full) == name:
-            return value
-    return None
