@@ -66,6 +66,7 @@ class _Flow:
 
     depth: int  # of the element that it is the text of
     note: tuple[str, str] | None = None
+    form: int | None = None  # where the pieces of another form of a text begin
     lines: Lines = field(default_factory=Lines)
     paragraph: int = 0  # the depth of the open one
     listed: bool = False
@@ -101,15 +102,17 @@ class PartReader:
         self._fields: list[FormField] = []
         self._controls: list[FormField] = []
         self._alternatives: list[int] = []
+        self._pieces: list[str] = []  # the text in them
         self._tables: list[int] = []
         self._rows: list[int] = []
         self._font = ""
         self._begins: dict[str, Callable[[dict[str, str]], object]] = {
-            "AlternateContent": lambda _: self._alternatives.append(self._shown),
+            "AlternateContent": lambda _: self._alternatives.append(len(self._pieces)),
             "br": self._break,
             "cr": self._break,
             "endnoteReference": partial(self._refer, "endnote"),
             "fldChar": self._field,
+            "fldSimple": self._simple_field,
             "footnoteReference": partial(self._refer, "footnote"),
             "noBreakHyphen": lambda _: self._put("-"),
             "numId": self._list,
@@ -129,7 +132,8 @@ class PartReader:
             **dict.fromkeys(_SERIES, self._row),
         }
         self._ends: dict[str, Callable[[], object]] = {
-            "AlternateContent": self._alternatives.pop,
+            "AlternateContent": self._end_alternatives,
+            "fldSimple": lambda: self._end_field(self._fields),
             "p": self._end_paragraph,
             "sdt": lambda: self._end_field(self._controls),
             "tbl": self._end_table,
@@ -166,7 +170,9 @@ class PartReader:
         self._open.append(name)
         if len(self._open) > _MAX_OPEN or len(self._flows) > _MAX_FLOWS:
             raise NoTextError("is a DOCX file that is nested too deeply to be read")
-        if name in _BLOCKS and self._flows[-1].paragraph:
+        if self._is_other_form():
+            self._flows.append(_Flow(len(self._open), form=len(self._pieces)))
+        elif name in _BLOCKS and self._flows[-1].paragraph:
             self._flows.append(_Flow(len(self._open)))
         elif name in _NOTES and (identity := value_of(attributes, "id")) is not None:
             self._flows.append(_Flow(len(self._open), note=(name, identity)))
@@ -184,9 +190,12 @@ class PartReader:
             if name == "del" and self._open[-2:] == ["pPr", "rPr"]:
                 self._flows[-1].joined = True
             return _WORD in full
-        if self._open and self._open[-1] == "AlternateContent":  # one form of it is read
-            return self._shown > self._alternatives[-1]
         return name.endswith(_FORMER)
+
+    def _is_other_form(self) -> bool:
+        """Return whether an element is another form of a text that is read already."""
+        of_forms = self._open[-2:-1] == ["AlternateContent"]
+        return of_forms and len(self._pieces) > self._alternatives[-1]
 
     def _end(self, full: str) -> None:
         if self._hidden:
@@ -209,9 +218,20 @@ class PartReader:
             flow.end(blank=True)
             if flow.note is not None:
                 self._found.note(*flow.note, flow.lines.whole())
-            else:
+            elif flow.form is None or self._says_more(flow.form):
                 self._flows[-1].boxes.append(flow.lines.whole())
         self._open.pop()
+
+    def _says_more(self, form: int) -> bool:
+        """Return whether the text of a form is not that of the one before it."""
+        first = self._pieces[self._alternatives[-1] : form]
+        other = self._pieces[form:]
+        return _letters(other) not in _letters(first)
+
+    def _end_alternatives(self) -> None:
+        self._alternatives.pop()
+        if not self._alternatives:
+            self._pieces.clear()
 
     def _add_data(self, text: str) -> None:
         if self._hidden:
@@ -231,6 +251,8 @@ class PartReader:
     def _put(self, text: str) -> None:
         if text and not text.isspace():
             self._shown += 1
+            if self._alternatives:
+                self._pieces.append(text)
             flow = self._flows[-1]
             if flow.listed and not flow.marked:
                 flow.marked = flow.after_list = True
@@ -244,6 +266,8 @@ class PartReader:
         """Add a text that is no part of the open paragraph."""
         if text:
             self._shown += 1
+            if self._alternatives:
+                self._pieces.append(text)
             flow = self._flows[-1]
             flow.boxes.append(text)
             if not flow.paragraph:
@@ -311,6 +335,10 @@ class PartReader:
         elif kind == "end" and self._fields:
             self._end_field(self._fields)
 
+    def _simple_field(self, attributes: dict[str, str]) -> None:
+        self._fields.append(FormField(self._shown))
+        self._fields[-1].instruct(value_of(attributes, "instr") or "")
+
     def _end_field(self, fields: list[FormField]) -> None:
         ended = fields.pop()
         if ended.shown == self._shown and (text := ended.text()):
@@ -351,3 +379,7 @@ class PartReader:
             is_first = self._open[-1] == _CELL and self._tables[-1:] == [1]
             lines.mark("", breaks=2 if is_first else 1)
         self._rows[-1] += 1
+
+
+def _letters(pieces: list[str]) -> str:
+    return "".join("".join(pieces).split())

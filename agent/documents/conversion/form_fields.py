@@ -2,7 +2,7 @@
 
 _CHECKED, _UNCHECKED = "\N{BALLOT BOX WITH X}", "\N{BALLOT BOX}"
 # Fields that show their own instruction, or what it draws.
-_SHOWING = frozenset({"EQ", "MACROBUTTON", "QUOTE", "SYMBOL"})
+_SHOWING = frozenset({"EQ", "IF", "MACROBUTTON", "QUOTE", "SYMBOL"})
 _INSTRUCTION_CHARS = 10_000
 _OFF = frozenset({"0", "false", "off"})
 

@@ -71,7 +71,7 @@ def text_of_mail(raw: bytes) -> ReadText:
 def _texts(message: "Message[str, str]", omitted: list[str], depth: int = 0) -> tuple[str, str]:
     heads = []
     for name in _HEADS:
-        text, is_cut = head_text(message.get(name, ""))
+        text, is_cut = head_text(" / ".join(message.get_all(name, ())))
         heads += [f"{name}: {text}"] if text else []
         omitted += [f"rest of the head {name}"] if is_cut else []
     return "\n".join(heads), _BETWEEN.join(filter(None, _parts(message, omitted, depth)))
@@ -81,8 +81,10 @@ def _parts(part: "Message[str, str]", omitted: list[str], depth: int) -> Iterato
     """Yield the texts of a part; what is not read is added to `omitted`."""
     kind = part.get_content_type()
     if kind in _ENCRYPTED and "signed" not in str(part.get_param("smime-type", "")):
-        raise NoTextError("is an encrypted mail; save a copy that is not")
-    if depth > _MAX_DEPTH:
+        if not depth:
+            raise NoTextError("is an encrypted mail; save a copy that is not")
+        omitted.append("encrypted part")
+    elif depth > _MAX_DEPTH:
         omitted.append("parts that are nested too deeply")
     elif kind in _MAILS or part.get_content_maintype() == "multipart":
         yield from _inner_texts(part, kind, omitted, depth)

@@ -27,6 +27,7 @@ _CONTENT_CHARS = 4096  # email reads the parameters of a head in quadratic time
 _BASE64_SIGNS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _NOT_BASE64 = bytes(set(range(256)).difference(_BASE64_SIGNS))
 ENCODING = "content-transfer-encoding"
+_FOREIGN = 0.01  # the share of other signs from which a text is no base64
 _GROUP = 4  # characters of base64, which are three bytes
 _BASE64, _QUOTED = "base64", "quoted-printable"
 _UUENCODED = frozenset({"x-uuencode", "uuencode", "uue", "x-uue"})
@@ -99,12 +100,16 @@ def _payload(part: "Message[str, str]") -> bytes:
 
 
 def _from_base64(raw: bytes) -> tuple[bytes, bool]:
-    """Return the bytes that base64 stands for, and whether some are missing at its end."""
-    signs, filled, _ = raw.partition(b"=")
-    signs = signs.translate(None, _NOT_BASE64)
-    over = len(signs) % _GROUP
-    whole = signs[:-1] if over == 1 else signs
-    return binascii.a2b_base64(whole + b"=" * (-len(whole) % _GROUP)), over > 0 and not filled
+    """Return the bytes that base64 stands for, and whether some cannot be told."""
+    signs, _, after = raw.partition(b"=")
+    whole = signs.translate(None, _NOT_BASE64)
+    foreign = len(b"".join(signs.split())) - len(whole)
+    if foreign > len(signs) * _FOREIGN:
+        return raw, False  # it is no base64
+    is_cut = len(whole) % _GROUP != 0 and len(signs) == len(raw)
+    whole = whole[:-1] if len(whole) % _GROUP == 1 else whole
+    decoded_bytes = binascii.a2b_base64(whole + b"=" * (-len(whole) % _GROUP))
+    return decoded_bytes, is_cut or foreign > 0 or bool(after.strip(b"= \t\r\n"))
 
 
 def part_text(part: "Message[str, str]", raw: bytes) -> ReadText:

@@ -83,6 +83,7 @@ ALTERNATE = "<mc:AlternateContent>{}</mc:AlternateContent>"
             f"<w:r><w:pict><v:oval {VML}><v:textbox>{BOX}</v:textbox></v:oval></w:pict></w:r>",
             "kept",
         ),
+        ('<w:fldSimple w:instr="QUOTE kept"/>', "QUOTE kept"),
         (nested("x", 4), "kept"),
         (nested("x", 40), "kept"),
         (field(LIST), "kept"),
@@ -100,7 +101,7 @@ ALTERNATE = "<mc:AlternateContent>{}</mc:AlternateContent>"
         ("<x:new xmlns:x='urn:x'>kept</x:new>", "kept"),
         ("<w:r><w:t>ke</w:t></w:r><w:r><w:t>pt</w:t><w:tab/></w:r>", "kept"),
     ],
-    ids=range(23),
+    ids=range(24),
 )
 def test_text_is_read_once_whatever_holds_it(inner: str, text: str) -> None:
     """A box follows the paragraph that it is in."""
@@ -110,6 +111,15 @@ def test_text_is_read_once_whatever_holds_it(inner: str, text: str) -> None:
 
     assert read.text.split() == ["a", *text.split(), "b"] or read.text == f"a b\n\n{text}"
     assert read.omitted == ()
+
+
+def test_a_form_for_other_readers_is_read_if_it_says_something_else() -> None:
+    """Which form Word shows depends on its version."""
+    forms = f"<mc:Choice>{KEPT}</mc:Choice><mc:Fallback>{{}}</mc:Fallback>"
+    other = forms.format("<w:r><w:t>other</w:t></w:r>")
+    body = f"<w:p {SPACES}>{ALTERNATE.format(forms.format(KEPT))}{ALTERNATE.format(other)}</w:p>"
+
+    assert text_of_docx(made_docx(body=body)) == ("keptkept\n\nother", ())
 
 
 def part(kind: str, content: str, element: str = "", target: str = "x/part1.xml") -> bytes:

@@ -47,6 +47,10 @@ B64_PARTS = b"Content-Type: multipart/mixed; boundary=b\n" + B64 + b"\n"
         (b"Subject: " + b"x" * 20_000 + b"\n\nb", "", ("rest of the head Subject",)),
         (text(coded(LONG * 9)[:-4], more=B64), "", ("the end of the part of type text/plain",)),
         (text(coded(LONG).replace(b"\n", b" \n"), more=B64.replace(b"4\n", b"4 \n")), "", ()),
+        (text(coded(LONG) + b"more", more=B64), "", ("the end of the part of type text/plain",)),
+        (text(b"kept, as it is", more=B64), "kept, as it is", ()),
+        (b"Subject: a\nSubject: b\n\nkept", "Subject: a / b\n\nkept", ()),
+        (parts(text(b"a"), b"Content-Type: multipart/encrypted\n\nx"), "a", ("encrypted part",)),
         (b"Content-Type: multipart/mixed; boundary=c\n\nkept", "kept", ()),
         (B64_PARTS + coded(b"--b\n\nkept\n--b--\n"), "kept", ()),
         (parts(text(b"a"), before="kept"), "a", ("text before the first part",)),
@@ -108,7 +112,7 @@ B64_PARTS = b"Content-Type: multipart/mixed; boundary=b\n" + B64 + b"\n"
         (text(b"kept", more=b"Content-Transfer-Encoding: 8-bit\n"), "kept", ()),
         (text(b"<html>kept", "plain2"), "kept", ()),
     ],
-    ids=range(36),
+    ids=range(40),
 )
 def test_text_is_read_or_named(raw: bytes, shown: str, omitted: tuple[str, ...]) -> None:
     """A mail that is not as the standards say is a mail all the same."""
