@@ -25,6 +25,7 @@ _UNSHOWN = frozenset(
     "latentstyles listtable listoverridetable nonesttables nonshppict objdata pict private revtbl "
     "rsidtbl rxe stylesheet tc themedata xe".split()
 )
+_DATA = frozenset({"objdata", "pict"})  # even if they are not the first word of a group
 # The same among those that readers may leave out. Others may hold text, and are named if so.
 _UNSHOWN_STARRED = _UNSHOWN | frozenset(
     "aftncn aftnsep aftnsepc atnauthor atndate atnparent atnref atntime atrfend atrfstart author "
@@ -74,7 +75,7 @@ _SIGNS = {
 _ESCAPED = {b"\\": b"\\", b"{": b"{", b"}": b"}"}
 _SPACES = {b"~": "\N{NO-BREAK SPACE}", b"_": "-", b"\n": "\n", b"\r": "\n", b"\t": "\t"}
 _ENCODINGS = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850", "ansi": "cp1252"}
-_HIDDEN = "hidden text"
+_HIDDEN, _BINARY = "hidden text", "piece of binary data"
 _WORD_ART = "gtextUNICODE"  # the property of a shape that is text
 _UNSET = 25  # the result of a field that has only a default
 _PRIVATE = range(0xF020, 0xF100)
@@ -84,10 +85,22 @@ _HAS_WORD = re.compile(r"[^\W\d_a-fA-F]")  # what is no number in hex
 class _RtfGroup:
     """What holds until a group's end; `close` takes the text of one that has a sink of its own."""
 
-    __slots__ = ("close", "fallback", "font", "fonts", "hidden", "mark", "shown", "sink", "upr")
+    __slots__ = (
+        "close",
+        "fallback",
+        "font",
+        "fonts",
+        "hidden",
+        "mark",
+        "owns",
+        "shown",
+        "sink",
+        "upr",
+    )
 
     def __init__(self, outer: "_RtfGroup | None" = None) -> None:
         self.close: Callable[[str], None] | None = None
+        self.owns = False  # whether the sink is its own
         self.upr = False  # whether only the group of Unicode in it is read
         if outer is None:
             self.sink: list[str] = []
@@ -184,6 +197,7 @@ class _Reader:
             at = match.end()
             if match[1] == b"bin":
                 at += max(0, int(match[2] or 0))
+                self._counts[_BINARY] += self._group.shown  # no picture: those are not shown
             else:
                 yield match
 
@@ -200,7 +214,7 @@ class _Reader:
         self._flush()
         ended, self._group = self._group, self._groups.pop()
         if ended.close is not None:
-            ended.close("" if ended.sink is self._group.sink else "".join(ended.sink))
+            ended.close("".join(ended.sink) if ended.owns else "")
 
     def _sign(self, sign: bytes) -> None:
         if sign == b"*":
@@ -215,11 +229,13 @@ class _Reader:
         number = None if match[2] is None else int(match[2])
         starred, begun = self._starred, self._begun
         self._starred = self._begun = False
-        if self._equation and begun and word[0] == "m":
+        if self._equation and begun and word[0] == "m" and self._group.shown:
             self._begin_equation(word)
         elif destination := self._destinations.get(word):
+            self._flush()
             destination(word, number)
-        elif word in (_UNSHOWN_STARRED if starred else _UNSHOWN):
+        elif word in (_UNSHOWN_STARRED if starred else _UNSHOWN if begun else _DATA):
+            self._flush()
             self._counts["comment"] += word == "annotation"
             self._group.shown = self._group.fonts = False
         elif starred and word not in _READ_STARRED:
@@ -264,8 +280,12 @@ class _Reader:
 
     def _capture(self, close: Callable[[str], None]) -> None:
         """Give the text of this group to `close` instead of its outer group, if it is shown."""
-        if self._group.shown:
-            self._group.sink, self._group.close = [], close
+        group = self._group
+        if group.shown:
+            self._flush()
+            if group.close is not None:  # a second destination in one group ends the first
+                group.close("".join(group.sink) if group.owns else "")
+            group.sink, group.owns, group.close = [], True, close
 
     def _name(self, word: str, text: str) -> None:
         if _HAS_WORD.search(text):
@@ -321,7 +341,8 @@ class _Reader:
     def _field(self, word: str, _number: object) -> None:
         if word == "field":
             self._fields.append(FormField(self._count))
-            self._group.close = self._end_field
+            if self._group.close is None:
+                self._group.close = self._end_field
         elif self._fields and word == "fldinst":
             self._capture(self._instruct)
         elif self._fields:
@@ -370,12 +391,15 @@ class _Reader:
         self._property = text.strip()
 
     def _new_equation(self, word: str, _number: object) -> None:
-        self._equation.append(Element(word[1:]))
-        self._capture(self._end_equation)
+        if self._group.shown and not self._equation:
+            self._equation.append(Element(word[1:]))
+            self._capture(self._end_equation)
 
-    def _end_equation(self, _text: str) -> None:
+    def _end_equation(self, text: str) -> None:
         root = self._equation[0]
         self._equation.clear()
+        if text:
+            SubElement(root, "t").text = text
         self._put(math_line(root))
 
     def _begin_equation(self, word: str) -> None:
@@ -384,13 +408,14 @@ class _Reader:
         self._equation.append(element)
 
         def close(text: str) -> None:
-            self._equation.pop()
+            if len(self._equation) > 1:
+                self._equation.pop()
             if element.tag in _VALUES:
                 element.set("val", text)
             elif text:
                 SubElement(element, "t").text = text
 
-        self._group.sink, self._group.close = [], close
+        self._capture(close)
 
     def _add(self, raw: bytes) -> None:
         """Add bytes in the encoding of their font."""

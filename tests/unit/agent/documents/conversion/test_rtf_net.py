@@ -25,6 +25,10 @@ def field(form: bytes, result: bytes = b"", instruction: bytes = b"FORM") -> byt
         (rb"a{\*\new kept}", "a", ("group new",)),
         (rb"a{\*\new 0a1f 22}", "a", ()),
         (rb"a{\*\new{\b kept}}{\*\new x}", "a", ("group new",)),
+        (rb"kept \comment kept", "kept kept", ()),
+        (rb"{a \*\new kept \*\newer kept}", "a", ("group new", "group newer")),
+        (rb"a{\*\moMath{\mr x}y\moMath{\b z}}", "axyz", ()),
+        (rb"a\bin99 kept", "a", ("1 piece of binary data",)),
         (rb"a{\*\footnote kept}", "a / kept", ()),
         (rb"a{\*\do\dobxpage{\dptxbxtext\pard kept}}", "a\nkept", ()),
         (rb"{\mmath{\*\moMathPara{\*\moMath" + FRACTION + b"}}}", "(a+b)/2", ()),
@@ -55,7 +59,7 @@ def field(form: bytes, result: bytes = b"", instruction: bytes = b"FORM") -> byt
         (rb"{\object{\*\objclass x}{\result kept}}", "kept", ("1 embedded file",)),
         (rb"{\*\generator x}{\*\pn{\pntxta .}}{\*\xmlopen{\factoidname y}}a", "a", ()),
     ],
-    ids=range(32),
+    ids=range(36),
 )
 def test_text_is_read_or_named(body: bytes, text: str, omitted: tuple[str, ...]) -> None:
     """A group that readers may leave out is named if it has words."""
