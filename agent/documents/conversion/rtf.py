@@ -9,6 +9,17 @@ from xml.etree.ElementTree import Element, SubElement
 from docllm.agent.documents.conversion.docx_math import math_line
 from docllm.agent.documents.conversion.form_fields import FormField
 from docllm.agent.documents.conversion.rtf_fonts import RtfFonts, code_page
+from docllm.agent.documents.conversion.rtf_words import (
+    CELL,
+    DATA,
+    EQUATIONS,
+    FOOTERS,
+    HEADERS,
+    READ_STARRED,
+    SIGNS,
+    UNSHOWN,
+    UNSHOWN_STARRED,
+)
 from docllm.schemas.text.document_text import NoTextError, ReadText
 from docllm.schemas.text.wording import number_of
 
@@ -19,59 +30,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _NUMBER, _HEX, _SIGN, _BRACE, _TEXT = 2, 3, 4, 5, 6  # of the groups of a token
-# Groups without text of the document itself, by their first word.
-_UNSHOWN = frozenset(
-    "annotation atnid bkmkend bkmkstart colortbl comment datafield datastore filetbl info "
-    "latentstyles listtable listoverridetable nonesttables nonshppict objdata pict private revtbl "
-    "rsidtbl rxe stylesheet tc themedata xe".split()
-)
-_DATA = frozenset({"objdata", "pict"})  # even if they are not the first word of a group
-# The same among those that readers may leave out. Others may hold text, and are named if so.
-_UNSHOWN_STARRED = _UNSHOWN | frozenset(
-    "aftncn aftnsep aftnsepc atnauthor atndate atnparent atnref atntime atrfend atrfstart author "
-    "background blipbin blipuid colorschememapping cs defchp defpap docvar ds falt fchars "
-    "ffdeftext ffentrymcr ffexitmcr ffformat ffhelptext ffname ffstattext fldtype fname fontemb "
-    "fontfile ftncn ftnsep ftnsepc generator gridtbl hlinkbase htmltag keycode lchars levelmarker "
-    "listpicture macc mailmerge mmathPict mmathPr oldcprops oldpprops oldsprops oldtprops objalias "
-    "objclass objname objsect objtime oleclsid panose passwordhash pgdsctbl pgp pgptbl picprop "
-    "pn pnseclvl pntxta pntxtb propname protend protstart protusertbl pxe sectrsid shppict svb "
-    "template ts txe urtf userprops wgrffmtfilter windowcaption writereservation "
-    "writereservhash xmlattrname xmlattrvalue xmlclose xmlnstbl xmlopen".split()
-)
-_HEADERS = frozenset("header headerf headerl headerr".split())
-_FOOTERS = frozenset("footer footerf footerl footerr".split())
-_EQUATIONS = frozenset({"moMath", "moMathPara"})
-_READ_STARRED = frozenset(
-    "do dpgroup dptxbx dptxbxtext footnote nesttableprops pntext shpgrp shpinst shptxt".split()
-)
 _VALUES = frozenset("begChr chr endChr sepChr".split())  # of an equation
-_CELL = " | "
 _BETWEEN = "\n\n"
-_SIGNS = {
-    "par": "\n",
-    "line": "\n",
-    "sect": "\n",
-    "page": "\n",
-    "row": "\n",
-    "nestrow": "\n",
-    "softline": "\n",
-    "tab": "\t",
-    "cell": _CELL,
-    "nestcell": _CELL,
-    "emdash": "\N{EM DASH}",
-    "endash": "\N{EN DASH}",
-    "bullet": "\N{BULLET}",
-    "lquote": "\N{LEFT SINGLE QUOTATION MARK}",
-    "rquote": "\N{RIGHT SINGLE QUOTATION MARK}",
-    "ldblquote": "\N{LEFT DOUBLE QUOTATION MARK}",
-    "rdblquote": "\N{RIGHT DOUBLE QUOTATION MARK}",
-    "emspace": " ",
-    "enspace": " ",
-    "qmspace": " ",
-    "footnote": " / ",
-    "dptxbxtext": "\n",
-    "shptxt": "\n",
-}
 _ESCAPED = {b"\\": b"\\", b"{": b"{", b"}": b"}"}
 _SPACES = {b"~": "\N{NO-BREAK SPACE}", b"_": "-", b"\n": "\n", b"\r": "\n", b"\t": "\t"}
 _ENCODINGS = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850", "ansi": "cp1252"}
@@ -120,7 +80,7 @@ def text_of_rtf(raw: bytes) -> ReadText:
     """Return the text of an RTF document. Raises NoTextError."""
     reader = _Reader(raw.removeprefix(codecs.BOM_UTF8))
     reader.read()
-    lines = (line.rstrip().removesuffix(_CELL.rstrip()) for line in reader.text().split("\n"))
+    lines = (line.rstrip().removesuffix(CELL.rstrip()) for line in reader.text().split("\n"))
     text = "\n".join(lines).strip()
     omitted = tuple(reader.lost())
     if not text:
@@ -234,14 +194,14 @@ class _Reader:
         elif destination := self._destinations.get(word):
             self._flush()
             destination(word, number)
-        elif word in (_UNSHOWN_STARRED if starred else _UNSHOWN if begun else _DATA):
+        elif word in (UNSHOWN_STARRED if starred else UNSHOWN if begun else DATA):
             self._flush()
             self._counts["comment"] += word == "annotation"
             self._group.shown = self._group.fonts = False
-        elif starred and word not in _READ_STARRED:
+        elif starred and word not in READ_STARRED:
             self._capture(lambda text: self._name(word, text))
-        elif word in _SIGNS:
-            self._put(_SIGNS[word])
+        elif word in SIGNS:
+            self._put(SIGNS[word])
         elif word in _ENCODINGS:
             self._fonts.document = _ENCODINGS[word]
 
@@ -274,8 +234,8 @@ class _Reader:
             "ud": self._unicode,
             "upr": self._unicode,
             "v": self._hide,
-            **dict.fromkeys(_EQUATIONS, self._new_equation),
-            **dict.fromkeys(_HEADERS | _FOOTERS, self._margin),
+            **dict.fromkeys(EQUATIONS, self._new_equation),
+            **dict.fromkeys(HEADERS | FOOTERS, self._margin),
         }
 
     def _capture(self, close: Callable[[str], None]) -> None:
@@ -292,7 +252,7 @@ class _Reader:
             self._unknown[word] += 1
 
     def _margin(self, word: str, _number: object) -> None:
-        texts = self._headers if word in _HEADERS else self._footers
+        texts = self._headers if word in HEADERS else self._footers
         self._capture(lambda text: texts.setdefault(text.strip()))
 
     def _object(self, _word: object, _number: object) -> None:
