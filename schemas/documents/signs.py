@@ -72,7 +72,7 @@ def _heads(raw: bytes) -> Iterator[bytes]:
     top = raw[:_NAMED_WITHIN].lstrip(_BEFORE)
     if not top.startswith(_FROM) and _NAME.match(top) is None:
         return
-    text = raw[:_HEADS_BYTES].lstrip(_BEFORE).replace(b"\r\n", b"\n")
+    text = raw[:_HEADS_BYTES].lstrip(_BEFORE).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     lines = text.partition(b"\n\n")[0].replace(b"\n ", b"").replace(b"\n\t", b"").split(b"\n")
     if lines[0].startswith(_FROM):
         lines = lines[1:]

@@ -1,65 +1,58 @@
-"""Extracts plain text from a DOCX file, via HTML, which keeps tables and lists in place."""
+"""Extracts plain text from a DOCX file: its headers, its text, its notes and its footers."""
 
 import io
-import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterable
 
-import mammoth
-
+from docllm.agent.documents.conversion.docx_body import PartReader
 from docllm.agent.documents.conversion.docx_chunks import text_of_chunk
-from docllm.agent.documents.conversion.docx_parts import BOX, BOXES, DocxParts
-from docllm.agent.documents.conversion.html import text_of_source
+from docllm.agent.documents.conversion.docx_package import (
+    DocxPackage,
+    local_name,
+    new_parser,
+    value_of,
+)
 from docllm.schemas.text.document_text import NoTextError, ReadText
 from docllm.schemas.text.wording import number_of
 
-_MAX_FILES = 10_000
-_HEAD_BYTES = 64
-_BEFORE_XML = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"  # byte order marks and blanks, also in UTF-16
-_MAX_XML_BYTES = 64 << 20  # unpacked; images and other media are never unpacked
 _MAX_CHUNKS = 100
 _MAX_DEPTH = 3  # of DOCX files in each other's altChunks
-_ROUNDS = 4  # an element that gives way may hold another one that mammoth ignores
-_IGNORED = re.compile(r"An unrecognised element was ignored: (?>(?:\{[^}]*+\})?)([\w.:-]++)\Z")
-_SYMBOL = "A w:sym element with an unsupported character"
-# Parts that may hold text, none of which is read.
-_CHART = re.compile(r"word/charts/chart[^/.]*+\.xml")
-_DIAGRAM = re.compile(r"word/diagrams/data[^/.]*+\.xml")
-_EMBEDDED = re.compile(r"word/embeddings/[^/]++")
-_TABLE = "word/embeddings/Microsoft_Excel_"  # each chart has one
-_BODY = re.compile(r"word/document[^/.]*+\.xml")
-_COMMENT = re.compile(rb"[<:]comment\s")
-_MEDIA = "word/media/"
-_COMMENTS = "word/comments.xml"
+_DOCUMENTS = frozenset({"altChunk", "subDoc"})
+# What a part may refer to whose text belongs in the same place, and what it is called.
+_FOLLOWED = {
+    "chart": "chart",
+    "chartEx": "chart",
+    "chartUserShapes": "drawing",
+    "diagramData": "diagram",
+}
+_TABLE = "package"  # of a chart, whose numbers stand in the chart too
+_LINKED = frozenset({"OLEObject"})
+_TITLES = ("heading", "title", "subtitle")
+_BETWEEN = "\n\n"
 
 
 def text_of_docx(raw: bytes, *, depth: int = 0) -> ReadText:
     """Return the text of a DOCX file, and what was left out of it. Raises NoTextError."""
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            _require_small(archive)
-            omitted = list(_unread(archive))
-            pictures = sum(name.startswith(_MEDIA) for name in archive.namelist())
-            page = _page(io.BytesIO(raw))
-            if to_rewrite := _ignored(page) | _boxes(archive):
-                text, lost = _rewritten(archive, page, to_rewrite, depth)
-                omitted = lost + omitted
-            else:
-                text = text_of_source(page.value)
+            package = DocxPackage(archive)
+            document = _Document(package, depth)
+            text = document.text()
+            omitted = [*document.lost(), *package.unread()]
+            pictures = package.pictures()
     except (MemoryError, RecursionError, NoTextError):
         raise
     except Exception as error:
         raise NoTextError(
             f"is a broken DOCX file ({type(error).__name__}); save it again, or as PDF"
         ) from error
-    symbols = sum(message.message.startswith(_SYMBOL) for message in page.messages)
-    omitted += [number_of(symbols, "symbol")] if symbols else []
-    if pictures and not (omitted or text.strip()):
+    if pictures and not (omitted or text):
         raise NoTextError(
             f"is a DOCX file with {number_of(pictures, 'picture')} and no text, as scans are; "
             "save it as PDF, and run OCR on it first"
         )
-    if omitted and not text.strip():
+    if omitted and not text:
         raise NoTextError(
             f"is a DOCX file with its text in parts that are not read ({', '.join(omitted[:3])}); "
             "save it as PDF"
@@ -67,88 +60,130 @@ def text_of_docx(raw: bytes, *, depth: int = 0) -> ReadText:
     return ReadText(text, tuple(omitted))
 
 
-def _rewritten(
-    archive: zipfile.ZipFile, page: mammoth.results.Result, ignored: set[str], depth: int
-) -> tuple[str, list[str]]:
-    """Return the text of a file that has elements which mammoth ignores, and what was left out."""
-    names = archive.namelist()
-    read = [file.filename for file in archive.infolist() if _is_read(archive, file)]
-    parts = DocxParts(names=read, read=archive.read)
-    seen: set[str] = set()
-    for _ in range(_ROUNDS):
-        if not ignored or not parts.rewrite(ignored):
-            break
-        page = _page(parts.archive())
-        seen |= ignored
-        ignored = _ignored(page) - seen
-    if len(parts.chunks) > _MAX_CHUNKS:
-        raise NoTextError(
-            f"is a DOCX file with {len(parts.chunks)} altChunks; at most {_MAX_CHUNKS} are read"
-        )
-    texts, omitted = [], []
-    for number, part in enumerate(parts.chunks, 1):
-        chunk = None
-        if part in names and depth < _MAX_DEPTH:
-            chunk = text_of_chunk(
-                archive, part, docx=lambda raw: text_of_docx(raw, depth=depth + 1)
+class _Document:
+    """A document that is being read, and what its parts refer to."""
+
+    def __init__(self, package: DocxPackage, depth: int) -> None:
+        self._package = package
+        self._depth = depth
+        self._counts: Counter[str] = Counter()
+        self._omitted: list[str] = []
+        self._chunks = 0
+        self._referred: dict[tuple[str, str], int] = {}
+        self._notes: dict[tuple[str, str], str] = {}
+        self.listed: frozenset[str] = frozenset()
+        self.symbols = 0
+
+    def text(self) -> str:
+        """Return the whole text. Headers and footers are read once, whatever pages have them."""
+        package = self._package
+        main = package.main
+        related = package.relations(main).values()
+        by_kind = {
+            kind: [found.target for found in related if found.kind == kind]
+            for kind in ("styles", "header", "footer", "footnotes", "endnotes")
+        }
+        for part in by_kind["styles"]:
+            self.listed |= self._lists(part) if package.is_xml(part) else frozenset()
+        package.take(main)
+        body = self._part(main, root="document")
+        headers = list(dict.fromkeys(self._parts(by_kind["header"])))
+        footers = list(dict.fromkeys(self._parts(by_kind["footer"])))
+        for _ in self._parts(by_kind["footnotes"] + by_kind["endnotes"]):
+            pass  # each note is taken one by one
+        notes = "\n".join(self._numbered())
+        return _BETWEEN.join(filter(None, (*headers, body, notes, *footers)))
+
+    def lost(self) -> Iterable[str]:
+        """Return what was to be read, and is not."""
+        symbols = [number_of(self.symbols, "symbol")] if self.symbols else []
+        counted = (number_of(count, noun) for noun, count in self._counts.items())
+        return [*self._omitted, *counted, *symbols]
+
+    def linked(self, part: str, identity: str, element: str) -> str:
+        """Return the text of what an element refers to, "" if it is not read in its place."""
+        relation = self._package.relations(part).get(identity)
+        if element in _DOCUMENTS:
+            return self._chunk(element, "" if relation is None else relation.target)
+        if relation is None:
+            return ""
+        if element in _LINKED and not relation.target:
+            self._counts["linked file"] += 1
+        noun = _FOLLOWED.get(relation.kind)
+        if noun is None or not self._package.take(relation.target):
+            return ""
+        text = self._part(relation.target)
+        if text:
+            for table in self._package.relations(relation.target).values():
+                if table.kind == _TABLE:
+                    self._package.take(table.target)
+        else:
+            self._counts[noun] += 1
+        return text
+
+    def refer(self, note: str, identity: str) -> str:
+        """Return the mark of a note that is referred to."""
+        number = self._referred.setdefault((note, identity), len(self._referred) + 1)
+        return f"[{number}]"
+
+    def note(self, note: str, identity: str, text: str) -> None:
+        """Take the text of a note."""
+        taken = self._notes.get((note, identity))
+        self._notes[note, identity] = text if taken is None else f"{taken}\n{text}"
+
+    def _part(self, part: str, root: str = "") -> str:
+        reader = PartReader(part, self)
+        self._package.parse(part, reader.parser)
+        if root not in {"", reader.root}:
+            raise NoTextError(f"is a broken DOCX file: its main part is no {root}")
+        return reader.text()
+
+    def _lists(self, part: str) -> frozenset[str]:
+        """Return the styles of lists; a numbered heading stays a heading."""
+        style, is_list = "", False
+        found: set[str] = set()
+
+        def begin(full: str, attributes: dict[str, str]) -> None:
+            nonlocal style, is_list
+            name, value = local_name(full), value_of(attributes, "val") or ""
+            if name == "style":
+                style, is_list = value_of(attributes, "styleId") or "", True
+            elif name == "name":
+                is_list = not value.lower().startswith(_TITLES)
+            elif name == "numId" and style and is_list and value != "0":
+                found.add(style)
+
+        self._package.parse(part, new_parser(begin))
+        return frozenset(found)
+
+    def _parts(self, parts: list[str]) -> Iterable[str]:
+        return (self._part(part) for part in parts if self._package.take(part))
+
+    def _numbered(self) -> Iterable[str]:
+        """Yield the notes in the order of their marks, then those without one."""
+        for key, number in self._referred.items():
+            if text := self._notes.pop(key, ""):
+                yield f"[{number}] {text}"
+        yield from filter(None, self._notes.values())
+
+    def _chunk(self, element: str, part: str) -> str:
+        """Return the text of a whole document that is a part of this one."""
+        self._chunks += 1
+        if self._chunks > _MAX_CHUNKS:
+            raise NoTextError(
+                f"is a DOCX file with more than {_MAX_CHUNKS} altChunks, of which no more are read"
             )
-        texts.append("" if chunk is None else chunk.text)
-        name = f"altChunk {number}"
-        omitted += [name] if chunk is None else [f"{name}: {lost}" for lost in chunk.omitted]
-    return parts.with_chunks(text_of_source(page.value), texts), omitted
-
-
-def _page(file: io.BytesIO) -> mammoth.results.Result:
-    return mammoth.convert_to_html(file, convert_image=mammoth.images.img_element(_no_image))
-
-
-def _ignored(page: mammoth.results.Result) -> set[str]:
-    """Return the names of the elements that mammoth has ignored, by its own messages."""
-    matches = (_IGNORED.match(message.message) for message in page.messages)
-    return {match[1].rpartition(":")[2] for match in matches if match}
-
-
-def _boxes(archive: zipfile.ZipFile) -> set[str]:
-    """Return what may hold text boxes of a file that has any: mammoth says nothing of these."""
-    mark = BOX.encode()
-    bodies = filter(_BODY.fullmatch, archive.namelist())
-    return set(BOXES) if any(mark in archive.read(name) for name in bodies) else set()
-
-
-def _unread(archive: zipfile.ZipFile) -> Iterable[str]:
-    """Yield what a file has that may hold text and is not read, with its count."""
-    names = archive.namelist()
-    charts, diagrams, embedded = (
-        sum(pattern.fullmatch(name) is not None for name in names)
-        for pattern in (_CHART, _DIAGRAM, _EMBEDDED)
-    )
-    embedded -= min(charts, sum(name.startswith(_TABLE) for name in names))
-    for count, noun in ((charts, "chart"), (diagrams, "diagram"), (embedded, "embedded file")):
-        if count:
-            yield number_of(count, noun)
-    if _COMMENTS in names and (count := len(_COMMENT.findall(archive.read(_COMMENTS)))):
-        yield number_of(count, "comment")
-
-
-def _require_small(archive: zipfile.ZipFile) -> None:
-    files = archive.infolist()
-    unpacked = sum(file.file_size for file in files if _is_read(archive, file))
-    if len(files) > _MAX_FILES or unpacked > _MAX_XML_BYTES:
-        raise NoTextError(
-            f"is a DOCX file that unpacks to {len(files)} files with {unpacked} bytes of text; "
-            f"at most {_MAX_FILES} files with {_MAX_XML_BYTES} bytes are read"
-        )
-
-
-def _is_read(archive: zipfile.ZipFile, file: zipfile.ZipInfo) -> bool:
-    """Return whether a part can be read as XML; relationships may give that any name."""
-    if file.filename.lower().endswith((".xml", ".rels")):
-        return True
-    with archive.open(file) as part:
-        head = part.read(_HEAD_BYTES)
-    return bool(head.strip(b"\0")) and head.lstrip(_BEFORE_XML)[:1] in {b"", b"<"}
-
-
-def _no_image(_image: object) -> dict[str, str]:
-    """Skip an image: it may be large, or refer to a file or an address."""
-    return {}
+        name = f"{element} {self._chunks}"
+        read = None
+        self._package.take(part)
+        if self._package.has(part) and self._depth < _MAX_DEPTH:
+            read = text_of_chunk(
+                self._package.archive,
+                part,
+                docx=lambda raw: text_of_docx(raw, depth=self._depth + 1),
+            )
+        if read is None:
+            self._omitted.append(name)
+            return ""
+        self._omitted += [f"{name}: {lost}" for lost in read.omitted]
+        return read.text

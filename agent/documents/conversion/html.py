@@ -25,7 +25,7 @@ def text_of_html(raw: bytes) -> str:
 
 def text_of_source(source: str) -> str:
     """Return the text of a page whose source is decoded."""
-    parser, lines = LexborHTMLParser(source), _Lines()
+    parser, lines = LexborHTMLParser(source), Lines()
     title = parser.css_first("head > title")
     if title is not None:
         lines.add(title.text())
@@ -40,7 +40,7 @@ def text_of_source(source: str) -> str:
     return lines.whole()
 
 
-def _begin(node: LexborNode, lines: "_Lines") -> None:
+def _begin(node: LexborNode, lines: "Lines") -> None:
     tag = node.tag or ""
     if tag == "br":
         lines.end_one()
@@ -51,7 +51,7 @@ def _begin(node: LexborNode, lines: "_Lines") -> None:
         lines.mark(_BULLET)
 
 
-def _begin_cell(node: LexborNode, lines: "_Lines") -> None:
+def _begin_cell(node: LexborNode, lines: "Lines") -> None:
     if _follows_another(node):
         lines.mark(_CELL, breaks=0)
     else:
@@ -59,7 +59,7 @@ def _begin_cell(node: LexborNode, lines: "_Lines") -> None:
         lines.mark("", breaks=1 if row is not None and _follows_another(row) else 2)
 
 
-def _end(node: LexborNode, lines: "_Lines") -> None:
+def _end(node: LexborNode, lines: "Lines") -> None:
     tag = node.tag or ""
     if tag in _BLOCKS:
         lines.end(blank=tag in _SPACED)
@@ -93,7 +93,7 @@ def _follows_another(node: LexborNode) -> bool:
     return before is not None
 
 
-class _Lines:
+class Lines:
     """Joins words into lines. White space becomes one blank, a line break, or a blank line."""
 
     def __init__(self) -> None:

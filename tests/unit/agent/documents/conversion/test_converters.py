@@ -109,8 +109,9 @@ def test_a_document_that_takes_too_much_of_the_processor_is_given_up() -> None:
 
 
 def test_a_document_that_takes_too_much_memory_is_given_up() -> None:
-    """A million paragraphs in a small DOCX need more than it may."""
-    large = made_docx(*["x"] * 900_000)
+    """An equation of a million signs in a small DOCX needs more than it may."""
+    signs = "<m:r><m:t>x</m:t></m:r>" * 1_000_000
+    large = made_docx(body=f'<m:oMath xmlns:m="m">{signs}</m:oMath>')
 
     async def work(converters: Converters) -> None:
         with pytest.raises(ConversionDiedError, match="more than 200 MiB of memory") as raised:

@@ -60,7 +60,7 @@ def test_what_no_conversion_needs_is_refused(act: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "act",
     [
-        "import mammoth, pypdfium2",
+        "import selectolax.lexbor, pypdfium2",
         "from docllm.agent.documents.conversion import pdf, docx, html",
         "import zoneinfo, sqlite3, ssl",
         "open('/dev/null', 'rb')",

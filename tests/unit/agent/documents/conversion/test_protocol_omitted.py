@@ -17,8 +17,8 @@ from docllm.schemas.text.document_text import ReadText
 from tests.support.handlers import handlers_harness
 from tests.support.made_documents import made_docx
 
-RAW = made_docx("a", files={"word/charts/chart1.xml": b"<a/>"})
-READ = ReadText("a", ("1 chart",))
+RAW = made_docx("a", files={"word/embeddings/a.bin": b"\0"})
+READ = ReadText("a", ("1 embedded file",))
 
 
 @pytest.mark.parametrize("read", [READ, ReadText(""), ReadText("a\n\x1f b", ("ü", "x y"))])
@@ -75,4 +75,4 @@ def test_reading_the_document_notes_what_was_left_out(monkeypatch: pytest.Monkey
     )
 
     assert isinstance(outcome, Succeeded)
-    assert outcome.notes == ((NoteKind.OMITTED, ("1 chart",)),)
+    assert outcome.notes == ((NoteKind.OMITTED, ("1 embedded file",)),)
