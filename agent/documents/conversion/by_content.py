@@ -16,7 +16,7 @@ from docllm.schemas.text.document_text import NoTextError, ReadText
 # The kinds that the agent decodes itself; a process converts all others.
 DECODERS: dict[Kind, Callable[[bytes], str]] = {
     Kind.TEXT: partial(str, encoding="utf-8-sig"),
-    Kind.UNICODE: decoded_text,
+    Kind.UNICODE: lambda raw: decoded_text(raw).text,
 }
 
 

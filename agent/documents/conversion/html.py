@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from docllm.schemas.documents.encoding import page_text
+from docllm.schemas.text.document_text import ReadText
 
 _UNSHOWN = frozenset("head script style template iframe object embed canvas audio video".split())
 _BLOCKS = frozenset(
@@ -18,9 +19,10 @@ _CELL = " | "
 _BULLET = "- "
 
 
-def text_of_html(raw: bytes) -> str:
+def text_of_html(raw: bytes) -> ReadText:
     """Return the text of a page, without scripts and styles. Raises NoTextError."""
-    return text_of_source(page_text(raw))
+    source, notes = page_text(raw)
+    return ReadText(text_of_source(source), notes)
 
 
 def text_of_source(source: str) -> str:

@@ -64,7 +64,9 @@ def _parts(part: "Message[str, str]", omitted: list[str], depth: int) -> Iterato
         for inner in _inner(part, seen=kind == _RELATED):
             yield from _parts(inner, omitted, depth + 1)
     elif kind in _READ and part.get_content_disposition() != "attachment":
-        yield _text(part)
+        text, notes = _text(part)
+        omitted += notes
+        yield text
     elif kind not in _FOR_PROGRAMS:
         name = part.get_filename()
         omitted.append(f"attachment {name}" if name else f"attachment of type {kind}")
@@ -99,18 +101,19 @@ def _holds(part: "Message[str, str]") -> bool:
     return part.is_multipart() or part.get_content_disposition() == "attachment"
 
 
-def _text(part: "Message[str, str]") -> str:
+def _text(part: "Message[str, str]") -> ReadText:
     raw = part.get_payload(decode=True)
     if not isinstance(raw, bytes) or not raw.strip():
-        return ""
+        return ReadText("")
     kind = part.get_content_type()
     if kind == _RTF:
-        return text_of_rtf(raw).text
+        return text_of_rtf(raw)
     declared = text_in(raw, part.get_content_charset() or "")
     if kind == _PAGE:
-        return text_of_source(page_text(raw) if declared is None else declared)
-    text = decoded_text(raw) if declared is None else declared
-    return text.replace("\r\n", "\n").strip()
+        source, notes = declared or page_text(raw)
+        return ReadText(text_of_source(source), notes)
+    text, notes = declared or decoded_text(raw)
+    return ReadText(text.replace("\r\n", "\n").strip(), notes)
 
 
 def _head(message: "Message[str, str]", name: str) -> str:

@@ -69,7 +69,7 @@ def test_utf_16_without_a_mark_is_read(encoding: str) -> None:
     raw = "Gr\u00fc\u00dfe aus K\u00f6ln\r\n".encode(encoding)
 
     assert kind_of(raw) is Kind.UNICODE
-    assert decoded_text(raw) == "Gr\u00fc\u00dfe aus K\u00f6ln\r\n"
+    assert decoded_text(raw).text == "Gr\u00fc\u00dfe aus K\u00f6ln\r\n"
 
 
 @pytest.mark.parametrize(
@@ -90,5 +90,5 @@ def test_a_page_is_read_as_what_it_is_and_not_as_it_declares() -> None:
     utf8 = "<html><meta charset=iso-8859-1>Gr\u00fc\u00dfe".encode()
     in_comment = b"<html><!-- <meta charset=koi8-r> --><meta charset=x-sjis>\x93\xfa\x96{"
 
-    assert page_text(utf8).endswith("Gr\u00fc\u00dfe")
-    assert page_text(in_comment).endswith("\u65e5\u672c")
+    assert page_text(utf8).text.endswith("Gr\u00fc\u00dfe")
+    assert page_text(in_comment).text.endswith("\u65e5\u672c")
