@@ -79,6 +79,12 @@ def test_utf_16_without_a_mark_is_read(encoding: str) -> None:
         (b"\x1b%-12345X@PJL\r\n", "printer"),
         (b"-----BEGIN PGP MESSAGE-----\n", "encrypted"),
         (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
+        (b"JVBERi0xLjcKJcOkw7zDtsOf", "a PDF in Base64; decode it"),
+        (b'{"url": "https://docs.google.com/document/d/x"}', "a link to Google Docs"),
+        (b"AT&TFORM\0\0\1\0DJVM", "a DjVu document"),
+        (bytes(60) + b"BOOKMOBI", "a Kindle book"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "VisioDocument".encode("utf-16-le"), "a Visio file"),
+        (_zip(Index__Document=b"x"), "a file of Pages, Numbers or Keynote"),
     ],
 )
 def test_a_text_that_nobody_can_read_is_named(raw: bytes, name: str) -> None:
