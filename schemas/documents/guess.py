@@ -26,7 +26,7 @@ _ASCII = bytes(range(128))
 _TAG = re.compile(rb"<[/a-zA-Z][^<>]*+>|&[a-z]{2,6};")
 _TYPED = "\xa0«»·°©®™“”„‚‘’‹›–—…¡¿§€£•×"
 _RAISED = "²³ªº°"
-_BREAKS = re.compile(rf"[\s\d!-/:-@\[-`{{-~{_TYPED}]+")
+_BREAKS = re.compile(rf"[\s\d!-/:-@\[-`{{-~{_TYPED}]++")
 # What stands in no text, or between letters only if it is a letter of another encoding.
 _MISPLACED = re.compile(r"[\x80-\x9f\ufffd]|(?<=[^\W\d_])[«»°©®™“”„‚‹›¡¿§€£•×](?=[^\W\d_])")
 _MIN_WORDS = 2

@@ -20,7 +20,7 @@ class Language(NamedTuple):
 
     @property
     def is_beyond_ascii(self) -> bool:
-        """Return whether it has an alphabet of its own."""
+        """Whether it has an alphabet of its own."""
         return self.letters[0] > "\u02ff"
 
 

@@ -1,6 +1,5 @@
 """Extracts plain text from HTML: blocks get lines of their own, a table row is one line."""
 
-import re
 from collections.abc import Iterator
 from html import escape
 
@@ -26,7 +25,7 @@ _AS_IS = frozenset({"pre", "textarea"})
 _FRAMES = {"iframe": "src", "frame": "src", "object": "data", "embed": "src"}
 _TICKED = frozenset({"checkbox", "radio"})
 _UNTYPED = frozenset("hidden button submit reset image file password color range".split())
-_CDATA = re.compile(r"<!\[CDATA\[((?>(?:[^\]]|\](?!\]>))*))\]\]>")
+_MARKED, _MARKED_END = "<![CDATA[", "]]>"  # text of XML, which no page may have
 _HEAD_CHARS = 100
 _FEW_CHARS = 100  # a page with scripts that says no more may get its text from them
 _MAX_DEPTH = 5
@@ -81,7 +80,7 @@ class _Page:
     def read(self, source: str, depth: int = 0) -> None:
         """Add the text of a page's source."""
         if source[:_HEAD_CHARS].lstrip().startswith("<?xml"):
-            source = _CDATA.sub(lambda found: escape(found[1]), source)
+            source = _unmarked(source)
         parser, lines = LexborHTMLParser(source), self.lines
         title = parser.css_first("head > title")
         if title is not None:
@@ -142,6 +141,13 @@ class _Page:
     def _add_own(self, text: str) -> None:
         self.lines.add(f" {text} " if text else "")
         self._own_chars += sum(map(str.isalnum, text))
+
+
+def _unmarked(source: str) -> str:
+    """Return a source whose marked text is written as a page has it."""
+    before, *rest = source.split(_MARKED)
+    parts = (part.partition(_MARKED_END) for part in rest)
+    return before + "".join(escape(text) + after for text, _, after in parts)
 
 
 def _attribute(node: LexborNode, name: str) -> str:

@@ -16,7 +16,7 @@ _BETWEEN_PAGES = "\n\n"
 # What programs write onto a blank page: states that are saved and restored, and numbers.
 _BLANK_PAGE = re.compile(
     rb"(?>(?:[\s\d.+\-\[\]<>]++|/\w++|(?:BT|ET|T[fLdDmcwzsr*]|[BE]MC|BDC|cm|ri|gs|re|RG|rg|SCN?|scn?"
-    rb"|CS|cs|W\*?|[qQwJjMdignG])(?![\w*])))*+"
+    rb"|CS|cs|W\*?|[qQwJjMdignG])(?![\w*]))*)"
 )
 _ENCRYPTED = "is an encrypted PDF; save a copy without a password"
 _XFA = "is an XFA form, whose text is not in its pages; print it to PDF"

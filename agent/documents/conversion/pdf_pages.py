@@ -152,8 +152,8 @@ def _nameless_share(page: Any, shown: str) -> float:
     unmapped = sum(pdfium.FPDFText_HasUnicodeMapError(page, index) == 1 for index in asked)
     own = len(_OWN.findall(shown)) / max(1, len(shown))
     controls = len(_CONTROL.findall(shown)) / max(1, len(shown))
-    own = controls + (own if own > _BULLETS else 0.0)
-    return max(unmapped / max(1, len(asked)), own)
+    own = controls + own * (own > _BULLETS)
+    return max(float(unmapped) / max(1, len(asked)), own)
 
 
 @contextmanager
