@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from docllm.agent.documents.errors import changed, refused, unreadable
 from docllm.agent.documents.ports import Expected
-from docllm.producer.input.excluded_files import is_link_to_own, resolved, root_of
+from docllm.producer.input.excluded_files import inodes, resolved, root_of
 from docllm.schemas.codes import Code
 from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
 from docllm.schemas.runtime.executors import Executor
@@ -91,7 +91,7 @@ class FileSource:
         Whoever owns a root may link files of their own in it.
         """
         owners = {os.geteuid(), *map(_owner, self._roots)}
-        return status.st_uid not in owners or is_link_to_own(status, self._own)
+        return status.st_uid not in owners or (status.st_dev, status.st_ino) in inodes(self._own)
 
     def _open(self, path: Path, uri: str) -> int:
         target, roots = Path(os.path.realpath(path)), resolved(self._roots)

@@ -66,7 +66,7 @@ def _blank_problem(raw: bytes, kind: Kind) -> str:
     Raises NoTextError.
     """
     if kind is Kind.UNICODE:
-        return blank_problem(decoded_text(raw))
+        return blank_problem(decoded_text(raw).text)
     if kind is not Kind.TEXT:
         return ""
     reader, problem = DocumentText(), blank_problem("")

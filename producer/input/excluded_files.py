@@ -43,21 +43,17 @@ def is_own(path: Path, own: Collection[Path]) -> bool:
     )
 
 
-def is_link_to_own(status: os.stat_result, own: Iterable[Path]) -> bool:
-    """Return whether a file is one of `own`, or of a file below them, by another name.
-
-    Costs nothing for a file with one name.
-    """
-    return status.st_nlink > 1 and any(
-        (one.st_dev, one.st_ino) == (status.st_dev, status.st_ino) for one in _statuses(own)
-    )
+def inodes(own: Iterable[Path]) -> frozenset[tuple[int, int]]:
+    """Return what tells these files, and those below them, by any name: device and inode."""
+    return frozenset(_inodes(own))
 
 
-def _statuses(own: Iterable[Path]) -> Iterator[os.stat_result]:
+def _inodes(own: Iterable[Path]) -> Iterator[tuple[int, int]]:
     for path in own:
         for file in chain([path], path.rglob("*")):
             with suppress(OSError):  # it is gone
-                yield file.stat()
+                status = file.stat()
+                yield status.st_dev, status.st_ino
 
 
 def is_hidden(parts: Iterable[str]) -> bool:

@@ -13,10 +13,11 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from docllm.producer.input.excluded_files import is_link_to_own, is_own, resolved
+from docllm.producer.input.excluded_files import inodes, is_own, resolved
 from docllm.schemas.errors import ConfigError
 
 _WEB = ("http://", "https://")
@@ -42,7 +43,7 @@ class FileEntry:
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FileTree:
     """A folder, and the pattern that the paths below it must match, part by part.
 
@@ -148,7 +149,7 @@ class FileTree:
         problem, fix = "", ""
         try:
             is_file = item.is_file()
-            is_own_link = is_file and is_link_to_own(item.stat(), self.leave_out)
+            is_own_link = is_file and self._is_link_to_own(item.stat())
         # This comes before the link is resolved, because a loop cannot be resolved.
         except OSError as error:
             if not item.is_symlink():
@@ -173,6 +174,14 @@ class FileTree:
             problem = "is not a regular file"
             fix = "move it elsewhere, or name the documents with a pattern"
         return FileEntry(name, path, problem, fix)
+
+    def _is_link_to_own(self, status: os.stat_result) -> bool:
+        """Return whether a file with several names is also one of docllm's own."""
+        return status.st_nlink > 1 and (status.st_dev, status.st_ino) in self._own_inodes
+
+    @cached_property
+    def _own_inodes(self) -> frozenset[tuple[int, int]]:
+        return inodes(self.leave_out)
 
     def _positions_of(self, folder: Path) -> set[int]:
         """Return the positions in the pattern that a folder's own path leads to."""

@@ -84,12 +84,18 @@ def utf_16_without_mark(raw: bytes) -> str | None:
     """Return which UTF-16 a text with zero bytes is in; None if it is in none."""
     sample = raw[:_ZEROS_BYTES]
     sides = {"utf_16_le": sample[1::2].count(0), "utf_16_be": sample[::2].count(0)}
-    if len(raw) % 2 or 0 not in sides.values():
+    if len(raw) % 2 or len(sample) < 2 * _MIN_LETTERS:
         return None
-    encoding = max(sides, key=lambda name: sides[name])
-    text = sample.decode(encoding, "ignore")
-    shown = all(char.isprintable() or char.isspace() for char in text)
-    return encoding if shown and len(text) >= _MIN_LETTERS else None
+    shown = [name for name in sides if _is_shown(sample, name)]
+    return max(shown, key=lambda name: sides[name], default=None)
+
+
+def _is_shown(sample: bytes, encoding: str) -> bool:
+    try:
+        text = sample.decode(encoding)
+    except UnicodeDecodeError as error:
+        text = sample[: error.start].decode(encoding) if error.start > len(sample) - 4 else "\0"
+    return all(char.isprintable() or char.isspace() for char in text)
 
 
 def _decodes(sample: bytes, encoding: str) -> bool:

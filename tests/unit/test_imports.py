@@ -52,7 +52,7 @@ def test_the_path_of_a_record_is_imported_where_no_client_library_is_installed()
 
 def test_all_programs_are_imported_where_no_extra_is_installed() -> None:
     """The libraries of extras are imported when they are used, most of them in processes."""
-    libraries = "charset_normalizer obstore opentelemetry pypdf pypdfium2 requests selectolax"
+    libraries = "obstore opentelemetry pypdf pypdfium2 requests selectolax"
     converters = " ".join(f"docllm.agent.documents.conversion.{name}" for name in CONVERTERS)
     adapters = f"{converters} docllm.producer.tracing.otlp"
 

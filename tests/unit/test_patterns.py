@@ -25,6 +25,7 @@ ADVICE = "tests/support/pattern_forms.py has the rules"
 MADE = {
     "producer/text/output_file.py": "an escaped name, and digits that end",
     "schemas/clients/kafka.py": "an escaped name between two letters; no repetition",
+    "schemas/documents/guess.py": "one class of characters, repeated and possessive",
     "schemas/text/wording.py": "escaped secrets; no repetition (tests/unit/test_growth.py)",
 }
 _WHOLE = {"match", "fullmatch"}

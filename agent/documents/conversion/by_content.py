@@ -16,7 +16,7 @@ from docllm.schemas.text.document_text import NoTextError, ReadText
 # The kinds that the agent decodes itself; a process converts all others.
 DECODERS: dict[Kind, Callable[[bytes], str]] = {
     Kind.TEXT: partial(str, encoding="utf-8-sig"),
-    Kind.UNICODE: decoded_text,
+    Kind.UNICODE: lambda raw: decoded_text(raw).text,
 }
 
 
@@ -63,7 +63,10 @@ class ByContent:
 
 def _kind_and_text(raw: bytes, name: str) -> tuple[Kind, str | None]:
     """Return the document's kind, and its text if no child process is needed."""
-    kind = kind_of(raw)
+    try:
+        kind = kind_of(raw)
+    except NoTextError as error:
+        raise NoTextError(f"{error}; convert it to text, PDF or DOCX") from None
     if problem := misnamed(kind, name):
         raise NoTextError(f"{problem}; it may be a server's error page")
     decode = DECODERS.get(kind)

@@ -26,10 +26,10 @@ def text_of_chunk(
     try:
         kind, ending = kind_of(raw), posixpath.splitext(part)[1].lower()
         if kind is Kind.HTML or ending in _PAGES:
-            return ReadText(text_of_html(raw))
+            return text_of_html(raw)
         readers = {Kind.DOCX: docx, Kind.MAIL: text_of_mail, Kind.RTF: text_of_rtf}
         if (reader := readers.get(kind)) is not None:
             return reader(raw)
-        return None if kind is Kind.PDF or ending == _XML else ReadText(decoded_text(raw))
+        return None if kind is Kind.PDF or ending == _XML else decoded_text(raw)
     except NoTextError:
         return None

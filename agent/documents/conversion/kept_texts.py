@@ -20,8 +20,8 @@ from docllm.schemas.text.document_text import ReadText
 
 log = logging.getLogger(__name__)
 
-_VERSION = 3  # raise it when the same document gets another text
-_LIBRARIES = ("charset-normalizer", "pypdf", "pypdfium2", "selectolax")
+_VERSION = 4  # raise it when the same document gets another text
+_LIBRARIES = ("pypdf", "pypdfium2", "selectolax")
 _DIGEST_CHARS = 64
 _ENDING = ".txt"
 _ABANDONED_S = 3600.0  # age from which an unfinished file is taken for that of a killed agent

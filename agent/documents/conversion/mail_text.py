@@ -121,24 +121,26 @@ def part_text(part: "Message[str, str]", raw: bytes) -> ReadText:
         return text_of_rtf(raw)
     declared = _in_charset(raw, str(part.get_content_charset() or ""))
     if kind in _PAGES:
-        return ReadText(text_of_source(page_text(raw) if declared is None else declared))
-    text = decoded_text(raw) if declared is None else declared
+        source, notes = page_text(raw) if declared is None else declared
+        return ReadText(text_of_source(source), notes)
+    text, notes = decoded_text(raw) if declared is None else declared
     if kind != "text/plain" and is_page(text[:_HEAD]):
-        return ReadText(text_of_source(text))
-    return _without_blocks(text.replace("\r\n", "\n").replace("\r", "\n"))
+        return ReadText(text_of_source(text), notes)
+    text, omitted = _without_blocks(text.replace("\r\n", "\n").replace("\r", "\n"))
+    return ReadText(text, (*notes, *omitted))
 
 
-def _in_charset(raw: bytes, charset: str) -> str | None:
+def _in_charset(raw: bytes, charset: str) -> ReadText | None:
     """Return a text in the encoding that the mail declares; None if that is unknown."""
     if _WIDE.fullmatch(charset):
-        return raw.decode(charset, "replace").lstrip("\ufeff")
-    text = text_in(raw, charset)
-    if text is None and charset:
+        return ReadText(raw.decode(charset, "replace").lstrip("\ufeff"))
+    read = text_in(raw, charset)
+    if read is None and charset:
         with suppress(LookupError, ValueError):
             codec = codecs.lookup(charset).name
             if not codec.startswith(("utf", *_WRONG)):
-                text = str(raw, codec, "replace")
-    return text
+                read = ReadText(str(raw, codec, "replace"))
+    return read
 
 
 def _raw_text(value: str) -> str:

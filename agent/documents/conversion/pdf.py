@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 from collections.abc import Sequence
 
 import pypdfium2
@@ -12,6 +13,11 @@ from docllm.agent.documents.conversion.pdf_pages import PdfiumPages, ReadPage, l
 from docllm.schemas.text.document_text import NoTextError, ReadText
 
 _BETWEEN_PAGES = "\n\n"
+# What programs write onto a blank page: states that are saved and restored, and numbers.
+_BLANK_PAGE = re.compile(
+    rb"(?>(?:[\s\d.+\-\[\]<>]++|/\w++|(?:BT|ET|T[fLdDmcwzsr*]|[BE]MC|BDC|cm|ri|gs|re|RG|rg|SCN?|scn?"
+    rb"|CS|cs|W\*?|[qQwJjMdignG])(?![\w*]))*)"
+)
 _ENCRYPTED = "is an encrypted PDF; save a copy without a password"
 _XFA = "is an XFA form, whose text is not in its pages; print it to PDF"
 _XFA_TYPES = frozenset({pypdfium2.raw.FORMTYPE_XFA_FULL, pypdfium2.raw.FORMTYPE_XFA_FOREGROUND})
@@ -25,7 +31,7 @@ def text_of_pdf(raw: bytes) -> ReadText:
         if getattr(error, "err_code", None) == pypdfium2.raw.FPDF_ERR_PASSWORD:
             raise NoTextError(_ENCRYPTED) from None
         pages, others = _by_pypdf(raw), []
-    lost = lost_pages(pages)
+    lost = sorted({*lost_pages(pages), *_unfound(raw, pages)})
     text = _BETWEEN_PAGES.join(page.text for page in pages).strip()
     if not text:
         raise NoTextError(
@@ -39,7 +45,8 @@ def text_of_pdf(raw: bytes) -> ReadText:
             f"is a PDF with {len(lost)} of {len(pages)} pages without text, as scans are "
             f"({', '.join(omitted)}); run OCR on it first"
         )
-    return ReadText(text, (*omitted, *others))
+    partly = _ranges([number for number, page in enumerate(pages) if page.nameless])
+    return ReadText(text, (*omitted, *(f"letters of {name}" for name in partly), *others))
 
 
 def _by_pdfium(raw: bytes) -> tuple[list[ReadPage], list[str]]:
@@ -57,6 +64,30 @@ def _by_pdfium(raw: bytes) -> tuple[list[ReadPage], list[str]]:
                 f"is a PDF portfolio of {len(attached)} files; extract them, and load these"
             )
         return pages, attached + reader.comments()
+
+
+def _unfound(raw: bytes, pages: Sequence[ReadPage]) -> list[int]:
+    """Return the pages on which nothing is found, though they are to show something."""
+    empty = [number for number, page in enumerate(pages) if page.empty]
+    try:
+        reader = _reader(raw) if empty else None
+        return [n for n in empty if reader is not None and _is_damaged(reader.pages[n])]
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:  # noqa: BLE001 - pypdf fails in many ways on a file that is damaged
+        return empty
+
+
+def _is_damaged(page: PageObject) -> bool:
+    """Return whether a page is none, or its content cannot be read or would paint something."""
+    if page.get("/Type") != "/Page":
+        return True
+    parts = page.get("/Contents")
+    content = page.get_contents()
+    if content is None:
+        return parts is not None and not isinstance(parts, list)
+    data = content.get_data()
+    return bool(data.strip()) and _BLANK_PAGE.fullmatch(data) is None
 
 
 def _is_portfolio(raw: bytes) -> bool:

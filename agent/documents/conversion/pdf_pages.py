@@ -28,15 +28,26 @@ _NOTES = frozenset(
         pdfium.FPDF_ANNOT_CARET,
     }
 )
+_OWN = re.compile("[\ue000-\uf8ff]")  # they mean something else in each font
+_CONTROL = re.compile("[\x01-\x08\x0e-\x1f]")
+_BULLETS = 0.03  # so few letters of a font's own are marks
+_ASKED_LETTERS = 500  # of a page
+_MAX_NAMELESS = 0.2  # above this share, nobody can read a page
 _OFF = "Off"  # the value of a box that is not ticked
 
 
 class ReadPage(NamedTuple):
-    """A page's text; `drawn`: it shows something and holds no text, `pictured`: mostly pictures."""
+    """A page's text.
+
+    `drawn`: it shows something and holds no text; `pictured`: it is mostly pictures; `nameless`:
+    its font does not say what some letters are; `empty`: nothing is found on it.
+    """
 
     text: str
     drawn: bool = False
     pictured: bool = False
+    nameless: bool = False
+    empty: bool = False
 
 
 def lost_pages(pages: Sequence[ReadPage]) -> list[int]:
@@ -67,7 +78,7 @@ class PdfiumPages:
         if has_form:
             document.init_forms()
         self.fields = 0
-        self._notes = 0
+        self._notes = self._stamps = 0
 
     def page(self, number: int) -> ReadPage:
         """Return a page with the values of the form on it."""
@@ -76,6 +87,7 @@ class PdfiumPages:
             text_page = page.get_textpage()
             try:
                 shown: str = text_page.get_text_range()
+                nameless = _nameless_share(text_page, shown)
             finally:
                 text_page.close()
             text = shown.replace("\r\n", "\n").replace(_HYPHEN, "-\n").replace("\0", "").strip()
@@ -84,12 +96,16 @@ class PdfiumPages:
                 dict.fromkeys(self._written(page)) if pdfium.FPDFPage_GetAnnotCount(page) else {}
             )
             whole = "\n".join(filter(None, (text, *written)))
+            if nameless > _MAX_NAMELESS:
+                return ReadPage("\n".join(written), drawn=True)
             if len(text) > _STAMP_CHARS:
-                return ReadPage(whole)
+                return ReadPage(whole, nameless=nameless > 0)
             # Letters that no program can name are drawn, too.
             drawn, pictured = _drawn(page)
             drawn = not text and (drawn or "\0" in shown)
-            return ReadPage(whole, drawn=drawn, pictured=pictured and len(whole) <= _STAMP_CHARS)
+            pictured = pictured and len(whole) <= _STAMP_CHARS
+            empty = not whole and pdfium.FPDFPage_CountObjects(page) == 0
+            return ReadPage(whole, drawn, pictured, nameless > 0, empty)
         finally:
             page.close()
 
@@ -99,8 +115,9 @@ class PdfiumPages:
         return [f"attachment {self._document.get_attachment(n).get_name()}" for n in range(count)]
 
     def comments(self) -> list[str]:
-        """Return how many comments the pages have."""
-        return [number_of(self._notes, "comment")] if self._notes else []
+        """Return how many comments and stamps the pages have."""
+        counts = ((self._notes, "comment"), (self._stamps, "stamp"))
+        return [number_of(count, noun) for count, noun in counts if count]
 
     def _written(self, page: pypdfium2.PdfPage) -> Iterator[str]:
         """Yield what was written onto the page: the values of fields, and free texts."""
@@ -112,6 +129,8 @@ class PdfiumPages:
                     yield from self._field(annotation)
                 elif kind == pdfium.FPDF_ANNOT_FREETEXT:
                     yield _contents(annotation)
+                elif kind == pdfium.FPDF_ANNOT_STAMP:
+                    self._stamps += 1
                 elif kind in _NOTES and _contents(annotation):
                     self._notes += 1
 
@@ -124,6 +143,17 @@ class PdfiumPages:
             name = _string(pdfium.FPDFAnnot_GetFormFieldAlternateName, form, annotation)
             name = name or _string(pdfium.FPDFAnnot_GetFormFieldName, form, annotation)
             yield f"{name}: {value}" if name else value
+
+
+def _nameless_share(page: Any, shown: str) -> float:
+    """Return which share of a page's letters nobody can tell, by some of them."""
+    count = pdfium.FPDFText_CountChars(page)
+    asked = range(0, count, max(1, count // _ASKED_LETTERS))
+    unmapped = sum(pdfium.FPDFText_HasUnicodeMapError(page, index) == 1 for index in asked)
+    own = len(_OWN.findall(shown)) / max(1, len(shown))
+    controls = len(_CONTROL.findall(shown)) / max(1, len(shown))
+    own = controls + own * (own > _BULLETS)
+    return max(float(unmapped) / max(1, len(asked)), own)
 
 
 @contextmanager

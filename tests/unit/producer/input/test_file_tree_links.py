@@ -2,11 +2,15 @@
 
 import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from docllm.producer.input import file_tree
 from docllm.producer.input.documents import read_documents
+from docllm.producer.input.excluded_files import inodes
+from docllm.producer.input.file_tree import FileTree
 from docllm.producer.input.lines import InvalidLine
 from tests.unit.producer.input.test_documents import fill, ids, read
 
@@ -131,3 +135,26 @@ def test_a_name_whose_ending_has_another_case_is_reported(
     assert problems(tmp_path / pattern) == [
         f"{name} matches the pattern but for the case of its ending" for name in reported
     ]
+
+
+def test_own_files_are_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of hard links is no reason to list the data folder for each of them."""
+    own, root = tmp_path / "own", tmp_path / "root"
+    own.mkdir()
+    root.mkdir()
+    (own / "ledger.db").write_text("x")
+    for name in "abc":
+        (root / name).write_text(name)
+        (root / f"{name}2").hardlink_to(root / name)
+    (root / "d").hardlink_to(own / "ledger.db")
+    listings: list[object] = []
+
+    def counted(folders: Collection[Path]) -> frozenset[tuple[int, int]]:
+        listings.append(folders)
+        return inodes(folders)
+
+    monkeypatch.setattr(file_tree, "inodes", counted)
+    entries = list(FileTree.of(str(root), leave_out=[own]).entries())
+
+    assert [entry.id for entry in entries if entry.problem] == ["d"]
+    assert len(listings) == 1

@@ -106,4 +106,4 @@ def test_text_that_has_comments_alone_is_no_page(head: str) -> None:
 def test_the_first_declaration_that_has_a_name_counts() -> None:
     """A word such as `charset` without a value is no declaration."""
     raw = b"<meta name=charset content=x><meta x='charset' charset=koi8-r><p>\xc1"
-    assert page_text(raw).endswith("а")  # noqa: RUF001 - it is the Cyrillic letter
+    assert page_text(raw).text.endswith("а")  # noqa: RUF001 - it is the Cyrillic letter

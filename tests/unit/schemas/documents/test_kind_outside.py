@@ -69,7 +69,7 @@ def test_utf_16_without_a_mark_is_read(encoding: str) -> None:
     raw = "Gr\u00fc\u00dfe aus K\u00f6ln\r\n".encode(encoding)
 
     assert kind_of(raw) is Kind.UNICODE
-    assert decoded_text(raw) == "Gr\u00fc\u00dfe aus K\u00f6ln\r\n"
+    assert decoded_text(raw).text == "Gr\u00fc\u00dfe aus K\u00f6ln\r\n"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,12 @@ def test_utf_16_without_a_mark_is_read(encoding: str) -> None:
         (b"\x1b%-12345X@PJL\r\n", "printer"),
         (b"-----BEGIN PGP MESSAGE-----\n", "encrypted"),
         (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
+        (b"JVBERi0xLjcKJcOkw7zDtsOf", "a PDF in Base64; decode it"),
+        (b'{"url": "https://docs.google.com/document/d/x"}', "a link to Google Docs"),
+        (b"AT&TFORM\0\0\1\0DJVM", "a DjVu document"),
+        (bytes(60) + b"BOOKMOBI", "a Kindle book"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "VisioDocument".encode("utf-16-le"), "a Visio file"),
+        (_zip(Index__Document=b"x"), "a file of Pages, Numbers or Keynote"),
     ],
 )
 def test_a_text_that_nobody_can_read_is_named(raw: bytes, name: str) -> None:
@@ -90,5 +96,5 @@ def test_a_page_is_read_as_what_it_is_and_not_as_it_declares() -> None:
     utf8 = "<html><meta charset=iso-8859-1>Gr\u00fc\u00dfe".encode()
     in_comment = b"<html><!-- <meta charset=koi8-r> --><meta charset=x-sjis>\x93\xfa\x96{"
 
-    assert page_text(utf8).endswith("Gr\u00fc\u00dfe")
-    assert page_text(in_comment).endswith("\u65e5\u672c")
+    assert page_text(utf8).text.endswith("Gr\u00fc\u00dfe")
+    assert page_text(in_comment).text.endswith("\u65e5\u672c")

@@ -29,7 +29,7 @@ def test_text_in_seven_bits_is_decoded(text: str, encoding: str) -> None:
     raw = text.encode(encoding)
 
     assert kind_of(raw) is Kind.OTHER_TEXT
-    assert decoded_text(raw) == text
+    assert decoded_text(raw).text == text
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_text_that_only_looks_like_it_is_left_alone(raw: bytes) -> None:
 
 def test_a_character_that_an_encoding_lacks_costs_itself_alone() -> None:
     """Vendors had characters of their own."""
-    assert decoded_text(b"\x1b$B7@Ls-!\x1b(B x").startswith("契約")
+    assert decoded_text(b"\x1b$B7@Ls-!\x1b(B x").text.startswith("契約")
 
 
 MIME = b"Subject: a\nMIME-Version: 1.0\nContent-Type: text/plain\n\nb"

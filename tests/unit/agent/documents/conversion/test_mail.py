@@ -89,7 +89,7 @@ def test_of_two_forms_the_one_with_the_text_is_read(plain: str, page: str, text:
         (b"Content-Type: text/plain; charset=iso-2022-jp\n\n\x1b$B7@Ls\x1b(B", "契約"),
         (b"Content-Type: text/plain; charset=utf-7\n\nf+APw-r", "für"),
         (b"Content-Type: text/plain; charset=unknown\n\n" + "für".encode(), "für"),
-        (b"Content-Type: text/plain; charset=utf-8\n\nf\xffr", "f\ufffdr"),
+        (b"Content-Type: text/plain; charset=utf-8\n\nf\xffr", "fÿr"),
         (b"Content-Type: text/html\n\n<meta charset=koi8-r><p>" + "да".encode("koi8-r"), "да"),
         (b"Content-Type: text/rtf\n\n{\\rtf1 in RTF}", "in RTF"),
         (

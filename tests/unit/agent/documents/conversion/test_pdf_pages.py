@@ -57,8 +57,10 @@ TEXTS = [text("The first page has this."), text("The second page has that.")]
         ([*TEXTS, *TEXTS, PICTURE, PICTURE, BLANK, LINES], ("pages 5-6", "page 8")),
         ([*TEXTS, text("Scan 1") + PICTURE, text("scan 2") + PICTURE], ("pages 3-4",)),
         ([*TEXTS, text("3 / 3") + PICTURE], ("page 3",)),
+        ([*TEXTS, "q 1 0 0 1 0 0 cm BT /F1 12 Tf ET Q"], ()),
+        ([*TEXTS, "garbage ( that << ends"], ("page 3",)),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_pages_without_text_beside_pages_with_are_named(
     pages: list[str], omitted: tuple[str, ...]
@@ -84,13 +86,56 @@ def test_a_pdf_of_which_most_is_scans_is_refused(pages: list[str], problem: str)
         text_of_pdf(drawn_pdf(*pages))
 
 
+def named_pdf(names: str, letters: bytes) -> bytes:
+    """Return a PDF whose font says by `names` what its letters are."""
+    return pdf_of(
+        [
+            b"<< /Type /Catalog /Pages 2 0 R >>",
+            b"<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
+            b"<< /Type /Font /Subtype /Type1 /BaseFont /Own /ToUnicode 6 0 R >>",
+            (
+                b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 5 0 R "
+                b"/Resources << /Font << /F1 3 0 R >> >> >>"
+            ),
+            pdf_stream(b"BT /F1 12 Tf 72 720 Td (" + letters + b") Tj ET"),
+            pdf_stream(
+                b"/CIDInit /ProcSet findresource begin 12 dict begin begincmap "
+                b"1 begincodespacerange <00> <FF> endcodespacerange "
+                b"2 beginbfrange " + names.encode() + b" endbfrange endcmap end end"
+            ),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "omitted"),
+    [
+        ("<41> <5A> <0041> <61> <7A> <0061>", ()),
+        ("<41> <5A> <F041> <61> <7A> <F061>", None),
+        ("<41> <5A> <0041> <61> <7A> <0001>", None),
+        ("<41> <41> <0001> <42> <5A> <0042>", ("letters of page 1",)),
+    ],
+    ids=["names", "of the font's own", "controls", "one letter"],
+)
+def test_letters_that_a_font_does_not_name_are_no_text(
+    names: str, omitted: tuple[str, ...] | None
+) -> None:
+    """What the font's own codes look like may be anything."""
+    raw = named_pdf(names, b"A" + b"BCDEFGH" * 9 + (b"" if omitted else b"xyzuvw" * 9))
+    if omitted is None:
+        with pytest.raises(NoTextError, match="no text in them"):
+            text_of_pdf(raw)
+    else:
+        assert text_of_pdf(raw).omitted == omitted
+
+
 FIELDS = (
     b"<< /Type /Annot /Subtype /Widget /FT /Tx /T (n) /TU (Name) /V (Mary) /Rect [0 0 9 9] >>",
     b"<< /Type /Annot /Subtype /Widget /FT /Btn /T (member) /V /Yes /AS /Yes /Rect [0 0 9 9] >>",
     b"<< /Type /Annot /Subtype /Widget /FT /Btn /T (other) /V /Off /AS /Off /Rect [0 0 9 9] >>",
     b"<< /Type /Annot /Subtype /FreeText /Contents (typed here) /Rect [0 0 9 9] >>",
     b"<< /Type /Annot /Subtype /Text /Contents (a remark) /Rect [0 0 9 9] >>",
-    b"<< /Type /Annot /Subtype /Link /Rect [0 0 9 9] >>",
+    b"<< /Type /Annot /Subtype /Stamp /Rect [0 0 9 9] >>",
 )
 ANNOTATED = "/Annots [6 0 R 7 0 R 8 0 R 9 0 R 10 0 R 11 0 R]"
 FORM = "/AcroForm << /Fields [6 0 R 7 0 R 8 0 R] >>"
@@ -102,7 +147,7 @@ def test_what_was_written_onto_a_page_is_read() -> None:
 
     assert text_of_pdf(raw) == (
         "Form\nName: Mary\nmember: Yes\ntyped here",
-        ("1 comment",),
+        ("1 comment", "1 stamp"),
     )
 
 
