@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from docllm.agent.judge import completion, signals, snooze_delay
+from docllm.agent.judge import completion, snooze_delay
 from docllm.agent.judge.classes import CLASSES, Action
 from docllm.agent.judge.tiers import Tier, choose, retry_delay
 from docllm.agent.ports import CallFailed, Reply
@@ -17,6 +17,8 @@ from docllm.agent.ports.outcome import (
     Spent,
     Succeeded,
 )
+from docllm.schemas.refusals.signals import classify
+from docllm.schemas.refusals.words import unquoted
 from docllm.schemas.settings.config import Price
 from docllm.schemas.settings.wordings import NO_WORDINGS, Wordings
 from docllm.schemas.task.failures import Disposition, ErrorClass
@@ -123,10 +125,10 @@ def classified(reply: Reply, wordings: Wordings = NO_WORDINGS) -> Failure:
     """
     try:
         with contained():
-            failure = signals.classify(reply.status, reply.body, cut=reply.cut)
+            refusal = classify(reply.status, reply.body, cut=reply.cut)
     except Exception:  # noqa: BLE001 - the status alone says what the route must know
-        failure = signals.classify(reply.status, b"")
-    failure = taught(failure, wordings)
+        refusal = classify(reply.status, b"")
+    failure = taught(completion.failure_of(refusal), wordings)
     if failure.error_class == ErrorClass.AUTH and reply.status in _MAY_BE_OF_ONE_TASK:
         failure = replace(failure, may_be_of_task=True)
     if reply.status == _NOT_FOUND and reply.unversioned:
@@ -142,7 +144,7 @@ def taught(failure: Failure, wordings: Wordings) -> Failure:
     """
     if not wordings or failure.is_of_answer:
         return failure
-    error_class = wordings.class_of(signals.unquoted(failure.text))
+    error_class = wordings.class_of(unquoted(failure.text))
     return failure if error_class is None else replace(failure, error_class=error_class)
 
 

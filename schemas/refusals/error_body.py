@@ -183,11 +183,13 @@ def _is_code(value: Any) -> bool:
 
 
 def _places_of(fields: dict[str, Any]) -> Iterator[str]:
+    """Yield the fields of the request that an object names, each as a path."""
     for key in _PLACES:
         value = fields.get(key)
-        for place in value[:_MAX_ITEMS] if isinstance(value, list) else [value]:
-            if isinstance(place, str):
-                yield place[:_CODE_CHARS]
+        parts = value[:_MAX_ITEMS] if isinstance(value, list) else [value]
+        path = ".".join(str(part) for part in parts if isinstance(part, str | int))
+        if place := path[:_CODE_CHARS].removeprefix("body."):
+            yield place
 
 
 def _text_of(fields: dict[str, Any]) -> str:
