@@ -9,10 +9,12 @@ from itertools import product
 
 from docllm.schemas.refusals import roots
 from docllm.schemas.refusals.roots import Group, group
+from docllm.schemas.refusals.words import IS_OF_REQUEST
 
 SPAN = 110  # characters between the first and the last root of a rule
 _NEAR, _NEARER = 70, 50
 _MAX_PLACES = 8  # of one group
+OF_REQUEST = (IS_OF_REQUEST,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,17 @@ TOO_LONG = (
             group("_too much_|_trop de_|_demasiado_|_zu viel_"),
         )
     ),
+    # What is too much, if it is no field that is named.
+    Rule(
+        (roots.STRONG_OVER + roots.EXCESS, roots.MEASURE),
+        roots.OF_OTHER_SIZE + roots.OUTPUT + OF_REQUEST,
+        _NEARER,
+    ),
+    Rule(
+        (roots.STRONG_OVER, roots.MODEL), roots.OF_OTHER_SIZE + roots.OUTPUT + OF_REQUEST, _NEARER
+    ),
+    # A model's window and a number beside it, however they are compared.
+    Rule((roots.WINDOW_NAME, roots.DIGITS), roots.OF_OTHER_SIZE + roots.OUTPUT, _NEAR),
     Rule((roots.PAST, roots.WINDOW), roots.OF_OTHER_SIZE, _NEARER),
     Rule((roots.OUTPUT, group("at least"), tuple(f" -{digit}" for digit in range(1, 10)))),
     Rule((group("_shorten_|_shortening_"),), roots.OF_PARAMETER),
@@ -147,6 +160,7 @@ FILTERED = (
         _NEAR,
     ),
     Rule((roots.SENSITIVE, roots.FOUND), (), _NEARER),
+    Rule((roots.TOPICS, roots.REFUSED), OF_REQUEST, _NEARER),
 )
 RATE = (
     Rule((roots.RATE_WORDS,), group("_rate limiter")),
@@ -164,9 +178,14 @@ CAPACITY = (
     Rule((roots.BUSY_WORDS,)),
     Rule(
         (roots.SERVING, roots.BUSY),
-        group("_fail|_error loading|_cannot load|_crash|_memory|_does not|_prompt"),
+        group(
+            "_failed to|_error loading|_cannot load|_crash|_out of memory|_system memory|_does not"
+            "|_prompt"
+        ),
         _NEARER,
     ),
+    Rule((roots.HARDWARE, roots.USED), group("_out of memory"), _NEARER),
+    Rule((roots.NONE_OF, roots.HARDWARE), group("_out of memory|_enough memory"), 25),
     Rule(
         (roots.NONE_OF, roots.SERVING, roots.FREE),
         group("_no server is available|_no healthy upstream|_memory|_no models loaded"),

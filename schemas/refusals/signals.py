@@ -10,7 +10,7 @@ import orjson
 from docllm.schemas.refusals import kinds
 from docllm.schemas.refusals.error_body import ErrorBody, is_page, read_body, read_value
 from docllm.schemas.refusals.kinds import Rule
-from docllm.schemas.refusals.words import decides, words_of, words_of_code, words_of_text
+from docllm.schemas.refusals.words import decides, words_of_code, words_of_place, words_of_text
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.provider_error import ProviderError
 from docllm.schemas.task.result.fitness import NO_OBJECT
@@ -117,7 +117,7 @@ _RATE_CODES = "rate_limit_error rate_limit_exceeded resource_exhausted"
 _AUTH_CODES = (
     "invalid_api_key authentication_error permission_error model_not_found invalid_model "
     "model_not_available model_decommissioned model_terms_required "
-    "dedicated_endpoint_not_running organization_restricted"
+    "dedicated_endpoint_not_running organization_restricted access_terminated"
 )
 # The provider has checked the model's answer against the request; another try may do better.
 _BAD_OUTPUT_CODES = "json_validate_failed tool_use_failed"
@@ -130,7 +130,10 @@ _UNREADABLE_WORDS = _phrases("model produced output that does not match")
 # The provider's own check of the request, which some servers report as a server error.
 _BAD_REQUEST_WORDS = _phrases(" 1 validation error | validation errors ")
 
-_UNLOADED_WORDS = _phrases("model has crashed|model unloaded|model is unloaded")
+_UNLOADED_WORDS = _phrases(
+    "model has crashed|model unloaded|model is unloaded|failed to load model|error loading model"
+    "|insufficient system resources"
+)
 _ANY = "200 4xx 5xx"
 # Statuses that name the cause: the wording is not asked.
 _NAMES_CAUSE = "401 402 407 408 429"
@@ -239,7 +242,7 @@ def _refusal(status: int, body: ErrorBody) -> Refusal:
 
 def _class_of(status: int, body: ErrorBody, texts: Sequence[str]) -> ErrorClass:
     codes = frozenset(code.lower() for code in body.codes)
-    words = [*map(words_of_code, body.codes), *map(words_of, body.places)]
+    words = [*map(words_of_code, body.codes), *map(words_of_place, body.places)]
     words += map(words_of_text, texts)
     is_of_field = status in _OF_REQUEST and bool(body.places) and not any(map(decides, body.places))
     text = "" if is_of_field else " | ".join(words)

@@ -26,6 +26,7 @@ _OF_REQUEST = re.compile(
     r"|functions?|tool_choice|response_format|required key|one of|valid values?|expected one"
     r"|unknown variant)\b"
 )
+IS_OF_REQUEST = " ~request~ "  # stands in the words of such a sentence
 _INPUT_NAMES = frozenset(
     "inputs input prompt messages message contents body n_ctx max_model_len max_seq_len input_ids "
     "input_tokens prompt_tokens max_tokens max_completion_tokens max_output_tokens max_new_tokens "
@@ -70,7 +71,9 @@ def _kept_part(match: re.Match[str]) -> str:
 def words_of_text(text: str) -> str:
     """Return the words of an error's text, without quoted texts, addresses and foreign names."""
     said = _ADDRESS.sub(" ", unquoted(text))
-    return words_of(_without_names(said) if _OF_REQUEST.search(said) else said)
+    if _OF_REQUEST.search(said):
+        return words_of(_without_names(said)) + IS_OF_REQUEST
+    return words_of(said)
 
 
 def words_of(text: str) -> str:
@@ -91,6 +94,11 @@ def words_of(text: str) -> str:
 def words_of_code(code: str) -> str:
     """Return a code, such as `context_length_exceeded`, as words."""
     return words_of(code.replace("_", " "))
+
+
+def words_of_place(place: str) -> str:
+    """Return a field of the request, such as `messages.0.content`, as words."""
+    return f" {' '.join(filter(None, _PARTS.split(place.lower())))} ".replace("_", "~")
 
 
 def is_input(name: str) -> bool:
