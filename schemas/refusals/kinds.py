@@ -128,6 +128,9 @@ TOO_LONG = (
             group("_too much_|_trop de_|_demasiado_|_zu viel_"),
         )
     ),
+    Rule(
+        (roots.TOKENS, group("_only_"), roots.DIGITS), roots.OF_OTHER_SIZE + roots.OUTPUT, _NEARER
+    ),
     # What is too much, if it is no field that is named.
     Rule(
         (roots.STRONG_OVER + roots.EXCESS, roots.MEASURE),
@@ -139,6 +142,8 @@ TOO_LONG = (
     ),
     # A model's window and a number beside it, however they are compared.
     Rule((roots.WINDOW_NAME, roots.DIGITS), roots.OF_OTHER_SIZE + roots.OUTPUT, _NEAR),
+    Rule((roots.WINDOW_NAME, roots.TOO_SMALL), roots.OF_OTHER_SIZE, _NEARER),
+    Rule((roots.SHORTER, roots.SHORTENED), roots.OF_OTHER_SIZE + roots.OUTPUT + OF_REQUEST, 40),
     Rule((roots.PAST, roots.WINDOW), roots.OF_OTHER_SIZE, _NEARER),
     Rule((roots.OUTPUT, group("at least"), tuple(f" -{digit}" for digit in range(1, 10)))),
     Rule((group("_shorten_|_shortening_"),), roots.OF_PARAMETER),
@@ -147,7 +152,10 @@ FILTERED = (
     Rule((roots.SAFETY_WORDS,), group("_polic~ not found|_moderation model|_moderation service")),
     Rule(
         (roots.CONTENT, roots.REFUSED_CONTENT),
-        group("_content type|_content length|_requests blocked|_key_|_account_|_json_|_schema_"),
+        group(
+            "_content type|_content length|_requests blocked|_key_|_account_|_json_|_schema_"
+            "|参数|參數|格式|_field"
+        ),
         60,
     ),
     Rule((roots.VIOLATES, roots.POLICY), group("_data polic|_quota")),
@@ -155,7 +163,7 @@ FILTERED = (
         (roots.GUARD, roots.GUARDED),
         group(
             "_not found|_data policy|_quota|_network|_firewall|_ip address|_service unavailable"
-            "|_unknown_"
+            "|_unknown_|_invalid_|_template"
         ),
         _NEAR,
     ),
@@ -184,8 +192,9 @@ CAPACITY = (
         ),
         _NEARER,
     ),
+    Rule((roots.QUEUE, roots.QUEUED), (), _NEARER),
     Rule((roots.HARDWARE, roots.USED), group("_out of memory"), _NEARER),
-    Rule((roots.NONE_OF, roots.HARDWARE), group("_out of memory|_enough memory"), 25),
+    Rule((roots.NONE_OF, roots.HARDWARE), group("_out of memory|_enough memory|_associat"), 25),
     Rule(
         (roots.NONE_OF, roots.SERVING, roots.FREE),
         group("_no server is available|_no healthy upstream|_memory|_no models loaded"),
@@ -193,10 +202,11 @@ CAPACITY = (
     ),
 )
 MONEY = (
-    Rule((roots.FUNDS, roots.LACKING), roots.NO_CHARGE, _NEAR),
+    Rule((roots.FUNDS, roots.LACKING), roots.NO_CHARGE + OF_REQUEST, _NEAR),
     Rule((roots.NO_MONEY_WORDS,), group("_no payment required")),
     Rule((roots.PLAN, roots.PLAN_PARTS, roots.PLAN_USED), group("_per min|_rate limit")),
     Rule((roots.TRIAL, roots.ENDED), group("_per min|_rate limit|_per day"), _NEARER),
+    Rule((roots.PLANS, roots.NEEDED), roots.NO_CHARGE + group("_per min|_rate limit|_key_"), 40),
     Rule((roots.BUY, roots.BOUGHT), roots.NO_CHARGE + group("_per min|_throughput"), _NEARER),
 )
 AUTH = (
@@ -204,5 +214,6 @@ AUTH = (
     Rule((roots.THIS_KEY, roots.ENDED_KEY), (), _NEARER),
     Rule((roots.ACCOUNT, roots.CLOSED_ACCOUNT), (), _NEARER),
     Rule((roots.MODEL, roots.NO_MODEL), group("_file_|_image|_tool_|_function_"), 60),
+    Rule((roots.OPEN_ACCOUNT, roots.VERIFIED), OF_REQUEST, 30),
     Rule((roots.NO_ACCESS_WORDS,), group("_json_")),
 )

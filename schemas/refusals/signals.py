@@ -10,7 +10,13 @@ import orjson
 from docllm.schemas.refusals import kinds
 from docllm.schemas.refusals.error_body import ErrorBody, is_page, read_body, read_value
 from docllm.schemas.refusals.kinds import Rule
-from docllm.schemas.refusals.words import decides, words_of_code, words_of_place, words_of_text
+from docllm.schemas.refusals.words import (
+    IS_OF_REQUEST,
+    decides,
+    words_of_code,
+    words_of_place,
+    words_of_text,
+)
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.provider_error import ProviderError
 from docllm.schemas.task.result.fitness import NO_OBJECT
@@ -22,7 +28,8 @@ _NO_CHOICES = (
 _SUCCESS = 200
 _ERRORS = frozenset({_SUCCESS, *range(400, 600)})
 _STATUS = re.compile("[45][0-9]{2}")
-_OF_REQUEST = frozenset({400, 422})  # statuses that may be about a field of the request
+# Statuses that may be about a field of the request.
+_OF_REQUEST = frozenset({200, 400, 422})
 # A status that servers and gateways send for anything, and those that an error's code may mean.
 _ANY_STATUS = frozenset({400, 500, 502})
 _EXACT = frozenset({401, 402, 403, 404, 408, 413, 429, 498, 503, 504, 529})
@@ -244,8 +251,11 @@ def _class_of(status: int, body: ErrorBody, texts: Sequence[str]) -> ErrorClass:
     codes = frozenset(code.lower() for code in body.codes)
     words = [*map(words_of_code, body.codes), *map(words_of_place, body.places)]
     words += map(words_of_text, texts)
-    is_of_field = status in _OF_REQUEST and bool(body.places) and not any(map(decides, body.places))
-    text = "" if is_of_field else " | ".join(words)
+    text = " | ".join(words)
+    if status not in _OF_REQUEST:
+        text = text.replace(IS_OF_REQUEST, " ")
+    elif body.places and not any(map(decides, body.places)):
+        text = ""
     return next((row.error_class for row in TABLE if row.fits(status, codes, text)), _NO_STATUS)
 
 
