@@ -62,7 +62,10 @@ STRONG_OVER = group(
     |ecced|長すぎ|大きすぎ|多すぎ|超え|초과|너무 길|너무 깁|너무 긴|너무 많|너무 큽|너무 큰
     |превыш|превос|слишком|_t fit|za długi|zbyt dłu|przekracza|çok uzun|aş\u0131yor|te lang
     |te groot|overschrijdt|quá dài|vượt quá|terlalu panjang|melebihi|طويل|příliš|занадто|넘었
-    |넘습|넘는|越え|больше допустим|超出模型|超过模型"""
+    |넘습|넘는|越え|больше допустим|超出模型|超过模型|länger als|größer als|grösser als
+    |mehr als|plus long|plus grand|supérieur|más larg|más grande|mayor que|maior que
+    |maior do que|più lung|più grande|太多|длиннее|больше чем|より長い|보다 깁|보다 긴|보다 큽
+    |muy larg|muy extens|demasiada|assai lung"""
 )
 TOKENS = group("_token|_jeton|토큰|токен|トークン")
 MANY_TOKENS = group(
@@ -238,7 +241,9 @@ BUSY_WORDS = group(
     |sovraccaric|混雑|混み合|過負荷|과부하|혼잡|перегруж|_maximum capacity|_full capacity
     |_capacity reached|_capacity limit|_out of capacity|_capacity constraint|_full load
     |_heavy usage|_overwhelm|_congest|_high volume|_requests waiting|_requests queued
-    |_under load|_backpressure"""
+    |_under load|_backpressure|нет свободных|нет доступных|사용자가 많|이용자가 많|접속자가 많
+    |利用者が多|アクセスが集中|使用人数较多|人数过多|_try again later due to load
+    |_plus de capacité|_keine kapazität|_sin capacidad|_sem capacidade|_capacité insuffisante"""
 )
 SERVING = group(
     """_gpu|_worker|_server|_model_|_models_|_instance|_slot|_replica|_node_|_nodes_|_backend
@@ -299,7 +304,8 @@ LACKING = group(
     |истёк|_consumed|_over budget|_spent_|yetersiz|brak|niewystarcz|onvoldoende|không đủ
     |tidak cukup|足りない|모자|_declin|_rejected|_no queda|_no hay|_n y a plus|_plus de|_não há
     |_used_|verbraucht|_out of extra|_t sufficient|_not sufficient|_not cover|_t cover|使い果
-    |なくなり|소모|no alcanza|ne suffit|non basta|não é suficiente|не осталось"""
+    |なくなり|소모|no alcanza|ne suffit|non basta|não é suficiente|не осталось|fehlgeschlag
+    |échou|fallid|falhou|fallit|beglei|ausgleich|_réglez|_abon|_regulariz|_liquid"""
 )
 NO_MONEY_WORDS = group(
     """欠费|欠費|_payment required|_arrear|_exceeded budget|_over budget|_insufficient quota
@@ -308,7 +314,9 @@ NO_MONEY_WORDS = group(
     |_please pay_|_purchase more|_purchase extra|_purchase additional|_buy more|_buy extra
     |_buy additional|_top it up|_please subscribe|_requires a subscription
     |_subscription required|_subscription is required|_requires a paid|_paid plan required
-    |_paid account required|_run dry|_upgrade for access|_pay first|续订|開通付費|开通付费"""
+    |_paid account required|_run dry|_upgrade for access|_pay first|续订|開通付費|开通付费
+    |_quota is not enough|_quota not enough|_not enough quota|_pre consume
+    |_quota is insufficient|额度不够|余额不够"""
 )
 NO_CHARGE = group(
     """_thinking|_rate limit|_load balanc|_not needed|_not required|_not necessary
@@ -365,7 +373,9 @@ BAD_KEY = group(
     |заблок|無効|期限切れ|失効|正しくありません|유효하지|만료|잘못|비활성|정지|geçersiz
     |nieprawidł|wygas|ongeldig|không hợp lệ|tidak valid|_not accepted|_no longer|_no reconocid
     |_no válid|_rejected|_refused|_rotated|_replaced|_removed|_does not exist|_not exist
-    |_not found|_unknown|_denied|不正|不明|거부"""
+    |_not found|_unknown|_denied|不正|不明|거부|_n est plus|_plus valide|_ya no|_já não
+    |_non è più|_nicht mehr|больше не|fehlgeschlag|échou|fallid|falhou|fallit|_does not match
+    |_mismatch"""
 )
 THIS_KEY = group("_key_|_this token_|_your token_|_token has|_token was|_token is")
 ENDED_KEY = group("_revo|_disabl|_deactivat|_suspen|_expir|_blocked|_deleted|_banned|_terminated")
@@ -377,7 +387,8 @@ ACCOUNT = group(
 CLOSED_ACCOUNT = group(
     """_suspen|_disabl|_deactivat|_blocked|_banned|_terminat|_archived|_restricted|_closed|_frozen
     |_locked_|_inactive|gesperrt|deaktiviert|suspendu|désactivé|bloqué|suspendid|suspens
-    |bloquead|sospes|заблок|封禁|禁用|冻结|停用|停止|정지|차단"""
+    |bloquead|sospes|заблок|封禁|禁用|冻结|停用|停止|정지|차단|锁定|鎖定|_suspended|停止されて
+    |suspendida|cerrad|geschlossen|fermé|encerrad|chius|закрыт|冻結|凍結|잠겼|_deleted_"""
 )
 MODEL = group(
     """_model_|_model~id_|_deployment_|_model id|_specified model|模型|_modell_|_modèle|_modelo
@@ -394,7 +405,8 @@ NO_MODEL = group(
     |_unable to find|_not loaded|_not provided by|_no longer available|_deprecated
     |_discontinued|_is paused|_been removed|_was removed|_withdrawn|_not granted|_access denied
     |_denied access|_no permission|_no rights|_restricted|_not included|_not part of|_locked_
-    |_gated|accès refusé|没有权限|未授权"""
+    |_gated|accès refusé|没有权限|未授权|_isn t supported|_t supported with|_not enabled for
+    |_not subscribed|_inference profile"""
 )
 NO_ACCESS_WORDS = group(
     """_organization has been disabled|_location is not supported|_invalid model
@@ -408,5 +420,6 @@ NO_ACCESS_WORDS = group(
     |_model not supported|_requested model is not|_unsupported model|_no provider
     |_unknown deployment|_unknown engine|_whitelist|_allowlist|_bad credentials
     |_signature mismatch|_signature does not match|_unsupported country|_unsupported region
-    |_country is not|_region is not|实名认证|实名"""
+    |_country is not|_region is not|实名认证|实名|未开通|未開通|未激活|_service not activated
+    |_not been activated|_has not been used in project"""
 )
