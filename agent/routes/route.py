@@ -194,7 +194,8 @@ class Route:
             self._times.add(now_s - permit.began_s)
             return outcome
         closed = self.stopped or permit.generation != self.generation
-        outage = closed and evidence.effect in {Effect.OUTAGE, Effect.LOCKED}
+        refused = evidence.effect in {Effect.OUTAGE, Effect.LOCKED} or evidence.may_be_of_task
+        outage = closed and refused
         if outage and (
             isinstance(outcome, Retry)
             or (isinstance(outcome, Dead) and outcome.disposition == Disposition.EXHAUSTED)
@@ -235,6 +236,8 @@ class Route:
                 self._lock(permit, evidence, now_s)
             case Effect.NONE if self.stopped:
                 self.probes.note_no_evidence(permit.task_id)
+            case Effect.NONE if evidence.may_be_of_task:
+                self._question.raise_at(now_s)
 
     def _up(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
         self._ok += 1
