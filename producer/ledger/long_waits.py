@@ -51,8 +51,11 @@ def read(connection: Connection, of: WaitingTasks) -> list[LongWait]:
     )
     if of.batch is not None:
         batches = batches.where(batch.c.name == of.batch)
-    filters = {first.c.type: of.type, first.c.tenant: of.tenant}
-    filters |= {first.c.task_key: None if of.key is None else of.key.encode()}
+    filters = (
+        (first.c.type, of.type),
+        (first.c.tenant, of.tenant),
+        (first.c.task_key, None if of.key is None else of.key.encode()),
+    )
     rows = connection.execute(
         select(
             first.c.route,
@@ -63,7 +66,7 @@ def read(connection: Connection, of: WaitingTasks) -> list[LongWait]:
         .where(
             first.c.batch_id.in_(batches),
             first.c.route != "",
-            *(column == value for column, value in filters.items() if value is not None),
+            *(column == value for column, value in filters if value is not None),
         )
         .group_by(first.c.route)
     )

@@ -84,6 +84,7 @@ def read_value(value: Any) -> ErrorBody:
     while waiting and parts < MAX_PARTS:
         name, part, depth = waiting.pop(0)
         if isinstance(part, list):
+            parts += 1
             inner = part[:_MAX_ITEMS] if depth < _MAX_DEPTH else []
             if name in _LISTS:
                 texts += [item for item in inner if isinstance(item, str) and item.strip()]

@@ -12,6 +12,7 @@ import pytest
 from docllm.agent.judge import judge
 from docllm.agent.ports import Reply
 from docllm.agent.ports.outcome import Dead, Snooze
+from docllm.schemas.refusals.error_body import MAX_PARTS, read_value
 from docllm.schemas.refusals.words import words_of, words_of_text
 from tests.support.handlers import failure_of
 from tests.support.replies import FACTS, class_of, completion, error
@@ -195,3 +196,20 @@ def test_what_is_read_of_an_error_is_bounded() -> None:
             class_of(400, error("salt and pepper " * (size // 16)))
 
     assert read[0] == read[1]
+
+
+def test_the_parts_that_are_read_of_an_error_are_bounded() -> None:
+    """Lists within lists are parts, too: what is read of them does not grow with their number."""
+
+    def nested(width: int, depth: int = 7) -> Any:
+        return [nested(width, depth - 1)] * width if depth else "{}"
+
+    read: list[int] = []
+    for width in (2, 4, 8):
+        with pytest.MonkeyPatch.context() as patch:
+            texts: list[str] = []
+            patch.setattr("docllm.schemas.refusals.error_body.parsed_within", texts.append)
+            read_value({"errors": nested(width)})
+        read.append(len(texts))
+
+    assert max(read) <= MAX_PARTS * 8
