@@ -307,6 +307,9 @@ class Route:
         self._question.note_ended()
         if evidence.effect is Effect.UP and not evidence.reason:
             self._up(permit, evidence, now_s)
+        elif evidence.effect is Effect.LOCKED and not self._question.is_open:
+            # Other calls were answered meanwhile, so the key is accepted at times.
+            self._question.raise_at(now_s)
         elif evidence.effect is Effect.LOCKED or self._all_locked:
             self.stop(now_s, evidence.reason or self.reason, parked=True)
         else:

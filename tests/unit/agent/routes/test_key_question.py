@@ -169,3 +169,21 @@ def test_a_refusal_alone_on_a_route_that_is_parked_meanwhile_is_not_counted(end:
     asked(router, 100.1, REFUSED)
 
     assert isinstance(router.ended(late, end, 101.0), Snooze)
+
+
+def test_a_refused_prompt_parks_no_route_that_answers_meanwhile() -> None:
+    """A key that is accepted at times is asked about again, until all calls are refused."""
+    router = routes()
+    for second in range(100, 120):
+        call(router, FORBIDDEN, float(second))
+        (prompt,) = router.prompts(second + 0.1)
+        call(router, GOOD, second + 0.2)
+        router.answered(prompt, REFUSED, second + 0.3)
+
+        assert not router.closed(ROUTE, second + 0.4)
+        asked(router, second + 0.5, ANSWERED)
+
+    call(router, FORBIDDEN, 120.0)
+    asked(router, 120.1, REFUSED)
+
+    assert router.closed(ROUTE, 121.0)
