@@ -234,10 +234,14 @@ class Route:
                 self._refused(permit, evidence, now_s, pause_s)
             case Effect.LOCKED:
                 self._lock(permit, evidence, now_s)
-            case Effect.NONE if self.stopped:
-                self.probes.note_no_evidence(permit.task_id)
-            case Effect.NONE if evidence.may_be_of_task:
-                self._question.raise_at(now_s)
+            case Effect.NONE:
+                self._learn_nothing(permit, evidence, now_s)
+
+    def _learn_nothing(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
+        if self.stopped:
+            self.probes.note_no_evidence(permit.task_id)
+        elif evidence.may_be_of_task:
+            self._question.raise_at(now_s)
 
     def _up(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
         self._ok += 1
