@@ -17,9 +17,9 @@ import orjson
 from sqlalchemy import Table
 from sqlalchemy.dialects import mysql
 
-from docllm.agent.judge.error_body import read_body
-from docllm.agent.judge.signals import TABLE
 from docllm.schemas.ledger.tables import metadata
+from docllm.schemas.refusals.error_body import read_body
+from docllm.schemas.refusals.signals import TABLE
 from docllm.schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
 from docllm.schemas.task.states import Status
 

@@ -8,10 +8,11 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from docllm.agent.ledger.route_resumes import resume, routes_in_use
+from docllm.agent.ledger.route_resumes import routes_in_use
 from docllm.agent.routes import RouteNames
 from docllm.producer.app import opened_ledger
 from docllm.producer.cli.cancel import actor
+from docllm.producer.ledger.long_waits import resume
 from docllm.producer.screen.command_answer import answering, fail
 from docllm.producer.screen.output import note
 from docllm.producer.text.printable import ShownFormatter, log_to_stderr, shown_traceback

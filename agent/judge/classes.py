@@ -1,8 +1,8 @@
 """The classes of failure, and what each one means for the task and for its route.
 
 Each class has one row in the table. Two exceptions: a task that alone meets AUTH on a working route
-is dead as BAD_REQUEST (`judgement.py`), and a failure on a route that has stopped meanwhile is
-not counted (`Route.ended`).
+is tried again as BAD_REQUEST, counted, which says nothing about the route (`judgement.py`,
+`evidence.py`), and a failure on a route that has stopped meanwhile is not counted (`Route.ended`).
 """
 
 from dataclasses import dataclass

@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 
-from docllm.agent.judge.signals import of_success
 from docllm.agent.ports.outcome import Failure
+from docllm.schemas.refusals.signals import Refusal, of_success
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.result.codec import COMPLETION
 from docllm.schemas.task.result.fitness import (
@@ -80,9 +80,11 @@ def _read(
         except orjson.JSONDecodeError as error:
             unread = unread_reply(body, error.msg)
             # A page of a server that stands in front, or a text, may say what it refuses.
-            return Completion(of_success(body) if unread is NO_OBJECT else _failure_of(unread))
+            if unread is NO_OBJECT:
+                return Completion(failure_of(of_success(body)))
+            return Completion(_unfit_answer(unread))
     if not isinstance(value, dict):
-        return Completion(of_success(value))
+        return Completion(failure_of(of_success(value)))
     model, usage = value.get("model"), value.get("usage")
     tokens_in = tokens_out = tokens_cached = 0
     if type(usage) is dict:
@@ -147,11 +149,16 @@ def _count(usage: dict[str, Any], *names: str) -> int:
 def _failure_beside(value: dict[str, Any], unfit: Unfit) -> Failure:
     """Return the failure of an answer; what stands beside an empty one says why it is empty."""
     if unfit.is_empty and (refusal := of_success(value)).error_class != ErrorClass.SERVER:
-        return refusal
-    return _failure_of(unfit)
+        return failure_of(refusal)
+    return _unfit_answer(unfit)
 
 
-def _failure_of(unfit: Unfit) -> Failure:
+def failure_of(refusal: Refusal) -> Failure:
+    """Return the failure of a reply that is a refusal."""
+    return Failure(refusal.error_class, refusal.text, provider_error=refusal.provider_error)
+
+
+def _unfit_answer(unfit: Unfit) -> Failure:
     return Failure(unfit.error_class, unfit.text, is_of_answer=unfit.is_correctable)
 
 
@@ -178,8 +185,8 @@ def _failure_in(value: dict[str, Any]) -> Failure | None:
     choice = choices[0] if isinstance(choices, list) and choices else None
     for part in (value, choice):  # an error in the middle of an answer is in the choice
         if isinstance(part, dict) and (error := part.get("error")) and _says_something(error):
-            return of_success(part)
+            return failure_of(of_success(part))
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        return of_success(value)
+        return failure_of(of_success(value))
     return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from docllm.agent.judge import completion, signals, snooze_delay
+from docllm.agent.judge import completion, snooze_delay
 from docllm.agent.judge.classes import CLASSES, Action
 from docllm.agent.judge.tiers import Tier, choose, retry_delay
 from docllm.agent.ports import CallFailed, Reply
@@ -17,6 +17,8 @@ from docllm.agent.ports.outcome import (
     Spent,
     Succeeded,
 )
+from docllm.schemas.refusals.signals import classify
+from docllm.schemas.refusals.words import unquoted
 from docllm.schemas.settings.config import Price
 from docllm.schemas.settings.wordings import NO_WORDINGS, Wordings
 from docllm.schemas.task.failures import Disposition, ErrorClass
@@ -123,10 +125,10 @@ def classified(reply: Reply, wordings: Wordings = NO_WORDINGS) -> Failure:
     """
     try:
         with contained():
-            failure = signals.classify(reply.status, reply.body, cut=reply.cut)
+            refusal = classify(reply.status, reply.body, cut=reply.cut)
     except Exception:  # noqa: BLE001 - the status alone says what the route must know
-        failure = signals.classify(reply.status, b"")
-    failure = taught(failure, wordings)
+        refusal = classify(reply.status, b"")
+    failure = taught(completion.failure_of(refusal), wordings)
     if failure.error_class == ErrorClass.AUTH and reply.status in _MAY_BE_OF_ONE_TASK:
         failure = replace(failure, may_be_of_task=True)
     if reply.status == _NOT_FOUND and reply.unversioned:
@@ -142,7 +144,7 @@ def taught(failure: Failure, wordings: Wordings) -> Failure:
     """
     if not wordings or failure.is_of_answer:
         return failure
-    error_class = wordings.class_of(signals.unquoted(failure.text))
+    error_class = wordings.class_of(unquoted(failure.text))
     return failure if error_class is None else replace(failure, error_class=error_class)
 
 
@@ -151,11 +153,13 @@ def outcome_of_failure(
 ) -> Retry | Snooze | Dead:
     """Return the outcome of a failed attempt, as the table of classes says.
 
-    A task that is refused alone (`facts.refused_alone`) is dead: its route's key is accepted.
+    A task that is refused alone (`facts.refused_alone`) is tried again and counted: its route's key
+    is accepted at times, and the next call may meet such a time.
     """
     if failure.may_be_of_task and facts.refused_alone:
-        text = one_line(f"{failure.text} (refused twice, while the route answered other calls)")
-        return Dead(replace(failure, error_class=ErrorClass.BAD_REQUEST, text=text), spent)
+        text = one_line(f"{failure.text} (refused again, while the route answered other calls)")
+        failure = replace(failure, error_class=ErrorClass.BAD_REQUEST, text=text)
+        return _counted(failure, spent, facts, headers, tier_of=0)
     action = CLASSES[failure.error_class].action
     if action is Action.GIVE_UP:
         return Dead(failure, spent)
@@ -169,11 +173,18 @@ def outcome_of_failure(
             limits=failure.error_class == ErrorClass.RATE,
         )
         return Snooze(failure, spent, delay_s)
+    return _counted(failure, spent, facts, headers, tier_of=facts.counted_before)
+
+
+def _counted(
+    failure: Failure, spent: Spent, facts: JudgeFacts, headers: Mapping[str, str], *, tier_of: int
+) -> Retry | Dead:
+    """Return a retry in the tier after so many attempts, or the end after the last attempt."""
     if facts.counted_before + 1 >= facts.max_attempts:
         return Dead(failure, spent, Disposition.EXHAUSTED)
     asked_s = snooze_delay.asked_for(headers, facts.utc_s) or 0.0
     wanted_s = max(facts.min_retry_s, snooze_delay.believed(asked_s))
-    tier = choose(facts.tiers, counted_before=facts.counted_before, wanted_s=wanted_s)
+    tier = choose(facts.tiers, counted_before=tier_of, wanted_s=wanted_s)
     delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=facts.jitter)
     return Retry(failure, spent, tier.name, delay_s)
 

@@ -1,17 +1,12 @@
-"""A person's order that a route may take calls again, as SQL.
-
-There is one row for each route of a group, and every agent reads it.
-"""
+"""What agents read of resumed routes, as SQL, and how they end the waits of tasks."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, select, update
 
-from docllm.producer.ledger import audit
-from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.ledger.tally import counts
-from docllm.schemas.ledger.sql import insert_new, utc_after, utc_now
+from docllm.schemas.ledger.sql import utc_after, utc_now
 from docllm.schemas.ledger.tables import batch, route_resume, task
 from docllm.schemas.task.states import Status
 
@@ -20,24 +15,6 @@ KNOWN_S = 86400.0
 _RESUMED = select(route_resume.c.route, route_resume.c.resumed_at).where(
     route_resume.c.group_name == bindparam("of_group")
 )
-
-
-def resume(connection: Connection, group: str, route: str, actor: str) -> None:
-    """Record that a route may take calls from now on, by the database's clock, and who said so."""
-    row_key = (route_resume.c.group_name == group, route_resume.c.route == route)
-    resumed_again = update(route_resume).where(*row_key).values(resumed_at=utc_now())
-    if connection.execute(resumed_again).rowcount == 0:
-        row = {"group_name": group, "route": route}
-        connection.execute(insert_new(connection, route_resume), row)
-    audit.write(
-        connection,
-        group=group,
-        actor=actor,
-        action="resume",
-        kind=AuditKind.ROUTE,
-        target=route,
-        detail=f"route {route} of group {group}",
-    )
 
 
 def resumed(connection: Connection, group: str) -> dict[str, datetime]:

@@ -11,6 +11,7 @@ from docllm.agent.judge.judgement import classified, taught
 from docllm.agent.ports import CallFailed, Reply
 from docllm.agent.ports.outcome import Dead, Failure, Moved, Outcome, Retry, Snooze, Succeeded
 from docllm.schemas.settings.wordings import NO_WORDINGS, Wordings
+from docllm.schemas.task.failures import ErrorClass
 
 _SUCCESS = range(200, 300)
 
@@ -61,8 +62,11 @@ def by_answer(answer: Reply | CallFailed, wordings: Wordings = NO_WORDINGS) -> R
 
 
 def _of_failure(failure: Failure) -> RouteEvidence:
+    # A call that is refused again while others are answered may be the document's fault, or the
+    # key's at that moment: it shows neither.
+    is_of_task = failure.may_be_of_task and failure.error_class == ErrorClass.BAD_REQUEST
     return RouteEvidence(
-        effect_of(failure.error_class),
+        Effect.NONE if is_of_task else effect_of(failure.error_class),
         f"{failure.error_class}: {failure.text}",
         failure.error_class,
         failure.may_be_of_task,

@@ -194,7 +194,8 @@ class Route:
             self._times.add(now_s - permit.began_s)
             return outcome
         closed = self.stopped or permit.generation != self.generation
-        outage = closed and evidence.effect in {Effect.OUTAGE, Effect.LOCKED}
+        refused = evidence.effect in {Effect.OUTAGE, Effect.LOCKED} or evidence.may_be_of_task
+        outage = closed and refused
         if outage and (
             isinstance(outcome, Retry)
             or (isinstance(outcome, Dead) and outcome.disposition == Disposition.EXHAUSTED)
@@ -233,8 +234,14 @@ class Route:
                 self._refused(permit, evidence, now_s, pause_s)
             case Effect.LOCKED:
                 self._lock(permit, evidence, now_s)
-            case Effect.NONE if self.stopped:
-                self.probes.note_no_evidence(permit.task_id)
+            case Effect.NONE:
+                self._learn_nothing(permit, evidence, now_s)
+
+    def _learn_nothing(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
+        if self.stopped:
+            self.probes.note_no_evidence(permit.task_id)
+        elif evidence.may_be_of_task:
+            self._question.raise_at(now_s)
 
     def _up(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
         self._ok += 1
@@ -304,6 +311,9 @@ class Route:
         self._question.note_ended()
         if evidence.effect is Effect.UP and not evidence.reason:
             self._up(permit, evidence, now_s)
+        elif evidence.effect is Effect.LOCKED and not self._question.is_open:
+            # Other calls were answered meanwhile, so the key is accepted at times.
+            self._question.raise_at(now_s)
         elif evidence.effect is Effect.LOCKED or self._all_locked:
             self.stop(now_s, evidence.reason or self.reason, parked=True)
         else:

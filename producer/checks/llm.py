@@ -21,9 +21,12 @@ from docllm.producer.text.printable import shown
 from docllm.schemas.clients import llm_address
 from docllm.schemas.clients.http import connected, why
 from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.refusals.error_body import read_value
+from docllm.schemas.refusals.signals import Refusal, classify, of_success
 from docllm.schemas.settings.config import DEFAULT_ROUTE, LLMConfig, Structured
 from docllm.schemas.settings.headers import hidden
 from docllm.schemas.settings.wordings import Wordings
+from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.result.mending import read_json
 from docllm.schemas.text.wording import masking, one_line
 
@@ -43,9 +46,17 @@ _TOO_MANY = 429
 # Texts of servers about an unsupported form of structured output; some send them with status 422 or
 # 500.
 _FORM = re.compile(rb"(?i)response.?format|json.?schema|json.?object|structured|grammar")
-# The names under which providers put the message of an error, and how deep they nest it.
-_MESSAGES = ("error", "message", "detail", "msg")
-_MESSAGE_DEPTH = 5
+
+
+_WAIT = "wait, or raise the account's limit or quota"
+_TRY_LATER = "the provider has a fault; try again later"
+_ADVICE = {
+    ErrorClass.MONEY: "pay, or raise the account's limit",
+    ErrorClass.RATE: _WAIT,
+    ErrorClass.RAMP: _WAIT,
+    ErrorClass.CAPACITY: "the provider has no room at the moment; try again later",
+    ErrorClass.SERVER: _TRY_LATER,
+}
 
 
 async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TIMEOUT_S) -> str:
@@ -131,17 +142,33 @@ def _require_answer(
             f"{where} answers {status}, but {versioned} works; set {address} to {versioned}"
             f"{' with the same query' if '?' in url else ''}"
         )
+    hidden_body = masking(*_secrets(llm, url))(answer.body)
     if not answer.is_success:
-        message = _message(answer.body, llm, url)
-        raise UnsafeStateError(
-            f"{where} answers {status}{': ' if message else ''}{message}; "
-            f"{_taught(message, llm, route) or _advice(status, route, url)}"
-        )
-    if message := _message_of_failure(answer.body, llm, url):
-        raise UnsafeStateError(
-            f"{where} answers {status} with an error: {message}; "
-            f"{_taught(message, llm, route) or _advice(status, route, url)}"
-        )
+        refusal, error = classify(status, hidden_body), ""
+    elif (in_success := _refusal_in(hidden_body)) is not None:
+        refusal, error = in_success, " with an error"
+    else:
+        return
+    message = _message(answer.body, llm, url) or ("it gives no reason" if error else "")
+    raise UnsafeStateError(
+        f"{where} answers {status}{error}{': ' if message else ''}{message}; "
+        f"{_taught(message, llm, route) or _advice(refusal, status, route, url)}"
+    )
+
+
+def _refusal_in(body: bytes) -> Refusal | None:
+    """Return the refusal inside a successful answer, None if it contains no error.
+
+    Some providers send such answers.
+    """
+    try:
+        value = read_json(body).value
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(value, dict) or value.get("error"):
+        return of_success(value) if isinstance(value, dict) else None
+    is_refusal = not value.get("choices") and of_success(value).error_class != ErrorClass.SERVER
+    return of_success(value) if is_refusal else None
 
 
 def _taught(message: str, llm: LLMConfig, route: str | None) -> str:
@@ -183,7 +210,7 @@ def _message(body: bytes, llm: LLMConfig, url: str) -> str:
     try:
         value = orjson.loads(body)
         # Re-encode the body, so that no escape hides a secret.
-        text = _first_message(value) or orjson.dumps(value).decode()
+        text = _text_of(value) or orjson.dumps(value).decode()
     except orjson.JSONDecodeError:
         text = body.decode("utf-8", "replace")
     except orjson.JSONEncodeError:  # nested deeper than any message
@@ -193,28 +220,8 @@ def _message(body: bytes, llm: LLMConfig, url: str) -> str:
     return shown(one_line(text), _MESSAGE_SHOWN).rstrip(". ")
 
 
-def _message_of_failure(body: bytes, llm: LLMConfig, url: str) -> str:
-    """Return the error message inside a successful answer, empty if it contains no error.
-
-    Some providers send such answers.
-    """
-    try:
-        failure = read_json(body).value["error"]
-    except (orjson.JSONDecodeError, LookupError, TypeError):
-        return ""
-    return (_message(body, llm, url) or "it gives no reason") if failure else ""
-
-
-def _first_message(value: Any, depth: int = _MESSAGE_DEPTH) -> str:
-    """Return the first text of an error body under a name that providers use for messages."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        value = {"error": value[0]} if value else None
-    if not isinstance(value, dict) or not depth:
-        return ""
-    messages = (_first_message(value.get(name), depth - 1) for name in _MESSAGES)
-    return next(filter(None, messages), "")
+def _text_of(value: Any) -> str:
+    return ": ".join(read_value(value).texts[:1]) if isinstance(value, dict | list) else ""
 
 
 def _secrets(llm: LLMConfig, url: str) -> Iterator[str]:
@@ -224,14 +231,27 @@ def _secrets(llm: LLMConfig, url: str) -> Iterator[str]:
     yield from llm_address.query_secrets(url)
 
 
-def _advice(status: int, route: str | None, url: str) -> str:
+def _advice(refusal: Refusal, status: int, route: str | None, url: str) -> str:
+    """Return what to do about a refusal; its class is named if the status does not imply it."""
+    error_class = refusal.error_class
+    if error_class == classify(status, b"").error_class:
+        return _advice_for_status(status, route, url)
+    if error_class == ErrorClass.AUTH:
+        advice = f"check {_setting(route, 'api_key')} and {_setting(route, 'model')}"
+    else:
+        usual = f"check {_setting(route, 'model')} and what the server takes in a request"
+        advice = _ADVICE.get(error_class, usual)
+    return f"agents take it for {error_class}: {advice}"
+
+
+def _advice_for_status(status: int, route: str | None, url: str) -> str:
     if status in _NOT_ALLOWED:
         return f"check {_setting(route, 'api_key')}"
     if status == _NO_SUCH:
         lacking = "; does the address lack /v1?" if llm_address.lacks_version(url) else ""
         return f"check {_setting(route, 'base_url')} and {_setting(route, 'model')}{lacking}"
     if status == _TOO_MANY:
-        return "wait, or raise the account's limit or quota"
+        return _WAIT
     if status in _TROUBLES:
-        return "the provider has a fault; try again later"
+        return _TRY_LATER
     return f"check {_setting(route, 'model')} and what the server takes in a request"

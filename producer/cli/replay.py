@@ -10,9 +10,10 @@ from docllm.producer.cli.cancel import actor
 from docllm.producer.cli.confirm import agreed, require_answer
 from docllm.producer.cli.selection_options import read_selection
 from docllm.producer.input.estimate import Estimate
-from docllm.producer.ledger import replay_progress, task_story
+from docllm.producer.ledger import long_waits, replay_progress, task_story
 from docllm.producer.ledger.dead_letters import reopen
 from docllm.producer.ledger.dead_letters.selection import RECORD
+from docllm.producer.ledger.long_waits import LongWait, WaitingTasks
 from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
 from docllm.producer.ledger.retention.archive_sentence import archive_sentence
 from docllm.producer.ledger.store import Batch
@@ -29,9 +30,11 @@ from docllm.producer.screen.output import complain, note, width
 from docllm.producer.text.printable import shown
 from docllm.producer.text.times import written
 from docllm.schemas.errors import ConfigError
+from docllm.schemas.ledger.database import Connection
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.settings.config import Config
+from docllm.schemas.text.wording import number_of
 
 RUNS_SHOWN = 20
 TO_OPEN = (
@@ -211,6 +214,7 @@ async def _replay(
     parts: Parts, options: argparse.Namespace, answer: CommandAnswer, unread: int
 ) -> int:
     request, plan = await _planned(parts.config, parts, options, answer)
+    await _end_waits(parts, options, answer, request)
     if (cancelled_batch := await _cancelled_batch(parts, request, plan)) is not None:
         return max(_code(unread), await _open(parts, options, answer, cancelled_batch))
     if not plan.tasks + plan.records:
@@ -220,6 +224,42 @@ async def _replay(
         return _code(unread)
     run = await _replayer(parts).store(actor(), request)
     return _code(unread if run is None else unread + await _follow(parts, options, answer, run))
+
+
+async def _end_waits(
+    parts: Parts, options: argparse.Namespace, answer: CommandAnswer, request: ReplayRequest
+) -> None:
+    """Have the routes called again for which selected tasks wait long after a refused call.
+
+    Such tasks are not dead, so they are no part of the replay; but who replays them wants a call.
+    """
+    of = _waiting_tasks(options, request)
+    if of is None:
+        return
+
+    def work(connection: Connection) -> list[LongWait]:
+        waits = long_waits.read(connection, of)
+        for wait in waits:
+            long_waits.resume(connection, of.group, wait.route, actor())
+        return waits
+
+    for wait in await parts.transactions.write(work):
+        waiting = number_of(wait.tasks, "task")
+        answer.say(
+            f"{waiting} waited until {written(wait.due_at)} after a refused call on route "
+            f"{shown(wait.route)}: running agents call it again within three seconds"
+        )
+
+
+def _waiting_tasks(options: argparse.Namespace, request: ReplayRequest) -> WaitingTasks | None:
+    """Return the waiting tasks that a selection covers; None if it is only of ended tasks."""
+    selection = request.selection
+    of_ended = (selection.dispositions, selection.fingerprint, selection.since, selection.until)
+    if selection.cancelled or selection.record is not None or any(of_ended):
+        return None
+    return WaitingTasks(
+        options.group, selection.batch, selection.type, selection.tenant, selection.key
+    )
 
 
 async def _open(

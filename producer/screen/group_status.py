@@ -325,8 +325,8 @@ def _group_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
     if status.orders:
         wait = "waits" if status.orders == 1 else "wait"
         yield f"{number_of(status.orders, 'publish order')} {wait}", ""
-    if status.held_text:
-        yield status.held_text, "yellow"
+    for line in status.held_texts:
+        yield line, "yellow"
     if status.quarantined:
         yield status.quarantined_text, "yellow"
     if not status.batches:

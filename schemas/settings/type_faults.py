@@ -33,6 +33,8 @@ def _faults(name: str, settings: TypeConfig, config: Config) -> Iterator[str]:
         for part in ("model", "prompt", "schema"):
             if getattr(settings, part) is not None:
                 yield f"{part} has no effect: lines of the OpenAI format have their own; remove it"
+        if settings.strict_answer:
+            yield "strict_answer has no effect: answers of the OpenAI format are kept; remove it"
 
 
 def _faults_of_parts(name: str, settings: TypeConfig) -> Iterator[str]:

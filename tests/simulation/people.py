@@ -3,9 +3,8 @@
 They cancel, replay, open guards, resume routes, apply topics, archive and purge.
 """
 
-from docllm.agent.ledger import route_resumes
 from docllm.producer.app import Parts, make_relay
-from docllm.producer.ledger import cancel, guards, replay_progress, store
+from docllm.producer.ledger import cancel, guards, long_waits, replay_progress, store
 from docllm.producer.ledger.dead_letters.selection import DISPOSITIONS, Selection
 from docllm.producer.ledger.replay_progress import ReplayRequest
 from docllm.producer.ledger.retention import archive_rows, purge_rules
@@ -125,7 +124,7 @@ async def open_guards(machine: Machine) -> None:
 async def resume_route(machine: Machine, route: str) -> None:
     """Do what `agent resume` does."""
     parts = await machine.parts()
-    await parts.transactions.write(route_resumes.resume, GROUP, route, ACTOR)
+    await parts.transactions.write(long_waits.resume, GROUP, route, ACTOR)
 
 
 async def apply_topics(machine: Machine, partitions: int) -> None:

@@ -20,7 +20,6 @@ from docllm.agent.documents.errors import shown_uri
 from docllm.agent.handlers.builtin.parts import split
 from docllm.agent.judge import judge
 from docllm.agent.judge.judgement import classified
-from docllm.agent.judge.signals import of_success
 from docllm.agent.judge.snooze_delay import asked_for
 from docllm.agent.ports import Reply
 from docllm.agent.quota.provider_headers import left, share_left
@@ -38,6 +37,7 @@ from docllm.schemas.documents.encoding import page_text
 from docllm.schemas.objects.address import ObjectAddress
 from docllm.schemas.objects.errors import ObjectError
 from docllm.schemas.objects.write_once import safe_name
+from docllm.schemas.refusals.signals import of_success
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.task.allowed_uris import require_prefix, uri_parts
 from docllm.schemas.task.answer_schema.bounds import id_problem, is_soon_explained, too_much

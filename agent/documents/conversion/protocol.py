@@ -1,13 +1,12 @@
 """The wire format between an agent and a converting process: a kind's byte, a length, and bytes."""
 
 import struct
-from collections.abc import Sequence
 from enum import Enum
 
 from docllm.schemas.documents.kind import Kind
 from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
+from docllm.schemas.task.result.notes import bounded
 from docllm.schemas.text.document_text import ReadText
-from docllm.schemas.text.wording import one_line
 
 HEAD = struct.Struct(">cQ")
 MAX_TEXT_BYTES = MAX_DOCUMENT_BYTES  # in UTF-8, as of a document that is plain text
@@ -20,10 +19,8 @@ KIND_BYTES = {
     Kind.RTF: b"r",
     Kind.MAIL: b"m",
 }
-MAX_NAMES_BYTES = 16 << 10
-_MAX_NAMES = 50
-_NAME_CHARS = 60
-_MARK = "\x1f"  # stands in no name, because `one_line` removes it
+MAX_NAMES_BYTES = 16 << 10  # of as many names as `bounded` leaves
+_MARK = "\x1f"  # stands in no name, because `bounded` removes it
 KINDS = {byte: kind for kind, byte in KIND_BYTES.items()}
 
 
@@ -38,7 +35,7 @@ class MessageKind(Enum):
 
 def text_to_bytes(read: ReadText) -> bytes:
     """Return a text and what was left out of it as bytes: a line of names, then the text."""
-    names = _MARK.join(_bounded(read.omitted)).encode("utf-8", "replace")
+    names = _MARK.join(bounded(read.omitted)).encode("utf-8", "replace")
     return names + b"\n" + read.text.encode("utf-8", "replace")
 
 
@@ -46,15 +43,7 @@ def text_from_bytes(data: bytes) -> ReadText:
     """Return what `text_to_bytes` made of a text. Raises ValueError."""
     end = data.index(b"\n", 0, MAX_NAMES_BYTES)
     names = data[:end].decode()
-    return ReadText(data[end + 1 :].decode(), _bounded(names.split(_MARK)) if names else ())
-
-
-def _bounded(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names that fit into a result: few, short, and each on one line."""
-    shown = [one_line(name)[:_NAME_CHARS] for name in names[:_MAX_NAMES]]
-    if len(names) > _MAX_NAMES:
-        shown[-1] = f"{len(names) - _MAX_NAMES + 1} more parts"
-    return tuple(shown)
+    return ReadText(data[end + 1 :].decode(), bounded(names.split(_MARK)) if names else ())
 
 
 def said(byte: bytes, data: bytes = b"") -> bytes:

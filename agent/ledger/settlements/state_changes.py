@@ -82,7 +82,12 @@ _MOVE = (
 _SNOOZE = (
     update(task)
     .where(task.c.id == bindparam("of_task"))
-    .values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
+    .values(
+        status=int(Status.PENDING),
+        owner=0,
+        due_at=utc_after(bindparam("delay_s")),
+        route=bindparam("by_route"),
+    )
 )
 
 T = TypeVar("T", bound=Outcome)
@@ -162,7 +167,11 @@ def _end_on_routes(
 
 
 def _delay_values(settlement: Settlement, outcome: Retry | Moved | Snooze) -> dict[str, Any]:
-    return {"of_task": settlement.row.task_id, "delay_s": outcome.delay_s}
+    return {
+        "of_task": settlement.row.task_id,
+        "delay_s": outcome.delay_s,
+        "by_route": settlement.route,
+    }
 
 
 def _retry_values(settlement: Settlement, outcome: Retry) -> dict[str, Any]:
@@ -170,8 +179,7 @@ def _retry_values(settlement: Settlement, outcome: Retry) -> dict[str, Any]:
 
 
 def _tier_values(settlement: Settlement, outcome: Retry | Moved) -> dict[str, Any]:
-    destination = {"by_route": settlement.route, "to_carrier": carrier(outcome)}
-    return _delay_values(settlement, outcome) | destination
+    return _delay_values(settlement, outcome) | {"to_carrier": carrier(outcome)}
 
 
 def _run_by_task(

@@ -3,21 +3,31 @@
 Read only. No query in here grows with the number of tasks.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from sqlalchemy import Connection
 
-from docllm.producer.ledger import guards, hook_orders, outbox, quarantine, replay_progress
+from docllm.producer.ledger import (
+    guards,
+    hook_orders,
+    long_waits,
+    outbox,
+    quarantine,
+    replay_progress,
+)
+from docllm.producer.ledger.long_waits import LongWait, WaitingTasks
 from docllm.producer.ledger.replay_progress import ReplayRun
 from docllm.producer.ledger.retention import archive_rows
-from docllm.producer.ledger.status import agent_status, batch_status, progress, releases
+from docllm.producer.ledger.status import agent_status, batch_status, releases
 from docllm.producer.ledger.status.agent_status import AgentStatus
 from docllm.producer.ledger.status.batch_status import BatchStatus
 from docllm.producer.ledger.status.releases import ReleaseStatus
 from docllm.producer.text.agent_sentences import Sentence
 from docllm.producer.text.pace import duration
+from docllm.producer.text.times import written
 from docllm.producer.text.urgency import Urgency
 from docllm.schemas.ledger.migrations import ledger_id
 from docllm.schemas.task.guard import Guard
@@ -42,9 +52,7 @@ class GroupStatus:
     archived: int = 0  # how many batches are archived, if none is shown
     quarantined: int = 0  # records that are no task, counted up to the reader's limit
     oldest_order: int = 0  # the id of the oldest publish order, 0 if there is none
-    # Tasks that a refused call lets wait for over a minute, and the seconds until the first is due.
-    held: int = 0
-    held_s: float | None = None
+    held: tuple[LongWait, ...] = ()  # tasks that a refused call lets wait for long, by route
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -62,15 +70,14 @@ class GroupStatus:
         return f"quarantined, because no task of docllm: {at_least}{records}; see: {command}"
 
     @property
-    def held_text(self) -> str:
-        """How many tasks wait for long after a refused call, in words; empty if none does."""
-        if not self.held or self.held_s is None:
-            return ""
-        wait = "waits" if self.held == 1 else "wait, the first"
-        command = f"docllm agent resume ROUTE --group {self.group}"
-        return (
-            f"after a refused call, {number_of(self.held, 'task')} {wait} for "
-            f"{duration(self.held_s)}; to call now: {command}"
+    def held_texts(self) -> tuple[str, ...]:
+        """How many tasks wait for long after a refused call, for which route, and until when."""
+        return tuple(
+            f"after a refused call on route {wait.route}, {number_of(wait.tasks, 'task')} "
+            f"{'waits' if wait.tasks == 1 else 'wait, the first'} for {duration(wait.due_s)}, "
+            f"until {written(wait.due_at)}; to call now: "
+            f"docllm agent resume {shlex.quote(wait.route)} --group {self.group}"
+            for wait in self.held
         )
 
     def without_empty_batches(self) -> Self:
@@ -132,7 +139,7 @@ def read_group(
     )
     replays = tuple(replay_progress.unfinished(connection, group))
     any_pending = any(batch.counts["pending"] for batch in batches)
-    held, held_s = progress.long_waits(connection, group) if any_pending else (0, None)
+    held = long_waits.read(connection, WaitingTasks(group)) if any_pending else []
     return GroupStatus(
         group,
         ledger_id(connection),
@@ -146,8 +153,7 @@ def read_group(
         0 if batches else archive_rows.archived(connection, group),
         quarantine.count_left(connection, group, max_quarantined),
         waiting.oldest_id,
-        held,
-        held_s,
+        tuple(held),
     )
 
 

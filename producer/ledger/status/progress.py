@@ -14,7 +14,7 @@ from docllm.producer.ledger import tally as counts
 from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ledger.status import agent_status
 from docllm.schemas.ledger.query_plans import along_due
-from docllm.schemas.ledger.sql import seconds_until, utc_after, utc_now
+from docllm.schemas.ledger.sql import seconds_until, utc_now
 from docllm.schemas.ledger.tables import batch, task
 from docllm.schemas.task.failures import UNTRIED, TallyOutcome
 from docllm.schemas.task.guard import Guard
@@ -22,7 +22,6 @@ from docllm.schemas.task.states import FINAL, Status
 
 # Tasks of one state, over all groups, that are read row by row.
 MAX_READ = 20_000
-LONG_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,15 +125,6 @@ def waiting(connection: Connection, group: str) -> Waiting:
         half_loaded=tuple(store.half_loaded(connection, group)),
         orders=outbox.waiting(connection, group).orders,
     )
-
-
-def long_waits(connection: Connection, group: str) -> tuple[int, float | None]:
-    """Return how many tasks a refused call lets wait for over a minute, and the first one's wait.
-
-    The wait is in seconds, None if there is no such task.
-    """
-    later = task.c.due_at > utc_after(LONG_WAIT_S)
-    return _count_and_first(connection, group, _first_due(Status.PENDING, later))
 
 
 def _batches(group: str) -> Select[tuple[int]]:

@@ -25,15 +25,19 @@ class NoteKind(StrEnum):
 Notes = tuple[tuple[NoteKind, tuple[str, ...]], ...]
 
 
-def detail(texts: Iterable[str]) -> str:
-    """Return a note's texts as JSON, at most 50 of them and 80 characters of each.
+def bounded(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return texts that fit into a result: distinct, few, short, and each on one line.
 
-    A note without texts is `true`.
+    The last one counts those that are left out. Bounded texts stay as they are.
     """
     distinct = list(dict.fromkeys(texts))
-    if not distinct:
-        return "true"
     shown = [one_line(text)[:MAX_CHARS] for text in distinct[:MAX_TEXTS]]
-    if more := len(distinct) - len(shown):
-        shown.append(f"and {more} more")
-    return orjson.dumps(shown).decode()
+    if len(distinct) > MAX_TEXTS:
+        shown[-1] = f"and {len(distinct) - MAX_TEXTS + 1} more"
+    return tuple(shown)
+
+
+def detail(texts: Iterable[str]) -> str:
+    """Return a note's texts as JSON; a note without texts is `true`."""
+    shown = bounded(texts)
+    return orjson.dumps(shown).decode() if shown else "true"

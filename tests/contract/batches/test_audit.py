@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from docllm.agent.ledger import route_resumes
-from docllm.producer.ledger import audit, cancel
+from docllm.producer.ledger import audit, cancel, long_waits
 from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.ledger.dead_letters import reopen
 from docllm.schemas.ledger import tables
@@ -29,7 +28,7 @@ def test_each_order_names_its_object(ledger_db: LedgerDatabase) -> None:
     ledger_db.cancel()
     batch = ledger_db.batch()
     ledger_db.run(lambda c: reopen.reopen(c, batch, "ann"))
-    ledger_db.run(lambda c: route_resumes.resume(c, GROUP, "slow", "ann"))
+    ledger_db.run(lambda c: long_waits.resume(c, GROUP, "slow", "ann"))
 
     assert entries(ledger_db) == [
         (GROUP, "replay", "replay", str(run.id), 2, "cli"),

@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 
 from docllm.agent.ports.outcome import Outcome
+from docllm.producer.ledger import long_waits
+from docllm.producer.ledger.long_waits import LongWait, WaitingTasks
 from docllm.producer.ledger.status import progress
 from docllm.producer.ledger.status.progress import Totals, Waiting
 from tests.contract.support.ledger_dead import dead, replayed
 from tests.support.ledger_database import (
+    BATCH,
     DEAD,
     GROUP,
     RELEASED,
@@ -25,6 +28,10 @@ def totals(ledger_db: LedgerDatabase) -> Totals:
 
 def waiting(ledger_db: LedgerDatabase) -> Waiting:
     return ledger_db.run(lambda c: progress.waiting(c, GROUP))
+
+
+def waits(ledger_db: LedgerDatabase, group: str = GROUP, **of: str) -> list[LongWait]:
+    return ledger_db.run(lambda c: long_waits.read(c, WaitingTasks(group, **of)))
 
 
 def settled(ledger_db: LedgerDatabase, task_id: int, outcome: Outcome) -> None:
@@ -105,11 +112,15 @@ def test_a_long_wait_after_a_refused_call_is_told_from_a_short_one(
     settled(ledger_db, long, replace(SNOOZE, delay_s=600.0))
     settled(ledger_db, tier, replace(RETRY, delay_s=600.0))
 
-    count, due_s = ledger_db.run(lambda c: progress.long_waits(c, GROUP))
+    (wait,) = waits(ledger_db)
 
-    assert count == 1
-    assert due_s == pytest.approx(600.0, abs=30.0)
-    assert ledger_db.run(lambda c: progress.long_waits(c, "other")) == (0, None)
+    assert (wait.route, wait.tasks) == ("route", 1)
+    assert wait.due_s == pytest.approx(600.0, abs=30.0)
+    assert waits(ledger_db, group="other") == []
+    for of in ({"key": "long"}, {"batch": BATCH}, {"type": "document"}, {"tenant": ""}):
+        assert len(waits(ledger_db, **of)) == 1
+    for of in ({"key": "short"}, {"batch": "other"}, {"type": "other"}, {"tenant": "other"}):
+        assert waits(ledger_db, **of) == []
 
 
 def test_a_replay_is_more_work_and_takes_no_end_away(ledger_db: LedgerDatabase) -> None:

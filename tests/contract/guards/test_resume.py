@@ -5,10 +5,11 @@ Every running agent learns it.
 
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.table import InFlightTable
-from docllm.agent.ledger.route_resumes import resume, resumed, routes_in_use
+from docllm.agent.ledger.route_resumes import resumed, routes_in_use
 from docllm.agent.maintenance.waits.resume_listener import ResumeListener
 from docllm.agent.ports import Clock
 from docllm.agent.routes import Router
+from docllm.producer.ledger.long_waits import resume
 from docllm.schemas.ledger import tables
 from docllm.schemas.runtime.clock import SystemClock
 from tests.support.doubles import double_of

@@ -142,13 +142,45 @@ def test_a_reply_that_is_no_completion_fails_the_check(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [(b'{"message":"No credit.","code":402}', "No credit"), (b"7", '{"error":7}')],
+    [
+        (
+            b'{"message":"No credit.","code":402}',
+            "No credit; agents take it for MONEY: pay, or raise the account's limit",
+        ),
+        (b"7", '{"error":7}; check DOCLLM_LLM_MODEL and what the server takes in a request'),
+    ],
 )
 def test_an_error_in_a_success_is_a_refusal(error: bytes, message: str) -> None:
     """Some providers answer this way, and agents treat it as the error that it contains."""
-    assert f"answers 200 with an error: {message}; check" in refused(
-        response("200 OK", b'{"error":%s}' % error)
+    assert refused(response("200 OK", b'{"error":%s}' % error)).endswith(
+        f"answers 200 with an error: {message}"
     )
+
+
+def test_a_success_that_only_refuses_is_a_refusal() -> None:
+    """Some providers have neither a status nor an error, but a code and a text of their own."""
+    body = b'{"choices":null,"base_resp":{"status_code":1008,"status_msg":"insufficient balance"}}'
+
+    assert "with an error: insufficient balance; agents take it for MONEY" in refused(
+        response("200 OK", body)
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "advice"),
+    [
+        (403, "No credits left", "agents take it for MONEY: pay, or raise the account's limit"),
+        (400, "API key is disabled", "for AUTH: check DOCLLM_LLM_API_KEY and DOCLLM_LLM_MODEL"),
+        (503, "All GPUs are busy", "for CAPACITY: the provider has no room at the moment"),
+        (400, "Slow down", "for RATE: wait, or raise the account's limit or quota"),
+    ],
+)
+def test_a_refusal_is_read_as_agents_read_it(status: int, text: str, advice: str) -> None:
+    """What agents would do of a refusal is said if its status does not imply it."""
+    body = orjson.dumps({"outer": {"error_msg": text}})
+
+    assert f"answers {status}: {text}; " in (refusal := refused(response(f"{status} No", body)))
+    assert advice in refusal
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ def test_a_failed_call_is_judged() -> None:
     )
 
 
-def test_a_task_that_is_refused_alone_is_dead() -> None:
-    """A refusal ends a task only if other calls were answered meanwhile, as the agent tells.
+def test_a_task_that_is_refused_alone_is_tried_again_and_counted() -> None:
+    """A refusal counts only if other calls were answered meanwhile, as the agent tells.
 
     All tasks share the key, which may work at times.
     """
@@ -74,8 +74,8 @@ def test_a_task_that_is_refused_alone_is_dead() -> None:
 
     assert [type(handlers_harness(answer).run()) for answer in answers] == [Snooze] * 4
     assert [type(handlers_harness(answer).run(refused_alone=True)) for answer in answers] == [
-        Dead,
-        Dead,
+        Retry,
+        Retry,
         Snooze,
         Snooze,
     ]

@@ -7,7 +7,8 @@ import pytest
 
 from docllm.agent.judge import CLASSES, Action, Effect, effect_of, judge, outcome_of_failure
 from docllm.agent.ports import CallFailed, Reply
-from docllm.agent.ports.outcome import Dead, Failure, Snooze, Spent
+from docllm.agent.ports.outcome import Failure, Snooze, Spent
+from docllm.agent.routes.evidence import by_outcome
 from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import failure_of
 from tests.support.replies import DEAD, FACTS, RETRIED, SNOOZED, became
@@ -144,8 +145,8 @@ def test_a_class_that_waits_waits_even_if_others_are_answered(name: ErrorClass) 
     ("status", "refused_alone", "ended"),
     [
         (403, False, (SNOOZED, 1.5)),
-        (403, True, (DEAD, "permanent")),
-        (404, True, (DEAD, "permanent")),
+        (403, True, (RETRIED, "30s", 33.0)),
+        (404, True, (RETRIED, "30s", 33.0)),
         (401, True, (SNOOZED, 1.5)),
     ],
 )
@@ -160,7 +161,22 @@ def test_a_firewall_that_refuses_one_document_is_no_wrong_key(
     assert became(outcome) == ended
     failure = failure_of(outcome)
     assert "blocked by our firewall" in failure.text
-    assert failure.error_class == ("BAD_REQUEST" if isinstance(outcome, Dead) else "AUTH")
+    assert failure.error_class == ("AUTH" if isinstance(outcome, Snooze) else "BAD_REQUEST")
+
+
+@pytest.mark.parametrize("attempt", range(1, 6))
+def test_a_document_that_is_refused_alone_ends_after_its_attempts(attempt: int) -> None:
+    """A key that works at times costs no task; a document that is always refused has an end.
+
+    Each retry waits in the first tier, because nothing has to recover meanwhile.
+    """
+    facts = replace(FACTS, refused_alone=True, counted_before=attempt - 1, max_attempts=5)
+
+    outcome = judge(Reply(403, {}, b""), facts)
+
+    ended = (DEAD, "exhausted") if attempt == 5 else (RETRIED, "30s", 33.0)
+    assert became(outcome) == ended
+    assert by_outcome(outcome).effect is Effect.NONE
 
 
 def test_a_wait_that_is_too_long_to_be_believed_is_named() -> None:

@@ -10,9 +10,10 @@ import orjson
 import pytest
 
 from docllm.agent.judge import judge
-from docllm.agent.judge.kinds import words_of
 from docllm.agent.ports import Reply
 from docllm.agent.ports.outcome import Dead, Snooze
+from docllm.schemas.refusals.error_body import MAX_PARTS, read_value
+from docllm.schemas.refusals.words import words_of, words_of_text
 from tests.support.handlers import failure_of
 from tests.support.replies import FACTS, class_of, completion, error
 
@@ -175,8 +176,8 @@ def test_names_of_errors_become_words(text: str, words: str) -> None:
 
 def test_a_completion_is_never_read_for_wordings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A success with an answer does not look at words at all."""
-    monkeypatch.setattr("docllm.agent.judge.signals.words_of", None)
-    monkeypatch.setattr("docllm.agent.judge.kinds.Rule.fits", None)
+    monkeypatch.setattr("docllm.schemas.refusals.signals.words_of_text", None)
+    monkeypatch.setattr("docllm.schemas.refusals.kinds.Rule.fits", None)
 
     assert judge(Reply(200, {}, completion("Your prompt is too long")), FACTS).spent.tokens_in
 
@@ -187,11 +188,28 @@ def test_what_is_read_of_an_error_is_bounded() -> None:
 
     def counting(text: str) -> str:
         read.append(len(text))
-        return words_of(text)
+        return words_of_text(text)
 
     for size in (1_000, 64_000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("docllm.agent.judge.signals.words_of", counting)
+            patch.setattr("docllm.schemas.refusals.signals.words_of_text", counting)
             class_of(400, error("salt and pepper " * (size // 16)))
 
     assert read[0] == read[1]
+
+
+def test_the_parts_that_are_read_of_an_error_are_bounded() -> None:
+    """Lists within lists are parts, too: what is read of them does not grow with their number."""
+
+    def nested(width: int, depth: int = 7) -> Any:
+        return [nested(width, depth - 1)] * width if depth else "{}"
+
+    read: list[int] = []
+    for width in (2, 4, 8):
+        with pytest.MonkeyPatch.context() as patch:
+            texts: list[str] = []
+            patch.setattr("docllm.schemas.refusals.error_body.parsed_within", texts.append)
+            read_value({"errors": nested(width)})
+        read.append(len(texts))
+
+    assert max(read) <= MAX_PARTS * 8

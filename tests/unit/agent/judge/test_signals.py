@@ -5,9 +5,9 @@ import time
 import pytest
 
 from docllm.agent.judge import CLASSES, judge
-from docllm.agent.judge.signals import TABLE, classify
 from docllm.agent.ports import Reply
 from docllm.agent.routes.evidence import by_answer
+from docllm.schemas.refusals.signals import TABLE, classify
 from docllm.schemas.task.provider_error import ProviderError
 from tests.support.handlers import failure_of
 from tests.support.replies import FACTS, class_of, completion, error
@@ -339,7 +339,7 @@ PROVIDERS = [
         error(
             "litellm.InternalServerError: AnthropicException - Overloaded", type=None, code="500"
         ),
-        "SERVER",
+        "CAPACITY",
     ),
     # Anthropic
     (

@@ -6,13 +6,16 @@ import pytest
 
 from docllm.agent.judge import Effect
 from docllm.agent.ports import Reply
-from docllm.agent.ports.outcome import Snooze
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze, Spent
 from docllm.agent.routes import Router
 from docllm.agent.routes.evidence import RouteEvidence, by_answer
+from docllm.schemas.task.failures import Disposition, ErrorClass
 from tests.support.routes import GOOD, ROUTE, call, permitted, routes, snoozed
 
 FORBIDDEN = snoozed("AUTH")
 FORBIDDEN = replace(FORBIDDEN, failure=replace(FORBIDDEN.failure, may_be_of_task=True))
+ALONE = replace(FORBIDDEN.failure, error_class=ErrorClass.BAD_REQUEST)
+DEAD_ALONE = Dead(ALONE, Spent(), Disposition.EXHAUSTED)
 ANSWERED = RouteEvidence(Effect.UP)
 REFUSED = by_answer(Reply(403, {}, b'{"error": "Forbidden"}'))
 UNUSABLE = by_answer(Reply(400, {}, b'{"error": "no such parameter"}'))
@@ -141,3 +144,46 @@ def test_a_prompt_of_before_a_stop_says_nothing_after_it() -> None:
 
     assert router.prompts(100.5) == []
     assert permitted(router, 100.5)
+
+
+@pytest.mark.parametrize("end", [Retry(ALONE, Spent(), "30s", 30.0), DEAD_ALONE])
+def test_a_document_that_is_refused_alone_says_nothing_about_the_route(end: Outcome) -> None:
+    """Neither that the provider works nor that it fails; but the key may be refused since then."""
+    router = routes()
+    for second in range(100, 160):
+        assert call(router, end, float(second)) is end
+        assert not router.answered_since(ROUTE, 0.0)
+        assert not router.closed(ROUTE, second + 0.5)
+
+    asked(router, 160.0, REFUSED)
+
+    assert router.closed(ROUTE, 161.0)
+
+
+@pytest.mark.parametrize("end", [Retry(ALONE, Spent(), "30s", 30.0), DEAD_ALONE])
+def test_a_refusal_alone_on_a_route_that_is_parked_meanwhile_is_not_counted(end: Outcome) -> None:
+    """The key is refused to all by now."""
+    router = routes()
+    late = permitted(router, 99.0)
+    call(router, FORBIDDEN, 100.0)
+    asked(router, 100.1, REFUSED)
+
+    assert isinstance(router.ended(late, end, 101.0), Snooze)
+
+
+def test_a_refused_prompt_parks_no_route_that_answers_meanwhile() -> None:
+    """A key that is accepted at times is asked about again, until all calls are refused."""
+    router = routes()
+    for second in range(100, 120):
+        call(router, FORBIDDEN, float(second))
+        (prompt,) = router.prompts(second + 0.1)
+        call(router, GOOD, second + 0.2)
+        router.answered(prompt, REFUSED, second + 0.3)
+
+        assert not router.closed(ROUTE, second + 0.4)
+        asked(router, second + 0.5, ANSWERED)
+
+    call(router, FORBIDDEN, 120.0)
+    asked(router, 120.1, REFUSED)
+
+    assert router.closed(ROUTE, 121.0)

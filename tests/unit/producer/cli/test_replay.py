@@ -15,7 +15,8 @@ from docllm.producer.replay import runs
 from docllm.producer.replay.runs import Cursor
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.ledger.database import Database
-from docllm.schemas.ledger.tables import dead_letter, task
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.ledger.tables import batch, dead_letter, route_resume, task
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.sources import ledger_url
 from docllm.schemas.task.states import Status
@@ -119,6 +120,42 @@ def test_the_dead_of_a_cancelled_batch_that_has_no_cancelled_task_can_be_replaye
 
     assert run(folder, "replay", "--batch", "b", "--yes") == 0
     assert "replay 1: 3 wait again" in capsys.readouterr().out
+
+
+def waiting_for_long(folder: Path) -> list[str]:
+    """Let the tasks wait for an hour after a refused call; return the routes that are resumed."""
+    database = Database(ledger_url(config_of(folder)))
+    with database.engine.begin() as connection:
+        later = {"status": int(Status.PENDING), "due_at": utc_after(3600.0), "route": "slow"}
+        connection.execute(update(task).values(later))
+        connection.execute(update(batch).values(cancelled_at=None))
+        resumed = connection.execute(select(route_resume.c.route)).scalars().all()
+    database.close()
+    return list(resumed)
+
+
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [
+        (("--batch", "b"), True),
+        (("--all",), True),
+        (("--all", "--dry-run"), False),
+        (("--disposition", "permanent"), False),
+        (("--cancelled", "--batch", "b"), False),
+        (("--type", "other"), False),
+    ],
+)
+def test_a_replay_ends_long_waits_of_the_tasks_that_it_selects(
+    folder: Path, options: tuple[str, ...], capsys: pytest.CaptureFixture[str], *, ends: bool
+) -> None:
+    """A task that waits after a refused call is not dead, but is called again at once."""
+    assert waiting_for_long(folder) == []
+
+    assert run(folder, "replay", *options, *([] if "--dry-run" in options else ["--yes"])) == 0
+
+    said = "3 tasks waited until" in (printed := capsys.readouterr().out)
+    assert said == ("route slow: running agents call it again" in printed) == ends
+    assert waiting_for_long(folder) == (["slow"] if ends else [])
 
 
 @pytest.mark.parametrize("rate", ["1e-13/s", "0.0001", "1e-320/s"])

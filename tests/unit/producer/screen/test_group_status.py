@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from io import StringIO
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from docllm.producer.ledger.long_waits import LongWait
 from docllm.producer.ledger.status.agent_status import REAPER, AgentState, AgentStatus
 from docllm.producer.ledger.status.batch_status import BatchStatus
 from docllm.producer.ledger.status.group_status import MAX_QUARANTINED, GroupStatus
@@ -392,14 +394,19 @@ def test_one_thing_is_not_plural() -> None:
 
 def test_tasks_that_a_refused_call_holds_for_long_are_named() -> None:
     """The line says for how long, and how to end the wait."""
-    advice = "to call now: docllm agent resume ROUTE --group g"
+    until = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001 - the ledger's times have no zone
+    one, many = LongWait("slow", 1, 598.0, until), LongWait("a b", 20, 61.0, until)
 
     assert below(group_of()) == []
-    assert below(replace(group_of(), held=1, held_s=598.0)) == [
-        f"after a refused call, 1 task waits for 0:09:58; {advice}"
-    ]
-    assert below(replace(group_of(), held=20, held_s=61.0)) == [
-        f"after a refused call, 20 tasks wait, the first for 0:01:01; {advice}"
+    assert below(replace(group_of(), held=(one, many))) == [
+        (
+            "after a refused call on route slow, 1 task waits for 0:09:58, until "
+            "2026-01-02T03:04:05Z; to call now: docllm agent resume slow --group g"
+        ),
+        (
+            "after a refused call on route a b, 20 tasks wait, the first for 0:01:01, until "
+            "2026-01-02T03:04:05Z; to call now: docllm agent resume 'a b' --group g"
+        ),
     ]
 
 

@@ -20,6 +20,7 @@ from tests.unit.schemas.settings.test_sources import load
         ("[types.a]\nhandler = 'a:b'\ntime_s = 9", "types.a.time_s limits a process"),
         ("[types.openai]\nprompt = 'p'", "types.openai.prompt has no effect"),
         ("[types.openai]\nmodel = 'm'", "types.openai.model has no effect"),
+        ("[types.openai]\nstrict_answer = true", "types.openai.strict_answer has no effect"),
         ("[types.a]\npart_tokens = 900", "types.a.part_tokens has no effect .* handler = "),
         ("[types.map-reduce]\nmerge_prompt = 'Merge'", "merge_prompt has no {answers}; write it"),
         (

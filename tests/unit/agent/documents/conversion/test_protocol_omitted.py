@@ -33,8 +33,8 @@ def test_names_are_few_short_and_on_one_line() -> None:
 
     omitted = text_from_bytes(text_to_bytes(ReadText("a", names))).omitted
 
-    assert omitted[:3] == ("a b c [31m", "x" * 60, "0")
-    assert (len(omitted), omitted[-1]) == (50, "953 more parts")
+    assert omitted[:3] == ("a b c [31m", "x" * 80, "0")
+    assert (len(omitted), omitted[-1]) == (50, "and 953 more")
 
 
 @pytest.mark.parametrize("data", [b"", b"no end", b"x" * 100_000 + b"\n", b"\xff\na", b"a\n\xff"])

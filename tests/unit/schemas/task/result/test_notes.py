@@ -16,8 +16,9 @@ def test_a_note_without_texts_is_true() -> None:
 def test_fifty_texts_are_kept_and_the_others_are_counted() -> None:
     kept = json.loads(detail(f"page {number}" for number in range(MAX_TEXTS + 7)))
 
-    assert kept[-2:] == [f"page {MAX_TEXTS - 1}", "and 7 more"]
-    assert len(kept) == MAX_TEXTS + 1
+    assert kept[-2:] == [f"page {MAX_TEXTS - 2}", "and 8 more"]
+    assert len(kept) == MAX_TEXTS
+    assert json.loads(detail(kept)) == kept
     assert json.loads(detail(f"page {number}" for number in range(MAX_TEXTS)))[-1] == "page 49"
 
 

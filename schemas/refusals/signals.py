@@ -2,37 +2,46 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from docllm.agent.judge import kinds
-from docllm.agent.judge.error_body import ErrorBody, is_page, read_body, read_value
-from docllm.agent.judge.kinds import Rule, words_of, words_of_code
-from docllm.agent.ports.outcome import Failure
+from docllm.schemas.refusals import kinds
+from docllm.schemas.refusals.error_body import ErrorBody, is_page, read_body, read_value
+from docllm.schemas.refusals.kinds import Rule
+from docllm.schemas.refusals.words import (
+    IS_OF_REQUEST,
+    decides,
+    words_of_code,
+    words_of_place,
+    words_of_text,
+)
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.provider_error import ProviderError
 from docllm.schemas.task.result.fitness import NO_OBJECT
 from docllm.schemas.text.wording import TEXT_CHARS, one_line
 
 _NO_CHOICES = (
     "the reply has no choices with a message; does llm.base_url name an OpenAI-compatible API?"
 )
-_FIELDS = ("message", "detail", "error", "msg")
 _SUCCESS = 200
 _ERRORS = frozenset({_SUCCESS, *range(400, 600)})
 _STATUS = re.compile("[45][0-9]{2}")
+# Statuses that may be about a field of the request.
+_OF_REQUEST = frozenset({200, 400, 422})
 # A status that servers and gateways send for anything, and those that an error's code may mean.
 _ANY_STATUS = frozenset({400, 500, 502})
 _EXACT = frozenset({401, 402, 403, 404, 408, 413, 429, 498, 503, 504, 529})
-# Matches a quoted text, which may be cut, with the message field's name before it. Apostrophes and
-# the quotation marks around JSON do not count as quotes.
-_QUOTED = re.compile(
-    rf"""((?P<mark>["'])(?:{"|".join(_FIELDS)})(?P=mark)\s*+:\s*+)?"""
-    r"""(?P<quote>"|`|(?<!\w)'(?![{\[]))"""
-    r"(?P<said>(?>(?:\\.|(?!(?P=quote))[^\\]|(?<=\w)'(?=\w))*))(?:(?P=quote)|\\)?",
-    re.DOTALL,
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a refusal says: its class, a text for a person, and what the provider names."""
+
+    error_class: ErrorClass
+    text: str
+    provider_error: ProviderError = field(default=ProviderError(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +113,18 @@ _CAPACITY_CODES = (
     "engine_overloaded engine_overloaded_error overloaded_error"
 )
 _TOO_LONG_CODES = (
-    "context_length_exceeded exceed_context_size_error request_too_large context_window_exceeded "
-    "string_above_max_length"
+    "context_length_exceeded exceed_context_size_error request_too_large context_window_exceeded"
 )
 _FILTERED_CODES = (
     "content_filter responsibleaipolicyviolation content_policy_violation "
     "data_inspection_failed content_filtered moderation_blocked"
 )
+_RATE_TYPES = "limit_requests limit_burst_rate"  # beside the code `insufficient_quota`
 _RATE_CODES = "rate_limit_error rate_limit_exceeded resource_exhausted"
 _AUTH_CODES = (
     "invalid_api_key authentication_error permission_error model_not_found invalid_model "
     "model_not_available model_decommissioned model_terms_required "
-    "dedicated_endpoint_not_running organization_restricted"
+    "dedicated_endpoint_not_running organization_restricted access_terminated"
 )
 # The provider has checked the model's answer against the request; another try may do better.
 _BAD_OUTPUT_CODES = "json_validate_failed tool_use_failed"
@@ -128,7 +137,10 @@ _UNREADABLE_WORDS = _phrases("model produced output that does not match")
 # The provider's own check of the request, which some servers report as a server error.
 _BAD_REQUEST_WORDS = _phrases(" 1 validation error | validation errors ")
 
-_UNLOADED_WORDS = _phrases("model has crashed|model unloaded|model is unloaded")
+_UNLOADED_WORDS = _phrases(
+    "model has crashed|model unloaded|model is unloaded|failed to load model|error loading model"
+    "|insufficient system resources"
+)
 _ANY = "200 4xx 5xx"
 # Statuses that name the cause: the wording is not asked.
 _NAMES_CAUSE = "401 402 407 408 429"
@@ -139,11 +151,13 @@ _NAMES_CAUSE = "401 402 407 408 429"
 # fmt: off
 TABLE = (
     #    statuses           class                   codes       wording
+    _row("429", ErrorClass.RATE, _RATE_TYPES),
+    _row("498", ErrorClass.AUTH, wording=kinds.AUTH),
     _row("402", ErrorClass.CAPACITY, "in_flight_budget_exhausted"),
     _row("400 422", ErrorClass.BAD_REQUEST, wording=kinds.OF_FIELD),
     _row("200 400 401 402 403 412 429", ErrorClass.MONEY, _MONEY_CODES, kinds.MONEY),
     _row("429 503", ErrorClass.RAMP, "slow_down"),
-    _row("200 400 403 422 424 429 502 503 529", ErrorClass.CAPACITY, _CAPACITY_CODES,
+    _row("200 400 403 422 424 429 5xx", ErrorClass.CAPACITY, _CAPACITY_CODES,
          kinds.CAPACITY),
     # The request needs more tokens than any minute has.
     _row("429", ErrorClass.TOO_LONG, _TOO_LONG_CODES, kinds.TOO_LARGE),
@@ -183,21 +197,21 @@ _NO_STATUS = ErrorClass.SERVER  # for a status that no row has
 _NOT_NAMED = ErrorClass.BAD_REQUEST  # for a body that names no cause
 
 
-def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
-    """Return the failure of an unsuccessful reply; its text shows status, code and message.
+def classify(status: int, body: bytes, *, cut: bool = False) -> Refusal:
+    """Return the refusal of an unsuccessful reply; its text shows status, code and message.
 
     A request is bad if the body names no other cause, such as money or the key. If the body was
     `cut`, the missing part may name another cause, so the reply is AMBIGUOUS.
     """
-    failure = _failure(status, read_body(body))
-    if cut and failure.error_class == _NOT_NAMED:
-        text = one_line(f"{failure.text} (its body was cut)")
-        return replace(failure, error_class=ErrorClass.AMBIGUOUS, text=text)
-    return failure
+    refusal = _refusal(status, read_body(body))
+    if cut and refusal.error_class == _NOT_NAMED:
+        text = one_line(f"{refusal.text} (its body was cut)")
+        return replace(refusal, error_class=ErrorClass.AMBIGUOUS, text=text)
+    return refusal
 
 
-def of_success(value: Any) -> Failure:
-    """Return the failure of a reply whose status is a success, though it has no completion.
+def of_success(value: Any) -> Refusal:
+    """Return the refusal of a reply whose status is a success, though it has no completion.
 
     `value` is the parsed body, or its bytes. A status that an error names as its code is taken for
     the reply's own.
@@ -205,14 +219,14 @@ def of_success(value: Any) -> Failure:
     is_raw = isinstance(value, bytes)
     body = read_body(value) if is_raw else read_value(value)
     status = next((int(code) for code in body.codes if _STATUS.fullmatch(code)), _SUCCESS)
-    failure = _failure(status, body)
-    if body.texts and not (failure.error_class == ErrorClass.SERVER and is_page(value)):
-        return failure
+    refusal = _refusal(status, body)
+    if body.texts and not (refusal.error_class == ErrorClass.SERVER and is_page(value)):
+        return refusal
     excerpt = "" if is_raw or not value else _excerpt(value)
     if not excerpt:
-        return replace(failure, text=_NO_CHOICES if value == {} else NO_OBJECT.text)
-    text = failure.text if body.codes else "the reply has no choices with a message"
-    return replace(failure, text=one_line(f"{text.removesuffix(':')}: {excerpt}"))
+        return replace(refusal, text=_NO_CHOICES if value == {} else NO_OBJECT.text)
+    text = refusal.text if body.codes else "the reply has no choices with a message"
+    return replace(refusal, text=one_line(f"{text.removesuffix(':')}: {excerpt}"))
 
 
 def _excerpt(value: Any) -> str:
@@ -222,22 +236,26 @@ def _excerpt(value: Any) -> str:
         return ""
 
 
-def _failure(status: int, body: ErrorBody) -> Failure:
+def _refusal(status: int, body: ErrorBody) -> Refusal:
     # Only the shown part of each text is classified, without quoted text. Quoted text and the rest
-    # may repeat the document, and a document must not influence the class of its failure.
+    # may repeat the document, and a document must not influence the class of its refusal.
     texts = _shown(body.texts)
     error_class = _class_of(_exact(status, body.codes), body, texts)
     name = next((code for code in body.codes if not code.isdigit()), "")
     message = ": ".join(texts)
     shown = f"{status} {name}: {message}" if name else f"{status}: {message}"
-    return Failure(error_class, one_line(shown), provider_error=body.named)
+    return Refusal(error_class, one_line(shown), body.named)
 
 
 def _class_of(status: int, body: ErrorBody, texts: Sequence[str]) -> ErrorClass:
     codes = frozenset(code.lower() for code in body.codes)
-    words = [*map(words_of_code, body.codes), *map(words_of, body.places)]
-    words += [words_of(unquoted(text)) for text in texts]
+    words = [*map(words_of_code, body.codes), *map(words_of_place, body.places)]
+    words += map(words_of_text, texts)
     text = " | ".join(words)
+    if status not in _OF_REQUEST:
+        text = text.replace(IS_OF_REQUEST, " ")
+    elif body.places and not any(map(decides, body.places)):
+        text = ""
     return next((row.error_class for row in TABLE if row.fits(status, codes, text)), _NO_STATUS)
 
 
@@ -258,17 +276,3 @@ def _exact(status: int, codes: Sequence[str]) -> int:
         return status
     named = (int(code) for code in reversed(codes) if _STATUS.fullmatch(code))
     return next((number for number in named if number in _EXACT), status)
-
-
-def unquoted(text: str) -> str:
-    """Return the text without its quoted parts.
-
-    Quoted names, of one word, stay. So does the message of an error that is quoted as JSON.
-    """
-    return _QUOTED.sub(_kept_part, text)
-
-
-def _kept_part(match: re.Match[str]) -> str:
-    if match["mark"]:
-        return unquoted(match["said"])
-    return "" if len(match["said"].split()) > 1 else match[0]

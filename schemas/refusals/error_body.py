@@ -84,6 +84,7 @@ def read_value(value: Any) -> ErrorBody:
     while waiting and parts < MAX_PARTS:
         name, part, depth = waiting.pop(0)
         if isinstance(part, list):
+            parts += 1
             inner = part[:_MAX_ITEMS] if depth < _MAX_DEPTH else []
             if name in _LISTS:
                 texts += [item for item in inner if isinstance(item, str) and item.strip()]
@@ -183,11 +184,13 @@ def _is_code(value: Any) -> bool:
 
 
 def _places_of(fields: dict[str, Any]) -> Iterator[str]:
+    """Yield the fields of the request that an object names, each as a path."""
     for key in _PLACES:
         value = fields.get(key)
-        for place in value[:_MAX_ITEMS] if isinstance(value, list) else [value]:
-            if isinstance(place, str):
-                yield place[:_CODE_CHARS]
+        parts = value[:_MAX_ITEMS] if isinstance(value, list) else [value]
+        path = ".".join(str(part) for part in parts if isinstance(part, str | int))
+        if place := path[:_CODE_CHARS].removeprefix("body."):
+            yield place
 
 
 def _text_of(fields: dict[str, Any]) -> str:
