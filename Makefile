@@ -13,12 +13,13 @@ WORKERS ?= 6
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 CRASHES := tests/faults/test_crash_points.py
 CONTAINERS := tests/containers
+PROOFS := tests/integration tests/simulation  # no worker collects what is not run
 FAULTS := $(BIN)/python -m tests.faults --seed $(SEED)
 DOZEN := agent-kill agent-freeze-long agent-drain reaper-kill exporter-kill kafka-kill kafka-link-hole \
 	mariadb-freeze mariadb-link-tear redis-freeze llm-500 llm-hang garbage
 
 .DEFAULT_GOAL := help
-.PHONY: help install check format lint style types layers collected unit servers test suite net crash-points short-faults containers proof seeds faults demo demo-kafka docs site bench lock clean
+.PHONY: help install check format lint style types layers unit servers test units suite net crash-points short-faults containers proof seeds faults demo demo-kafka docs site bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +36,7 @@ format: $(READY) ## format the code, and repair what can be repaired by itself
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-lint: style types layers collected
+lint: style types layers
 
 style: $(READY)
 	$(BIN)/ruff check .
@@ -47,22 +48,22 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports --no-logo
 
-collected: $(READY)
-	$(BIN)/pytest --collect-only -qqq > /dev/null || $(BIN)/pytest --collect-only -qq
-
 unit: $(READY) ## unit tests alone; no server is started
 	$(BIN)/pytest -q -n 2 tests/unit
 
 servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
-test: lint site suite ## all tests on real Kafka, MariaDB, MySQL and Redis, which it installs; 300 new simulations
+test: lint site units suite ## all tests on real Kafka, MariaDB, MySQL and Redis, which it installs; 300 new simulations
+
+units: servers
+	@$(MAKE) --no-print-directory unit
 
 suite: servers
-	$(PYTEST) -m "not proof and not again"
+	$(PYTEST) -m "not proof and not again" --ignore tests/unit
 
 net: servers ## every planted bug is caught; kills and outages of servers lose nothing
-	$(PYTEST) -m proof --ignore $(CRASHES) --ignore $(CONTAINERS)
+	$(PYTEST) -m proof $(PROOFS)
 
 crash-points: servers ## kill -9 between any two durable effects, on both sets of parts
 	$(BIN)/pytest -q $(CRASHES)
@@ -114,5 +115,5 @@ bench: servers ## what a task costs, as a table with ratios
 lock: $(READY) ## resolve the dependencies again
 	@tools/lock
 
-clean: ## remove what can be made again, .venv and downloaded servers included
-	rm -rf .venv .venv-docs site .servers .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+clean: ## remove what can be made again, .venv included
+	rm -rf .venv .venv-docs site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,10 +1,15 @@
 """`python -m bench [NAME ...] [--quick]`: measure docllm on servers and on embedded parts.
 
-The servers are Apache Kafka and MariaDB. `python -m bench rows --tasks N` measures instead what a
+Without a name it prints one table: what a plain task costs in counts that need no clock (`weight`),
+in CPU and seconds beside other people's ways (`agent`), how well slots are used (`slots`), how fast
+`load` is (`load`), and how long programs take to start (`starts`). `takeover` is what a kill costs.
+The servers are Apache Kafka and MariaDB.
+
+`python -m bench rows --tasks N` measures instead what a
 ledger of N tasks costs, `python -m bench peers` what a killed worker costs docllm, Celery and a
 for-loop, `python -m bench limits` how well a limit is used that the agent is not told,
 `python -m bench quotas` what it costs Redis that many agents share a limit,
-`python -m bench weight` what a plain task costs in counts that need no clock,
+`python -m bench weight` what a plain task costs beside each feature that others use,
 `python -m bench metrics` and `python -m bench traces` what metrics and traces cost an agent, and
 `python -m bench purge` what a purge costs the group beside it.
 """
@@ -43,6 +48,7 @@ MEASUREMENTS = {
     "takeover": takeover.measure,
     "starts": starts.measure,
 }
+TABLE = ("agent", "slots", "load", "starts")
 # Each the only name: it has a table of its own, or needs none of the servers.
 ROWS, PEERS, METRICS = "rows", "peers", "metrics"
 LIMITS, QUOTAS, TRACES = "limits", "quotas", "traces"
@@ -56,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{', '.join(MEASUREMENTS)} (all); or one of "
+        help=f"{', '.join(MEASUREMENTS)} (all but the kills); or one of "
         f"{ROWS}; {PEERS}; {METRICS}; {LIMITS}; {QUOTAS}; {TRACES}; {PURGE}; {WEIGHT}",
     )
     parser.add_argument(
@@ -90,7 +96,12 @@ def main(argv: Sequence[str]) -> int:
             return _shown(list(_told(measure(Path(name), quick=options.quick))))
     if unknown := [name for name in options.names if name not in MEASUREMENTS]:
         parser.error(f"no measurement {unknown[0]!r}; there are: {', '.join(MEASUREMENTS)}")
-    return _shown(measured(options.names or list(MEASUREMENTS), quick=options.quick))
+    with tempfile.TemporaryDirectory(prefix="docllm-bench-") as name:
+        # Before servers start: these agents are forks, of a process that must have no threads.
+        counted = (
+            [] if options.names else list(_told(weight.plain(Path(name), quick=options.quick)))
+        )
+    return _shown(counted + measured(options.names or TABLE, quick=options.quick))
 
 
 def _shown(figures: Sequence[Figure]) -> int:

@@ -183,7 +183,7 @@ def _level_s(calls: list[Logged], most: int, from_s: float) -> float:
 
 def _llmock(folder: Path, lasts_s: float) -> Iterator[Figure]:
     """Ask llmock for its verdict of the client, after a run against its limit per minute."""
-    python = python_with(folder, LLMOCK)
+    python = python_with("llmock", LLMOCK)
     port, site = free_port(), _loaded(folder)
     url = f"http://127.0.0.1:{port}"
     options = ("--port", str(port), "--rpm", str(PER_MINUTE), "--latency-ms", "300")

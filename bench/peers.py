@@ -2,7 +2,7 @@
 
 Each way makes the same calls to a rehearsal LLM with 64 at once, twice: undisturbed, for its speed;
 and with one of two workers killed by SIGKILL in mid-run. The LLM counts the calls of each task.
-Celery is installed into an environment that is thrown away.
+Celery is installed into an environment of its own.
 """
 
 import json
@@ -62,7 +62,7 @@ def measure(sites: Sites, *, quick: bool) -> str:
     tasks = 600 if quick else 4000
     rows = [[part.format(tasks=tasks, latency=LATENCY_S, slots=2 * SLOTS) for part in HEAD]]
     with Redis(folder=sites.folder / "redis") as server:
-        python = python_with(sites.folder, CELERY)
+        python = python_with("celery", CELERY)
         ways: tuple[Callable[[], Way], ...] = (
             lambda: _loop(sites.folder),
             lambda: _celery(sites.folder, server.url, python, late=False),

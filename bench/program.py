@@ -29,11 +29,13 @@ class BenchError(Exception):
 class Used:
     """What a program used from its start to its end.
 
-    `cpu_s` is user and system time; `memory_mb` is its largest memory.
+    `cpu_s` is user and system time, `thread_s` that of its first thread, which in an agent is the
+    event loop's; `memory_mb` is its largest memory.
     """
 
     cpu_s: float
     memory_mb: float
+    thread_s: float = 0.0
 
 
 class Child:
@@ -45,6 +47,7 @@ class Child:
         self._out = out
         self._code: int | None = None
         self._used: Used | None = None
+        self._thread_s = self._memory_mb = 0.0
 
     @property
     def said(self) -> str:
@@ -54,10 +57,15 @@ class Child:
     def ended(self) -> bool:
         """Return whether it has ended; note then what it used."""
         if self._used is None:
+            self._thread_s = max(self._thread_s, _first_thread_s(self.pid))
+            self._memory_mb = max(self._memory_mb, _memory_mb(self.pid))
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
             if pid:
                 self._code = os.waitstatus_to_exitcode(status)
-                self._used = Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+                cpu_s = usage.ru_utime + usage.ru_stime
+                # The kernel's own largest value is at least that of the process which started it.
+                memory_mb = self._memory_mb or usage.ru_maxrss / 1024
+                self._used = Used(cpu_s, memory_mb, self._thread_s)
         return self._used is not None
 
     def wait(self, timeout_s: float) -> Used:
@@ -167,6 +175,26 @@ def _as_program(
         sys.stdout.flush()
         sys.stderr.flush()
     return 0
+
+
+def _first_thread_s(pid: int) -> float:
+    """Return the CPU of a process's first thread, as far as the system tells."""
+    try:
+        stat = Path(f"/proc/{pid}/task/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory_mb(pid: int) -> float:
+    """Return a process's largest memory up to now, as far as the system tells."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    largest = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(next(largest, "0")) / 1024
 
 
 def until(true: Callable[[], object], timeout_s: float, what: str) -> None:

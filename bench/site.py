@@ -85,6 +85,11 @@ class Sites:
         self._kafka = kafka
         self._mariadb = mariadb
 
+    @property
+    def bootstrap(self) -> str:
+        """Return the address of the brokers."""
+        return self._kafka.bootstrap
+
     def both(self) -> Iterator[Site]:
         """Make one installation of each kind."""
         yield self.on_kafka()

@@ -1,16 +1,22 @@
-"""Python environments that are thrown away, for other people's programs."""
+"""Python environments for other people's programs, kept beside the downloaded servers."""
 
 import os
 import subprocess
 import venv
-from pathlib import Path
+
+from tests.servers.cache import appears, cache
 
 
-def python_with(folder: Path, requirement: str) -> str:
-    """Return the interpreter of a new environment with this package."""
-    place = folder / "venv"
-    venv.create(place, with_pip=True)
-    python = str(place / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement]
-    subprocess.run(pip, check=True, env=dict(os.environ))  # noqa: S603 - a fixed command
-    return python
+def python_with(name: str, *requirements: str) -> str:
+    """Return the interpreter of an environment with these packages; make it if there is none."""
+    made = cache() / "venvs" / name
+    if not made.exists():
+        with appears(made) as place:
+            venv.create(place, with_pip=True)
+            pip = [str(place / "bin/python"), "-m", "pip", "install", "--quiet"]
+            subprocess.run(  # noqa: S603 - a fixed command
+                [*pip, "--disable-pip-version-check", *requirements],
+                check=True,
+                env=dict(os.environ),
+            )
+    return str(made / "bin/python")

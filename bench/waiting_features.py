@@ -78,6 +78,9 @@ def features() -> Mapping[str, Feature]:
             settings='\n[routes.{name}]\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "{name}"\n',
             line={"route": "{name}"},
         ),
+        "requests and tokens a minute": _by_route("rpm = 60\ntpm = 100000\n"),
+        "wordings": _by_route('wordings = { RATE = ["slow down"] }\n'),
+        "another model": _by_route(model="{name}-other"),
         "a fallback": _by_route(
             'fallback = ["{name}-spare"]\n\n[routes.{name}-spare]\nmodel = "{name}-spare"\n'
         ),

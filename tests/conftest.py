@@ -24,6 +24,8 @@ from tests.servers import (
 AnyServer = TypeVar("AnyServer", bound=Server)
 
 
+# What `make net`, `make crash-points` and `make containers` run.
+PROOFS = ("tests/integration/", "tests/simulation/", "tests/faults/test_crash", "tests/containers/")
 settings.register_profile("untimed", deadline=None)  # a machine that is busy is no fault
 settings.load_profile("untimed")
 
@@ -41,7 +43,10 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)  # after the choice of tests by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the longest tests begin first."""
+    """Let the longest tests begin first; refuse a proof where `make net` does not look for it."""
+    proofs = (item.nodeid for item in items if item.get_closest_marker("proof"))
+    if strays := [name for name in proofs if not name.startswith(PROOFS)]:
+        raise pytest.UsageError(f"no command of the Makefile runs the proof {strays[0]}")
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     names = longest.dealt([item.nodeid for item in items], longest.listed(), workers)
     place = {name: number for number, name in enumerate(names)}

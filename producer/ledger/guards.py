@@ -9,12 +9,12 @@ How a guard moves from state to state: `docs/explanation/architecture.md`, "Guar
 
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, literal, or_, select, update
 
 from docllm.producer.ledger import audit
 from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.text.times import written
-from docllm.schemas.ledger.sql import seconds_until, utc_now
+from docllm.schemas.ledger.sql import UtcTime, seconds_until, utc_now
 from docllm.schemas.ledger.tables import batch, guard, guard_look
 from docllm.schemas.task.guard import Guard
 
@@ -89,9 +89,14 @@ def open_one(
     """Open a guard, so that its tasks run again, and write an audit row.
 
     With `forgiven`, earlier failures count no more and the route is known to work; for a guard
-    without a cause, earlier failures still count. Returns False if the guard was open already.
+    without a cause, earlier failures still count. Returns False if the guard was opened since it
+    was read, even if it is raised again.
     """
-    still_raised = update(guard).where(guard.c.id == raised_guard.id, guard.c.opened_at.is_(None))
+    still_raised = update(guard).where(
+        guard.c.id == raised_guard.id,
+        guard.c.raised_at == literal(raised_guard.raised_at, UtcTime),
+        guard.c.opened_at.is_(None),
+    )
     cause = raised_guard.cause if forgiven else ""
     opened = still_raised.values(opened_at=utc_now(), called_at=None, look_left=-1, cause=cause)
     if connection.execute(opened).rowcount == 0:

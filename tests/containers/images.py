@@ -4,6 +4,7 @@ Two root folders are made from Debian's packages and kept between runs, beside t
 """
 
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from tests.containers.docker import Docker
@@ -63,20 +64,16 @@ def add_servers(docker: Docker) -> None:
 def _root(
     docker: Docker, name: str, suite: str, packages: Sequence[str], hooks: Sequence[str]
 ) -> Path:
-    made = cache() / "containers" / name
+    command = [
+        *("setpriv", "--pdeathsig", "TERM"),
+        program("mmdebstrap", package="mmdebstrap"),
+        *OPTIONS,
+        f"--include={','.join(packages)}",
+        *(f"--customize-hook={hook}" for hook in hooks),
+        suite,
+    ]
+    made = cache() / "containers" / f"{name}-{sha256(' '.join(command).encode()).hexdigest()[:12]}"
     if not made.exists():
         with appears(made) as folder:
-            docker.run(
-                [
-                    *("setpriv", "--pdeathsig", "TERM"),
-                    program("mmdebstrap", package="mmdebstrap"),
-                    *OPTIONS,
-                    f"--include={','.join(packages)}",
-                    *(f"--customize-hook={hook}" for hook in hooks),
-                    suite,
-                    str(folder / "root.tar"),
-                    unstable.mirror(),
-                ],
-                timeout_s=1200,
-            )
+            docker.run([*command, str(folder / "root.tar"), unstable.mirror()], timeout_s=1200)
     return made / "root.tar"

@@ -8,6 +8,7 @@ import pytest
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.installations import embedded_in, group_on, prepare
 from tests.servers import Kafka, MariaDB, Redis
+from tests.support.ledger_database import ledger_db, migrated  # noqa: F401 - the ledger's fixtures
 
 
 @pytest.fixture

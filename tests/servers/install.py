@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.servers import docker_compose, kafka, kustomize, mysql
 from tests.servers.process import ServerMissingError, program
@@ -46,18 +47,21 @@ def install() -> None:
     packages = missing()
     if packages:
         _apt(packages)
+    with ThreadPoolExecutor() as pool:  # they wait for different servers of downloads
+        of_kafka = pool.submit(kafka.fetch)
+        others = {
+            "MySQL": pool.submit(mysql.fetch),
+            "kustomize": pool.submit(kustomize.fetch),
+            "Docker Compose": pool.submit(docker_compose.fetch),
+        }
     try:
-        kafka.fetch()
+        of_kafka.result()
     except ServerMissingError as error:
         sys.exit(str(error))
     _say(f"ready: Apache Kafka {kafka.VERSION}, MariaDB, Redis")
-    for name, fetch in (
-        ("MySQL", mysql.fetch),
-        ("kustomize", kustomize.fetch),
-        ("Docker Compose", docker_compose.fetch),
-    ):
+    for name, fetched in others.items():
         try:
-            fetch()
+            fetched.result()
         except ServerMissingError as error:
             _say(f"without {name}, whose tests will be skipped, or fail in CI: {error}")
         else:

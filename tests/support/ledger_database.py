@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
-from sqlalchemy import Column, Table, delete, event, func, select, update
+from sqlalchemy import Column, Table, delete, event, exists, func, select, update
 
 from docllm.agent.judge import Tier
 from docllm.agent.lease import Lease
@@ -65,6 +65,10 @@ TOO_LONG = Dead(Failure(ErrorClass.TOO_LONG, "it answered 413"), SPENT)
 RELEASED = Released()
 
 
+_EMPTIED = [table for table in tables.metadata.tables.values() if table is not tables.ledger]
+_FILLED = select(*(exists().select_from(table).label(table.name) for table in _EMPTIED))
+
+
 class LedgerDatabase:
     """A migrated database and short names for what tests do with it."""
 
@@ -99,9 +103,8 @@ class LedgerDatabase:
 
     def empty(self) -> None:
         """Forget everything except the ledger's id."""
-        emptied = [
-            delete(table) for table in tables.metadata.tables.values() if table is not tables.ledger
-        ]
+        filled = self.run(lambda c: c.execute(_FILLED).mappings().one())
+        emptied = [delete(table) for table in _EMPTIED if filled[table.name]]
         self.run(lambda c: [c.execute(statement) for statement in emptied])
 
     # ---- what a test begins with

@@ -46,7 +46,7 @@ from docllm.schemas.task.states import OPEN, WAITING, Status
 from tests.support.ledger_database import GROUP, KINDS, driven
 
 SERVERS = ("mariadb", "mysql")
-BATCHES, SMALL, LARGE, WAIT = 20, 500, 2_000, 600
+BATCHES, SMALL, LARGE, WAIT = 20, 250, 1_000, 240
 COVERAGE = [sweeping.StatusTopics(status, ("tasks",), None) for status in WAITING]
 REQUEST = ReplayRequest(Selection()).as_text()
 _numbers = count(1)

@@ -1,6 +1,6 @@
-"""What agents and screens do reads as many rows in a ledger a hundred times as large.
+"""What agents and screens do reads as many rows in a ledger 25 times as large.
 
-The larger ledger has a hundred times as many finished tasks and dead letters, but as many batches,
+The larger ledger has 25 times as many finished tasks and dead letters, but as many batches,
 errors, waiting tasks and recent deaths. `python -m bench rows` measures the same on millions.
 """
 
@@ -23,7 +23,7 @@ from docllm.schemas.ledger import migrations, tables
 from docllm.schemas.ledger.database import Connection, Database
 from tests.support.ledger_database import GROUP, KINDS, driven
 
-SMALL, LARGE = Size(2_000, dead_every=2), Size(200_000, dead_every=2)
+SMALL, LARGE = Size(2_000, dead_every=2), Size(50_000, dead_every=2)
 PAGE = 500  # items of a replay that are stored at once; the small ledger has some pages
 SLACK = 10  # rows: a longer way down an index is no growth
 

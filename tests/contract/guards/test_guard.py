@@ -331,6 +331,17 @@ def test_an_opening_is_audited_once(ledger_db: LedgerDatabase) -> None:
     )
 
 
+def test_a_guard_is_not_opened_for_an_earlier_raising(ledger_db: LedgerDatabase) -> None:
+    """An agent that was late may know a guard that another has opened, and deaths raised again."""
+    end(ledger_db, exhausted())
+    (known,) = raised(ledger_db)
+    open_all(ledger_db)
+    end(ledger_db, SUCCEEDED, *[exhausted()] * 12)
+
+    assert not ledger_db.run(lambda c: guards.open_one(c, known, "another agent", "late"))
+    assert [guard.cause for guard in raised(ledger_db)] == ["handler"]
+
+
 def test_guards_are_their_groups_own(ledger_db: LedgerDatabase) -> None:
     """Another group does not see them."""
     end(ledger_db, exhausted())

@@ -1,11 +1,13 @@
 """The distributions: built, installed outside of the clone, and used beside hostile files."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -17,33 +19,54 @@ MAX_INSTALLED_MB = 160.0
 SHELL = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "COLUMNS": "80"}
 
 
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder that the first of all workers has made."""
+    own = factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    folder, ready = shared / name, shared / f"{name}.ready"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ready.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            ready.touch()
+    return folder
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build both distributions from a copy of the clone's files; return their folder."""
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
-    names = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        check=True,
-        cwd=ROOT,
-        capture_output=True,
-    ).stdout.decode()
-    for name in filter(None, names.split("\0")):
-        if (ROOT / name).exists():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, source / name, follow_symlinks=False)
-    subprocess.run([UV, "build", "--quiet", "--out-dir", out, source], check=True, cwd=out)
-    return out
+
+    def build(out: Path) -> None:
+        source = tmp_path_factory.mktemp("source")
+        names = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            check=True,
+            cwd=ROOT,
+            capture_output=True,
+        ).stdout.decode()
+        for name in filter(None, names.split("\0")):
+            if (ROOT / name).exists():
+                (source / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, source / name, follow_symlinks=False)
+        subprocess.run([UV, "build", "--quiet", "--out-dir", out, source], check=True, cwd=out)
+
+    return once(tmp_path_factory, "distributions", build)
 
 
 @pytest.fixture(scope="module")
 def programs(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the wheel into a fresh environment without pip; return the folder of its programs."""
-    environment = tmp_path_factory.mktemp("installed") / "venv"
-    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
-    python = environment / "bin" / "python"
-    (wheel,) = built.glob("*.whl")
-    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, wheel], check=True)
-    return environment / "bin"
+
+    def install(folder: Path) -> None:
+        environment = folder / "venv"
+        subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+        python = environment / "bin" / "python"
+        (wheel,) = built.glob("*.whl")
+        subprocess.run([UV, "pip", "install", "--quiet", "--python", python, wheel], check=True)
+
+    return once(tmp_path_factory, "installed", install) / "venv/bin"
 
 
 @pytest.fixture
