@@ -88,6 +88,7 @@ class Turns(SystemClock):
     """
 
     def __init__(self, turn_s: float, turns: int) -> None:
+        super().__init__()
         self.rests: list[tuple[float, float]] = []
         self.end: Callable[[], None]
         self._turn_s = turn_s

@@ -310,11 +310,14 @@ def test_a_page_gives_way_as_long_as_it_has_read(monkeypatch: pytest.MonkeyPatch
     """While a page has slow lines, half of the time is left to everything else."""
     slept: list[float] = []
 
-    class Clock(SystemClock):
+    class Clock:
         time_s = 0.0
 
         def now_s(self) -> float:
             self.time_s += 0.004
+            return self.time_s
+
+        def utc_s(self) -> float:
             return self.time_s
 
         async def sleep(self, delay_s: float) -> None:
@@ -481,7 +484,7 @@ def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(
 
 
 @every_failure
-@pytest.mark.parametrize("place", ["_failure_in", "_count", "read_answer"])
+@pytest.mark.parametrize("place", ["_first_choice", "_count", "read_answer"])
 def test_any_failure_during_judging_is_bad_output(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, place: str
 ) -> None:
