@@ -242,11 +242,12 @@ def _no_time(field: str) -> LineError:
 def source(field: str, value: Any) -> dict[str, Any]:
     """Return the input of a new task; refuse a text without content, which is a paid mistake."""
     given, checks = _source(field, value)
-    if (unknown := next((part for part in given if part not in checks), None)) is not None:
-        raise LineError(
-            f"{field}.{unknown}", "is not known here", f"known are: {', '.join(checks)}"
-        )
-    stored = accepted_source(field, value)
+    for part in given:
+        if part not in checks:
+            raise LineError(
+                f"{field}.{part}", "is not known here", f"known are: {', '.join(checks)}"
+            )
+    stored = {part: checks[part](f"{field}.{part}", given[part]) for part in given}
     if "text" in stored and (problem := blank_problem(stored["text"])):
         raise LineError(
             f"{field}.text", problem, "write the document's text, or leave the line out"
