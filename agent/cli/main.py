@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
-from urllib.request import getproxies_environment
 
 from docllm.agent import app
 from docllm.agent.agent import Agent
@@ -34,6 +33,7 @@ from docllm.agent.reporting.telemetry import configure_logging, log_as_json
 from docllm.agent.routes.clients import keys_in_clear
 from docllm.producer.app import opened
 from docllm.producer.text.printable import logs_json, shown_lines
+from docllm.schemas.clients.llm_address import environment_proxies
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError, DocllmError, InputError, UnreachableError
 from docllm.schemas.runtime import collector
@@ -252,7 +252,7 @@ async def _work(
             parts = await closing.enter_async_context(opened(config, options.group))
             log.info("%s", app.describe(parts))
             if options.child in {None, 1}:
-                for warning in keys_in_clear(config, getproxies_environment()):
+                for warning in keys_in_clear(config, environment_proxies()):
                     log.warning("%s", warning, extra={"code": Code.KEY_IN_CLEAR})
             if options.rehearsal:
                 log.warning(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from docllm.agent.agent import Membership
 from docllm.agent.documents.conversion.by_content import TextMaker
+from docllm.agent.execution.observability.measured_ports import Measures
 from docllm.agent.handlers.processes.pool import HandlerProcesses
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.ledger.sql_ledger import Executors
@@ -15,7 +16,6 @@ from docllm.agent.membership.life_locks import LifeLocks
 from docllm.agent.ports import Source
 from docllm.agent.quota.grants import GrantStore
 from docllm.agent.reporting.latest_report import LatestReport
-from docllm.agent.reporting.metrics import AgentMetrics
 from docllm.agent.reporting.telemetry import Counts
 from docllm.agent.routes import Router
 from docllm.agent.routes.clients import RouteClients
@@ -87,7 +87,7 @@ class Instruments:
     latest: LatestReport
     form: AgentReport
     watch: LoopWatch | None = None
-    metrics: AgentMetrics | None = None
+    metrics: Measures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,17 +6,20 @@ While a bar is shown, what is written to `sys.stderr` appears above it.
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from typing import TYPE_CHECKING
 
 from docllm.producer.text.printable import shown
+
+if TYPE_CHECKING:  # no bar is shown to most programs
+    from rich.progress import Progress, TaskID
 
 
 class Bar:
     """A progress bar on a terminal; nothing elsewhere."""
 
-    def __init__(self, progress: Progress | None, *, task: TaskID, ticks: bool = True) -> None:
+    def __init__(
+        self, progress: "Progress | None" = None, *, task: "TaskID | int" = 0, ticks: bool = True
+    ) -> None:
         self._progress = progress
         self._task = task
         self._ticks = ticks
@@ -44,10 +47,16 @@ def bar(title: str, *, ticks: bool = True, visible: bool = True) -> Iterator[Bar
     It moves by itself, on a thread; without `ticks` there is no thread, and it moves only when
     `show` is called.
     """
+    if not (visible and sys.stderr.isatty()):
+        yield Bar()
+        return
+    from rich.console import Console  # noqa: PLC0415 - see above
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+
     # A long log line must not be broken, or nobody can search for it or copy it.
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
-    if not (visible and sys.stderr.isatty()) or console.is_dumb_terminal:
-        yield Bar(None, task=TaskID(0))
+    if console.is_dumb_terminal:
+        yield Bar()
         return
     progress = Progress(
         TextColumn("{task.description}", markup=False),

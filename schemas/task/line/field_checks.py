@@ -19,7 +19,6 @@ from docllm.schemas.task.answer_schema.bounds import (
     too_much,
 )
 from docllm.schemas.task.answer_schema.patterns import excess_of_patterns
-from docllm.schemas.task.answer_schema.validator import validator_of
 from docllm.schemas.task.line.strict_json import LineError
 from docllm.schemas.task.record.envelope import MAX_KEY_BYTES
 from docllm.schemas.task.route_state import MAX_ROUTE_CHARS
@@ -211,6 +210,9 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
     if too_much(value):
         problem = f"tries more than {MAX_TRIALS} subschemas on one value and its parts"
         raise LineError(field, problem, "use fewer alternatives that refer to alternatives")
+    # Its library is loaded where there is a schema.
+    from docllm.schemas.task.answer_schema.validator import validator_of  # noqa: PLC0415
+
     try:
         validator_of(value)
     except ValueError as error:
