@@ -18,7 +18,11 @@ class Bar:
     """A progress bar on a terminal; nothing elsewhere."""
 
     def __init__(
-        self, progress: "Progress | None" = None, *, task: "TaskID | int" = 0, ticks: bool = True
+        self,
+        progress: "Progress | None" = None,
+        *,
+        task: "TaskID | None" = None,
+        ticks: bool = True,
     ) -> None:
         self._progress = progress
         self._task = task
@@ -31,7 +35,7 @@ class Bar:
 
     def show(self, done: float, total: float | None = None, facts: str | None = None) -> None:
         """Show the progress, with what a person should know beside it."""
-        if self._progress is None:
+        if self._progress is None or self._task is None:
             return
         if facts is None:
             facts = f"{done:,.0f}" if total is None else f"{done:,.0f} of {total:,.0f}"

@@ -32,7 +32,7 @@ metadata = MetaData()
 # Options of a table itself would load SQLAlchemy's dialect for MySQL, with all its drivers.
 @compiles(CreateTable, "mysql", "mariadb")
 def _create_table(element: CreateTable, compiler: DDLCompiler, **kw: Any) -> str:
-    created = compiler.visit_create_table(element, **kw)
+    created: str = compiler.visit_create_table(element, **kw)  # type: ignore[no-untyped-call]
     if element.element.metadata is not metadata:
         return created
     return f"{created.rstrip()}ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin\n\n"
