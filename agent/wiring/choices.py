@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from docllm.agent.agent import Membership
 from docllm.agent.documents.conversion.by_content import TextMaker
-from docllm.agent.execution.observability.measured_ports import Measures
 from docllm.agent.handlers.processes.pool import HandlerProcesses
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.ledger.sql_ledger import Executors
@@ -24,6 +24,9 @@ from docllm.producer.app import Parts
 from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.objects.write_once import WriteOnceStore
 from docllm.schemas.runtime.executors import Executor
+
+if TYPE_CHECKING:
+    from docllm.agent.reporting.metrics import AgentMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,7 @@ class Instruments:
     latest: LatestReport
     form: AgentReport
     watch: LoopWatch | None = None
-    metrics: Measures | None = None
+    metrics: "AgentMetrics | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
