@@ -17,7 +17,9 @@ COPY schemas /app/docllm/schemas
 COPY producer /app/docllm/producer
 COPY agent /app/docllm/agent
 # The files have the modes of the checkout, which a umask may have closed to other users.
-RUN chmod -R a+rX /app \
+# An image that cannot write its code's bytecode would compile the code again at each start.
+RUN /venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /app \
+    && chmod -R a+rX /app \
     && printf '#!/bin/sh\nexec python -m docllm "$@"\n' > /venv/bin/docllm && chmod 755 /venv/bin/docllm
 
 FROM ${PYTHON}

@@ -22,6 +22,10 @@ def main() -> NoReturn:
     from docllm.producer.__main__ import leave_early, start  # noqa: PLC0415
 
     leave_early()
+    from docllm.producer.cli.parser import COMMANDS  # noqa: PLC0415 - the signals count first
+
+    if argv[:1] and argv[0] in COMMANDS:
+        start(argv)
     from docllm.agent.cli.docllm_parser import (  # noqa: PLC0415 - the signals count first
         OWN,
         docllm_parser,

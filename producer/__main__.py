@@ -27,7 +27,7 @@ def start(argv: Sequence[str]) -> NoReturn:
 
     from docllm.producer.cli.parser import parser  # noqa: PLC0415 - the signals count first
 
-    options = parser().parse_args(argv)
+    options = parser(argv).parse_args(argv)
     from docllm.producer.cli.running import run  # noqa: PLC0415
 
     options.run = options.run.function()

@@ -13,18 +13,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from docllm.producer.bus.embedded.life_lock import LOCK_FOLDERS
 from docllm.producer.bus.embedded.mount import refuse_network
-from docllm.producer.bus.topic_family import EMBEDDED_PARTITIONS, TopicFamily, with_old_tiers
 from docllm.producer.ports import Publisher, TopicAdmin, TopicReader
-from docllm.producer.publishing.relay import Relay
 from docllm.producer.text.private_files import make_file, make_folder, warn_of_others
 from docllm.producer.tracing import names
-from docllm.producer.tracing.opening import open_spans
-from docllm.producer.tracing.publications import PublicationTraces, TracedPublisher
-from docllm.producer.tracing.spans import Spans
 from docllm.schemas.clients.kafka import outage_of
 from docllm.schemas.errors import ConfigError, DocllmError, UnreachableError
 from docllm.schemas.ledger import migrations
@@ -37,6 +32,12 @@ from docllm.schemas.runtime.outage import Outage
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.sources import LEDGER_FILE, ledger_url
 from docllm.schemas.task.record.topics import Topics
+
+if TYPE_CHECKING:  # a command that only reads the ledger needs none of them
+    from docllm.producer.bus.topic_family import TopicFamily
+    from docllm.producer.publishing.relay import Relay
+    from docllm.producer.tracing.publications import PublicationTraces
+    from docllm.producer.tracing.spans import Spans
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +64,11 @@ class Parts:
     transactions: Transactions
     admin: TopicAdmin
     publisher: Publisher
-    family: TopicFamily
+    family: "TopicFamily"
     ledger_id: str
     kafka: Outage
-    spans: Spans | None = None
-    traces: PublicationTraces | None = None
+    spans: "Spans | None" = None
+    traces: "PublicationTraces | None" = None
 
 
 def bus_path(config: Config) -> Path:
@@ -192,8 +193,10 @@ def make_reader(config: Config, clock: Clock) -> TopicReader:
     return KafkaTopicReader(config=config.kafka, clock=clock)
 
 
-def make_relay(parts: Parts) -> Relay:
+def make_relay(parts: Parts) -> "Relay":
     """Return a relay of the group's publish orders."""
+    from docllm.producer.publishing.relay import Relay  # noqa: PLC0415 - see above
+
     return Relay(
         transactions=parts.transactions,
         publisher=parts.publisher,
@@ -254,6 +257,9 @@ async def opened(
 
     Raises UnreachableError and UnsafeStateError.
     """
+    from docllm.producer.bus.topic_family import TopicFamily, with_old_tiers  # noqa: PLC0415
+    from docllm.producer.tracing.opening import open_spans  # noqa: PLC0415 - see above
+
     clock, configured = SystemClock(), Topics(group, config.retry_tiers)
     async with opened_ledger(config, connections=connections) as ledger:
         topics = await ledger.transactions.read(with_old_tiers, configured)
@@ -262,6 +268,8 @@ async def opened(
         traces = None if spans is None else _traces(config, spans, ledger.ledger_id)
         admin, publisher = make_admin(config, clock, kafka), make_publisher(config, clock, kafka)
         if traces is not None:
+            from docllm.producer.tracing.publications import TracedPublisher  # noqa: PLC0415
+
             publisher = TracedPublisher(publisher, traces=traces, clock=clock)
         family = TopicFamily(
             admin=admin, transactions=ledger.transactions, topics=topics, clock=clock
@@ -290,7 +298,9 @@ async def opened(
                 await asyncio.to_thread(spans.close)
 
 
-def _traces(config: Config, spans: Spans, ledger_id: str) -> PublicationTraces:
+def _traces(config: Config, spans: "Spans", ledger_id: str) -> "PublicationTraces":
+    from docllm.producer.tracing.publications import PublicationTraces  # noqa: PLC0415
+
     return PublicationTraces(
         spans=spans, ledger=ledger_id, ratio=config.otel.ratio, system=messaging_system(config)
     )
@@ -348,7 +358,9 @@ def _require_schema(config: Config, database: Database) -> None:
     migrations.require(database)
 
 
-async def _require_topics(config: Config, family: TopicFamily) -> None:
+async def _require_topics(config: Config, family: "TopicFamily") -> None:
+    from docllm.producer.bus.topic_family import EMBEDDED_PARTITIONS  # noqa: PLC0415
+
     if config.embedded and await family.never_made():
         await family.apply(None, None, default=EMBEDDED_PARTITIONS)
     await family.require()

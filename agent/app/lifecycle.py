@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from docllm.agent.agent import Agent, RepairAgent
 from docllm.agent.app.opening import (
@@ -27,9 +28,7 @@ from docllm.agent.maintenance.monitoring.topic_settings import TopicSettings
 from docllm.agent.maintenance.rounds import repair_loops
 from docllm.agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from docllm.agent.process.child_executor import ChildExecutor
-from docllm.agent.reporting.health import Health
 from docllm.agent.reporting.latest_report import LatestReport
-from docllm.agent.reporting.metrics import AgentMetrics
 from docllm.agent.reporting.progress import Progress
 from docllm.agent.reporting.telemetry import Counts
 from docllm.agent.routes.sharing.sync import BoardSync
@@ -39,7 +38,6 @@ from docllm.agent.wiring.live_settings import Rereading
 from docllm.agent.wiring.retention import make_retention_loops
 from docllm.producer.app import Parts, make_relay
 from docllm.producer.ledger.status.agent_status import REAPER
-from docllm.producer.metrics.http_server import HttpServer
 from docllm.producer.replay.applier import make_applier
 from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.ledger import migrations
@@ -49,6 +47,9 @@ from docllm.schemas.settings.digest import settings_digest
 from docllm.schemas.settings.rereading import RereadRequest
 from docllm.schemas.settings.routing import configured_routes
 from docllm.schemas.version import VERSION
+
+if TYPE_CHECKING:  # an agent without [agent] http has neither metrics nor a server
+    from docllm.agent.reporting.metrics import AgentMetrics
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,8 @@ async def registered_agent(
             rereading=_rereading(load, reread, rehearsal=rehearsal),
         )
         agent = make_agent(choices)
-        _serve(parts, resources, instruments, closing, number)
+        if metrics is not None:
+            _serve(parts, resources, instruments, metrics, closing, number)
         # An agent that cannot be built, as with a broken handler, must not look alive.
         await resources.beating.register()
         resources.beating.start()
@@ -138,11 +140,13 @@ def _progress(
     )
 
 
-def _metrics(parts: Parts, instruments: Instruments, heartbeat: Heartbeat) -> AgentMetrics | None:
+def _metrics(parts: Parts, instruments: Instruments, heartbeat: Heartbeat) -> "AgentMetrics | None":
     """Return the agent's metrics; None if nobody can read them."""
     counts, watch = instruments.counts, instruments.watch
     if parts.config.agent.http is None:
         return None
+    from docllm.agent.reporting.metrics import AgentMetrics  # noqa: PLC0415 - see above
+
     return AgentMetrics(
         group=parts.topics.group,
         routes=configured_routes(parts.config),
@@ -178,6 +182,7 @@ def _serve(
     parts: Parts,
     resources: AgentResources,
     instruments: Instruments,
+    metrics: "AgentMetrics",
     closing: AsyncExitStack,
     number: int,
 ) -> None:
@@ -185,9 +190,12 @@ def _serve(
 
     Agent N of a parent listens on the configured port plus N - 1.
     """
-    address, metrics = parts.config.agent.http, instruments.metrics
-    if address is None or metrics is None:
+    address = parts.config.agent.http
+    if address is None:
         return
+    from docllm.agent.reporting.health import Health  # noqa: PLC0415 - see above
+    from docllm.producer.metrics.http_server import HttpServer  # noqa: PLC0415
+
     if address.port:
         address = replace(address, port=address.port + number - 1)
     health = Health(

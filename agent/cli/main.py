@@ -16,24 +16,21 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
-from urllib.request import getproxies_environment
 
 from docllm.agent import app
 from docllm.agent.agent import Agent
-from docllm.agent.llm.rehearsal.child import rehearsal_child
 from docllm.agent.process import child_process, drain_watchdog
 from docllm.agent.process.child_process import ParentPipe, Word
 from docllm.agent.process.clock_jump import wait_for_backward_jump
 from docllm.agent.process.containment import new_event_loop
 from docllm.agent.process.signals import rereads, stops
 from docllm.agent.process.stop_request import StoppedAtStart, StopRequest, starting
-from docllm.agent.process.supervisor import Supervisor
-from docllm.agent.reporting import group_watch
 from docllm.agent.reporting.progress import Progress
 from docllm.agent.reporting.telemetry import configure_logging, log_as_json
 from docllm.agent.routes.clients import keys_in_clear
 from docllm.producer.app import opened
 from docllm.producer.text.printable import logs_json, shown_lines
+from docllm.schemas.clients.llm_address import environment_proxies
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError, DocllmError, InputError, UnreachableError
 from docllm.schemas.runtime import collector
@@ -131,6 +128,9 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
 
     Faults that every child would report are reported once, here.
     """
+    from docllm.agent.process.supervisor import Supervisor  # noqa: PLC0415 - an agent needs none
+    from docllm.agent.reporting import group_watch  # noqa: PLC0415
+
     if options.command != "run":
         raise ConfigError("--processes is for agents; run `docllm agent reaper` without it")
     if not options.rehearsal:
@@ -252,7 +252,7 @@ async def _work(
             parts = await closing.enter_async_context(opened(config, options.group))
             log.info("%s", app.describe(parts))
             if options.child in {None, 1}:
-                for warning in keys_in_clear(config, getproxies_environment()):
+                for warning in keys_in_clear(config, environment_proxies()):
                     log.warning("%s", warning, extra={"code": Code.KEY_IN_CLEAR})
             if options.rehearsal:
                 log.warning(
@@ -384,6 +384,8 @@ def _llm_settings(config: Config, options: argparse.Namespace) -> Iterator[LLMCo
     elif options.rehearsal_url:
         yield _rehearsed(config, options.rehearsal_url)
     else:
+        from docllm.agent.llm.rehearsal.child import rehearsal_child  # noqa: PLC0415 - a trial
+
         with rehearsal_child(options.rehearsal_options) as url:
             yield _rehearsed(config, url)
 

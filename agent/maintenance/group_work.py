@@ -6,8 +6,6 @@ from docllm.agent.ledger import open_work
 from docllm.agent.reporting.messages import Note
 from docllm.agent.reporting.telemetry import dead_lines
 from docllm.producer.ledger import hook_orders, outbox, replay_progress, store
-from docllm.producer.ledger.dead_letters import error_groups
-from docllm.producer.ledger.status import group_status
 from docllm.producer.ports import TopicAdmin
 from docllm.producer.publishing.relay import Relay
 from docllm.schemas.codes import Code
@@ -66,6 +64,8 @@ class GroupWork:
 
     async def any_dead(self) -> bool:
         """Return whether a task of the group is dead."""
+        from docllm.producer.ledger.dead_letters import error_groups  # noqa: PLC0415 - at the end
+
         return await self._read(error_groups.any_dead, self._topics.group)
 
     async def notes(self, *, dead_lately: int) -> Sequence[Note]:
@@ -73,6 +73,8 @@ class GroupWork:
 
         The person knows of the tasks that died lately.
         """
+        from docllm.producer.ledger.status import group_status  # noqa: PLC0415 - at the end
+
         group = self._topics.group
         loads = map(store.half_loaded_message, await self._read(store.half_loaded, group))
         status = await self._read(group_status.read_group, group)

@@ -4,17 +4,18 @@ Within the agent, such work would stop the heartbeat.
 """
 
 import asyncio
-import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from docllm.agent.process import child_process
+
+if TYPE_CHECKING:  # they are loaded with the first child
+    from concurrent.futures import ProcessPoolExecutor
 
 T = TypeVar("T")
 
@@ -40,21 +41,21 @@ class ChildExecutor:
     async def __call__(self, call: Callable[[], T]) -> T:
         """Return the result of `call`.
 
-        Raises TimeoutError for a call that exceeds its limit, and BrokenProcessPool for a call that
+        Raises TimeoutError for a call that exceeds its limit, and BrokenExecutor for a call that
         brings down two children. In both cases the child ends, as it does when a call is cancelled.
         The calls behind it get a new child.
         """
         async with self._turn:
             try:
                 return await self._run(call)
-            except BrokenProcessPool:
+            except BrokenExecutor:
                 if self._closed:
                     raise
             return await self._run(call)  # an earlier call may have killed the child
 
     async def _run(self, call: Callable[[], T]) -> T:
         if self._closed:
-            raise BrokenProcessPool("the executor is closed")
+            raise BrokenExecutor("the executor is closed")
         is_new = self._shared is None
         pool = self._shared = self._shared or self._open()
         run = partial(asyncio.get_running_loop().run_in_executor, pool)
@@ -63,7 +64,7 @@ class ChildExecutor:
                 await run(os.getpid)  # the start of the child does not count as the call's time
             async with asyncio.timeout(self._limit_s):
                 return await run(call)
-        except (BrokenProcessPool, TimeoutError, asyncio.CancelledError):
+        except (BrokenExecutor, TimeoutError, asyncio.CancelledError):
             self._end(pool)
             raise
 
@@ -80,7 +81,10 @@ class ChildExecutor:
         for thread in self._ending:
             thread.join(LEAVE_S)
 
-    def _open(self) -> ProcessPoolExecutor:
+    def _open(self) -> "ProcessPoolExecutor":
+        import multiprocessing  # noqa: PLC0415 - see above
+        from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415
+
         # A fork would copy the threads' locks; a spawned child imports only what the call needs.
         # The child waits on a pipe whose other end it holds itself, so only the kernel can tell it
         # that the agent was killed.
@@ -89,7 +93,7 @@ class ChildExecutor:
         self._pools.append(pool)
         return pool
 
-    def _end(self, pool: ProcessPoolExecutor) -> None:
+    def _end(self, pool: "ProcessPoolExecutor") -> None:
         if pool not in self._pools:
             return
         self._pools.remove(pool)

@@ -14,7 +14,6 @@ from docllm.agent.reporting.messages import DeadExample, Note, dead_example, to_
 from docllm.agent.reporting.reasons import why_still
 from docllm.agent.reporting.telemetry import Counts, death_lines
 from docllm.agent.reporting.views import View, view_of
-from docllm.producer.ledger.dead_letters import error_groups
 from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.status import progress
 from docllm.producer.ledger.status.progress import Totals
@@ -126,6 +125,8 @@ class Progress:
 
     async def _examples(self) -> dict[str, DeadExample]:
         """Return an example for each class of dead tasks."""
+        from docllm.producer.ledger.dead_letters import error_groups  # noqa: PLC0415 - seldom any
+
         examples: dict[str, DeadExample] = {}
         with suppress(DatabaseError):
             for group in await self._transactions.read(

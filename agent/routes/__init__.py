@@ -1,8 +1,7 @@
 """Routes and breakers: which calls may start, and what provider failures mean for tasks.
 
-The modules are pure, with time passed in, except `circuit` (pybreaker), `probe_sender` (a cheap
-call) and `sharing` (Redis). Nothing here wraps, delays or repeats a call, or sends a task to a
-tier.
+The modules are pure, with time passed in, except `probe_sender` (a cheap call) and `sharing`
+(Redis). Nothing here wraps, delays or repeats a call, or sends a task to a tier.
 """
 
 from docllm.agent.routes.names import DEFAULT, RouteNames

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from docllm.agent.agent import Membership
 from docllm.agent.documents.conversion.by_content import TextMaker
@@ -15,7 +16,6 @@ from docllm.agent.membership.life_locks import LifeLocks
 from docllm.agent.ports import Source
 from docllm.agent.quota.grants import GrantStore
 from docllm.agent.reporting.latest_report import LatestReport
-from docllm.agent.reporting.metrics import AgentMetrics
 from docllm.agent.reporting.telemetry import Counts
 from docllm.agent.routes import Router
 from docllm.agent.routes.clients import RouteClients
@@ -24,6 +24,9 @@ from docllm.producer.app import Parts
 from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.objects.write_once import WriteOnceStore
 from docllm.schemas.runtime.executors import Executor
+
+if TYPE_CHECKING:
+    from docllm.agent.reporting.metrics import AgentMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,7 @@ class Instruments:
     latest: LatestReport
     form: AgentReport
     watch: LoopWatch | None = None
-    metrics: AgentMetrics | None = None
+    metrics: "AgentMetrics | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

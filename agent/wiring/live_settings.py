@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.request import getproxies_environment
 
 from docllm.agent.execution.type_limits import TypeLimits
 from docllm.agent.execution.unknown_types import UnknownTypes
@@ -22,6 +21,7 @@ from docllm.agent.routes import Router
 from docllm.agent.routes.clients import RouteClients, keys_in_clear
 from docllm.producer.app import Parts
 from docllm.schemas.agent_report import AgentReport
+from docllm.schemas.clients.llm_address import environment_proxies
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.executors import Executor
@@ -98,7 +98,7 @@ class LiveSettings:
             self.table.renew_plans(self.routes.naming.renewed)
             self.unknown_types.forget_refusals()
             self.call_up.settings_changed()
-        for warning in keys_in_clear(config, getproxies_environment()):
+        for warning in keys_in_clear(config, environment_proxies()):
             log.warning("%s", warning, extra={"code": Code.KEY_IN_CLEAR})
 
     def _require_possible(self, old: Config, config: Config) -> None:

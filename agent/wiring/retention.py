@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
-from docllm.agent.maintenance.cleanup.retainer import RENEW_S, Retainer
 from docllm.agent.maintenance.duty import Duty, DutyLoop, repeat
 from docllm.producer.app import Parts
-from docllm.producer.retention.archiver import Archiver
 from docllm.schemas.objects.store import ObjectStores
 from docllm.schemas.outputs.stores import OutputStores
 from docllm.schemas.runtime.executors import Executor
@@ -22,6 +20,10 @@ def make_retention_loops(parts: Parts, executor: Executor) -> Sequence[DutyLoop]
     settings, clock = parts.config.retention, parts.clock
     if settings.archive is None:
         return ()
+    # Most agents archive nothing.
+    from docllm.agent.maintenance.cleanup.retainer import RENEW_S, Retainer  # noqa: PLC0415
+    from docllm.producer.retention.archiver import Archiver  # noqa: PLC0415
+
     store = OutputStores(executor=executor, objects=ObjectStores(), allow=[settings.archive])
     retainer = Retainer(
         transactions=parts.transactions,

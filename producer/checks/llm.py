@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-from urllib.request import getproxies_environment
 
 import orjson
 from pyreqwest.exceptions import PyreqwestError
@@ -182,7 +181,7 @@ def _in_clear(llm: LLMConfig, url: str) -> str:
     """Return a warning if the account's secrets go to its address unencrypted, else nothing."""
     if not llm.has_secrets:
         return ""
-    proxies = getproxies_environment()
+    proxies = llm_address.environment_proxies()
     return llm_address.in_clear(url, proxies, has_key=llm.api_key is not None)
 
 

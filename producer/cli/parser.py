@@ -4,6 +4,7 @@ It imports no library and no command, so that `--help` and `--version` answer at
 """
 
 import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from docllm.producer.cli.options.arguments import (
     MAX_AGENTS,
@@ -46,40 +47,31 @@ exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
 """
 
 
-def parser() -> Parser:
-    """Return the parser of all commands."""
+def parser(argv: Sequence[str] = ()) -> Parser:
+    """Return the parser of all commands; if the arguments name one, it knows no other."""
     whole = Parser(
         "docllm",
         description="Load tasks, show their state, export their results.",
         epilog=EXAMPLES,
     )
     whole.add_version()
-    add_commands(whole.add_subparsers(dest="command", required=True, metavar="COMMAND"))
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add_commands(commands, argv[:1] if argv and argv[0] in COMMANDS else COMMANDS)
     return whole
 
 
-def add_commands(parsers: "argparse._SubParsersAction[Parser]") -> None:
-    """Add all commands to those of a parser."""
+def add_commands(
+    parsers: "argparse._SubParsersAction[Parser]", names: Iterable[str] | None = None
+) -> None:
+    """Add these commands, by default all, to those of a parser."""
     shared = Parser(add_help=False)
     shared.add_argument(
         "--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)"
     )
     shared.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     commands = Subparsers(parsers, shared=shared)
-    add_load(commands)
-    _add_status(commands)
-    _add_export(commands)
-    _add_cancel(commands)
-    _add_archive(commands)
-    add_purge(commands)
-    add_erase(commands)
-    add_dead(commands)
-    add_replay(commands)
-    _add_guard(commands)
-    _add_exporter(commands)
-    _add_topics(commands)
-    _add_migrate(commands)
-    _add_check(commands)
+    for name in COMMANDS if names is None else names:
+        COMMANDS[name](commands)
 
 
 def _add_status(commands: Subparsers) -> None:
@@ -247,3 +239,22 @@ def _add_check(commands: Subparsers) -> None:
     )
     add_json(parser)
     parser.set_defaults(run=Imported("docllm.producer.cli.admin:check"))
+
+
+# In the order in which --help lists them.
+COMMANDS: Mapping[str, Callable[[Subparsers], None]] = {
+    "load": add_load,
+    "status": _add_status,
+    "export": _add_export,
+    "cancel": _add_cancel,
+    "archive": _add_archive,
+    "purge": add_purge,
+    "erase": add_erase,
+    "dead": add_dead,
+    "replay": add_replay,
+    "guard": _add_guard,
+    "exporter": _add_exporter,
+    "topics": _add_topics,
+    "migrate": _add_migrate,
+    "check": _add_check,
+}

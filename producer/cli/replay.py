@@ -9,6 +9,7 @@ from docllm.producer.cli import from_topic
 from docllm.producer.cli.cancel import actor
 from docllm.producer.cli.confirm import agreed, require_answer
 from docllm.producer.cli.selection_options import read_selection
+from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.estimate import Estimate
 from docllm.producer.ledger import long_waits, replay_progress, task_story
 from docllm.producer.ledger.dead_letters import reopen
@@ -150,7 +151,7 @@ async def _planned(
     selection = await parts.transactions.read(read_selection, options)
     request = ReplayRequest(selection, options.cap or CAP, options.rate)
     plan = await parts.transactions.read(replay_plan.plan, options.group, request)
-    estimate = Estimate(config)
+    estimate = Estimate(TaskAccounts(config))
     read = parts.transactions.database.run_singly
     await parts.transactions.executor(
         lambda: replay_plan.measure(read, options.group, request, plan.tasks, estimate)

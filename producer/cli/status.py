@@ -5,12 +5,9 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from docllm.producer.app import SCREEN_S, LedgerParts, opened_ledger
-from docllm.producer.cli.chosen_batches import chosen_batches
 from docllm.producer.ledger.status import group_status as statuses
 from docllm.producer.screen.group_status import status_text
 from docllm.producer.screen.output import note, say_json, say_styled, width
@@ -24,6 +21,8 @@ async def status(config: Config, options: argparse.Namespace) -> int:
     """Show the group: live on a terminal, once when piped, as JSON with --json."""
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         if options.batch is not None:
+            from docllm.producer.cli.chosen_batches import chosen_batches  # noqa: PLC0415 - if named
+
             await chosen_batches(parts, options)
         if options.json:
             group_status = await _read(parts, options)
@@ -44,7 +43,11 @@ async def status(config: Config, options: argparse.Namespace) -> int:
 
 def _may_be_live() -> bool:
     """Return whether stdout is a terminal that can draw over its lines."""
-    return sys.stdout.isatty() and not Console().is_dumb_terminal
+    if not sys.stdout.isatty():
+        return False
+    from rich.console import Console  # noqa: PLC0415 - it takes long to load, for terminals only
+
+    return not Console().is_dumb_terminal
 
 
 def _screen(
@@ -74,6 +77,9 @@ async def _read(parts: LedgerParts, options: argparse.Namespace) -> statuses.Gro
 
 async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
     """Refresh until every task is final, or until Ctrl-C."""
+    from rich.console import Console  # noqa: PLC0415 - see above
+    from rich.live import Live  # noqa: PLC0415
+
     console, encoding = Console(), sys.stdout.encoding  # Live replaces stdout
     with Live(console=console, auto_refresh=False) as live:
         while True:

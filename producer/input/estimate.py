@@ -6,20 +6,12 @@ It counts four bytes a token, and says that it is an estimate.
 from collections import Counter
 from typing import Any
 
+from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.lines import ValidLine
-from docllm.schemas.settings.account import account
-from docllm.schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
-from docllm.schemas.settings.routing import configured_route
-from docllm.schemas.task.line.parsing import TaskLine
+from docllm.schemas.settings.config import BYTES_PER_TOKEN
 from docllm.schemas.text.money import units
 
-
-def model_of(config: Config, task: TaskLine) -> str:
-    """Return the model that a line names, or else the model of the route of its type."""
-    if task.model:
-        return task.model
-    route = configured_route(config, task.type, None, task.route)
-    return account(config, route or DEFAULT_ROUTE).model or "the default model"
+_NO_NAME = "the default model"
 
 
 class Estimate:
@@ -28,16 +20,17 @@ class Estimate:
     The model is the one that the line names, else that of the route that tasks of its type take.
     """
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._prices = config.prices
+    def __init__(self, accounts: TaskAccounts) -> None:
+        self._accounts = accounts
+        self._prices = accounts.config.prices
         self._bytes: Counter[str] = Counter()
         self.tasks = 0
 
     def add(self, line: ValidLine) -> None:
         """Count one task: its line, and the document that it names by URI."""
         self.tasks += 1
-        self._bytes[model_of(self._config, line.task)] += len(line.value) + (line.task.size or 0)
+        model = self._accounts.of(line.task).model or _NO_NAME
+        self._bytes[model] += len(line.value) + (line.task.size or 0)
 
     def scale(self, tasks: int) -> None:
         """Scale the sums from the tasks added so far, a sample, to `tasks` tasks."""

@@ -37,7 +37,7 @@ _REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
 _REPLACEMENT = "\ufffd"  # replaces the bad bytes in the text of a line that is not UTF-8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ValidLine:
     """A task to load.
 

@@ -10,17 +10,15 @@ from math import inf
 from operator import itemgetter
 from typing import Any
 
+from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.lines import ValidLine
 from docllm.producer.text.pace import duration
-from docllm.schemas.settings.account import account, quota_key, quotas
-from docllm.schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
-from docllm.schemas.settings.routing import configured_route
-from docllm.schemas.task.line.parsing import TaskLine
+from docllm.schemas.settings.account import quotas
+from docllm.schemas.settings.config import BYTES_PER_TOKEN
 from docllm.schemas.task.task_types import MAP_REDUCE
 from docllm.schemas.text.wording import number_of
 
 _PERIOD_S = {"rpm": 60.0, "rpd": 86_400.0, "tpm": 60.0, "itpm": 60.0}
-_REMEMBERED = 1000
 _WORTH_SAYING_S = 60.0
 _NAME_CHARS = 80
 
@@ -50,23 +48,22 @@ class _TimeBound:
 class TimeNeeded:
     """Adds up the calls of a load by account."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._limits = quotas(config)
-        self._keys: dict[tuple[str, str | None, str | None], tuple[str, str]] = {}
+    def __init__(self, accounts: TaskAccounts) -> None:
+        self._accounts = accounts
+        self._limits = quotas(accounts.config)
         self._loads: dict[str, _Load] = {}
 
     def add(self, line: ValidLine) -> None:
         """Count one task: its line, and the document that it names by URI."""
         if not self._limits:
             return
-        route, key = self._account_of(line.task)
-        if key in self._limits:
-            load = self._loads.setdefault(key, _Load(route))
+        account = self._accounts.of(line.task)
+        if account.quota in self._limits:
+            load = self._loads.setdefault(account.quota, _Load(account.route))
             size_bytes = len(line.value) + (line.task.size or 0)
             load.calls += 1
             load.size_bytes += size_bytes
-            self._check_size(load, key, line, size_bytes // BYTES_PER_TOKEN)
+            self._check_size(load, account.quota, line, size_bytes // BYTES_PER_TOKEN)
 
     def as_json(self) -> dict[str, Any]:
         """Return the form for `--json`; the seconds are None where no limit is set."""
@@ -122,18 +119,6 @@ class TimeNeeded:
             if name in _PERIOD_S
         ]
         return max(bounds, key=lambda bound: bound.seconds, default=None)
-
-    def _account_of(self, task: TaskLine) -> tuple[str, str]:
-        """Return the route of a task and the key of its quota; the key is empty without one."""
-        choice = task.type, task.model, task.route
-        if choice not in self._keys:
-            if len(self._keys) > _REMEMBERED:  # names come from lines, so there may be any number
-                self._keys.clear()
-            route = configured_route(self._config, *choice)
-            known = route is not None
-            key = quota_key(account(self._config, route or DEFAULT_ROUTE)) if known else ""
-            self._keys[choice] = route or "", key
-        return self._keys[choice]
 
 
 def _seconds(name: str, limit: int, load: _Load) -> float:

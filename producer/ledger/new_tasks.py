@@ -21,7 +21,7 @@ from docllm.schemas.task.record.lanes import Lane
 from docllm.schemas.task.states import Status
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewTask:
     """A task to accept.
 
@@ -57,8 +57,13 @@ def complete(
 ) -> list[Order]:
     """Write what belongs to inserted tasks, and return the orders for their first records."""
     insert_rows(connection, task_input, [_input(*item) for item in tasks.items()])
-    counts = Counter(_count(batch_id, new) for new in tasks.values())
-    tally.write(connection, [tally.TallyChange(key, count) for key, count in counts.items()])
+    counts = Counter(
+        [(new.type, new.tenant, FOLLOW_UP if new.parent_id else "") for new in tasks.values()]
+    )
+    tally.write(
+        connection,
+        [tally.TallyChange(_key(batch_id, *alike), count) for alike, count in counts.items()],
+    )
     return _order(connection, group, tasks)
 
 
@@ -92,13 +97,13 @@ def _input(task_id: int, new: NewTask) -> dict[str, Any]:
     return {"task_id": task_id, "raw_key": new.raw_key, "headers": new.headers, "body": new.value}
 
 
-def _count(batch_id: int, new: NewTask) -> tally.TallyKey:
+def _key(batch_id: int, type_name: str, tenant: str, disposition: str) -> tally.TallyKey:
     return tally.TallyKey(
         batch_id,
-        new.type,
+        type_name,
         "",
         Status.PENDING,
         TallyOutcome.LOADED,
-        disposition=FOLLOW_UP if new.parent_id else "",
-        tenant=new.tenant,
+        disposition=disposition,
+        tenant=tenant,
     )

@@ -171,7 +171,7 @@ class Loader:
         first_id: int,
         refuse: Callable[[Sequence[ValidLine]], None],
     ) -> None:
-        tasks = [
+        tasks: Sequence[NewTask] = [
             new_task(
                 line.task,
                 line.value,

@@ -32,15 +32,19 @@ class Overflow:
         self._unfinished: Counter[str] = Counter()
         self._asked_at_s = float("-inf")
 
-    async def place(self, tasks: Sequence[NewTask]) -> list[NewTask]:
+    async def place(self, tasks: Sequence[NewTask]) -> Sequence[NewTask]:
         """Return the tasks in the lanes in which they shall wait."""
         if self.limit and self._clock.now_s() - self._asked_at_s > FRESH_S:
             self._asked_at_s = self._clock.now_s()
             self._unfinished = await self._transactions.read(tally.unfinished, self._group)
-        return list(self._placed(tasks))
+        more = Counter([task.tenant for task in tasks])
+        if self.limit and any(self._unfinished[name] + more[name] > self.limit for name in more):
+            return list(self._placed(tasks))
+        self._unfinished.update(more)
+        return tasks
 
     def _placed(self, tasks: Iterable[NewTask]) -> Iterable[NewTask]:
         for task in tasks:
-            is_over = 0 < self.limit <= self._unfinished[task.tenant]
+            is_over = self.limit <= self._unfinished[task.tenant]
             self._unfinished[task.tenant] += 1
             yield replace(task, lane=Lane.BULK) if is_over and task.lane is Lane.NORMAL else task

@@ -17,7 +17,6 @@ from docllm.producer.ledger.status.batch_status import BatchStatus
 from docllm.producer.ledger.status.group_status import GroupStatus
 from docllm.producer.ledger.status.releases import ReleaseStatus, ReleaseSums
 from docllm.producer.ledger.store import half_loaded_message
-from docllm.producer.screen.replays import unfinished_line
 from docllm.producer.text.agent_sentences import Sentence, call_text
 from docllm.producer.text.columns import Column, fitted, folded
 from docllm.producer.text.pace import duration
@@ -321,6 +320,8 @@ def _group_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
         behind = ", ".join(f"{count:,} in {name}" for name, count in lag.items())
         yield f"records that wait: {behind}", ""
     for run in status.replays:
+        from docllm.producer.screen.replays import unfinished_line  # noqa: PLC0415 - seldom any
+
         yield unfinished_line(run), "cyan"
     if status.orders:
         wait = "waits" if status.orders == 1 else "wait"

@@ -7,15 +7,16 @@ nothing in it is markup, and none of its control characters reaches a terminal.
 import shutil
 import sys
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from rich.console import Console
-from rich.text import Text
 
 from docllm.producer.text.output_file import give_up_standard_output, standard_output
 from docllm.producer.text.printable import escaped, shown_lines
 from docllm.schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 PIPED_WIDTH = 500
 
@@ -41,13 +42,18 @@ def say(text: str) -> None:
         ) from None
 
 
-def say_styled(text: Text) -> None:
+def say_styled(text: "Text") -> None:
     """Write coloured text to stdout: without colour unless stdout is a terminal that shows it.
 
     Lines stay whole; a terminal wraps them. NO_COLOR is respected.
     """
+    if not sys.stdout.isatty():
+        say(text.plain.expandtabs())
+        return
+    from rich.console import Console  # noqa: PLC0415 - it takes long to load, for terminals only
+
     rendered = StringIO()
-    console = Console(file=rendered, force_terminal=sys.stdout.isatty(), highlight=False)
+    console = Console(file=rendered, force_terminal=True, highlight=False)
     console.print(text, soft_wrap=True)
     say(rendered.getvalue().removesuffix("\n"))
 

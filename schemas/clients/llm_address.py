@@ -1,10 +1,10 @@
-"""Where agents and `docllm check` send their calls to an LLM. Pure."""
+"""Where agents and `docllm check` send their calls to an LLM."""
 
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from urllib.parse import SplitResult, unquote_plus, urlsplit, urlunsplit
-from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # not in stubs
 
 from docllm.schemas.errors import ConfigError
 
@@ -95,23 +95,38 @@ def is_loopback(url: str) -> bool:
     return address.is_unspecified or (mapped or address).is_loopback
 
 
+def environment_proxies() -> dict[str, str]:
+    """Return the proxies that the environment names, by the scheme of an address."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return {}
+    from urllib.request import getproxies_environment  # noqa: PLC0415 - with a whole HTTP client
+
+    return getproxies_environment()
+
+
 def in_clear(url: str, proxies: Mapping[str, str], *, has_key: bool = True) -> str:
     """Return a warning if secrets would go to the address unencrypted; otherwise empty.
 
     The secrets are the key or, for an account without a key, the headers. `proxies` is what
-    `urllib.request.getproxies_environment` returns. To an https:// address a proxy only passes on
+    `environment_proxies` returns. To an https:// address a proxy only passes on
     what it cannot read.
     """
     parts = urlsplit(url)
     if parts.scheme != "http" or is_loopback(url):
         return ""
-    proxied = proxies.get("http") or proxies.get("all")
-    bypassed = proxy_bypass_environment(parts.netloc, dict(proxies))
     through = ""
-    if proxied and not bypassed:
+    if (proxies.get("http") or proxies.get("all")) and not _is_bypassed(parts.netloc, proxies):
         through = " and through the proxy of HTTP_PROXY or ALL_PROXY"
     secrets = "the API key is" if has_key else "the headers of the account are"
     return (
         f"{secrets} sent to {parts.hostname} unencrypted{through}; "
         "use an https:// address if there is one"
     )
+
+
+def _is_bypassed(host: str, proxies: Mapping[str, str]) -> bool:
+    """Return whether NO_PROXY names the host."""
+    import urllib.request  # noqa: PLC0415 - with a whole HTTP client
+
+    bypass = urllib.request.proxy_bypass_environment  # type: ignore[attr-defined]  # not in stubs
+    return bool(bypass(host, dict(proxies)))

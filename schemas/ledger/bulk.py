@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Table, insert
 
 from docllm.schemas.ledger.sql import Merge, insert_new
 
-STATEMENT_BYTES = 1 << 20
+STATEMENT_BYTES = 256 << 10  # larger ones leave the processor's caches
 # Otherwise the driver would search the whole statement for placeholders.
 _AS_IT_IS = {"no_parameters": True}
 
@@ -73,10 +73,15 @@ def _write(
 
 
 def _pages(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    # A value that all rows share is made a literal once. No literal has a percent sign.
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    shared = {name: _literal(all_[0]) for name, all_ in columns.items() if _are_equal(all_)}
+    differing = [name for name in columns if name not in shared]
+    shape = ",".join([shared.get(name, "%s") for name in columns])
     page: list[str] = []
     size = 0
     for row in rows:
-        values = f"({','.join([_literal(value) for value in row.values()])})"
+        values = f"({shape % tuple([_literal(row[name]) for name in differing])})"
         page.append(values)
         size += len(values)
         if size >= STATEMENT_BYTES:
@@ -84,6 +89,10 @@ def _pages(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             page, size = [], 0
     if page:
         yield ",".join(page)
+
+
+def _are_equal(values: list[Any]) -> bool:
+    return values.count(values[0]) == len(values)
 
 
 def _literal(value: Any) -> str:

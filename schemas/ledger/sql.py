@@ -24,9 +24,8 @@ from sqlalchemy import (
     func,
     literal,
 )
-from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.compiler import SQLCompiler, TypeCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
@@ -38,23 +37,64 @@ LONG_AGO_TIME = datetime(2000, 1, 1)  # noqa: DTZ001
 NEVER_TIME = datetime(9999, 12, 31)  # noqa: DTZ001
 _SQLITE_FORMAT = "'%Y-%m-%d %H:%M:%f'"
 
-UtcTime: TypeEngine[Any] = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+
+class _Time(DateTime):
+    pass
+
+
+class _Tiny(SmallInteger):
+    pass
+
+
+class _Blob(LargeBinary):
+    pass
+
+
+class _LongText(Text):
+    pass
+
+
+class _Binary(LargeBinary):
+    pass
+
+
+class _VarBinary(LargeBinary):
+    pass
+
+
+# What the types are called on servers. SQLAlchemy's own types for MySQL would load all its drivers.
+_ON_SERVERS: dict[type[TypeEngine[Any]], str] = {
+    _Time: "DATETIME(6)",
+    _Tiny: "TINYINT UNSIGNED",
+    _Blob: "LONGBLOB",
+    _LongText: "LONGTEXT",
+    _Binary: "BINARY({length})",
+    _VarBinary: "VARBINARY({length})",
+}
+
+
+def _written(type_: TypeEngine[Any], _compiler: TypeCompiler, **_kw: Any) -> str:
+    return _ON_SERVERS[type(type_)].format(length=getattr(type_, "length", None))
+
+
+for _type in _ON_SERVERS:
+    compiles(_type, "mysql", "mariadb")(_written)
+
+UtcTime: TypeEngine[Any] = _Time()
 BigId: TypeEngine[int] = BigInteger().with_variant(Integer, "sqlite")
-Tiny: TypeEngine[int] = SmallInteger().with_variant(
-    mysql.TINYINT(unsigned=True), "mysql", "mariadb"
-)
-Blob: TypeEngine[bytes] = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
-LongText: TypeEngine[str] = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+Tiny: TypeEngine[int] = _Tiny()
+Blob: TypeEngine[bytes] = _Blob()
+LongText: TypeEngine[str] = _LongText()
 
 
 def binary(length: int) -> TypeEngine[bytes]:
     """Return a type of exactly `length` bytes."""
-    return LargeBinary(length).with_variant(mysql.BINARY(length), "mysql", "mariadb")
+    return _Binary(length)
 
 
 def varbinary(length: int) -> TypeEngine[bytes]:
     """Return a type of at most `length` bytes, compared byte by byte."""
-    return LargeBinary(length).with_variant(mysql.VARBINARY(length), "mysql", "mariadb")
+    return _VarBinary(length)
 
 
 def name(length: int) -> TypeEngine[str]:
@@ -178,7 +218,11 @@ def insert_new(connection: Connection, table: Table[Any]) -> Insert:
     INSERT IGNORE is not used, because it also cuts long keys and clamps numbers silently.
     """
     if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - the dialect that is in use
+
         return sqlite.insert(table).on_conflict_do_nothing()
+    from sqlalchemy.dialects import mysql  # noqa: PLC0415 - the dialect that is in use
+
     key_column = next(iter(table.primary_key.columns))
     return mysql.insert(table).on_duplicate_key_update({key_column.name: key_column})
 
@@ -206,6 +250,8 @@ class Merge:
 
     def sqlite_insert(self, table: Table[Any]) -> Insert:
         """Return SQLite's INSERT of rows that join."""
+        from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - the dialect that is in use
+
         statement = sqlite.insert(table)
         new = statement.excluded
         changes: dict[str, Any] = {name: table.c[name] + new[name] for name in self.added}

@@ -8,6 +8,9 @@ reference page of the tables.
 from typing import Any
 
 from sqlalchemy import Column, Index, Integer, MetaData, SmallInteger, Table, UniqueConstraint, text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateTable
+from sqlalchemy.sql.compiler import DDLCompiler
 
 from docllm.schemas.ledger.sql import (
     LONG_AGO,
@@ -25,18 +28,20 @@ from docllm.schemas.ledger.sql import (
 
 metadata = MetaData()
 
-_OPTIONS: dict[str, Any] = {
-    "mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin",
-    "mariadb_engine": "InnoDB", "mariadb_charset": "utf8mb4", "mariadb_collate": "utf8mb4_bin",
-}  # fmt: skip
+
+# Options of a table itself would load SQLAlchemy's dialect for MySQL, with all its drivers.
+@compiles(CreateTable, "mysql", "mariadb")
+def _create_table(element: CreateTable, compiler: DDLCompiler, **kw: Any) -> str:
+    created: str = compiler.visit_create_table(element, **kw)  # type: ignore[no-untyped-call]
+    if element.element.metadata is not metadata:
+        return created
+    return f"{created.rstrip()}ENGINE=InnoDB CHARSET=utf8mb4 COLLATE utf8mb4_bin\n\n"
 
 
 def _table(title: str, doc: str, *parts: Column[Any] | Index | UniqueConstraint) -> Table[Any]:
     # If SQLite reused an id, a relay could delete the wrong publish order.
     counted = any(isinstance(part, Column) and part.autoincrement is True for part in parts)
-    return Table(
-        title, metadata, *parts, info={"doc": doc}, sqlite_autoincrement=counted, **_OPTIONS
-    )
+    return Table(title, metadata, *parts, info={"doc": doc}, sqlite_autoincrement=counted)
 
 
 def _key(title: str = "id", *, doc: str, auto: bool = False) -> Column[int]:

@@ -6,14 +6,29 @@ it to scan objects that stay.
 """
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-COLLECT_AT = 20_000  # objects made and not yet freed
+# Objects made and not yet freed; and how many collections of young objects come before one of older
+# ones, and of these before one of all.
+COLLECT_AT = (20_000, 50, 100)
 
 
 def calm() -> None:
-    """Exempt the present objects, and collect the others 30 times less often.
+    """Exempt the present objects, and collect the others seldom.
 
-    Call it once, after the start.
+    Call it after the start, and again when what serves all tasks has been made.
     """
     gc.freeze()
-    gc.set_threshold(COLLECT_AT)
+    gc.set_threshold(*COLLECT_AT)
+
+
+@contextmanager
+def resting() -> Iterator[None]:
+    """Let the collector rest while a program imports its code, nearly all of which stays."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

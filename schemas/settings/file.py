@@ -11,7 +11,6 @@ import pwd
 import re
 import shlex
 import stat
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,8 @@ class SettingFile:
 
         Raises ConfigError if it cannot be read, or if it is `unnamed` and others may write to it.
         """
+        import tomllib  # noqa: PLC0415 - few programs have a file
+
         self.path = path
         try:
             with open(path, encoding="utf-8", opener=_without_waiting if unnamed else None) as file:

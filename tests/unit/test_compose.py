@@ -207,7 +207,7 @@ def test_files_of_programs_are_shared_with_the_person(
 def test_programs_understand_their_arguments(services: dict[str, Any], service: str) -> None:
     """Every command and option exists."""
     program, *arguments = services[service]["command"]
-    {"agent": run_parser, "producer": parser}[program]().parse_args(arguments)
+    (run_parser() if program == "agent" else parser()).parse_args(arguments)
 
 
 @pytest.mark.parametrize(("service", "page"), [("agents", "/livez"), ("exporter", "/readyz")])

@@ -42,6 +42,7 @@ from docllm.producer.loading import foreign_records
 from docllm.schemas.errors import DocllmError
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.settings.config import Config
+from docllm.schemas.task.answer_schema import validator
 from docllm.schemas.task.line.parsing import LineError, TaskLine, parse
 from docllm.schemas.task.record.envelope import Publication, encode
 from docllm.schemas.task.result import fitness
@@ -472,7 +473,7 @@ def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """A reply whose judging fails is bad output, and its call is paid."""
-    monkeypatch.setattr(fitness, "first_error", failing(error))
+    monkeypatch.setattr(validator, "first_error", failing(error))
     monkeypatch.setattr(fitness, "is_soon_explained", lambda *_: True)
 
     outcome = handlers_harness().run({"id": "a", "prompt": "p", "schema": {"type": "array"}})

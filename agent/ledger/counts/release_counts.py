@@ -7,11 +7,10 @@ reader sees each attempt once.
 """
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Insert, RowMapping, Select, and_, bindparam, delete, select
-from sqlalchemy.dialects import mysql
-from sqlalchemy.dialects.mysql import Insert as MysqlInsert
 
 from docllm.agent.ports import Settlement
 from docllm.agent.ports.outcome import Dead, Outcome, Retry, Succeeded
@@ -77,7 +76,7 @@ def write(
         row["succeeded" if isinstance(outcome, Succeeded) else "failed"] += 1
         row["cost_micro"] += outcome.spent.cost_micro
     for key in sorted(rows):
-        connection.execute(_INSERTS[connection.dialect.name], rows[key])
+        connection.execute(_insert(connection.dialect.name), rows[key])
 
 
 def _counts(outcome: Outcome) -> bool:
@@ -87,16 +86,15 @@ def _counts(outcome: Outcome) -> bool:
     return isinstance(outcome, Succeeded)
 
 
-def _server_insert() -> MysqlInsert:
+@cache
+def _insert(dialect: str) -> Insert:
+    if dialect == "sqlite":
+        return _MERGE.sqlite_insert(release_count).values(_NOW)
+    from sqlalchemy.dialects import mysql  # noqa: PLC0415 - it loads all drivers of servers
+
     statement = mysql.insert(release_count).values(_NOW)
     added = {name: release_count.c[name] + statement.inserted[name] for name in _NUMBERS}
     return statement.on_duplicate_key_update(added)
-
-
-_INSERTS: dict[str, Insert] = {
-    "sqlite": _MERGE.sqlite_insert(release_count).values(_NOW),
-    "mysql": _server_insert(),
-}
 
 
 def roll_up(connection: Connection) -> int:

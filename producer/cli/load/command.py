@@ -96,7 +96,8 @@ async def _load_all(
         reported = await parts.transactions.read(reported_types.read_types, options.group)
 
         def open_lines() -> Iterator[ValidLine | InvalidLine]:
-            return _recorded(_checked_lines(config, options, reported, source), sums, loaded)
+            lines = _checked_lines(config, options, reported, source)
+            return _recorded(lines, sums, loaded if options.strict else None)
 
         summary = await _load(parts, options, source, open_lines, report, sums.add_new)
     report.finish()
@@ -262,10 +263,11 @@ def _backlog_limit(parts: Parts, options: argparse.Namespace) -> BacklogLimit:
 
 
 def _recorded(
-    lines: Iterable[ValidLine | InvalidLine], sums: Sums | None, digest: InputDigest
+    lines: Iterable[ValidLine | InvalidLine], sums: Sums | None, digest: InputDigest | None
 ) -> Iterator[ValidLine | InvalidLine]:
     for line in lines:
-        digest.add(line)
+        if digest is not None:
+            digest.add(line)
         if sums is not None and isinstance(line, ValidLine):
             sums.add(line)
         yield line

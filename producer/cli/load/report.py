@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.estimate import Estimate
 from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.lines import InvalidLine, ValidLine
@@ -31,13 +32,14 @@ class Sums:
     """Sums up an input: the cost of its new tasks, and those that will fail or surprise."""
 
     def __init__(self, config: Config) -> None:
-        self.estimate = Estimate(config)
-        self.time = TimeNeeded(config)
+        accounts = TaskAccounts(config)
+        self.estimate = Estimate(accounts)
+        self.time = TimeNeeded(accounts)
         self.outside = UnreachableDocuments(config.roots(), own=own_files(config))
         self.unallowed = UnallowedDocuments(config.document_allow)
         self.past = PastDeadlines(SystemClock().utc_s())
-        self.long = LongDocuments(config)
-        self.prompts = PromptOrder(config)
+        self.long = LongDocuments(accounts)
+        self.prompts = PromptOrder(accounts)
 
     def add(self, line: ValidLine) -> None:
         """Check one task, new or not, for a document out of reach."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from docllm.producer.text.printable import shown
+from docllm.schemas.runtime.collector import resting
 from docllm.schemas.runtime.next_command import as_called
 from docllm.schemas.version import VERSION
 
@@ -32,7 +33,8 @@ class Imported:
     def function(self) -> Any:
         """Import the function and return it."""
         module, _, name = self.path.partition(":")
-        return getattr(importlib.import_module(module), name)
+        with resting():
+            return getattr(importlib.import_module(module), name)
 
 
 class Parser(argparse.ArgumentParser):

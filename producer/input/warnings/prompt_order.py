@@ -8,9 +8,9 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from docllm.producer.input.estimate import model_of
+from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.lines import ValidLine
-from docllm.schemas.settings.config import BYTES_PER_TOKEN, Config
+from docllm.schemas.settings.config import BYTES_PER_TOKEN
 from docllm.schemas.task.line.parsing import PLACEHOLDER
 from docllm.schemas.text.money import units
 from docllm.schemas.text.wording import number_of
@@ -34,22 +34,25 @@ class _Prompt:
 class PromptOrder:
     """Adds up what the prompts of a load lose."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(self, accounts: TaskAccounts) -> None:
+        self._accounts = accounts
+        self._config = accounts.config
         # Keyed by the prompt's hash (a prompt may be large) and by the fields that determine its
         # model.
         self._prompts: OrderedDict[Hashable, _Prompt] = OrderedDict()
 
     def add(self, line: ValidLine) -> None:
         """Count one task."""
-        prompt = self._prompt_of(line)
+        task = line.task
+        prompt = self._prompt_of(task.type) if task.prompt is None else task.prompt
         if len(prompt) * _MAX_CHAR_BYTES < _CACHED_BYTES or PLACEHOLDER not in prompt:
             return
-        task = line.task
+        if self._config.type_settings(task.type).handler is not None:
+            return  # it may do anything with the prompt
         key = hash(prompt), task.model, task.type, task.route
         known = self._prompts.get(key)
         if known is None:
-            known = self._prompts[key] = _Prompt(model_of(self._config, task), lost_bytes(prompt))
+            known = self._prompts[key] = _Prompt(self._accounts.of(task).model, lost_bytes(prompt))
             if len(self._prompts) > _REMEMBERED:
                 self._prompts.popitem(last=False)
         known.tasks += 1
@@ -81,13 +84,8 @@ class PromptOrder:
         )
         return f" ({units(micro):,.4f} at the full price)"
 
-    def _prompt_of(self, line: ValidLine) -> str:
-        """Return the prompt of a task; empty if a handler may do anything with it."""
-        settings = self._config.type_settings(line.task.type)
-        if settings.handler is not None:
-            return ""
-        prompt = settings.prompt if line.task.prompt is None else line.task.prompt
-        return prompt or ""
+    def _prompt_of(self, type_name: str) -> str:
+        return self._config.type_settings(type_name).prompt or ""
 
 
 def lost_bytes(prompt: str) -> int:

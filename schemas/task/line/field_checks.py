@@ -19,7 +19,6 @@ from docllm.schemas.task.answer_schema.bounds import (
     too_much,
 )
 from docllm.schemas.task.answer_schema.patterns import excess_of_patterns
-from docllm.schemas.task.answer_schema.validator import validator_of
 from docllm.schemas.task.line.strict_json import LineError
 from docllm.schemas.task.record.envelope import MAX_KEY_BYTES
 from docllm.schemas.task.route_state import MAX_ROUTE_CHARS
@@ -211,6 +210,9 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
     if too_much(value):
         problem = f"tries more than {MAX_TRIALS} subschemas on one value and its parts"
         raise LineError(field, problem, "use fewer alternatives that refer to alternatives")
+    # Its library is loaded where there is a schema.
+    from docllm.schemas.task.answer_schema.validator import validator_of  # noqa: PLC0415
+
     try:
         validator_of(value)
     except ValueError as error:
@@ -242,11 +244,12 @@ def _no_time(field: str) -> LineError:
 def source(field: str, value: Any) -> dict[str, Any]:
     """Return the input of a new task; refuse a text without content, which is a paid mistake."""
     given, checks = _source(field, value)
-    if (unknown := next((part for part in given if part not in checks), None)) is not None:
-        raise LineError(
-            f"{field}.{unknown}", "is not known here", f"known are: {', '.join(checks)}"
-        )
-    stored = accepted_source(field, value)
+    for part in given:
+        if part not in checks:
+            raise LineError(
+                f"{field}.{part}", "is not known here", f"known are: {', '.join(checks)}"
+            )
+    stored = {part: checks[part](f"{field}.{part}", given[part]) for part in given}
     if "text" in stored and (problem := blank_problem(stored["text"])):
         raise LineError(
             f"{field}.text", problem, "write the document's text, or leave the line out"

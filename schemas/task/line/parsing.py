@@ -43,9 +43,9 @@ _CHAT = "/chat/completions"  # with or without a version, a deployment or a quer
 _SENT = ("params", "schema", "body")  # parts that are encoded anew and sent to the provider
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TaskLine:
-    """One task as it was written.
+    """One task as it was written. Nobody changes it, but a frozen one would cost thrice as much.
 
     In format docllm, `prompt` is set, and one of `text` and `uri` if there is an input. In format
     openai, `body` is the whole request. `deadline` is UTC; `size` is in bytes; `priority` chooses
@@ -108,7 +108,8 @@ def _task(value: bytes, checks: Mapping[str, CheckField], *, is_accepted: bool) 
             line = {name: field for name, field in line.items() if name in known}
         task = _openai(line) if is_openai else _docllm(line, checks)
         for name in _SENT:
-            refuse_rounded(line, name, value)
+            if name in line:
+                refuse_rounded(line, name, value)
         return task
 
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from docllm.schemas.task.answer_schema.bounds import is_soon_explained
-from docllm.schemas.task.answer_schema.validator import first_error, validator_of
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.result.codec import COMPLETION, COMPLETION_AFTER_THOUGHTS
 from docllm.schemas.task.result.ending import FinishReason, ending_of, reason_text
@@ -180,6 +179,12 @@ def _schema_answer(message: dict[str, Any], schema: dict[str, Any], *, strict: b
 
 
 def _schema_failure(answer: Any, schema: dict[str, Any]) -> Unfit | None:
+    # Its library is loaded where there is a schema.
+    from docllm.schemas.task.answer_schema.validator import (  # noqa: PLC0415
+        first_error,
+        validator_of,
+    )
+
     try:
         validator = validator_of(schema)
     except ValueError as error:

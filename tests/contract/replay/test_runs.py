@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.estimate import Estimate
 from docllm.producer.ledger import replay_progress
 from docllm.producer.ledger.dead_letters import selection_query
@@ -350,7 +351,7 @@ def test_one_more_attempt_is_measured_on_the_inputs(
     ]
     for task_id in ledger_db.accept(tasks, ledger_db.batch()).new.values():
         killed(ledger_db, task_id)
-    estimate = Estimate(Config(prices={"small": Price(4_000_000.0, 0.0)}))
+    estimate = Estimate(TaskAccounts(Config(prices={"small": Price(4_000_000.0, 0.0)})))
 
     plan.measure(
         read=ledger_db.database.run_singly,
@@ -378,7 +379,7 @@ def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(
     tasks = [new_task("a", short), new_task("b", long)]
     for task_id in ledger_db.accept(tasks, ledger_db.batch()).new.values():
         killed(ledger_db, task_id)
-    estimate = Estimate(Config())
+    estimate = Estimate(TaskAccounts(Config()))
 
     plan.measure(
         read=ledger_db.database.run_singly,

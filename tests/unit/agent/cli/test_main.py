@@ -10,6 +10,7 @@ import pytest
 
 from docllm.agent.cli import main
 from docllm.agent.cli.parser import run_parser
+from docllm.agent.process import supervisor
 from docllm.schemas.settings.config import Config
 
 
@@ -37,7 +38,7 @@ def test_arguments_added_by_the_parent_process_count(
         def run(self) -> int:
             return 0
 
-    monkeypatch.setattr(main, "Supervisor", Parent)
+    monkeypatch.setattr(supervisor, "Supervisor", Parent)
     options = run_parser().parse_args(["--rehearsal-url", "http://127.0.0.1:1/v1", *line.split()])
 
     assert main._supervise(Config(), options, line.split()) == 0

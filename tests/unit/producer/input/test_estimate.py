@@ -2,6 +2,7 @@
 
 import orjson
 
+from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.estimate import Estimate
 from docllm.producer.input.lines import ValidLine, read_line
 from docllm.schemas.settings.config import Config, LLMConfig, Price, RouteConfig, TypeConfig
@@ -18,7 +19,9 @@ def test_four_bytes_are_a_token_and_a_file_counts_with_its_size() -> None:
 
     Prices apply by model.
     """
-    estimate = Estimate(Config(prices={"m": Price(2.0, 8.0)}, llm=LLMConfig(model="m")))
+    estimate = Estimate(
+        TaskAccounts(Config(prices={"m": Price(2.0, 8.0)}, llm=LLMConfig(model="m")))
+    )
     line = task(prompt="{document}", input={"uri": "file:///a", "size": 4_000_000})
 
     estimate.add(line)
@@ -30,7 +33,7 @@ def test_four_bytes_are_a_token_and_a_file_counts_with_its_size() -> None:
 
 def test_an_estimate_names_itself_and_the_models_without_a_price() -> None:
     """A model without a price is named, and does not count as free."""
-    estimate = Estimate(Config(prices={"m": Price(2.0, 8.0)}))
+    estimate = Estimate(TaskAccounts(Config(prices={"m": Price(2.0, 8.0)})))
 
     for line in (task(model="m"), task(model="n"), task()):
         estimate.add(line)
@@ -44,7 +47,7 @@ def test_an_estimate_names_itself_and_the_models_without_a_price() -> None:
 
 def test_an_estimate_without_prices_shows_no_money() -> None:
     """Without a price table, nothing that looks like money is shown."""
-    estimate = Estimate(Config(llm=LLMConfig(model="m")))
+    estimate = Estimate(TaskAccounts(Config(llm=LLMConfig(model="m"))))
     estimate.add(task())
 
     assert "for the input" not in str(estimate)
@@ -55,7 +58,7 @@ def test_a_line_without_a_model_costs_what_the_route_of_its_type_costs() -> None
 
     A type may have a route of its own, and the default route a model of its own.
     """
-    estimate = Estimate(
+    accounts = TaskAccounts(
         Config(
             prices={"cheap": Price(1.0, 1.0), "dear": Price(1000.0, 1.0), "named": Price(0.0, 0.0)},
             llm=LLMConfig(model="not-asked"),
@@ -63,6 +66,7 @@ def test_a_line_without_a_model_costs_what_the_route_of_its_type_costs() -> None
             types={"invoice": TypeConfig(route="archive"), "letter": TypeConfig(max_attempts=1)},
         )
     )
+    estimate = Estimate(accounts)
     lines = [task(type="invoice"), task(type="letter"), task(), task(type="invoice", model="named")]
 
     for line in lines:

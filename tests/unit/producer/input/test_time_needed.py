@@ -3,6 +3,7 @@
 import orjson
 import pytest
 
+from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.lines import ValidLine, read_line
 from docllm.producer.input.time_needed import TimeNeeded
 from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig
@@ -23,7 +24,7 @@ def lines(count: int, **fields: object) -> list[ValidLine]:
 
 
 def needed(settings: Config, *loads: list[ValidLine]) -> TimeNeeded:
-    time = TimeNeeded(settings)
+    time = TimeNeeded(TaskAccounts(settings))
     for load in loads:
         for line in load:
             time.add(line)

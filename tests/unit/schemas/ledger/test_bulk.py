@@ -43,3 +43,21 @@ def test_the_least_packet_holds_the_largest_statement() -> None:
     written = PyMySQL(defer_connect=True).escape(kept)
     assert server.exec_driver_sql.call_count == 1
     assert max(len(statement), len(written)) + 10_000 < MIN_PACKET_BYTES
+
+
+def test_values_that_all_rows_share_and_others_stand_in_their_columns() -> None:
+    """Each row has each of its values, in whatever order its columns come."""
+    rows: list[dict[str, object]] = [
+        {"task_id": 1, "raw_key": b"%s", "headers": None, "body": b"%"},
+        {"task_id": 2, "headers": None, "body": b"x", "raw_key": b"%s"},
+    ]
+    server = create_autospec(Connection, instance=True)
+    server.dialect = mysql.dialect()
+
+    insert_rows(server, tables.task_input, rows)
+    insert_rows(server, tables.task_input, rows[:1])
+
+    both, one = (str(call.args[0]) for call in server.exec_driver_sql.call_args_list)
+    head = "INSERT INTO task_input (task_id,raw_key,headers,body) VALUES "
+    assert both == f"{head}(1,X'2573',NULL,X'25'),(2,X'2573',NULL,X'78')"
+    assert one == f"{head}(1,X'2573',NULL,X'25')"

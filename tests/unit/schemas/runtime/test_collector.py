@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from docllm.schemas.runtime.collector import COLLECT_AT, calm
+from docllm.schemas.runtime.collector import COLLECT_AT, calm, resting
 
 
 @pytest.fixture(autouse=True)
@@ -23,5 +23,17 @@ def test_the_collector_runs_rarely_and_skips_what_stays() -> None:
     calm()
 
     assert gc.isenabled()
-    assert gc.get_threshold()[0] == COLLECT_AT
+    assert gc.get_threshold() == COLLECT_AT
     assert gc.get_freeze_count() > frozen
+
+
+def test_the_collector_rests_during_imports() -> None:
+    """It does not run while code is imported, and exempts what was made."""
+    frozen = gc.get_freeze_count()
+
+    with resting():
+        assert not gc.isenabled()
+        made = [[number] for number in range(1000)]
+
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > frozen + len(made)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.lines import ValidLine, read_line
 from docllm.producer.input.warnings.long_documents import LongDocuments
 from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
@@ -27,7 +28,7 @@ def line(name: str, tokens: int, **fields: object) -> ValidLine:
 
 
 def warned(*lines: ValidLine, config: Config = CONFIG) -> str:
-    long = LongDocuments(config)
+    long = LongDocuments(TaskAccounts(config))
     for made in lines:
         long.add(made)
     return str(long)

@@ -3,6 +3,7 @@
 import orjson
 import pytest
 
+from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.lines import ValidLine, read_line
 from docllm.producer.input.warnings.prompt_order import LARGE, PromptOrder, lost_bytes
 from docllm.schemas.settings.config import Config, LLMConfig, Price, TypeConfig
@@ -25,7 +26,7 @@ def line(prompt: str | None = "{document}" + RULES, **fields: object) -> ValidLi
 
 
 def warned(made: ValidLine, tasks: int = LARGE, config: Config = CONFIG) -> str:
-    order = PromptOrder(config)
+    order = PromptOrder(TaskAccounts(config))
     for _ in range(tasks):
         order.add(made)
     return str(order)
@@ -75,7 +76,7 @@ def test_a_small_batch_and_other_prompts_are_no_reason() -> None:
     """A cache saves little there. Handlers make of a prompt what they like."""
     assert warned(line(), LARGE - 1) == ""
     assert warned(line(type="mine")) == ""
-    order = PromptOrder(CONFIG)
+    order = PromptOrder(TaskAccounts(CONFIG))
     for number in range(2 * LARGE):
         order.add(line("{document}" + RULES + str(number)))
     assert str(order) == ""
@@ -88,7 +89,7 @@ def test_the_prompt_of_a_type_counts() -> None:
 
 def test_any_number_of_prompts_is_read() -> None:
     """Few are remembered, the newest of them."""
-    order = PromptOrder(CONFIG)
+    order = PromptOrder(TaskAccounts(CONFIG))
     for number in range(1100):
         order.add(line(str(number) + "{document}" + RULES))
 

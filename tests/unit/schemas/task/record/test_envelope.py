@@ -1,5 +1,6 @@
 """A task's headers can be read back, and nothing in them is trusted."""
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -162,3 +163,12 @@ def test_header_text_is_one_line_of_whole_characters(value: str, limit: int) -> 
 def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
     """Half a surrogate pair becomes a question mark, so a text from broken JSON can be a header."""
     assert text("a \ud800 b", 100) == b"a ? b"
+
+
+@pytest.mark.parametrize("size", [0, 1, 2025, 2026, 2027, 4072, 4073, 65_500, 65_600, 200_000])
+def test_a_digest_is_that_of_the_whole_whatever_the_parts(size: int) -> None:
+    """A small task is hashed in parts that keep the interpreter's lock."""
+    key, value = b"document-00000001", bytes(number % 251 for number in range(size))
+    whole = len(key).to_bytes(4, "big") + key + value
+
+    assert digest(key, value) == hashlib.blake2b(whole, digest_size=16).digest()
