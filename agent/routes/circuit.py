@@ -1,11 +1,17 @@
-"""The state of one breaker: whether it stops its route. The window of outcomes decides. Pure.
+"""Decides by the outcomes of its calls whether a route is stopped. Pure.
 
-It knows no time, so nothing here depends on the machine's clock: the route paces the probes.
+pybreaker is the state machine (`docllm.agent.routes.breaker`): which outcome opens, half-opens or
+closes it, and who is told. While nothing has failed there is none, and an answer only joins the
+window.
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from docllm.agent.routes.window import OutcomeWindow
+
+if TYPE_CHECKING:
+    from docllm.agent.routes.breaker import Breaker
 
 
 class Circuit:
@@ -17,33 +23,37 @@ class Circuit:
     def __init__(self, *, window: OutcomeWindow, changed: Callable[[bool], None]) -> None:
         self._window = window
         self._changed = changed
-        self.stopped = False  # it takes no calls but probes
+        self._made: Breaker | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the route is stopped: it takes no calls but probes."""
+        return self._made is not None and self._made.stopped
 
     def report(self, now_s: float, *, failed: bool) -> None:
         """Note a finished outcome.
 
-        While the route is stopped, the outcome is that of a probe: a good one lets calls pass
+        While the route is stopped, the outcome is that of a probe: it decides whether calls pass
         again.
         """
-        if self.stopped:
-            if not failed:
-                self.resume()
-            return
-        self._window.add(now_s, failed=failed)
-        if failed and self._window.is_bad:
-            self.stop()
+        if failed or self.stopped:
+            self._breaker.report(now_s, failed=failed)
+        else:
+            self._window.add(now_s, failed=False)  # all that pybreaker would do
 
     def stop(self) -> None:
         """Stop the route, whatever the window says."""
-        self._set(stopped=True)
+        self._breaker.stop()
 
     def resume(self) -> None:
-        """Let calls pass again."""
-        self._set(stopped=False)
+        """Let calls pass again: the route is open, which pybreaker calls a closed breaker."""
+        self._breaker.resume()
 
-    def _set(self, *, stopped: bool) -> None:
-        """Begin with an empty window; report a change."""
-        self._window.clear()
-        if stopped is not self.stopped:
-            self.stopped = stopped
-            self._changed(stopped)
+    @property
+    def _breaker(self) -> "Breaker":
+        if self._made is None:
+            # It imports much, which an agent needs at its first failure only.
+            from docllm.agent.routes.breaker import Breaker  # noqa: PLC0415
+
+            self._made = Breaker(window=self._window, changed=self._changed)
+        return self._made

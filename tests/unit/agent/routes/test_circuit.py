@@ -1,4 +1,10 @@
-"""The window decides, and each change is reported once."""
+"""pybreaker holds the state, the window decides, and each change is reported once."""
+
+from datetime import datetime, tzinfo
+from typing import Self
+
+import pybreaker
+import pytest
 
 from docllm.agent.routes.circuit import Circuit
 from docllm.agent.routes.window import OutcomeWindow
@@ -63,3 +69,20 @@ def test_successes_keep_it_going() -> None:
             breaker.report(0.0, failed=failed)
 
     assert changes == []
+
+
+def test_the_machines_time_of_day_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backward clock jump by a day does not prevent a probe's outcome from counting."""
+
+    class Yesterday(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls(2020, 1, 1, tzinfo=tz)
+
+    breaker, _ = circuit(run=1)
+    breaker.report(0.0, failed=True)
+    monkeypatch.setattr(pybreaker, "datetime", Yesterday)
+
+    breaker.report(2.0, failed=False)
+
+    assert not breaker.stopped

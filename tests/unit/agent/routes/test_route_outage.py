@@ -70,16 +70,16 @@ def test_an_outage_counts_only_the_failures_that_stopped_the_route(
 
 
 def test_a_provider_that_asks_for_time_is_left_alone() -> None:
-    """A provider that asks for time gets one call per 5 s; nothing counts and nothing stops.
+    """A provider that asks for time gets one call per 2 s; nothing counts and nothing stops.
 
-    The agent is at full speed after 15 s.
+    The agent is at full speed after 5 s.
     """
     agent = BusyAgent(routes(64), limited, 64)
     agent.drive(90.0)
 
     assert agent.counted() == 0
-    assert agent.calls(FROM_S, TO_S) <= 64 + 14
-    assert agent.good(TO_S + 15.0, TO_S + 19.0) >= 0.9 * agent.good(2.0, 6.0)
+    assert agent.calls(FROM_S, TO_S) <= 64 + 34
+    assert agent.good(TO_S + 5.0, TO_S + 9.0) >= 0.9 * agent.good(2.0, 6.0)
 
 
 def test_an_unpaid_account_is_left_alone() -> None:

@@ -33,7 +33,7 @@ def test_routes_fail_apart() -> None:
     ]
     assert (
         notice(router, 100.0)
-        == "route bad waits 2 s: SERVER: 503: away; route slow waits 5 s: RATE: said the provider"
+        == "route bad waits 2 s: SERVER: 503: away; route slow waits 2 s: RATE: said the provider"
     )
 
 
