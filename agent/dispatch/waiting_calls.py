@@ -33,7 +33,8 @@ class WaitingCalls:
         free, ended = self._admission.room(), self._quotas.ended_lately()
         came_from = self._diverted()
         ready_routes = self._table.claimable_routes
-        routes = (*ready_routes, *self._quotas.waiting_routes, *came_from)
+        asked = (*ready_routes, *self._quotas.waiting_routes, *came_from)
+        routes = [route for route in asked if self._quotas.configured.may_limit(route)]
         for route in dict.fromkeys((*routes, *self._reported_routes)):
             waiting = self._quotas.waiting(route)
             usable = self._usable(route, free + ended[route], len(ready_routes))

@@ -127,14 +127,15 @@ class ReadyQueue:
 
     def next_of(self, route: str, limit: int) -> list[Delivery]:
         """Return the next deliveries of a route, about in the order in which they are taken."""
-        shown = self._turns.merge(
-            {
-                lane: queue.routes[route].next(limit)
-                for lane, queue in self._lanes.items()
-                if route in queue.routes
-            }
-        )
-        return list(islice(shown, limit))
+        queues = {
+            lane: queue.routes[route].next(limit)
+            for lane, queue in self._lanes.items()
+            if route in queue.routes
+        }
+        if len(queues) == 1:  # there are no turns to take
+            (shown,) = queues.values()
+            return list(islice(shown, limit))
+        return list(islice(self._turns.merge(queues), limit))
 
     def take(self, limit: int, room: Callable[[str], int], may: MayTake = always) -> list[Delivery]:
         """Take up to `limit` deliveries, by turns.

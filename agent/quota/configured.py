@@ -38,6 +38,10 @@ class ConfiguredQuotas:
         """Return whether any limit is set."""
         return bool(self._of_route or self._capped or self._has_cap_for_all)
 
+    def may_limit(self, route: str) -> bool:
+        """Return whether a limit may hold for some calls on a route."""
+        return route in self._of_route or self._has_cap_for_all or bool(self._capped)
+
     def has_limit(self, route: str, tenant: str) -> bool:
         """Return whether a limit holds for a tenant's calls on a route."""
         return route in self._of_route or tenant in self._capped or self._has_cap_for_all
