@@ -348,7 +348,8 @@ class Admission:
         self._busy[delivery.route] += 1
         if delivery.row is not None and delivery.row.lease_losses:
             self._suspects.enter(delivery)
-        self._types.enter(delivery)
+        if delivery.task_type not in self._types.plain:
+            self._types.enter(delivery)
 
     def leave(self, delivery: Delivery) -> None:
         """Note that a delivery has left its slot."""
@@ -356,7 +357,9 @@ class Admission:
             self._suspects.leave(delivery)
         if delivery in self._types.counted:
             self._types.leave(delivery)
-        self._free(delivery.route)
+        self._busy[delivery.route] -= 1
+        if not self._busy[delivery.route]:
+            self._free(delivery.route, 0)
 
     def stop_permitting(self) -> None:
         """Let nothing more begin, because the agent leaves."""

@@ -4,6 +4,7 @@ from collections import deque
 
 RECENT = 100
 UNKNOWN_S = 1.0
+LEAST_S = 0.001
 # A call longer than this is suspiciously long and takes no place in the limit: LONG times the usual
 # time, within the bounds below. If answers usually take more than 40 s, it is SLOW times the usual
 # time.
@@ -20,15 +21,18 @@ class AnswerTimes:
         # How long an answer usually takes: the mean, or UNKNOWN_S without an answer.
         self.usual_s = UNKNOWN_S
         self._recent: deque[float] = deque(maxlen=RECENT)
-        self._sum_s = 0.0
+        self._sum_s, self._kept = 0.0, 0
 
     def add(self, duration_s: float) -> None:
         """Note how long a good answer took."""
-        if len(self._recent) == RECENT:
+        if self._kept == RECENT:
             self._sum_s -= self._recent[0]
+        else:
+            self._kept += 1
         self._recent.append(duration_s)
         self._sum_s += duration_s
-        self.usual_s = max(0.001, self._sum_s / len(self._recent))
+        usual_s = self._sum_s / self._kept
+        self.usual_s = max(LEAST_S, usual_s)
 
     @property
     def known(self) -> bool:

@@ -40,7 +40,7 @@ def by_outcome(outcome: Outcome) -> RouteEvidence:
 
     An attempt that made no call, or was ended from outside, says nothing.
     """
-    if isinstance(outcome, Succeeded):
+    if type(outcome) is Succeeded:
         return ANSWERED if outcome.spent.call_id else _NO_EVIDENCE
     if isinstance(outcome, Retry | Snooze | Moved | Dead):
         return _of_failure(outcome.failure)

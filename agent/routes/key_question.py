@@ -8,17 +8,17 @@ class KeyQuestion:
     """
 
     def __init__(self) -> None:
-        self._raised_at_s: float | None = None
+        self.raised_at_s: float | None = None  # None: nothing is asked
         self._is_asked = False
 
     @property
     def is_open(self) -> bool:
         """Whether nothing has answered the question yet."""
-        return self._raised_at_s is not None
+        return self.raised_at_s is not None
 
     def raise_at(self, now_s: float) -> None:
         """Raise the question: a call was refused."""
-        self._raised_at_s = now_s
+        self.raised_at_s = now_s
 
     def ask(self) -> bool:
         """Return whether the prompt must be sent now; it is, if so."""
@@ -28,8 +28,8 @@ class KeyQuestion:
 
     def note_answered(self, began_s: float) -> None:
         """Learn that a call was answered: the key is good, if the call began after the refusal."""
-        if self._raised_at_s is not None and began_s > self._raised_at_s:
-            self._raised_at_s = None
+        if self.raised_at_s is not None and began_s > self.raised_at_s:
+            self.raised_at_s = None
 
     def note_ended(self) -> None:
         """Note that the prompt ended."""
@@ -37,4 +37,4 @@ class KeyQuestion:
 
     def close(self) -> None:
         """Give the question up: the prompt has shown nothing."""
-        self._raised_at_s = None
+        self.raised_at_s = None

@@ -16,6 +16,7 @@ The route pauses if half of an answer time's calls were refused, or most of the 
 """
 
 from collections import deque
+from collections.abc import Sized
 from enum import Enum
 from itertools import takewhile
 from math import ceil, inf
@@ -112,10 +113,10 @@ class ConcurrencyLimit:
             self._filled_at_s = now_s
         return self._tokens
 
-    def note_began(self, now_s: float, running: int) -> None:
+    def note_began(self, now_s: float, running: Sized) -> None:
         """Record the start of a call while `running` other calls run, whenever those began."""
         if self._mode is _Mode.TRIAL:
-            self._running_at_trial, self._trial_from_s = running, now_s
+            self._running_at_trial, self._trial_from_s = len(running), now_s
             return
         if self._mode is _Mode.LIMITED:
             self._tokens = self.at_once(now_s) - 1

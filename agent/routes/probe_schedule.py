@@ -49,7 +49,7 @@ class ProbeSchedule:
         self._prompt_next = False
         self._granted_until_s = _ALWAYS
         self._wanted_at_s = _NEVER
-        self._failed: set[int] = set()  # tasks that failed as probes since the last prompt
+        self.failed: set[int] = set()  # tasks that failed as probes since the last prompt
 
     # ---- pace
 
@@ -140,12 +140,12 @@ class ProbeSchedule:
 
     def note_failure(self, task_id: int | None) -> None:
         """Learn that a probe failed: a task, or the prompt (None), after which tasks go next."""
-        has_failed_before = task_id in self._failed
+        has_failed_before = task_id in self.failed
         if task_id is not None:
-            self._failed.add(task_id)
-        self._prompt_next = has_failed_before or len(self._failed) >= MAX_TASKS
+            self.failed.add(task_id)
+        self._prompt_next = has_failed_before or len(self.failed) >= MAX_TASKS
         if self._prompt_next:
-            self._failed.clear()
+            self.failed.clear()
 
     def note_no_evidence(self, task_id: int | None) -> None:
         """Learn that a probe ended without a call.
@@ -160,4 +160,4 @@ class ProbeSchedule:
         An answer to the prompt says nothing about tasks.
         """
         if task_id is not None:
-            self._failed.clear()
+            self.failed.clear()

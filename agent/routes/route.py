@@ -157,7 +157,7 @@ class Route:
         allowed = self._limit.allowed(now_s)
         if allowed is not None and self._places_taken(now_s) >= allowed:
             return None
-        self._limit.note_began(now_s, len(self._running))
+        self._limit.note_began(now_s, self._running)
         permit = RoutePermit(self.name, self.generation, now_s, None, task_id)
         self._running[permit] = None
         return permit
@@ -188,11 +188,12 @@ class Route:
         An attempt that failed by an outage becomes a snooze, uncounted, if the route has stopped.
         """
         evidence = by_outcome(outcome)
-        pause_s = outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0
-        self.learn(permit, evidence, now_s, pause_s)
         if evidence is ANSWERED:
+            self.learn(permit, evidence, now_s)
             self._times.add(now_s - permit.began_s)
             return outcome
+        pause_s = outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0
+        self.learn(permit, evidence, now_s, pause_s)
         closed = self.stopped or permit.generation != self.generation
         refused = evidence.effect in {Effect.OUTAGE, Effect.LOCKED} or evidence.may_be_of_task
         outage = closed and refused
@@ -247,10 +248,12 @@ class Route:
         self._ok += 1
         if not evidence.reason:  # a provider may reject a request before it looks at the key
             self._answered_from_s = max(self._answered_from_s, permit.began_s)
-            self._question.note_answered(permit.began_s)
+            if self._question.raised_at_s is not None:
+                self._question.note_answered(permit.began_s)
         self._locked = 0
         self._limit.note_answered(permit.began_s, now_s)
-        self.probes.note_success(permit.task_id)
+        if self.probes.failed:
+            self.probes.note_success(permit.task_id)
         self._circuit.report(now_s, failed=False)
 
     def _failed(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:

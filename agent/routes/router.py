@@ -98,14 +98,16 @@ class Router:
 
         The caller gives it back with `ended`.
         """
-        return self._of(name, now_s).permit(task_id, now_s)
+        route = self._routes.get(name) or self._of(name, now_s)
+        return route.permit(task_id, now_s)
 
     def ended(self, permit: RoutePermit, outcome: Outcome, now_s: float) -> Outcome:
         """Learn from how an attempt ended; return the outcome to settle.
 
         An attempt that failed by an outage is not counted if the route has stopped.
         """
-        return self._of(permit.route, now_s).ended(permit, outcome, now_s)
+        route = self._routes.get(permit.route) or self._of(permit.route, now_s)
+        return route.ended(permit, outcome, now_s)
 
     def answered_since(self, name: str, at_s: float) -> bool:
         """Return whether a route takes calls and has answered one that began after `at_s`."""

@@ -28,15 +28,18 @@ class OutcomeWindow:
         self._longest_run = run
         self._run = 0
         self._failed = 0
-        self._ended: deque[tuple[float, bool]] = deque()
+        self._ended: deque[tuple[float, bool]] = deque(maxlen=LAST)
 
     def add(self, now_s: float, *, failed: bool) -> None:
         """Note how a call ended."""
         self._run = self._run + 1 if failed else 0
         self._failed += failed
-        self._ended.append((now_s, failed))
-        while len(self._ended) > LAST or self._ended[0][0] < now_s - OLD_S:
-            self._failed -= self._ended.popleft()[1]
+        ended = self._ended
+        if len(ended) == LAST:
+            self._failed -= ended[0][1]  # the deque drops it
+        ended.append((now_s, failed))
+        while ended[0][0] < now_s - OLD_S:
+            self._failed -= ended.popleft()[1]
 
     def clear(self) -> None:
         """Forget everything."""

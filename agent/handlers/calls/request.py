@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -72,12 +73,15 @@ def _quoted(text: str) -> str:
     return text if _UNRESERVED.fullmatch(text) else quote(text, safe="")
 
 
+_quoted_batch = lru_cache(maxsize=1_000)(_quoted)
+
+
 def request_id(*, batch: str, key: str, attempt: str) -> str:
     """Return `<batch>/<id>#<attempt>`, percent-encoded.
 
     Above 512 characters the name is cut and ends in a hash of the whole name.
     """
-    name, suffix = f"{_quoted(batch)}/{_quoted(key)}", f"#{attempt}"
+    name, suffix = f"{_quoted_batch(batch)}/{_quoted(key)}", f"#{attempt}"
     max_chars = _ID_CHARS - len(suffix)
     if len(name) > max_chars:
         digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
