@@ -5,12 +5,12 @@ need no escaping, so here they are written into the text.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Select, Update
+from sqlalchemy import Connection, Select, Update
 
 _AS_IT_IS = {"no_parameters": True}
 _PLACE = re.compile(r":(\w++)|__\[POSTCOMPILE_(\w++)\]")
@@ -18,16 +18,17 @@ _PLACE = re.compile(r":(\w++)|__\[POSTCOMPILE_(\w++)\]")
 
 def execute_by_ids(
     connection: Connection, statement: Select[Any] | Update, ids: Collection[int], **numbers: float
-) -> CursorResult[Any]:
+) -> Sequence[Any]:
     """Run a statement that names its ids `ids` and has `numbers` as its other parameters.
 
-    Its rows are the driver's: times of SQLite are texts.
+    Returns its rows, if it has any, as the driver gives them: times of SQLite are texts.
     """
     dialect: Any = type(connection.dialect)
     text = _text(statement, dialect).format(
         ids=",".join(map(str, sorted(ids))) or "NULL", **numbers
     )
-    return connection.exec_driver_sql(text, execution_options=_AS_IT_IS)
+    result = connection.exec_driver_sql(text, execution_options=_AS_IT_IS)
+    return result.all() if result.returns_rows else ()
 
 
 @lru_cache(maxsize=100)

@@ -8,6 +8,7 @@ spend them each second while the server is away.
 PyMySQL reads each value of a row by several calls. Here a row is taken from the buffer as a whole.
 """
 
+import socket
 import ssl
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from pymysql.connections import Connection, MySQLResult
 from pymysql.constants import CR
 from pymysql.err import OperationalError
 
+_BUFFER_BYTES = 1 << 16  # the standard library's 8 KiB hold few rows of results
 _HEADER = struct.Struct("<I")  # three bytes of length, and the packet's number
 _LENGTH_BYTES = {252: 2, 253: 3}  # of a longer value, by the byte that announces it
 _NULL = 251
@@ -35,6 +37,7 @@ class MySQLConnection(Connection):
     _result: MySQLResult | None
     _next_seq_id: int
     _rfile: Any
+    _sock: Any
 
     def _create_ssl_ctx(self, sslp: Mapping[str, Any]) -> ssl.SSLContext:
         """Return the context for these options.
@@ -47,6 +50,11 @@ class MySQLConnection(Connection):
         # The stubs lack this method.
         context: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]
         return context
+
+    def connect(self, sock: socket.socket | None = None) -> None:
+        """Connect, and read through a larger buffer from then on."""
+        super().connect(sock)
+        self._rfile = self._sock.makefile("rb", _BUFFER_BYTES)
 
     def _read_query_result(self, *, unbuffered: bool = False) -> int:
         """Read an answer, as PyMySQL does, into a result of ours."""

@@ -165,7 +165,7 @@ def archived(connection: Connection, names: Iterable[str]) -> set[str]:
 
 def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -> ClaimAnswers:
     ids = [record.publication.task_id for record in records]
-    rows = {columns[0]: columns for columns in execute_by_ids(connection, _READ, ids).all()}
+    rows = {columns[0]: columns for columns in execute_by_ids(connection, _READ, ids)}
     answers: ClaimAnswers = {}
     missing = []
     for task_id, record in zip(ids, records, strict=True):

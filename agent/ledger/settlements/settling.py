@@ -7,7 +7,6 @@ that had committed, or it is superseded. Zero rows changed is a normal, named ou
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, null, select
 
@@ -143,9 +142,7 @@ def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list
     row, which is given up and logged, and the others are settled.
     """
     ids = {settlement.row.task_id for settlement in settlements}
-    rows: dict[int, Sequence[Any]] = {
-        columns[0]: columns for columns in execute_by_ids(connection, _LOCK, ids).all()
-    }
+    rows = {columns[0]: columns for columns in execute_by_ids(connection, _LOCK, ids)}
     accepted = []
     for settlement in settlements:
         _, status, owner, fence = rows.get(settlement.row.task_id, _NO_ROW)
