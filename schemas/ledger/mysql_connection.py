@@ -5,7 +5,8 @@ context for each attempt and loads the system's certificates into it, although w
 it verifies nothing. That takes some 25 ms of CPU and megabytes of memory. Each waiting thread would
 spend them each second while the server is away.
 
-PyMySQL reads each value of a row by several calls. Here a row is taken from the buffer as a whole.
+PyMySQL reads each value of a row by several calls, and each column's description by dozens. Here a
+row is taken from the buffer as a whole, and descriptions that are the same again are not read.
 """
 
 import socket
@@ -21,12 +22,15 @@ from pymysql.err import OperationalError
 
 _BUFFER_BYTES = 1 << 16  # the standard library's 8 KiB hold few rows of results
 _HEADER = struct.Struct("<I")  # three bytes of length, and the packet's number
+_NUMBER_AT = 3  # in a packet's header
+_KNOWN_COLUMNS = 500  # results whose columns a connection remembers
 _LENGTH_BYTES = {252: 2, 253: 3}  # of a longer value, by the byte that announces it
 _NULL = 251
 _NO_ROW = 254  # a packet that begins so ends the rows, is an error, or has a value above 16 MiB
 
 # How a column's bytes become its value: an encoding, then a converter, either of which may be None.
 Reading = tuple[str | None, Callable[[Any], Any] | None]
+Columns = tuple[Any, Sequence[Reading], Any]  # PyMySQL's fields, converters and description
 
 
 class MySQLConnection(Connection):
@@ -53,6 +57,7 @@ class MySQLConnection(Connection):
 
     def connect(self, sock: socket.socket | None = None) -> None:
         """Connect, and read through a larger buffer from then on."""
+        self.known_columns: dict[bytes, Columns] = {}
         super().connect(sock)
         self._rfile = self._sock.makefile("rb", _BUFFER_BYTES)
 
@@ -76,9 +81,26 @@ class _Result(MySQLResult):
     """
 
     # PyMySQL's attributes, missing in its stubs.
+    field_count: int
+    fields: Any
+    description: Any
     converters: Sequence[Reading]
     _check_packet_is_eof: Callable[[Any], bool]
     _read_row_from_packet: Callable[[Any], tuple[Any, ...]]
+
+    def _get_descriptions(self) -> None:
+        """Read the columns' descriptions; a statement's are the same bytes each time."""
+        connection: Any = self.connection
+        sent = _described(connection, self.field_count)
+        known = connection.known_columns
+        if sent in known:
+            connection._rfile.read(len(sent))  # noqa: SLF001
+            connection._next_seq_id = (sent[_NUMBER_AT] + self.field_count + 1) % 256  # noqa: SLF001
+            self.fields, self.converters, self.description = known[sent]
+            return
+        super()._get_descriptions()  # type: ignore[misc]
+        if sent and len(known) < _KNOWN_COLUMNS:
+            known[sent] = self.fields, self.converters, self.description
 
     def _read_rowdata_packet(self) -> None:
         connection: Any = self.connection
@@ -97,15 +119,32 @@ class _Result(MySQLResult):
         self.affected_rows, self.rows = len(rows), tuple(rows)
 
 
-def _buffered_rows(connection: Any, readings: Sequence[Reading]) -> list[tuple[Any, ...]]:
-    """Take the rows that are wholly in the connection's buffer."""
+def _described(connection: Any, columns: int) -> bytes:
+    """Return the packets that describe so many columns; empty unless the buffer has them all."""
+    data = _buffered(connection)
+    position = 0
+    for _ in range(columns + 1):  # the last one only ends the descriptions
+        if position + _HEADER.size > len(data):
+            return b""
+        position += _HEADER.size + (_HEADER.unpack_from(data, position)[0] & 0xFFFFFF)
+    return data[:position] if position <= len(data) else b""
+
+
+def _buffered(connection: Any) -> bytes:
+    """Return what the buffer holds; wait for the server if it is empty."""
     try:
-        data = connection._rfile.peek()  # noqa: SLF001
+        data: bytes = connection._rfile.peek()  # noqa: SLF001
     except OSError as error:
         connection._force_close()  # noqa: SLF001
         raise OperationalError(
             CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query ({error})"
         ) from None
+    return data
+
+
+def _buffered_rows(connection: Any, readings: Sequence[Reading]) -> list[tuple[Any, ...]]:
+    """Take the rows that are wholly in the connection's buffer."""
+    data = _buffered(connection)
     rows = []
     position, last = 0, len(data) - _HEADER.size
     while position < last:

@@ -88,6 +88,7 @@ def _reading(kind: type[Any], answer: bytes, buffer_size: int) -> Any:
     connection._rfile = io.BufferedReader(io.BytesIO(answer), buffer_size)
     connection._sock = create_autospec(socket.socket, instance=True)
     connection._result, connection._next_seq_id = None, 1
+    connection.known_columns = {}
     connection._current_timeout = connection._read_timeout
     return connection
 
@@ -104,6 +105,25 @@ def test_rows_are_those_that_pymysql_reads(buffer_size: int) -> None:
 
     assert results[0] == results[1]
     assert results[1][0] == (1, "xé", b"\x00\xff", Decimal("1.5"))
+
+
+@pytest.mark.parametrize("buffer_size", [64, 1 << 20])
+def test_columns_that_are_described_again_are_the_same(buffer_size: int) -> None:
+    """Another result's columns are not taken for them, however alike."""
+    other = _answer(ROWS, EOF_PACKET).replace(_field(*FIELDS[1]), _field(FIELD_TYPE.BLOB, 63))
+    answers = [_answer(ROWS, EOF_PACKET), other] * 2
+    results = []
+    for kind in (Connection, MySQLConnection):
+        connection = _reading(kind, b"", buffer_size)
+        for answer in answers:
+            connection._rfile = io.BufferedReader(io.BytesIO(answer), buffer_size)
+            connection._next_seq_id = 1
+            connection._read_query_result()
+            results.append((connection._result.rows, connection._result.description))
+
+    assert results[:4] == results[4:]
+    assert results[0] == results[2] != results[1]
+    assert len(connection.known_columns) == (2 if buffer_size > 64 else 0)
 
 
 @pytest.mark.parametrize(
