@@ -38,6 +38,7 @@ from docllm.schemas.task.record.lanes import DESTINATIONS
 from docllm.schemas.version import VERSION
 
 HEARTBEAT_TIMEOUT_S = 5
+SETTLES_AT_ONCE = 2  # on a server; SQLite has one writer
 _MAX_CONVERTERS = 4  # processes of one agent; each takes some 40 MB
 
 
@@ -210,7 +211,8 @@ def _thread(closing: AsyncExitStack, name: str, most: int = 1) -> ThreadExecutor
 
 def _workers(parts: Parts, closing: AsyncExitStack) -> Workers:
     reading, child = _thread(closing, "documents", 4), ChildExecutor()
-    settle, claim = _thread(closing, "settle"), _thread(closing, "claim")
+    settles = 1 if parts.transactions.database.sqlite else SETTLES_AT_ONCE
+    settle, claim = _thread(closing, "settle", settles), _thread(closing, "claim")
     closing.callback(child.close)
     starting = _thread(closing, "processes")
     starter = ProcessStarter(thread=starting, clock=parts.clock)
@@ -218,7 +220,12 @@ def _workers(parts: Parts, closing: AsyncExitStack) -> Workers:
     closing.push_async_callback(starter.close)
     closing.push_async_callback(converters.close)
     return Workers(
-        executors=Executors(claim=claim, settle=settle, background=parts.transactions.executor),
+        executors=Executors(
+            claim=claim,
+            settle=settle,
+            background=parts.transactions.executor,
+            settles_at_once=settles,
+        ),
         reading=reading,
         apart=child,
         processes=HandlerProcesses(

@@ -12,16 +12,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from docllm.agent.inflight.delivery import Delivery
-from docllm.agent.ports import Clock, Ledger, Settlement, Verdict
+from docllm.agent.ports import Ledger, Settlement, Verdict
 from docllm.agent.ports.outcome import Dead, Failure, Outcome, Succeeded
 from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.runtime import crash
 from docllm.schemas.task.failures import ErrorClass
-
-# A page smaller than GATHER waits GATHER_S for more outcomes: a transaction with one outcome costs
-# as much as one with many. Slots are free during this wait.
-GATHER, GATHER_S = 64, 0.01
-
 
 # Bytes that a follow-up's rows add to a page, besides its line.
 FOLLOW_UP_BYTES = 4 << 10
@@ -36,7 +31,12 @@ class Settled(NamedTuple):
 
 
 class Settler:
-    """Writes outcomes in pages; those that come during one write form the next page."""
+    """Writes outcomes in pages; those that come during one write form the next page.
+
+    A page begins at once when none is being written, so pages grow with the load. Up to `at_once`
+    pages are written beside each other while whole pages wait. To the ledger they are as pages of
+    two agents: rows are locked by id, and either may end first.
+    """
 
     def __init__(
         self,
@@ -45,17 +45,17 @@ class Settler:
         page_size: int,
         page_bytes: int,
         reply_limit_bytes: int,
-        clock: Clock,
         own_orders: OwnOrders,
+        at_once: int = 1,
     ) -> None:
         self._ledger = ledger
         self._page_size = page_size
         self._page_bytes = page_bytes
         self._reply_limit_bytes = reply_limit_bytes
-        self._clock = clock
         self._own_orders = own_orders
         self._waiting: deque[tuple[Delivery, Settlement]] = deque()
-        self._writing = 0  # outcomes of the page that is being written
+        self._at_once = at_once
+        self._writing = 0  # outcomes of the pages that are being written
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -70,7 +70,8 @@ class Settler:
         )
         self._waiting.append((delivery, settlement))
         self._idle.clear()
-        self._wake.set()
+        if self._may_begin():
+            self._wake.set()
 
     @property
     def queued(self) -> int:
@@ -91,14 +92,25 @@ class Settler:
 
         `take_verdicts` returns before the settler is idle, so a drain waits for it too.
         """
+        writers = [
+            asyncio.ensure_future(self._write_pages(take_verdicts)) for _ in range(self._at_once)
+        ]
+        try:
+            await asyncio.gather(*writers)
+        finally:
+            for writer in writers:
+                writer.cancel()
+
+    async def _write_pages(self, take_verdicts: Callable[[Sequence[Settled]], None]) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                if len(self._waiting) < GATHER:
-                    await self._clock.sleep(GATHER_S)
-                await self._write(self._take_page(), take_verdicts)
-            self._idle.set()
+            while not self._may_begin():
+                self._wake.clear()
+                await self._wake.wait()
+            await self._write(self._take_page(), take_verdicts)
+
+    def _may_begin(self) -> bool:
+        """Return whether to begin a page. Beside another page, only a whole one is worth it."""
+        return bool(self._waiting) and (not self._writing or len(self._waiting) >= self._page_size)
 
     def _take_page(self) -> list[tuple[Delivery, Settlement]]:
         page: list[tuple[Delivery, Settlement]] = []
@@ -113,9 +125,9 @@ class Settler:
         page: Sequence[tuple[Delivery, Settlement]],
         take_verdicts: Callable[[Sequence[Settled]], None],
     ) -> None:
-        self._writing = len(page)
+        self._writing += len(page)
         verdicts, orders = await self._ledger.settle([settlement for _, settlement in page])
-        self._writing = 0
+        self._writing -= len(page)
         crash.reach("settle.committed")
         outcomes = [settlement.outcome for _, settlement in page]
         if any(isinstance(outcome, Succeeded) and outcome.is_pointer for outcome in outcomes):
@@ -127,6 +139,8 @@ class Settler:
             ]
         )
         self._own_orders.send(orders)
+        if not self.unsettled:
+            self._idle.set()
 
     def _fit(self, outcome: Outcome) -> Outcome:
         """Replace a reply that no statement can carry by an error; a reply is never cut short."""

@@ -39,11 +39,15 @@ _TRIES_ALONE = 60
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """The executors of the ledger, one for each kind of work, so that none waits for another."""
+    """The executors of the ledger, one for each kind of work, so that none waits for another.
+
+    `settle` runs `settles_at_once` calls at once, the others one.
+    """
 
     claim: Executor
     settle: Executor
     background: Executor
+    settles_at_once: int = 1
 
 
 class SqlLedger:

@@ -43,7 +43,7 @@ class ClaimAnswer(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Row:
     """A task's row as the claim reads it back.
 
@@ -87,7 +87,7 @@ class Row:
         return self.lease_losses >= ALONE_LOSSES
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settlement:
     """One outcome to be made durable under the claim's owner."""
 

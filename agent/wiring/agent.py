@@ -192,8 +192,8 @@ def _make_execution(
         page_size=limits.sqlite_settle_page if sqlite else limits.settle_page,
         page_bytes=limits.settle_page_bytes,
         reply_limit_bytes=choices.reply_limit_bytes,
-        clock=shared.clock,
         own_orders=shared.own_orders,
+        at_once=choices.workers.executors.settles_at_once,
     )
     return make_execution(
         shared,

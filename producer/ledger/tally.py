@@ -26,12 +26,12 @@ from sqlalchemy import (
     Table,
     case,
     func,
-    insert,
     literal,
     select,
     union_all,
 )
 
+from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.tables import batch, failure_group, tally, tally_sum
 from docllm.schemas.task.failures import TallyOutcome
 from docllm.schemas.task.states import FINAL, Status
@@ -139,8 +139,7 @@ def write(connection: Connection, changes: Iterable[TallyChange]) -> None:
     groups: dict[TallyKey, list[TallyChange]] = {}
     for change in changes:
         groups.setdefault(change.key, []).append(change)
-    if groups:
-        connection.execute(insert(tally), [_row(key, of_key) for key, of_key in groups.items()])
+    insert_rows(connection, tally, [_row(key, of_key) for key, of_key in groups.items()])
 
 
 def counts(where: Where) -> Subquery:

@@ -1,17 +1,17 @@
 """Writes many rows in one statement.
 
-The drivers' own `executemany` costs ten times the CPU per row. Here every value becomes a literal
-that needs no escaping: bytes and texts are hexadecimal digits, which no content can break out of,
-and numbers are digits.
+The `executemany` of a server's driver costs ten times the CPU per row. Here every value becomes a
+literal that needs no escaping: bytes and texts are hexadecimal digits, which no content can break
+out of, and numbers are digits. SQLite's driver takes the values as they are.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Table, insert
+from sqlalchemy import Connection, DateTime, Table
 
-from docllm.schemas.ledger.sql import Merge, insert_new
+from docllm.schemas.ledger.sql import Merge
 
 STATEMENT_BYTES = 256 << 10  # larger ones leave the processor's caches
 # Otherwise the driver would search the whole statement for placeholders.
@@ -33,7 +33,8 @@ def insert_rows(
     if not rows:
         return
     if connection.dialect.name == "sqlite":
-        connection.execute(insert_new(connection, table) if keep else insert(table), list(rows))
+        kept = " ON CONFLICT DO NOTHING" if keep else ""
+        _write_to_sqlite(connection, table, rows, kept)
         return
     key_column = next(iter(table.primary_key.columns)).name
     tail = f" ON DUPLICATE KEY UPDATE {key_column}={table.name}.{key_column}" if keep else ""
@@ -67,21 +68,29 @@ def merge_rows(
 def _write(
     connection: Connection, table: Table[Any], rows: Sequence[Mapping[str, Any]], tail: str
 ) -> None:
-    head = f"INSERT INTO {table.name} ({','.join(rows[0])}) VALUES "  # noqa: S608 - our own names
+    head = _head(table, rows)
     for values in _pages(rows):
         connection.exec_driver_sql(head + values + tail, execution_options=_AS_IT_IS)
+
+
+def _head(table: Table[Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    return f"INSERT INTO {table.name} ({','.join(rows[0])}) VALUES "  # noqa: S608 - our own names
 
 
 def _pages(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     # A value that all rows share is made a literal once. No literal has a percent sign.
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    shared = {name: _literal(all_[0]) for name, all_ in columns.items() if _are_equal(all_)}
+    shared = {
+        name: _LITERALS[type(all_[0])](all_[0])
+        for name, all_ in columns.items()
+        if _are_equal(all_)
+    }
     differing = [name for name in columns if name not in shared]
     shape = ",".join([shared.get(name, "%s") for name in columns])
     page: list[str] = []
     size = 0
     for row in rows:
-        values = f"({shape % tuple([_literal(row[name]) for name in differing])})"
+        values = f"({shape % tuple([_LITERALS[type(row[name])](row[name]) for name in differing])})"
         page.append(values)
         size += len(values)
         if size >= STATEMENT_BYTES:
@@ -95,15 +104,42 @@ def _are_equal(values: list[Any]) -> bool:
     return values.count(values[0]) == len(values)
 
 
-def _literal(value: Any) -> str:
-    if type(value) is int:
-        return str(value)
-    if type(value) is bytes:
-        return f"X'{value.hex()}'"
-    if isinstance(value, str):
-        return f"_utf8mb4 X'{value.encode().hex()}'"
-    if value is None:
-        return "NULL"
-    if isinstance(value, datetime):
-        return f"'{value.isoformat(' ', 'microseconds')}'"
-    raise TypeError(f"{type(value).__name__} cannot be written in bulk")
+def _write_to_sqlite(
+    connection: Connection, table: Table[Any], rows: Sequence[Mapping[str, Any]], tail: str
+) -> None:
+    times = [name for name in rows[0] if isinstance(table.c[name].type, DateTime)]
+    places = ",".join("?" * len(rows[0]))
+    connection.exec_driver_sql(
+        f"{_head(table, rows)}({places}){tail}",
+        [tuple((_with_texts(row, times) if times else row).values()) for row in rows],
+    )
+
+
+def _with_texts(row: Mapping[str, Any], times: Sequence[str]) -> dict[str, Any]:
+    return {**row, **{name: row[name] and _time(row[name]) for name in times}}
+
+
+def _time(value: datetime) -> str:
+    return value.isoformat(" ", "microseconds")
+
+
+class _Literals(dict[type, Callable[[Any], str]]):
+    """How the values of each type are written."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], str]:
+        """Find a subclass of `str` once; a subclass of `int` may print itself as a name."""
+        if not issubclass(kind, str):
+            raise TypeError(f"{kind.__name__} cannot be written in bulk")
+        self[kind] = self[str]
+        return self[kind]
+
+
+_LITERALS = _Literals(
+    {
+        int: str,
+        bytes: lambda value: f"X'{value.hex()}'",
+        str: lambda value: f"_utf8mb4 X'{value.encode().hex()}'",
+        type(None): lambda _: "NULL",
+        datetime: lambda value: f"'{_time(value)}'",
+    }
+)

@@ -18,34 +18,37 @@ _TRY_EVERY_S = 1.0  # a server that is away is tried again at least this often
 
 
 class SimExecutor:
-    """One thread's worth of database calls.
+    """A few threads' worth of database calls: one by default.
 
     As on a real thread, cancelling the caller does not end a call that has begun.
     """
 
-    def __init__(self, *, weather: Weather, clock: Clock, patient: bool = True) -> None:
+    def __init__(
+        self, *, weather: Weather, clock: Clock, patient: bool = True, threads: int = 1
+    ) -> None:
         self._weather = weather
         self._clock = clock
         self._patient = patient  # a heartbeat's driver does not wait long for an answer
         self._waiting: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
-        self._busy = False
+        self._free = threads
 
     def __call__(self, call: Callable[[], Result]) -> Awaitable[Result]:
         """Return the result of `call`, or raise its error."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, answer))
-        if not self._busy:
+        if self._free:
+            self._free -= 1
             self._next()
         return answer
 
     def _next(self) -> None:
+        """Let a thread take the next call; without one it is free."""
         while self._waiting:
             call, answer = self._waiting.popleft()
             if not answer.done():
-                self._busy = True
                 self._later(self._weather.delay_s("database", _USUAL_S), self._run, call, answer)
                 return
-        self._busy = False
+        self._free += 1
 
     def _later(self, delay_s: float, what: Callable[..., None], *args: Any) -> None:
         asyncio.get_running_loop().call_later(delay_s, what, *args)

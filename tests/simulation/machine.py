@@ -106,9 +106,9 @@ class Machine:
         """Return a program's clock."""
         return VirtualClock(self.loop)
 
-    def executor(self, clock: VirtualClock, *, patient: bool = True) -> Executor:
+    def executor(self, clock: VirtualClock, *, patient: bool = True, threads: int = 1) -> Executor:
         """Return a new executor."""
-        return SimExecutor(weather=self.weather, clock=clock, patient=patient)
+        return SimExecutor(weather=self.weather, clock=clock, patient=patient, threads=threads)
 
     def database(self, clock: VirtualClock) -> SimDatabase:
         """Return an access to the one database."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from docllm.agent.app.opening import SETTLES_AT_ONCE
 from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.documents.conversion.converters import Converters
 from docllm.agent.handlers.processes.pool import HandlerProcesses
@@ -216,11 +217,13 @@ class AgentProgram(Program):
 
     def _workers(self, parts: Parts, clock: VirtualClock) -> Workers:
         machine = self._machine
+        settles = 1 if machine.sqlite else SETTLES_AT_ONCE
         return Workers(
             executors=Executors(
                 claim=machine.executor(clock),
-                settle=machine.executor(clock),
+                settle=machine.executor(clock, threads=settles),
                 background=parts.transactions.executor,
+                settles_at_once=settles,
             ),
             reading=InlineExecutor(),
             apart=InlineExecutor(),

@@ -3,17 +3,17 @@
 Every statement names the state it expects; zero rows is an answer.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, select, true, update
-from sqlalchemy import Row as SqlRow
 
 from docllm.agent.ledger.claims.answering import answer
 from docllm.agent.ports import SUSPECT_LOSSES, Claimable, ClaimAnswer, ClaimAnswers, Row
 from docllm.producer.ledger import batch_options, outbox
 from docllm.producer.ports import Order
+from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.sql import seconds_until, utc_after, utc_now
 from docllm.schemas.ledger.tables import batch, task, task_input
 from docllm.schemas.runtime import crash
@@ -94,17 +94,18 @@ def claim(
     over which agents were lost at least twice is not claimed, and its answer is AGAIN.
     """
     below_losses = ANY_LOSSES if with_suspects else SUSPECT_LOSSES
-    for fence, of_fence in groupby(sorted(records, key=_fence), key=_fence):
-        ids = sorted(record.publication.task_id for record in of_fence)
-        connection.execute(
+    of_fence: defaultdict[int, list[int]] = defaultdict(list)
+    for record in records:
+        of_fence[record.publication.fence].append(record.publication.task_id)
+    for fence, ids in sorted(of_fence.items()):
+        execute_by_ids(
+            connection,
             _CLAIM,
-            {
-                "ids": ids,
-                "at_fence": fence,
-                "by_owner": owner,
-                "claim_s": claim_s,
-                "below_losses": below_losses,
-            },
+            ids,
+            at_fence=fence,
+            by_owner=owner,
+            claim_s=claim_s,
+            below_losses=below_losses,
         )
         crash.reach("claim.fence_claimed")
     return _answers(connection, records, owner)
@@ -125,7 +126,7 @@ def release(connection: Connection, owner: int, task_ids: Iterable[int]) -> None
 
     Claims that no longer belong to this owner are left alone.
     """
-    connection.execute(_RELEASE, {"ids": sorted(task_ids), "by_owner": owner})
+    execute_by_ids(connection, _RELEASE, list(task_ids), by_owner=owner)
 
 
 def relieve(
@@ -162,22 +163,18 @@ def archived(connection: Connection, names: Iterable[str]) -> set[str]:
     return set(connection.execute(query).scalars())
 
 
-def _fence(record: Claimable) -> int:
-    return record.publication.fence
-
-
 def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -> ClaimAnswers:
-    ids = sorted(record.publication.task_id for record in records)
-    rows = {columns.id: columns for columns in connection.execute(_READ, {"ids": ids})}
+    ids = [record.publication.task_id for record in records]
+    rows = {columns[0]: columns for columns in execute_by_ids(connection, _READ, ids)}
     answers: ClaimAnswers = {}
     missing = []
-    for record in records:
-        columns = rows.get(record.publication.task_id)
+    for task_id, record in zip(ids, records, strict=True):
+        columns = rows.get(task_id)
         if columns is None:
             missing.append(record)
             continue
-        row = _row(columns)
-        answers[row.task_id] = (answer(record, row, columns.digest, owner=owner), row)
+        row, digest = _row(columns), columns[-1]
+        answers[task_id] = (answer(record, row, digest, owner=owner), row)
     if missing:
         archived_names = archived(connection, (record.publication.batch for record in missing))
         for record in missing:
@@ -203,26 +200,47 @@ def _release_conflicts(connection: Connection, answers: ClaimAnswers, owner: int
         release(connection, owner, conflicting)
 
 
-def _row(columns: SqlRow[Any]) -> Row:
+def _row(columns: Sequence[Any]) -> Row:
     """Return the row that `_READ` has read."""
+    (
+        task_id,
+        batch_id,
+        status,
+        owner,
+        fence,
+        attempt,
+        max_attempts,
+        lease_losses,
+        due_in_s,
+        expired,
+        task_type,
+        task_key,
+        batch_name,
+        cancelled,
+        tenant,
+        options,
+        lane,
+        depth,
+        _digest,
+    ) = columns
     return Row(
-        task_id=columns.id,
-        batch_id=columns.batch_id,
-        status=columns.status,
-        owner=columns.owner,
-        fence=columns.fence,
-        counted_before=columns.attempt,
-        max_attempts=columns.max_attempts,
-        lease_losses=columns.lease_losses,
-        due_in_s=float(columns.due_in_s),
-        expired=bool(columns.expired),
-        type=columns.type,
-        task_key=bytes(columns.task_key),
-        batch=columns.batch_name,
-        cancelled=bool(columns.cancelled),
-        tenant=columns.tenant,
-        routes_allowed=batch_options.routes_allowed(columns.options),
-        lane=known_lane(columns.lane),
-        depth=columns.depth,
-        output_uri=batch_options.output_uri(columns.options),
+        task_id=task_id,
+        batch_id=batch_id,
+        status=status,
+        owner=owner,
+        fence=fence,
+        counted_before=attempt,
+        max_attempts=max_attempts,
+        lease_losses=lease_losses,
+        due_in_s=float(due_in_s),
+        expired=bool(expired),
+        type=task_type,
+        task_key=task_key,
+        batch=batch_name,
+        cancelled=bool(cancelled),
+        tenant=tenant,
+        routes_allowed=batch_options.routes_allowed(options),
+        lane=known_lane(lane),
+        depth=depth,
+        output_uri=batch_options.output_uri(options),
     )

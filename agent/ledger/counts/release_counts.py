@@ -6,6 +6,7 @@ which is kept for two hours, and to the sum of all minutes. A row is in one plac
 reader sees each attempt once.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -58,25 +59,22 @@ def write(
     release: str,
 ) -> None:
     """Count the attempts that succeeded, or failed and counted; `release` is this agent's."""
-    rows: dict[tuple[int, str], dict[str, Any]] = {}
+    counted: defaultdict[tuple[int, str], list[Outcome]] = defaultdict(list)
     for settlement, outcome in chosen if release else ():
-        if not _counts(outcome):
-            continue
-        agent_id = agent_of(settlement.owner)
-        row = rows.setdefault(
-            (agent_id, settlement.route),
-            {
-                "group_name": group,
-                "agent_id": agent_id,
-                "release_name": release,
-                "route": settlement.route,
-                **dict.fromkeys(_NUMBERS, 0),
-            },
-        )
-        row["succeeded" if isinstance(outcome, Succeeded) else "failed"] += 1
-        row["cost_micro"] += outcome.spent.cost_micro
-    for key in sorted(rows):
-        connection.execute(_insert(connection.dialect.name), rows[key])
+        if isinstance(outcome, Succeeded) or _counts(outcome):
+            counted[agent_of(settlement.owner), settlement.route].append(outcome)
+    for (agent_id, route), outcomes in sorted(counted.items()):
+        successes = sum(isinstance(outcome, Succeeded) for outcome in outcomes)
+        row = {
+            "group_name": group,
+            "agent_id": agent_id,
+            "release_name": release,
+            "route": route,
+            "succeeded": successes,
+            "failed": len(outcomes) - successes,
+            "cost_micro": sum(outcome.spent.cost_micro for outcome in outcomes),
+        }
+        connection.execute(_insert(connection.dialect.name), row)
 
 
 def _counts(outcome: Outcome) -> bool:

@@ -5,7 +5,7 @@ because it was reaped and nobody has claimed it since. Otherwise it is an echo o
 that had committed, or it is superseded. Zero rows changed is a normal, named outcome.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from sqlalchemy import Connection, bindparam, delete, null, select
@@ -23,10 +23,20 @@ from docllm.agent.ledger.settlements import (
 )
 from docllm.agent.ledger.settlements.state_changes import carrier, of_kind
 from docllm.agent.ports import Settlement, Verdict
-from docllm.agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze
+from docllm.agent.ports.outcome import (
+    Cancelled,
+    Dead,
+    Moved,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Succeeded,
+)
 from docllm.producer.ledger import hook_orders, outbox, tally
 from docllm.producer.ports import Item, Order
 from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.tables import batch, task, task_attempt, task_result
 from docllm.schemas.task.failures import UNTRIED, AttemptOutcome
 from docllm.schemas.task.hooks import Hooked
@@ -46,7 +56,7 @@ _FORMER_MOVES = (
     .order_by(task_attempt.c.id)
 )
 
-_NO_ROW = (None, None, None)
+_NO_ROW = (None, None, None, None)
 NO_HOOKS: Hooked = MappingProxyType({})
 
 Unsuccessful = Retry | Snooze | Moved | Dead
@@ -75,15 +85,25 @@ def settle(
         connection, _accepted(connection, settlements), cancelled, first_id
     )
     chosen = _final_outcomes(connection, group, accepted, longest_tier)
-    state_changes.write(connection, chosen, release)
-    _write_attempts(connection, chosen, now_utc_s, release)
-    letters = dead_letters.write(
-        connection,
-        [written_rows.letter(settlement, outcome) for settlement, outcome in of_kind(chosen, Dead)],
-    )
-    orders = _write_orders(connection, group, chosen)
+    succeeded = of_kind(chosen, Succeeded)
+    state_changes.write_successes(connection, succeeded, release)
+    letters: Mapping[int, dead_letters.LetterRow] = {}
+    orders: list[Order] = []
+    if len(succeeded) < len(chosen):
+        others = [pair for pair in chosen if not isinstance(pair[1], Succeeded)]
+        state_changes.write(connection, others)
+        _write_attempts(connection, others, now_utc_s, release)
+        letters = dead_letters.write(
+            connection,
+            [
+                written_rows.letter(settlement, outcome)
+                for settlement, outcome in of_kind(others, Dead)
+            ],
+        )
+        orders += _write_orders(connection, group, others)
     orders += follow_ups.complete(connection, group, new_follow_ups)
-    hook_orders.place(connection, written_rows.orders_of_hooks(group, chosen, hooked))
+    if hooked:
+        hook_orders.place(connection, written_rows.orders_of_hooks(group, chosen, hooked))
     tally.write(connection, written_rows.changes(chosen, letters))
     release_counts.write(connection, group, chosen, release)
     return _verdicts(connection, settlements, chosen), orders
@@ -99,7 +119,11 @@ def _final_outcomes(
     3. `hold_back`: so does a death that a guard holds back.
     4. `_fit_to_batch`: a task that would wait in a cancelled batch is cancelled; a task to be
        cancelled, whose batch a replay has opened since, is given back.
+
+    None of them replaces a success.
     """
+    if all(isinstance(settlement.outcome, Succeeded) for settlement in accepted):
+        return [(settlement, settlement.outcome) for settlement in accepted]
     counted = uncounted_ends.count_repeated_ends(connection, accepted, longest_tier)
     spared = loss_deaths.spare(connection, group, counted, longest_tier)
     decided = hold_back(connection, group, spared, longest_tier)
@@ -117,11 +141,11 @@ def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list
     caller, `SqlLedger._write`, takes any error for one of a row: the page is split down to this
     row, which is given up and logged, and the others are settled.
     """
-    ids = sorted({settlement.row.task_id for settlement in settlements})
-    rows = {task_id: columns for task_id, *columns in connection.execute(_LOCK, {"ids": ids})}
+    ids = {settlement.row.task_id for settlement in settlements}
+    rows = {columns[0]: columns for columns in execute_by_ids(connection, _LOCK, ids)}
     accepted = []
     for settlement in settlements:
-        status, owner, fence = rows.get(settlement.row.task_id, _NO_ROW)
+        _, status, owner, fence = rows.get(settlement.row.task_id, _NO_ROW)
         if owner != settlement.owner or status not in SETTLES:
             continue
         if fence != settlement.row.fence:
@@ -227,12 +251,16 @@ def _verdicts(
     settlements: Sequence[Settlement],
     chosen: Sequence[tuple[Settlement, Outcome]],
 ) -> list[Verdict]:
+    if len(chosen) == len(settlements):
+        return [
+            _verdict(settlement.outcome, written_rows.ATTEMPT_OUTCOMES.get(type(outcome)))
+            for settlement, (_, outcome) in zip(settlements, chosen, strict=True)
+        ]
     written: dict[tuple[int, int], str | None] = {
         (settlement.owner, settlement.row.task_id): written_rows.ATTEMPT_OUTCOMES.get(type(outcome))
         for settlement, outcome in chosen
     }
-    if len(written) < len(settlements):
-        written = _echoes(connection, settlements) | written
+    written = _echoes(connection, settlements) | written
     return [
         _verdict(settlement.outcome, written[settlement.owner, settlement.row.task_id])
         if (settlement.owner, settlement.row.task_id) in written

@@ -23,6 +23,7 @@ from docllm.agent.ports.outcome import (
     Succeeded,
 )
 from docllm.schemas.ledger.bulk import insert_rows
+from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from docllm.schemas.ledger.tables import result_note, task, task_loss, task_result
 from docllm.schemas.task.states import Status
@@ -93,29 +94,31 @@ _SNOOZE = (
 T = TypeVar("T", bound=Outcome)
 
 
-def write(
-    connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], release: str
+def write_successes(
+    connection: Connection, succeeded: Sequence[tuple[Settlement, Succeeded]], release: str
 ) -> None:
-    """Give each task the row that its outcome means, and each success its result."""
-    succeeded = of_kind(chosen, Succeeded)
-    if succeeded:
-        insert_rows(
-            connection,
-            task_result,
-            [
-                written_rows.result(settlement, outcome, release)
-                for settlement, outcome in succeeded
-            ],
-        )
-        insert_rows(connection, result_note, list(written_rows.notes(succeeded)))
-        _update_all(connection, _SUCCEED, succeeded)
+    """Store the results of tasks, and make the tasks final."""
+    if not succeeded:
+        return
+    insert_rows(
+        connection,
+        task_result,
+        [written_rows.result(settlement, outcome, release) for settlement, outcome in succeeded],
+    )
+    insert_rows(connection, result_note, list(written_rows.notes(succeeded)))
+    _update_all(connection, _SUCCEED, succeeded)
+    _forget_losses(connection, [settlement for settlement, _ in succeeded])
+
+
+def write(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]]) -> None:
+    """Give each task that did not succeed the row that its outcome means."""
     _die(connection, of_kind(chosen, Dead))
     _forget_losses(
         connection,
         [
             settlement
             for settlement, outcome in chosen
-            if isinstance(outcome, Succeeded | Dead | Retry) and not _keeps_losses(outcome)
+            if isinstance(outcome, Dead | Retry) and not _keeps_losses(outcome)
         ],
     )
     _end_on_routes(connection, _CANCEL, of_kind(chosen, Cancelled))
@@ -200,6 +203,6 @@ def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> Non
 def _update_all(
     connection: Connection, statement: Update, chosen: Iterable[tuple[Settlement, Outcome]]
 ) -> None:
-    ids = sorted(settlement.row.task_id for settlement, _ in chosen)
+    ids = [settlement.row.task_id for settlement, _ in chosen]
     if ids:
-        connection.execute(statement, {"ids": ids})
+        execute_by_ids(connection, statement, ids)

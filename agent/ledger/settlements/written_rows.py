@@ -1,5 +1,6 @@
 """The rows that a settlement writes: result, attempt, dead letter and counts. Pure."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -61,13 +62,23 @@ _HOOKS: dict[type[Outcome], tuple[HookEvent, str]] = {
 
 def result(settlement: Settlement, outcome: Succeeded, release: str) -> dict[str, Any]:
     """Return the row of a task's result."""
+    spent = outcome.spent
     return {
         "task_id": settlement.row.task_id,
         "owner": settlement.owner,
         "codec": outcome.codec,
         "body": outcome.body,
         "release_name": release,
-    } | _spent(settlement, outcome.spent)
+        "route": settlement.route,
+        "model": _text(spent.model, _NAME_CHARS),
+        "trace_id": _text(spent.call_id, _NAME_CHARS),
+        "duration_ms": spent.duration_ms,
+        "tokens_in": spent.tokens_in,
+        "tokens_out": spent.tokens_out,
+        "tokens_cached": spent.tokens_cached,
+        "cost_micro": spent.cost_micro,
+        "unsure_micro": spent.unsure_micro,
+    }
 
 
 def notes(succeeded: Sequence[tuple[Settlement, Succeeded]]) -> Iterator[dict[str, Any]]:
@@ -140,18 +151,19 @@ def changes(
 
     What an attempt has spent on a route that it left is booked there, apart from its end.
     """
-    succeeded: dict[tuple[int, str, str, str, str], list[Spent]] = {}
+    succeeded: defaultdict[tuple[int, str, str, str, str], list[Spent]] = defaultdict(list)
     for settlement, outcome in chosen:
-        yield from _changes_elsewhere(settlement, outcome.spent)
-        yield from _further_calls(settlement, outcome)
+        row, spent = settlement.row, outcome.spent
+        if spent.on_left_routes or spent.calls > 1 or isinstance(outcome, Cancelled):
+            yield from _changes_elsewhere(settlement, spent)
+            yield from _further_calls(settlement, outcome)
         if isinstance(outcome, Succeeded):
-            row, route, model = settlement.row, settlement.route, _model(outcome.spent)
-            of_key = succeeded.setdefault((row.batch_id, row.type, route, model, row.tenant), [])
-            of_key.append(outcome.spent.on_this_route)
+            key_of_success = row.batch_id, row.type, settlement.route, spent.model, row.tenant
+            succeeded[key_of_success].append(spent.on_this_route)
             for note, _ in outcome.notes:
                 yield _change_of_note(settlement, note)
         else:
-            yield from _changes_of_failure(settlement, outcome, letters.get(settlement.row.task_id))
+            yield from _changes_of_failure(settlement, outcome, letters.get(row.task_id))
     for (batch_id, kind, route, model, tenant), of_key in succeeded.items():
         key = TallyKey(
             batch_id,
@@ -159,7 +171,7 @@ def changes(
             route,
             Status.SUCCEEDED,
             TallyOutcome.SUCCEEDED,
-            model=model,
+            model=_text(model, _NAME_CHARS),
             tenant=tenant,
         )
         sums = (sum(amounts) for amounts in zip(*map(_amounts, of_key), strict=True))
@@ -324,4 +336,6 @@ def _text(text: str, limit: int) -> str:
 
     Half a surrogate pair, which broken JSON may contain, has no UTF-8.
     """
+    if text.isascii():
+        return text[:limit]
     return text.encode("utf-8", "replace").decode()[:limit]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 import orjson
-from sqlalchemy import Connection, Row, and_, func, select
+from sqlalchemy import BindParameter, Connection, and_, bindparam, case, func, select
 
 from docllm.producer.ledger import store
 from docllm.producer.ledger.batch_ids import id_range
@@ -26,6 +26,7 @@ from docllm.producer.ledger.results.result_lines import (
     with_unreadable_output,
 )
 from docllm.schemas.codes import Code
+from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.tables import (
     batch,
     dead_letter,
@@ -52,6 +53,74 @@ _PAGE_BYTES = 8 << 20
 _OF_INBOX = and_(task_input.c.headers.is_not(None), batch.c.note != store.Origin.LETTERS.value)
 
 _PARENT = task.alias("parent")
+# A result's reader needs the line only if the line has a schema.
+_LINE = case((func.instr(task_input.c.body, b'"schema"') > 0, task_input.c.body))
+
+_STATUSES = {int(status): status for status in Status}
+_OF_RESULT = (
+    "codec", "body", "model", "trace_id", "created_at", "route",
+    "tokens_in", "tokens_out", "cost_micro",
+)  # fmt: skip
+_OF_LETTER = ("error_class", "error_text", "died_at", "route", "provider_error")
+
+# These statements are built once.
+_IN_RANGE = task.c.id.between(bindparam("first_id"), bindparam("last_id"))
+_OF_BATCH = task.c.batch_id == bindparam("of_batch")
+_SIZES = (
+    select(
+        task.c.id,
+        task.c.batch_id,
+        func.coalesce(func.length(task_input.c.body), 0)
+        + func.coalesce(func.length(task_result.c.body), 0),
+    )
+    .select_from(task)
+    .outerjoin(task_input, and_(task_input.c.task_id == task.c.id, _OF_BATCH))
+    .outerjoin(task_result, and_(task_result.c.task_id == task.c.id, _OF_BATCH))
+    .where(_IN_RANGE)
+    .order_by(task.c.id)
+    .limit(bindparam("most"))
+)
+_ENDED = (
+    select(
+        task.c.id,
+        task.c.task_key,
+        task.c.status,
+        task.c.attempt,
+        _LINE.label("line"),
+        _OF_INBOX.label("of_inbox"),
+        _PARENT.c.task_key.label("parent_key"),
+        *[task_result.c[name].label(f"result_{name}") for name in _OF_RESULT],
+        *[dead_letter.c[name] for name in _OF_LETTER],
+    )
+    .select_from(task)
+    .with_hint(task, "FORCE INDEX (PRIMARY)", "mysql")
+    .outerjoin(task_input, task_input.c.task_id == task.c.id)
+    .outerjoin(batch, batch.c.id == task.c.batch_id)
+    .outerjoin(task_result, task_result.c.task_id == task.c.id)
+    .outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
+    .outerjoin(_PARENT, _PARENT.c.id == task.c.parent_id)
+    .where(_IN_RANGE, _OF_BATCH)
+    .order_by(task.c.id)
+)
+_IDS: BindParameter[int] = bindparam("ids", expanding=True)
+_SPENT = (
+    select(
+        task_attempt.c.task_id,
+        *[func.sum(task_attempt.c[name]) for name in ("tokens_in", "tokens_out", "cost_micro")],
+    )
+    .where(task_attempt.c.task_id.in_(_IDS))
+    .group_by(task_attempt.c.task_id)
+)
+_CALL_IDS = (
+    select(task_attempt.c.task_id, task_attempt.c.trace_id)
+    .where(task_attempt.c.task_id.in_(_IDS))
+    .order_by(task_attempt.c.id)
+)
+_NOTES = (
+    select(result_note.c.task_id, result_note.c.kind, result_note.c.detail)
+    .where(result_note.c.task_id.in_(_IDS))
+    .order_by(result_note.c.task_id, result_note.c.kind)
+)
 
 
 class Read(Protocol):
@@ -106,7 +175,7 @@ def unfinished(counts: Counter[Status]) -> int:
 
 def _tasks(read: Read, batch_id: int) -> Iterator[ExportedTask]:
     for ids in id_groups(read, batch_id):
-        yield from read(partial(_ended, ids=ids))
+        yield from read(partial(_ended, batch_id=batch_id, ids=ids))
 
 
 def id_groups(
@@ -118,44 +187,29 @@ def id_groups(
     """
     next_id, last_id = within or read(partial(id_range, batch_id=batch_id))
     while next_id <= last_id:
-        page = read(partial(_page, first_id=next_id, last_id=last_id))
+        page = read(partial(_page, batch_id=batch_id, first_id=next_id, last_id=last_id))
         if not page:
             return
         next_id = page[-1][0] + 1
-        task_ids = [key for key, owner in page if owner == batch_id]
-        sizes = read(partial(_sizes, ids=task_ids))
-        yield from _groups(task_ids, sizes)
+        yield from _groups([(key, size) for key, of_batch, size in page if of_batch == batch_id])
 
 
-def _page(connection: Connection, first_id: int, last_id: int) -> list[tuple[int, int]]:
-    """Return ids and batches along the primary key.
+def _page(
+    connection: Connection, batch_id: int, first_id: int, last_id: int
+) -> list[tuple[int, int, int]]:
+    """Return ids, batches and sizes along the primary key.
 
-    The query does not name the batch, which would tempt the server to sort the whole batch for each
-    page.
+    The query finds rows by their ids alone: the batch would tempt the server to sort the whole
+    batch for each page. Sizes are stored bytes, 0 for tasks of other batches.
     """
-    query = (
-        select(task.c.id, task.c.batch_id)
-        .where(task.c.id.between(first_id, last_id))
-        .order_by(task.c.id)
-        .limit(_PAGE)
-    )
-    return [(row.id, row.batch_id) for row in connection.execute(query)]
+    values = {"of_batch": batch_id, "first_id": first_id, "last_id": last_id, "most": _PAGE}
+    return [(row[0], row[1], row[2]) for row in connection.execute(_SIZES, values).all()]
 
 
-def _sizes(connection: Connection, ids: Sequence[int]) -> list[int]:
-    """Return how many bytes each task takes in memory, by the stored sizes."""
-    sizes: Counter[int] = Counter()
-    for table in (task_input, task_result):
-        query = select(table.c.task_id, func.length(table.c.body)).where(table.c.task_id.in_(ids))
-        for key, size in connection.execute(query):
-            sizes[key] += size
-    return [sizes[key] for key in ids]
-
-
-def _groups(ids: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+def _groups(sizes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
     group: list[int] = []
     group_bytes = 0
-    for key, size in zip(ids, sizes, strict=True):
+    for key, size in sizes:
         if group and group_bytes + size > _PAGE_BYTES:
             yield group
             group, group_bytes = [], 0
@@ -165,107 +219,86 @@ def _groups(ids: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
         yield group
 
 
-def _ended(connection: Connection, ids: Sequence[int]) -> list[ExportedTask]:
+def _ended(connection: Connection, batch_id: int, ids: Sequence[int]) -> list[ExportedTask]:
     """Return the tasks as one statement sees them, so a state and its result cannot disagree."""
-    result = [column.label(f"result_{column.name}") for column in task_result.c]
-    columns_of_letter = ("error_class", "error_text", "died_at", "route", "provider_error")
-    letter = [dead_letter.c[name] for name in columns_of_letter]
-    joined = task.outerjoin(task_input, task_input.c.task_id == task.c.id)
-    joined = joined.outerjoin(batch, batch.c.id == task.c.batch_id)
-    joined = joined.outerjoin(task_result, task_result.c.task_id == task.c.id)
-    joined = joined.outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
-    joined = joined.outerjoin(_PARENT, _PARENT.c.id == task.c.parent_id)
-    columns = (
-        task.c.id,
-        task.c.task_key,
-        task.c.status,
-        task.c.attempt,
-        task_input.c.body,
-        _OF_INBOX.label("of_inbox"),
-        _PARENT.c.task_key.label("parent_key"),
-        *result,
-        *letter,
-    )
-    query = select(*columns).select_from(joined).where(task.c.id.in_(ids)).order_by(task.c.id)
-    rows = connection.execute(query).all()
+    values = {"of_batch": batch_id, "first_id": ids[0], "last_id": ids[-1]}
+    rows = connection.execute(_ENDED, values).all()
     spent = _spent(connection, ids)
     call_ids = _last_call_ids(connection, [row.id for row in rows if row.status == Status.DEAD])
     tasks = [_task(row, spent.get(row.id, (0, 0, 0)), call_ids.get(row.id, "")) for row in rows]
-    notes = notes_of(connection, [task.task_id for task in tasks if task.result is not None])
+    notes = notes_of(connection, ids)
     if not notes:
         return tasks
-    return [replace(task, notes=notes.get(task.task_id, task.notes)) for task in tasks]
+    return [
+        replace(task, notes=notes.get(task.task_id, task.notes) if task.result else task.notes)
+        for task in tasks
+    ]
 
 
 def notes_of(connection: Connection, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Return the notes beside the results of these tasks, by kind."""
-    if not ids:
-        return {}
-    query = select(result_note).where(result_note.c.task_id.in_(ids))
     notes: dict[int, dict[str, Any]] = {}
-    for row in connection.execute(query.order_by(result_note.c.task_id, result_note.c.kind)):
-        notes.setdefault(row.task_id, {})[row.kind] = orjson.loads(row.detail)
+    for task_id, kind, detail in execute_by_ids(connection, _NOTES, ids):
+        notes.setdefault(task_id, {})[kind] = orjson.loads(detail)
     return notes
 
 
 def _spent(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int, int]]:
     """Return tokens and cost of the attempts that did not succeed."""
-    sums = [func.sum(task_attempt.c[name]) for name in ("tokens_in", "tokens_out", "cost_micro")]
-    query = (
-        select(task_attempt.c.task_id, *sums)
-        .where(task_attempt.c.task_id.in_(ids))
-        .group_by(task_attempt.c.task_id)
-    )
-    return {row[0]: (int(row[1]), int(row[2]), int(row[3])) for row in connection.execute(query)}
+    rows = execute_by_ids(connection, _SPENT, ids)
+    return {row[0]: (int(row[1]), int(row[2]), int(row[3])) for row in rows}
 
 
 def _last_call_ids(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
     """Return the id of the last call of each task whose last attempt did not succeed."""
     if not ids:
         return {}
-    attempts = task_attempt.c
-    query = (
-        select(attempts.task_id, attempts.trace_id)
-        .where(attempts.task_id.in_(ids))
-        .order_by(attempts.id)
-    )
-    return {row.task_id: row.trace_id for row in connection.execute(query)}
+    rows = execute_by_ids(connection, _CALL_IDS, ids)
+    return {row.task_id: row.trace_id for row in rows}
 
 
-def _task(row: Row[Any], spent: tuple[int, int, int], last_call_id: str) -> ExportedTask:
-    status = Status(row.status)
-    tokens_in, tokens_out, cost_micro = spent
-    has_result = status == Status.SUCCEEDED and row.result_codec != EXPIRED
+def _task(row: Sequence[Any], spent: tuple[int, int, int], last_call_id: str) -> ExportedTask:
+    (
+        task_id,
+        key,
+        status_number,
+        counted_attempts,
+        line,
+        of_inbox,
+        parent_key,
+        codec,
+        body,
+        model,
+        call_id,
+        created_at,
+        route,
+        result_in,
+        result_out,
+        result_micro,
+        *letter,
+    ) = row
+    status, (tokens_in, tokens_out, cost_micro) = _STATUSES[status_number], spent
+    has_result = status is Status.SUCCEEDED and codec != EXPIRED
     ended = ExportedTask(
-        task_id=row.id,
-        key=row.task_key.decode(errors="backslashreplace"),
+        task_id=task_id,
+        key=key.decode(errors="backslashreplace"),
         status=status,
-        counted_attempts=row.attempt,
-        input=row.body or b"",  # an erasure may have deleted it
-        tokens_in=tokens_in + (row.result_tokens_in or 0),
-        tokens_out=tokens_out + (row.result_tokens_out or 0),
-        cost_micro=cost_micro + (row.result_cost_micro or 0),
-        result=_result(row) if has_result else None,
-        letter=_letter(row, last_call_id) if status == Status.DEAD else None,
-        of_inbox=bool(row.of_inbox),
-        parent=row.parent_key and row.parent_key.decode(errors="backslashreplace"),
+        counted_attempts=counted_attempts,
+        input=line or b"",
+        tokens_in=tokens_in + (result_in or 0),
+        tokens_out=tokens_out + (result_out or 0),
+        cost_micro=cost_micro + (result_micro or 0),
+        result=Result(codec, body, model, call_id, created_at, route) if has_result else None,
+        letter=_letter(letter, last_call_id) if status is Status.DEAD else None,
+        of_inbox=bool(of_inbox),
+        parent=parent_key and parent_key.decode(errors="backslashreplace"),
     )
-    if status != Status.SUCCEEDED or has_result:
+    if status is not Status.SUCCEEDED or has_result:
         return ended
-    return expired(ended, row.result_created_at, row.result_route, row.result_trace_id)
+    return expired(ended, created_at, route, call_id)
 
 
-def _letter(row: Row[Any], last_call_id: str) -> Letter:
-    error = provider_error_of_packed(row.provider_error)
-    return Letter(row.error_class, row.error_text, row.died_at, last_call_id, row.route, error)
-
-
-def _result(row: Row[Any]) -> Result:
-    return Result(
-        row.result_codec,
-        row.result_body,
-        row.result_model,
-        row.result_trace_id,
-        row.result_created_at,
-        row.result_route,
-    )
+def _letter(columns: Sequence[Any], last_call_id: str) -> Letter:
+    error_class, error_text, died_at, route, packed_error = columns
+    error = provider_error_of_packed(packed_error)
+    return Letter(error_class, error_text, died_at, last_call_id, route, error)

@@ -30,6 +30,7 @@ from docllm.schemas.text.wording import one_line
 _REFUSAL = re.compile(
     r"(?P<status>[45][0-9]{2})(?: (?P<code>[^\s:]++))?: (?P<message>.*)", re.DOTALL
 )
+_STATUS_NAMES = {status: status.name.lower() for status in Status}
 # The value of `error` for a succeeded task.
 EXPIRED_RESULT = "EXPIRED"
 EXPIRED_TEXT = "an erasure deleted its result"
@@ -50,7 +51,7 @@ _CLASSES_OF_REFUSALS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Result:
     """The stored result of a succeeded task.
 
@@ -83,7 +84,7 @@ class Letter:
     provider_error: ProviderError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ExportedTask:
     """A task as an export sees it.
 
@@ -133,35 +134,36 @@ def attempts_of(counted: int, status: Status, death: str = "") -> int:
 def docllm_line(task: ExportedTask) -> bytes | None:
     """Return the line of our format; a task that is not final has one too."""
     result, letter, ended_at = task.result, task.letter, task.ended_at
-    origin = {"origin": "inbox"} if task.of_inbox else {}
-    output = {"output": task.output} if task.output else {}
-    family = {} if task.parent is None else {"parent": task.parent}
     answer, mended = None, result.mended if result else ()
     if result is not None:
         answer, in_body = read_result(task.input, result.codec, result.body)
         mended = mended or in_body
-    return _line(
-        {
-            "id": task.key,
-            "status": task.status.name.lower(),
-            "result": answer,
-            "error": letter and {"code": letter.error_class, "message": letter.error_text},
-            "attempts": attempts_of(
-                task.counted_attempts, task.status, letter.error_class if letter else ""
-            ),
-            "model": result and result.model,
-            "route": _route(task),
-            "tokens_in": task.tokens_in,
-            "tokens_out": task.tokens_out,
-            "cost": units(task.cost_micro),
-            "finished_at": ended_at and f"{ended_at.isoformat(timespec='microseconds')}Z",
-        }
-        | origin
-        | family
-        | output
-        | ({"mended": mended} if mended else {})
-        | dict(task.notes)
-    )
+    line = {
+        "id": task.key,
+        "status": _STATUS_NAMES[task.status],
+        "result": answer,
+        "error": letter and {"code": letter.error_class, "message": letter.error_text},
+        "attempts": attempts_of(
+            task.counted_attempts, task.status, letter.error_class if letter else ""
+        ),
+        "model": result and result.model,
+        "route": _route(task),
+        "tokens_in": task.tokens_in,
+        "tokens_out": task.tokens_out,
+        "cost": units(task.cost_micro),
+        "finished_at": ended_at and f"{ended_at.isoformat(timespec='microseconds')}Z",
+    }
+    if task.of_inbox:
+        line["origin"] = "inbox"
+    if task.parent is not None:
+        line["parent"] = task.parent
+    if task.output:
+        line["output"] = task.output
+    if mended:
+        line["mended"] = mended
+    if task.notes:
+        line |= task.notes
+    return _line(line)
 
 
 def _route(task: ExportedTask) -> str | None:

@@ -29,7 +29,7 @@ MAIN = Lane.NORMAL.destination
 DESTINATIONS = tuple(lane.destination for lane in (Lane.URGENT, Lane.NORMAL, Lane.BULK))
 # The share of each lane: of every 21 tasks that start while all lanes have work.
 TURNS = {Lane.URGENT: 16, Lane.NORMAL: 4, Lane.BULK: 1}
-_NUMBERS = frozenset(map(int, Lane))
+_BY_NUMBER = {int(lane): lane for lane in Lane}
 _BY_DESTINATION = {lane.destination: lane for lane in Lane}
 
 
@@ -47,4 +47,4 @@ def lane_at(destination: str) -> Lane | None:
 
 def known_lane(number: int) -> Lane:
     """Return the lane that a row stores; a newer version's lane is `NORMAL`."""
-    return Lane(number) if number in _NUMBERS else Lane.NORMAL
+    return _BY_NUMBER.get(number, Lane.NORMAL)

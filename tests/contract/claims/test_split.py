@@ -17,6 +17,7 @@ from docllm.agent.ledger.settlements import settling
 from docllm.agent.ledger.sql_ledger import Executors, SqlLedger
 from docllm.agent.ports import ClaimAnswer, RejectedRecord, Row, Settlement, Verdict
 from docllm.agent.ports.outcome import COMPLETION, Dead, Failure, Outcome, Spent, Succeeded
+from docllm.producer.ports import Order
 from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.database import Database, Stopped
 from docllm.schemas.runtime.clock import SystemClock
@@ -445,6 +446,30 @@ def test_the_port_claims_settles_and_releases_through_threads(
         return verdicts
 
     assert asyncio.run(work()) == [Verdict.SETTLED] * 500
+
+
+def test_two_settles_at_once_settle_each_task_once(ledger_db: LedgerDatabase) -> None:
+    """They have the same rows in opposite orders, and each repeats the other's outcomes."""
+    rows = claimed(ledger_db, 60)
+    twice = ThreadExecutor("settle", threads=2)
+    ledger = sql_ledger(ledger_db, Executors(twice, twice, twice, settles_at_once=2))
+    group = [
+        settlement(row, owner, RETRY if row.task_id % 3 == 0 else SUCCEEDED) for row, owner in rows
+    ]
+
+    async def work() -> list[tuple[list[Verdict], list[Order]]]:
+        pages = [part for half in (group[:40], group[20:]) for part in (half, half[::-1])]
+        return await asyncio.gather(*map(ledger.settle, pages))
+
+    settled = asyncio.run(work())
+    twice.close()
+
+    assert [set(verdicts) for verdicts, _ in settled] == [{Verdict.SETTLED}] * 4
+    ordered = [item.id for _, orders in settled for order in orders for item in order.items]
+    retried = [row.task_id for row, _ in rows if row.task_id % 3 == 0]
+    assert sorted(ordered) == retried
+    assert ledger_db.count(tables.task_result) == len(rows) - len(retried)
+    assert sum(count.delta for count in ledger_db.rows(tables.tally) if count.state != 0) == 60
 
 
 def test_the_port_relieves_and_quarantines_through_threads(

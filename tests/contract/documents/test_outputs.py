@@ -29,7 +29,7 @@ def ledger(ledger_db: LedgerDatabase) -> Iterator[SqlLedger]:
         database=ledger_db.database,
         group=GROUP,
         clock=SystemClock(),
-        executors=Executors(*executors),
+        executors=Executors(executors[0], executors[1], executors[2]),
         longest_tier=LONGEST,
     )
     for executor in executors:

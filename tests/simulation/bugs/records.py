@@ -1,5 +1,6 @@
 """Bugs of what an agent does with records: wrongly finished, claimed or forgotten ones."""
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -26,6 +27,7 @@ from tests.simulation.bugs.stages import (
     CONTESTED,
     DEADLINES,
     OUTAGES,
+    OVERLAPPING,
     REVOCATIONS,
     ZOMBIES,
 )
@@ -88,6 +90,28 @@ def _settled_before_the_ledger() -> AbstractContextManager[Any]:
     stack.enter_context(patched(Settler, "run", listen))
     stack.enter_context(patched(Settler, "settle", early))
     return stack
+
+
+def _answered_in_turn() -> AbstractContextManager[Any]:
+    """The ledger's answer is taken for that of the page which began first."""
+    write = Settler._write
+    begun: defaultdict[Settler, deque[Any]] = defaultdict(deque)
+
+    async def in_turn(self: Settler, page: Any, take_verdicts: Any) -> None:
+        begun[self].append(page)
+
+        def take(settled: Sequence[Settled]) -> None:
+            answered = zip(begun[self].popleft(), settled, strict=False)
+            take_verdicts(
+                [
+                    Settled(delivery, settlement.outcome, other.verdict)
+                    for (delivery, settlement), other in answered
+                ]
+            )
+
+        await write(self, page, take)
+
+    return patched(Settler, "_write", in_turn)
 
 
 def _highest(self: Any, offset: int) -> None:
@@ -209,6 +233,7 @@ BUGS = {
     "snooze lets the offset pass": Bug("P3", _passes(Snooze), CONTESTED),
     "release lets the offset pass": Bug("P3", _passes(Released), OUTAGES),
     "the offset moves before the settle": Bug("P3", _settled_before_the_ledger),
+    "settles do not overtake each other": Bug("P3", _answered_in_turn, OVERLAPPING),
     "the highest finished is committed": Bug(
         "P3", replaced(watermark.OffsetTracker, "finish_offset", _highest)
     ),

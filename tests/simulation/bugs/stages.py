@@ -122,6 +122,15 @@ DEADLINES: Stage = {"kinds": {"t": 1, "deadline": 1}}
 # All tasks want one lock.
 LOCKED: Stage = {**_BUSY, "kinds": {"locks": 1}, "models": ("",), "chances": {}, "events": []}
 LOCKED_ZOMBIES: Stage = {**ZOMBIES, "kinds": {"locks": 1}, "models": ("",), "chances": {}}
+# On a server, whose answers take long, outcomes are settled one by one and two at once.
+OVERLAPPING: Stage = {
+    **ZOMBIES,
+    **_PLAIN,
+    "sqlite": False,
+    "slots": 8,
+    "slow_s": {"database": 3.0},
+    "limits": {"settle_page": 1},
+}
 # Limits that every run reaches.
 SMALL: Stage = {"limits": {"bodies_bytes": 300, "ready": 2, "rejected": 0, "page": 2}}
 # Tasks of a closed route wait beside those of an open one.

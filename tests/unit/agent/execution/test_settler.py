@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
-from docllm.agent.execution.settler import FOLLOW_UP_BYTES, GATHER_S, Settled, Settler
-from docllm.agent.ports import Clock, Ledger, Order, Settlement, Verdict
+import pytest
+
+from docllm.agent.execution.settler import FOLLOW_UP_BYTES, Settled, Settler
+from docllm.agent.ports import Ledger, Order, Settlement, Verdict
 from docllm.agent.ports.outcome import Dead, FollowUp, Outcome, Released, Spent, Succeeded
 from docllm.producer.ports import Item
 from docllm.producer.publishing.own_orders import OwnOrders
+from docllm.schemas.ledger.database import Stopped
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.record.lanes import Lane
 from tests.support.doubles import double_of
@@ -24,18 +27,13 @@ class SettlerHarness:
         self.outcomes: list[Outcome] = []
         self.sent: list[Order] = []
         self.settled: list[Settled] = []
-        self.sleeps: list[float] = []
         self.settler = Settler(
             ledger=double_of(Ledger, settle=self._settle),
             page_size=2,
             page_bytes=page_bytes,
             reply_limit_bytes=10,
-            clock=double_of(Clock, sleep=self._sleep),
             own_orders=double_of(OwnOrders, send=self.sent.extend),
         )
-
-    async def _sleep(self, delay_s: float) -> None:
-        self.sleeps.append(delay_s)
 
     async def _settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         assert self.settler.queued + len(settlements) == self.settler.unsettled
@@ -56,7 +54,7 @@ class SettlerHarness:
 
 
 def test_outcomes_are_settled_in_groups_in_their_order() -> None:
-    """Each group is small enough for one transaction; a small group waits a moment for more."""
+    """Each group is small enough for one transaction."""
     harness = SettlerHarness()
 
     harness.run(Released(), Released(), Released())
@@ -65,7 +63,102 @@ def test_outcomes_are_settled_in_groups_in_their_order() -> None:
     assert [(settled.delivery.task_id, settled.verdict) for settled in harness.settled] == [
         (task_id, Verdict.SETTLED) for task_id in range(3)
     ]
-    assert (harness.sleeps, harness.settler.unsettled) == ([GATHER_S] * 2, 0)
+    assert harness.settler.unsettled == 0
+
+
+class SlowLedger:
+    """A settler of groups of two over a ledger that answers a group when a test says so."""
+
+    def __init__(self, *, at_once: int) -> None:
+        self.answers: dict[tuple[int, ...], asyncio.Future[list[Verdict]]] = {}
+        self.settled: dict[int, Verdict] = {}
+        self.settler = Settler(
+            ledger=double_of(Ledger, settle=self._settle),
+            page_size=2,
+            page_bytes=1 << 20,
+            reply_limit_bytes=10,
+            own_orders=double_of(OwnOrders, send=lambda _: None),
+            at_once=at_once,
+        )
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
+        group = tuple(settlement.row.task_id for settlement in settlements)
+        self.answers[group] = asyncio.get_running_loop().create_future()
+        return await self.answers[group], []
+
+    def take(self, settled: Sequence[Settled]) -> None:
+        self.settled |= {ended.delivery.task_id: ended.verdict for ended in settled}
+
+    async def end(self, *task_ids: int) -> None:
+        """Let these attempts end, then let the settler do what it can."""
+        for task_id in task_ids:
+            self.settler.settle(claimed(task_id, 0.0), Released())
+        await quiet()
+
+    async def answer(self, group: tuple[int, ...], verdict: Verdict) -> None:
+        self.answers[group].set_result([verdict] * len(group))
+        await quiet()
+
+
+async def quiet() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_a_group_begins_at_once_and_whole_groups_beside_it() -> None:
+    """One outcome is enough while nothing is written; beside a group, only a whole one begins.
+
+    At most two groups are written at once, and on SQLite one.
+    """
+
+    async def groups(at_once: int) -> list[list[tuple[int, ...]]]:
+        slow = SlowLedger(at_once=at_once)
+        running = asyncio.create_task(slow.settler.run(slow.take))
+        begun = []
+        for ended in ((0,), (1,), (2,), (3, 4, 5, 6)):
+            await slow.end(*ended)
+            begun.append(list(slow.answers))
+        running.cancel()
+        return begun
+
+    one = [[(0,)]] * 4
+    assert asyncio.run(groups(1)) == one
+    assert asyncio.run(groups(2)) == [*one[:2], [(0,), (1, 2)], [(0,), (1, 2)]]
+
+
+def test_a_group_that_overtakes_another_has_its_own_verdicts() -> None:
+    """The settler is idle only when both have theirs."""
+
+    async def overtaken() -> tuple[dict[int, Verdict], bool, dict[int, Verdict], int]:
+        slow = SlowLedger(at_once=2)
+        running = asyncio.create_task(slow.settler.run(slow.take))
+        await slow.end(0)
+        await slow.end(1, 2)
+        await slow.answer((1, 2), Verdict.SUPERSEDED)
+        first = dict(slow.settled)
+        idle = asyncio.create_task(slow.settler.wait_until_idle())
+        await quiet()
+        was_idle = idle.done()
+        await slow.answer((0,), Verdict.SETTLED)
+        await idle
+        running.cancel()
+        return first, was_idle, slow.settled, slow.settler.unsettled
+
+    later = dict.fromkeys((1, 2), Verdict.SUPERSEDED)
+    assert asyncio.run(overtaken()) == (later, False, {0: Verdict.SETTLED, **later}, 0)
+
+
+def test_an_error_of_either_group_ends_the_settler() -> None:
+    async def failed() -> None:
+        slow = SlowLedger(at_once=2)
+        running = asyncio.create_task(slow.settler.run(slow.take))
+        await slow.end(0)
+        await slow.end(1, 2)
+        slow.answers[1, 2].set_exception(Stopped)
+        await running
+
+    with pytest.raises(Stopped):
+        asyncio.run(failed())
 
 
 def test_the_orders_of_each_group_are_sent() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema_rs
 import orjson
 import pytest
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, event, insert, update
 
 from docllm.producer.ledger.results import export as exports
 from docllm.producer.ledger.results.export import export, unfinished
@@ -385,14 +385,36 @@ def test_large_results_come_in_small_groups(
     read: list[int] = []
     real = exports._ended
 
-    def ended(connection: Connection, ids: Sequence[int]) -> Any:
+    def ended(connection: Connection, batch_id: int, ids: Sequence[int]) -> Any:
         read.append(len(ids))
-        return real(connection, ids=ids)
+        return real(connection, batch_id, ids)
 
     monkeypatch.setattr(exports, "_ended", ended)
 
     assert len(lines(filled)) == 5
     assert read == [2, 1, 1, 1]
+
+
+def test_a_page_is_four_statements_and_reads_no_line_without_a_schema(filled: Filled) -> None:
+    """However many tasks a page has. Lines are twice as long as their results."""
+    text = "x" * 5000
+    for number in range(20):
+        filled.succeeded(str(number), completion('{"a": 1}'), line={"id": "i", "prompt": text})
+    schema = {"id": "i", "prompt": text, "schema": {"type": "object"}}
+    filled.succeeded("with a schema", completion('{"a": 1}'), line=schema)
+    statements: list[str] = []
+    event.listen(
+        filled.database.engine, "before_cursor_execute", lambda *call: statements.append(call[2])
+    )
+
+    exported = lines(filled)
+
+    results = ['{"a": 1}'] * 20 + [{"a": 1}]
+    assert [line["result"] for line in exported] == results
+    pages = [statement for statement in statements if statement.startswith("SELECT")][2:]
+    assert len(pages) == 4
+    read = [bool(ended.input) for ended in exports._tasks(filled.database.run_singly, 1)]
+    assert read == [False] * 20 + [True]
 
 
 @pytest.mark.parametrize(
