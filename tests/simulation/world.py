@@ -31,7 +31,7 @@ from docllm.schemas.ledger.sql import utc_after
 from docllm.schemas.ledger.tables import release_count
 from docllm.schemas.runtime import crash
 from docllm.schemas.settings.quota import QuotaLimits
-from docllm.schemas.task.answer_schema.validator import validator_of
+from docllm.schemas.task.answer_schema import validator
 from docllm.schemas.task.line.parsing import LineError, TaskLine, parse, parse_again
 from docllm.schemas.task.record.envelope import Outgoing
 from docllm.schemas.task.result import fitness
@@ -401,7 +401,7 @@ class World:
                 (fitness, "_text_answer", mishaps.judging(fitness._text_answer)),
                 (fitness, "_schema_answer", mishaps.judging(fitness._schema_answer)),
             ]
-            replaced += [(fitness, "validator_of", mishaps.validating(validator_of))]
+            replaced += [(validator, "validator_of", mishaps.validating(validator.validator_of))]
             replaced += [(release_counts, "_PAST", _PAST)]
             replaced += [(loader, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
             for module, name, value in replaced:
