@@ -2,39 +2,27 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from docllm.agent.agent import Agent, RepairAgent
 from docllm.agent.app.opening import (
-    AgentResources,
     beat_database,
     data_folder,
     life_locks,
-    make_handles,
     make_heartbeat,
-    open_resources,
+    open_choices,
 )
 from docllm.agent.consumer.known_topics import StoredIdsReader
-from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.ledger.settlements.reply_limit import reply_limit_bytes
-from docllm.agent.maintenance.duty import DutyLoop
-from docllm.agent.maintenance.monitoring.loop_watch import LoopWatch
-from docllm.agent.maintenance.monitoring.topic_settings import TopicSettings
 from docllm.agent.maintenance.rounds import repair_loops
-from docllm.agent.membership.heartbeat import Heartbeat, HeartbeatThread
+from docllm.agent.membership.heartbeat import HeartbeatThread
 from docllm.agent.process.child_executor import ChildExecutor
-from docllm.agent.reporting.latest_report import LatestReport
 from docllm.agent.reporting.progress import Progress
-from docllm.agent.reporting.telemetry import Counts
-from docllm.agent.routes.sharing.sync import BoardSync
 from docllm.agent.wiring.agent import make_agent
-from docllm.agent.wiring.choices import AgentChoices, Instruments
-from docllm.agent.wiring.live_settings import Rereading
+from docllm.agent.wiring.choices import AgentChoices, Rereading
 from docllm.agent.wiring.retention import make_retention_loops
 from docllm.producer.app import Parts, make_relay
 from docllm.producer.ledger.status.agent_status import REAPER
@@ -45,11 +33,7 @@ from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.digest import settings_digest
 from docllm.schemas.settings.rereading import RereadRequest
-from docllm.schemas.settings.routing import configured_routes
 from docllm.schemas.version import VERSION
-
-if TYPE_CHECKING:  # an agent without [agent] http has neither metrics nor a server
-    from docllm.agent.reporting.metrics import AgentMetrics
 
 log = logging.getLogger(__name__)
 
@@ -73,32 +57,22 @@ async def registered_agent(
     if rehearsal:
         parts = replace(parts, config=_rehearsed(parts.config))
     ids = await _known_topics(parts)
-    instruments = _instruments(parts, rehearsal=rehearsal)
     async with AsyncExitStack() as closing:  # closes every part, even after an error
-        resources = open_resources(parts, instruments.latest, closing, rehearsal=rehearsal)
-        metrics = _metrics(parts, instruments, resources.heartbeat)
-        instruments = replace(instruments, metrics=metrics)
-        progress = _progress(parts, instruments, resources, tell, first=number == 1)
-        choices = AgentChoices(
-            parts=parts,
-            limits=InFlightLimits(),
-            handles=make_handles(parts, ids),
-            workers=resources.workers,
-            outputs=resources.outputs,
-            providers=resources.providers,
-            registration=resources.registration,
-            instruments=instruments,
+        choices, beating = open_choices(
+            parts,
+            ids,
+            closing,
+            rehearsal=rehearsal,
+            form=_form(parts.config, rehearsal=rehearsal),
             reply_limit_bytes=await parts.transactions.read(reply_limit_bytes),
-            jitter=random.random,
-            duties=_duties(parts, resources, progress, ids, instruments.counts),
             rereading=_rereading(load, reread, rehearsal=rehearsal),
         )
-        agent = make_agent(choices)
-        if metrics is not None:
-            _serve(parts, resources, instruments, metrics, closing, number)
+        progress = _progress(choices, tell, first=number == 1)
+        agent = make_agent(replace(choices, duties=(*choices.duties, progress.run)))
+        _serve(choices, beating, closing, number)
         # An agent that cannot be built, as with a broken handler, must not look alive.
-        await resources.beating.register()
-        resources.beating.start()
+        await beating.register()
+        beating.start()
         yield agent, progress
 
 
@@ -109,102 +83,47 @@ async def _known_topics(parts: Parts) -> StoredIdsReader:
     )
 
 
-def _instruments(parts: Parts, *, rehearsal: bool) -> Instruments:
-    watch = LoopWatch(clock=parts.clock)
-    return Instruments(
-        counts=Counts(),
-        latest=LatestReport(clock=parts.clock, blocked=watch.blocked),
-        form=_form(parts.config, rehearsal=rehearsal),
-        watch=watch,
-    )
-
-
 def _progress(
-    parts: Parts,
-    instruments: Instruments,
-    resources: AgentResources,
-    tell: Callable[[bytes], None] | None,
-    *,
-    first: bool,
+    choices: AgentChoices, tell: Callable[[bytes], None] | None, *, first: bool
 ) -> Progress:
+    parts, heartbeat = choices.parts, choices.heartbeat
     return Progress(
         transactions=parts.transactions,
         group=parts.topics.group,
         clock=parts.clock,
-        counts=instruments.counts,
-        latest=instruments.latest,
-        own=lambda: resources.heartbeat.current.agent_id,
+        counts=choices.counts,
+        latest=choices.latest,
+        own=lambda: heartbeat.current.agent_id,
         priced=frozenset(parts.config.prices),
         tell=tell,
         first=first,
     )
 
 
-def _metrics(parts: Parts, instruments: Instruments, heartbeat: Heartbeat) -> "AgentMetrics | None":
-    """Return the agent's metrics; None if nobody can read them."""
-    counts, watch = instruments.counts, instruments.watch
-    if parts.config.agent.http is None:
-        return None
-    from docllm.agent.reporting.metrics import AgentMetrics  # noqa: PLC0415 - see above
-
-    return AgentMetrics(
-        group=parts.topics.group,
-        routes=configured_routes(parts.config),
-        counters=(
-            (
-                "docllm_fenced",
-                "Outcomes that were settled too late: another agent had already taken the task.",
-                lambda: counts.superseded,
-            ),
-            (
-                "docllm_leases_lost",
-                "How often this agent lost its lease and continued under a new incarnation.",
-                lambda: heartbeat.leases_lost,
-            ),
-            (
-                "docllm_spans_dropped",
-                "Spans of traces that were not sent, because the collector did not take them.",
-                lambda: 0 if parts.spans is None else parts.spans.dropped,
-            ),
-        ),
-        gauges=(
-            (
-                "docllm_event_loop_lag_seconds",
-                "How long the event loop took to answer at the last check.",
-                lambda: 0.0 if watch is None else watch.lag_s,
-            ),
-        ),
-        odd_answers=counts.odd_answers.counts,
-    )
-
-
 def _serve(
-    parts: Parts,
-    resources: AgentResources,
-    instruments: Instruments,
-    metrics: "AgentMetrics",
-    closing: AsyncExitStack,
-    number: int,
+    choices: AgentChoices, beating: HeartbeatThread, closing: AsyncExitStack, number: int
 ) -> None:
     """Serve an agent's HTTP pages.
 
     Agent N of a parent listens on the configured port plus N - 1.
     """
-    address = parts.config.agent.http
-    if address is None:
+    config, metrics = choices.parts.config, choices.metrics
+    address = config.agent.http
+    if address is None or metrics is None:
         return
-    from docllm.agent.reporting.health import Health  # noqa: PLC0415 - see above
+    # An agent without [agent] http has neither metrics nor a server.
+    from docllm.agent.reporting.health import Health  # noqa: PLC0415
     from docllm.producer.metrics.http_server import HttpServer  # noqa: PLC0415
 
     if address.port:
         address = replace(address, port=address.port + number - 1)
     health = Health(
-        beats=lambda: not resources.beating.has_ended,
-        leases=resources.heartbeat,
-        latest=instruments.latest,
-        clock=parts.clock,
+        beats=lambda: not beating.has_ended,
+        leases=choices.heartbeat,
+        latest=choices.latest,
+        clock=choices.parts.clock,
     )
-    server = HttpServer(address=address, pages=health.pages(metrics), token=parts.config.http_token)
+    server = HttpServer(address=address, pages=health.pages(metrics), token=config.http_token)
     closing.callback(server.close)
     log.info("health and metrics: http://%s", replace(address, port=server.port))
 
@@ -229,35 +148,6 @@ def _form(config: Config, *, rehearsal: bool) -> AgentReport:
     )
 
 
-def _duties(
-    parts: Parts,
-    resources: AgentResources,
-    progress: Progress,
-    ids: StoredIdsReader,
-    counts: Counts,
-) -> list[DutyLoop]:
-    """Return the duties that only a real agent has, besides those that `wiring` gives it."""
-    duties = [ids.run, progress.run, data_folder(parts).run]
-    if not parts.config.embedded:  # nobody else can change embedded topics
-        settings = TopicSettings(
-            family=parts.family,
-            counts=counts,
-            clock=parts.clock,
-            kafka=parts.kafka,
-            group=parts.topics.group,
-        )
-        duties.append(settings.run)
-    if resources.board is not None:
-        sharing = BoardSync(
-            routes=resources.providers.routes,
-            board=resources.board,
-            clock=parts.clock,
-            jitter=random.random,
-        )
-        duties.append(sharing.run)
-    return [*duties, *make_retention_loops(parts, resources.retaining)]
-
-
 def _rehearsed(config: Config) -> Config:
     """Remove every route's address, key and headers, so that no route can reach a provider."""
     return replace(
@@ -272,9 +162,7 @@ def _rehearsed(config: Config) -> Config:
 @asynccontextmanager
 async def registered_repair_agent(parts: Parts) -> AsyncIterator[RepairAgent]:
     """Build a repair agent, register it and start its heartbeat; close everything at the end."""
-    ids = StoredIdsReader(
-        family=parts.family, clock=parts.clock, stored=await parts.family.require()
-    )
+    ids = await _known_topics(parts)
     async with AsyncExitStack() as closing:
         beats, retaining = beat_database(parts), ThreadExecutor("retention")
         locks, relay, child = life_locks(parts), make_relay(parts), ChildExecutor()

@@ -4,16 +4,20 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.documents.conversion.converters import Converters
 from docllm.agent.handlers.processes.pool import HandlerProcesses
 from docllm.agent.handlers.processes.starting import ProcessStarter, check
+from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.ledger.sql_ledger import Executors
 from docllm.agent.llm.client import ChatClient
+from docllm.agent.maintenance.duty import DutyLoop
+from docllm.agent.maintenance.monitoring.loop_watch import LoopWatch
+from docllm.agent.maintenance.monitoring.topic_settings import TopicSettings
 from docllm.agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from docllm.agent.membership.life_locks import LifeLocks
 from docllm.agent.ports import Source
@@ -21,21 +25,31 @@ from docllm.agent.process.child_executor import ChildExecutor
 from docllm.agent.process.data_folder import DataFolder
 from docllm.agent.quota.grants import GrantStore
 from docllm.agent.reporting.latest_report import LatestReport
+from docllm.agent.reporting.telemetry import Counts
 from docllm.agent.routes import Router
 from docllm.agent.routes.clients import RouteClients
 from docllm.agent.routes.sharing.board import Board
-from docllm.agent.wiring.choices import Handles, Providers, Registration, Workers
+from docllm.agent.routes.sharing.sync import BoardSync
+from docllm.agent.wiring.choices import AgentChoices, Rereading
+from docllm.agent.wiring.retention import make_retention_loops
 from docllm.producer.app import Parts, bus_path
 from docllm.producer.bus.embedded.life_lock import AGENTS
+from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.ledger import migrations
 from docllm.schemas.ledger.database import Database
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.objects.store import ObjectStores
 from docllm.schemas.outputs.stores import OutputStores
+from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.runtime.executors import InlineExecutor, ThreadExecutor
+from docllm.schemas.settings.config import Secret
+from docllm.schemas.settings.routing import configured_routes
 from docllm.schemas.settings.sources import LEDGER_FILE, ledger_url
 from docllm.schemas.task.record.lanes import DESTINATIONS
 from docllm.schemas.version import VERSION
+
+if TYPE_CHECKING:
+    from docllm.agent.reporting.metrics import AgentMetrics
 
 HEARTBEAT_TIMEOUT_S = 5
 SETTLES_AT_ONCE = 2  # on a server; SQLite has one writer
@@ -67,17 +81,6 @@ def make_source(parts: Parts, destination: str, ids: StoredIdsReader) -> Source:
         admin=parts.admin,
         clock=parts.clock,
         outage=parts.kafka,
-    )
-
-
-def make_handles(parts: Parts, ids: StoredIdsReader) -> Handles:
-    """Return the consumer handles of an agent."""
-    return Handles(
-        sources={
-            destination: make_source(parts, destination, ids)
-            for destination in (*DESTINATIONS, *parts.topics.tier_destinations)
-        },
-        inbox=make_source(parts, "inbox", ids) if parts.config.inbox.enabled else None,
     )
 
 
@@ -151,75 +154,54 @@ def life_locks(parts: Parts) -> LifeLocks | None:
     return LifeLocks(parts.config.data_dir / AGENTS) if parts.config.embedded else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentResources:
-    """All that one agent has opened, except its consumer handles.
-
-    `retaining` is the thread of archives. Without Redis there is no `board`.
-    """
-
-    workers: Workers
-    outputs: OutputStores
-    retaining: ThreadExecutor
-    board: Board | None
-    providers: Providers
-    heartbeat: Heartbeat
-    beating: HeartbeatThread
-    locks: LifeLocks | None
-
-    @property
-    def registration(self) -> Registration:
-        """The agent's place in its group."""
-        return Registration(heartbeat=self.heartbeat, membership=self.beating, locks=self.locks)
-
-
-def open_resources(
-    parts: Parts, latest: LatestReport, closing: AsyncExitStack, *, rehearsal: bool
-) -> AgentResources:
-    """Open threads, then clients; they are closed in the opposite order."""
+def open_choices(
+    parts: Parts,
+    ids: StoredIdsReader,
+    closing: AsyncExitStack,
+    *,
+    rehearsal: bool,
+    form: AgentReport,
+    reply_limit_bytes: int,
+    rereading: Rereading,
+) -> tuple[AgentChoices, HeartbeatThread]:
+    """Open threads, then clients, for one agent; they are closed in the opposite order."""
+    config, clock = parts.config, parts.clock
     writing, retaining = _thread(closing, "outputs", 4), _thread(closing, "retention")
-    workers = _workers(parts, closing)
-    closing.callback(parts.transactions.database.abandon)
-    board, providers = make_board(parts), _providers(parts)
-    for shared in (board, providers.grant_store):
-        if shared is not None:
-            closing.push_async_callback(shared.close)
-    closing.push_async_callback(providers.route_clients.close)
-    locks, beats = life_locks(parts), beat_database(parts)
-    closing.callback(beats.close)
-    role = " (rehearsal LLM)" if rehearsal else ""
-    heartbeat = make_heartbeat(parts, beats, latest.json, locks, role)
-    return AgentResources(
-        workers=workers,
-        outputs=OutputStores(
-            executor=writing, objects=ObjectStores(), allow=parts.config.document_allow
-        ),
-        retaining=retaining,
-        board=board,
-        providers=providers,
-        heartbeat=heartbeat,
-        beating=HeartbeatThread(heartbeat, executor=parts.transactions.executor),
-        locks=locks,
-    )
-
-
-def _thread(closing: AsyncExitStack, name: str, most: int = 1) -> ThreadExecutor:
-    executor = ThreadExecutor(name, threads=most)
-    closing.callback(executor.close)
-    return executor
-
-
-def _workers(parts: Parts, closing: AsyncExitStack) -> Workers:
     reading, child = _thread(closing, "documents", 4), ChildExecutor()
     settles = 1 if parts.transactions.database.sqlite else SETTLES_AT_ONCE
     settle, claim = _thread(closing, "settle", settles), _thread(closing, "claim")
     closing.callback(child.close)
     starting = _thread(closing, "processes")
-    starter = ProcessStarter(thread=starting, clock=parts.clock)
-    converters = Converters(thread=starting, max_processes=_converters())
+    starter = ProcessStarter(thread=starting, clock=clock)
+    # Conversion is bound by the CPU.
+    converters = Converters(
+        thread=starting, max_processes=min(os.cpu_count() or 1, _MAX_CONVERTERS)
+    )
     closing.push_async_callback(starter.close)
     closing.push_async_callback(converters.close)
-    return Workers(
+    closing.callback(parts.transactions.database.abandon)
+    board, grant_store = make_board(parts), make_grant_store(parts)
+    routes = Router(config=config, group=parts.topics.group, jitter=random.random)
+    route_clients = RouteClients(config=config, naming=routes.naming, connect=_connect)
+    for shared in (board, grant_store):
+        if shared is not None:
+            closing.push_async_callback(shared.close)
+    closing.push_async_callback(route_clients.close)
+    locks, beats = life_locks(parts), beat_database(parts)
+    closing.callback(beats.close)
+    counts, watch = Counts(), LoopWatch(clock=clock)
+    latest = LatestReport(clock=clock, blocked=watch.blocked)
+    role = " (rehearsal LLM)" if rehearsal else ""
+    heartbeat = make_heartbeat(parts, beats, latest.json, locks, role)
+    beating = HeartbeatThread(heartbeat, executor=parts.transactions.executor)
+    choices = AgentChoices(
+        parts=parts,
+        limits=InFlightLimits(),
+        sources={
+            destination: make_source(parts, destination, ids)
+            for destination in (*DESTINATIONS, *parts.topics.tier_destinations)
+        },
+        inbox=make_source(parts, "inbox", ids) if config.inbox.enabled else None,
         executors=Executors(
             claim=claim,
             settle=settle,
@@ -228,27 +210,95 @@ def _workers(parts: Parts, closing: AsyncExitStack) -> Workers:
         ),
         reading=reading,
         apart=child,
-        processes=HandlerProcesses(
-            check=check, start=starter, max_processes=parts.config.agent.slots
-        ),
+        processes=HandlerProcesses(check=check, start=starter, max_processes=config.agent.slots),
         converters=converters,
-    )
-
-
-def _converters() -> int:
-    """Return how many documents are converted concurrently; conversion is bound by the CPU."""
-    return min(os.cpu_count() or 1, _MAX_CONVERTERS)
-
-
-def _providers(parts: Parts) -> Providers:
-    routes = Router(config=parts.config, group=parts.topics.group, jitter=random.random)
-    route_clients = RouteClients(
-        config=parts.config,
-        naming=routes.naming,
-        connect=lambda base_url, api_key, headers: ChatClient(
-            base_url=base_url, api_key=api_key, headers=headers
+        outputs=OutputStores(executor=writing, objects=ObjectStores(), allow=config.document_allow),
+        routes=routes,
+        route_clients=route_clients,
+        grant_store=grant_store,
+        heartbeat=heartbeat,
+        membership=beating,
+        locks=locks,
+        counts=counts,
+        latest=latest,
+        form=form,
+        watch=watch,
+        metrics=_metrics(parts, counts, watch, heartbeat),
+        reply_limit_bytes=reply_limit_bytes,
+        jitter=random.random,
+        duties=(
+            *_own_duties(parts, ids, counts),
+            *(() if board is None else (_sharing(routes, board, clock),)),
+            *make_retention_loops(parts, retaining),
         ),
+        rereading=rereading,
     )
-    return Providers(
-        routes=routes, route_clients=route_clients, grant_store=make_grant_store(parts)
+    return choices, beating
+
+
+def _thread(closing: AsyncExitStack, name: str, most: int = 1) -> ThreadExecutor:
+    executor = ThreadExecutor(name, threads=most)
+    closing.callback(executor.close)
+    return executor
+
+
+def _connect(base_url: str, api_key: Secret | None, headers: Mapping[str, Secret]) -> ChatClient:
+    return ChatClient(base_url=base_url, api_key=api_key, headers=headers)
+
+
+def _sharing(routes: Router, board: Board, clock: Clock) -> DutyLoop:
+    return BoardSync(routes=routes, board=board, clock=clock, jitter=random.random).run
+
+
+def _own_duties(parts: Parts, ids: StoredIdsReader, counts: Counts) -> Sequence[DutyLoop]:
+    """Return duties about topics and files, which a simulation does without."""
+    duties = (ids.run, data_folder(parts).run)
+    if parts.config.embedded:  # nobody else can change embedded topics
+        return duties
+    settings = TopicSettings(
+        family=parts.family,
+        counts=counts,
+        clock=parts.clock,
+        kafka=parts.kafka,
+        group=parts.topics.group,
+    )
+    return (*duties, settings.run)
+
+
+def _metrics(
+    parts: Parts, counts: Counts, watch: LoopWatch, heartbeat: Heartbeat
+) -> "AgentMetrics | None":
+    """Return the agent's metrics; None if nobody can read them."""
+    if parts.config.agent.http is None:
+        return None
+    from docllm.agent.reporting.metrics import AgentMetrics  # noqa: PLC0415 - many have none
+
+    return AgentMetrics(
+        group=parts.topics.group,
+        routes=configured_routes(parts.config),
+        counters=(
+            (
+                "docllm_fenced",
+                "Outcomes that were settled too late: another agent had already taken the task.",
+                lambda: counts.superseded,
+            ),
+            (
+                "docllm_leases_lost",
+                "How often this agent lost its lease and continued under a new incarnation.",
+                lambda: heartbeat.leases_lost,
+            ),
+            (
+                "docllm_spans_dropped",
+                "Spans of traces that were not sent, because the collector did not take them.",
+                lambda: 0 if parts.spans is None else parts.spans.dropped,
+            ),
+        ),
+        gauges=(
+            (
+                "docllm_event_loop_lag_seconds",
+                "How long the event loop took to answer at the last check.",
+                lambda: watch.lag_s,
+            ),
+        ),
+        odd_answers=counts.odd_answers.counts,
     )

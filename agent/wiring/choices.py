@@ -19,101 +19,67 @@ from docllm.agent.reporting.latest_report import LatestReport
 from docllm.agent.reporting.telemetry import Counts
 from docllm.agent.routes import Router
 from docllm.agent.routes.clients import RouteClients
-from docllm.agent.wiring.live_settings import Rereading
 from docllm.producer.app import Parts
 from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.objects.write_once import WriteOnceStore
 from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.rereading import RereadRequest
 
 if TYPE_CHECKING:
     from docllm.agent.reporting.metrics import AgentMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handles:
-    """The consumer handles: `sources` by destination, and the inbox's if this agent reads it."""
+class Rereading:
+    """How an agent reads its settings again.
 
-    sources: Mapping[str, Source]
-    inbox: Source | None
-
-    @property
-    def by_destination(self) -> Mapping[str, Source]:
-        """All handles, with the inbox's."""
-        return self.sources if self.inbox is None else {**self.sources, "inbox": self.inbox}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
-    """The threads and processes that work for an agent beside its event loop.
-
-    `executors` run SQL and `reading` reads documents. `apart` does what would stop this process,
-    such as parsing large JSON. `processes` run handlers, and `converters` make texts of documents.
+    `load` reads them, `form` returns the report with what follows from them, and `request` is made
+    by a signal.
     """
 
-    executors: Executors
-    reading: Executor
-    apart: Executor
-    processes: HandlerProcesses
-    converters: TextMaker
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Providers:
-    """The routes and clients that take calls.
-
-    Without a `grant_store`, the agent keeps to its share of the providers' limits.
-    """
-
-    routes: Router
-    route_clients: RouteClients
-    grant_store: GrantStore | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
-    """The agent's place in its group: its lease, and the locks that prove an agent's death."""
-
-    heartbeat: Heartbeat
-    membership: Membership
-    locks: LifeLocks | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instruments:
-    """The parts that tell how an agent does.
-
-    `form` is a report with the fields that seldom change; `latest` receives each report. `watch`
-    watches the event loop; a simulation has none. There are no `metrics` if nobody can read them.
-    """
-
-    counts: Counts
-    latest: LatestReport
-    form: AgentReport
-    watch: LoopWatch | None = None
-    metrics: "AgentMetrics | None" = None
+    load: Callable[[], Config]
+    form: Callable[[Config], AgentReport]
+    request: RereadRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentChoices:
     """All that is chosen for one agent.
 
-    `outputs` keeps results outside the ledger. `duties` run beside the agent's own. `rereading` is
-    how the agent reads its settings again, if it does.
+    - Records come from `sources`, by destination, and from the `inbox` if this agent reads it.
+    - `executors` run SQL and `reading` reads documents. `apart` does what would stop this process,
+      such as parsing large JSON. `processes` run handlers, `converters` make texts of documents.
+    - `outputs` keeps results outside the ledger.
+    - Without a `grant_store`, the agent keeps to its share of the providers' limits.
+    - `heartbeat` keeps the lease, and `locks` prove that an agent has died.
+    - `form` is a report with the fields that seldom change; `latest` receives each report. `watch`
+      watches the event loop. There are no `metrics` if nobody can read them.
+    - `duties` run beside the agent's own. `rereading` is how the agent reads its settings again.
     """
 
     parts: Parts
     limits: InFlightLimits
-    handles: Handles
-    workers: Workers
+    sources: Mapping[str, Source]
+    inbox: Source | None
+    executors: Executors
+    reading: Executor
+    apart: Executor
+    processes: HandlerProcesses
+    converters: TextMaker
     outputs: WriteOnceStore
-    providers: Providers
-    registration: Registration
-    instruments: Instruments
+    routes: Router
+    route_clients: RouteClients
+    grant_store: GrantStore | None
+    heartbeat: Heartbeat
+    membership: Membership
+    locks: LifeLocks | None = None
+    counts: Counts
+    latest: LatestReport
+    form: AgentReport
+    watch: LoopWatch | None = None
+    metrics: "AgentMetrics | None" = None
     reply_limit_bytes: int
     jitter: Callable[[], float]
     duties: Sequence[DutyLoop]
     rereading: Rereading | None = None
-
-    def knows_type(self, name: str) -> bool:
-        """Return whether the settings as they are at this moment know a type."""
-        return self.parts.config.knows_type(name)

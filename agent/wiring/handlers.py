@@ -1,90 +1,120 @@
 """Builds the handlers and hooks of the configured types, and what they work with."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 
+from docllm.agent.documents.conversion.by_content import ByContent
+from docllm.agent.documents.conversion.kept_texts import KeptTexts
+from docllm.agent.documents.files import FileSource
+from docllm.agent.documents.objects import ObjectSource
+from docllm.agent.documents.reader import Documents
+from docllm.agent.documents.web import WebSource
 from docllm.agent.handlers import Handler, Handlers, registry
 from docllm.agent.handlers.claim_time import usual_limit_s
 from docllm.agent.handlers.coroutines import HandlerCoroutines
 from docllm.agent.handlers.handler_run import Tools
 from docllm.agent.handlers.left_functions import LeftFunctions
-from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from docllm.agent.handlers.processes.pool import ProcessHandler
 from docllm.agent.handlers.processes.process import ProcessLimits
 from docllm.agent.handlers.processes.suspects import Suspects
 from docllm.agent.handlers.threads import HandlerThreads
-from docllm.agent.hooks.functions import Hooks, load_hooks
+from docllm.agent.hooks.functions import Hook, Hooks, load_hooks
 from docllm.agent.judge import tiers_of
+from docllm.agent.process.containment import MemoryWatch
+from docllm.agent.process.failures import Failures
 from docllm.agent.routes.names import route_refusal
 from docllm.agent.wiring.choices import AgentChoices
-from docllm.agent.wiring.documents import make_documents
-from docllm.agent.wiring.live_settings import LoadHandlers, LoadHooks
-from docllm.agent.wiring.record_path import SharedParts
-from docllm.schemas.settings.config import TypeConfig
+from docllm.producer.input.excluded_files import own_files
+from docllm.schemas.objects.address import SCHEMES
+from docllm.schemas.objects.store import ObjectStores, require_library
+from docllm.schemas.settings.config import Config, TypeConfig
+from docllm.schemas.task.hooks import HookKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """The handlers and hooks, and what makes them anew when the settings have changed."""
+    """The handlers and hooks, and what makes them anew when the settings have changed.
 
-    handlers: Handlers
-    hooks: Hooks
-    load_handlers: LoadHandlers
-    load_hooks: LoadHooks
-    tools: Callable[[], Tools]
+    Raises ConfigError if those of the configured types cannot be loaded.
+    """
+
+    def __init__(self, choices: AgentChoices, *, failures: Failures, memory: MemoryWatch) -> None:
+        self._choices = choices
+        self._memory = memory
+        config, processes = choices.parts.config, choices.processes
+        left = LeftFunctions(most=config.agent.slots, failed=failures.report)
+        self._run_blocking = HandlerThreads(left=left).run
+        self._run_async = HandlerCoroutines(left=left).run
+        tools = self.tools()
+        self.handlers = Handlers(
+            tools=tools,
+            by_type=self.load_handlers(config.types),
+            run_suspect=Suspects(processes).run,
+        )
+        self.hooks = Hooks(tools=tools, by_kind=self.load_hooks(config.types))
+
+    def load_handlers(self, types: Mapping[str, TypeConfig]) -> Mapping[str, Handler]:
+        """Return the handlers of types. Raises ConfigError."""
+        return registry.load(
+            types,
+            run_async=self._run_async,
+            run_blocking=self._run_blocking,
+            in_process=self._in_process,
+        )
+
+    def load_hooks(self, types: Mapping[str, TypeConfig]) -> Mapping[HookKind, Hook]:
+        """Return the hooks of types. Raises ConfigError."""
+        return load_hooks(types, run_async=self._run_async, run_blocking=self._run_blocking)
+
+    def tools(self) -> Tools:
+        """Return what handlers and hooks work with, by the settings as they are now."""
+        choices, config = self._choices, self._choices.parts.config
+        return Tools(
+            route_client=choices.route_clients,
+            documents=_documents(choices, config),
+            clock=choices.parts.clock,
+            apart=choices.apart,
+            jitter=choices.jitter,
+            prices=config.prices,
+            tiers=tiers_of(config.retry_tiers),
+            types=config.types,
+            max_attempts_of=config.max_attempts_of,
+            route_refusal=partial(route_refusal, choices.routes.naming),
+            failed=self._memory.note,
+            errors=choices.counts.handler_errors,
+            odd_answers=choices.counts.odd_answers,
+            measures=choices.metrics,
+            usual_limit_s=usual_limit_s(choices.routes.longest_timeout_s),
+        )
+
+    def _in_process(self, name: str, settings: TypeConfig) -> Handler:
+        """Return the handler of a type that runs in processes. Raises ConfigError."""
+        path, processes = settings.handler or "", self._choices.processes
+        processes.require_usable(path)
+        limits = ProcessLimits(name, memory_mb=settings.memory_mb, time_s=settings.time_s)
+        return partial(processes.run, ProcessHandler(path, limits))
 
 
-def make_handling(choices: AgentChoices, shared: SharedParts) -> Handling:
-    """Load the handlers and hooks of the configured types. Raises ConfigError."""
-    types = choices.parts.config.types
-    left = LeftFunctions(most=choices.parts.config.agent.slots, failed=shared.failures.report)
-    threads, run_async = HandlerThreads(left=left), HandlerCoroutines(left=left).run
-    processes = choices.workers.processes
-    load_handlers = partial(
-        registry.load,
-        run_async=run_async,
-        run_blocking=threads.run,
-        in_process=partial(_in_process, processes),
+def _documents(choices: AgentChoices, config: Config) -> Documents:
+    """Return a reader of the documents that the settings allow.
+
+    Raises ConfigError if they allow objects and the library for them is missing.
+    """
+    allow, executor = config.document_allow, choices.reading
+    require_library(allow)
+    objects = ObjectSource(allow=allow, stores=ObjectStores())
+    web = WebSource(allow=allow, private=config.document_private, executor=executor)
+    kept = (
+        KeptTexts(folder=config.texts_folder, most_bytes=config.document_kept_mb << 20)
+        if config.document_kept_mb
+        else None
     )
-    load_hooks_of = partial(load_hooks, run_async=run_async, run_blocking=threads.run)
-    make_tools = partial(_make_tools, choices, shared)
-    tools = make_tools()
-    return Handling(
-        handlers=Handlers(
-            tools=tools, by_type=load_handlers(types), run_suspect=Suspects(processes).run
-        ),
-        hooks=Hooks(tools=tools, by_kind=load_hooks_of(types)),
-        load_handlers=load_handlers,
-        load_hooks=load_hooks_of,
-        tools=make_tools,
+    return Documents(
+        sources={
+            "file": FileSource(roots=config.roots(), own=own_files(config), executor=executor),
+            "https": web,
+            "http": web,  # which refuses it, and says why
+            **dict.fromkeys(SCHEMES, objects),
+        },
+        conversion=ByContent(executor=executor, converters=choices.converters, kept=kept),
+        executor=executor,
     )
-
-
-def _make_tools(choices: AgentChoices, shared: SharedParts) -> Tools:
-    config, metrics = choices.parts.config, choices.instruments.metrics
-    workers, providers = choices.workers, choices.providers
-    return Tools(
-        route_client=providers.route_clients,
-        documents=make_documents(config, workers.reading, workers.converters),
-        clock=choices.parts.clock,
-        apart=workers.apart,
-        jitter=choices.jitter,
-        prices=config.prices,
-        tiers=tiers_of(config.retry_tiers),
-        types=config.types,
-        max_attempts_of=config.max_attempts_of,
-        route_refusal=partial(route_refusal, providers.routes.naming),
-        failed=shared.memory.note,
-        errors=shared.counts.handler_errors,
-        odd_answers=shared.counts.odd_answers,
-        measures=metrics,
-        usual_limit_s=usual_limit_s(providers.routes.longest_timeout_s),
-    )
-
-
-def _in_process(processes: HandlerProcesses, name: str, settings: TypeConfig) -> Handler:
-    """Return the handler of a type that runs in processes. Raises ConfigError."""
-    path = settings.handler or ""
-    processes.require_usable(path)
-    limits = ProcessLimits(name, memory_mb=settings.memory_mb, time_s=settings.time_s)
-    return partial(processes.run, ProcessHandler(path, limits))

@@ -1,8 +1,9 @@
-"""Builds the parts through which a record passes, from the ports that they use."""
+"""Builds the parts that decide about records, each from the parts made before it."""
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from docllm.agent.dispatch.answer_actions import AnswerActions
 from docllm.agent.dispatch.backpressure import Backpressure
@@ -15,292 +16,158 @@ from docllm.agent.dispatch.record_finisher import RecordFinisher, Wakeups
 from docllm.agent.dispatch.route_shelving import RouteShelving
 from docllm.agent.dispatch.ticker import Ticker
 from docllm.agent.execution.admission import Admission
-from docllm.agent.execution.attempt_runner import AttemptRunner
-from docllm.agent.execution.crash_suspects import CrashSuspects
-from docllm.agent.execution.guard_gate import GuardGate
-from docllm.agent.execution.lock_requests import ResourceLocks
-from docllm.agent.execution.observability.attempt_traces import AttemptTraces
-from docllm.agent.execution.output_writer import Outputs
-from docllm.agent.execution.quota_gate import QuotaGate
-from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.slots import Slots
-from docllm.agent.execution.type_limits import TypeLimits
-from docllm.agent.execution.unknown_types import UnknownTypes
-from docllm.agent.handlers import Handlers
 from docllm.agent.inflight.decoder import RecordDecoder
 from docllm.agent.inflight.dropped_answers import DroppedAnswers
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.inflight.table import InFlightTable
-from docllm.agent.judge import Tier
 from docllm.agent.lease import Leases
 from docllm.agent.ports import Clock, Ledger, Letters
-from docllm.agent.process.containment import MemoryWatch
 from docllm.agent.process.failures import Failures
 from docllm.agent.reporting.telemetry import Counts
-from docllm.agent.routes import Router
 from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.task.record.lanes import Lane
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedParts:
-    """The parts that are made first, because several others use them."""
+@dataclass(kw_only=True)
+class RecordPath:
+    """The parts that decide about records; each is built when it is first asked for."""
 
     ledger: Ledger
     letters: Letters
     leases: Leases
     own_orders: OwnOrders
+    partitions: Partitions
+    decoder: RecordDecoder
+    lanes: Mapping[str, Lane]
+    weight_of: Callable[[str], float]
+    has_own_queue: Callable[[str], bool]
+    admission: Admission
+    slots: Slots
     wakeups: Wakeups
-    lost_records: asyncio.Event
     failures: Failures
-    memory: MemoryWatch
     clock: Clock
     counts: Counts
     limits: InFlightLimits
-    longest_tier: Tier
     claim_s: float
-    traces: AttemptTraces | None = None
+    lost_records: asyncio.Event = field(default_factory=asyncio.Event)
 
+    @cached_property
+    def table(self) -> InFlightTable:
+        """The deliveries in this agent's hands."""
+        return InFlightTable(
+            limits=self.limits,
+            lanes=self.lanes,
+            weight_of=self.weight_of,
+            has_own_queue=self.has_own_queue,
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gates:
-    """What a task has to pass before its attempt, besides its route."""
+    @cached_property
+    def quarantine(self) -> QuarantineQueue:
+        """The rejected records on their way to the quarantine."""
+        return QuarantineQueue(
+            ledger=self.ledger,
+            letters=self.letters,
+            partitions=self.partitions,
+            table=self.table,
+            counts=self.counts,
+            own_orders=self.own_orders,
+            limits=self.limits,
+        )
 
-    guards: GuardGate
-    quotas: QuotaGate
-    locks: ResourceLocks
-    types: TypeLimits
-    unknown_types: UnknownTypes
+    @cached_property
+    def _backpressure(self) -> Backpressure:
+        return Backpressure(
+            table=self.table,
+            partitions=self.partitions,
+            quarantine=self.quarantine,
+            slots=self.admission.slots,
+            lanes=self.lanes,
+            limits=self.limits,
+        )
 
+    @cached_property
+    def _finisher(self) -> RecordFinisher:
+        return RecordFinisher(
+            partitions=self.partitions,
+            table=self.table,
+            backpressure=self._backpressure,
+            wakeups=self.wakeups,
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
-    """The parts that run and settle claimed tasks."""
+    @cached_property
+    def _dropped_answers(self) -> DroppedAnswers:
+        return DroppedAnswers(self.clock)
 
-    admission: Admission
-    slots: Slots
-    settler: Settler
+    @cached_property
+    def answers(self) -> AnswerActions:
+        """Follows the ledger's answers to claims."""
+        return AnswerActions(
+            partitions=self.partitions,
+            table=self.table,
+            quarantine=self.quarantine,
+            finisher=self._finisher,
+            dropped_answers=self._dropped_answers,
+            clock=self.clock,
+        )
 
+    @cached_property
+    def claimer(self) -> Claimer:
+        """Asks about records and claims their tasks."""
+        return Claimer(
+            ledger=self.ledger,
+            leases=self.leases,
+            claim_s=self.claim_s,
+            partitions=self.partitions,
+            table=self.table,
+            quarantine=self.quarantine,
+            answers=self.answers,
+            bodies=BodyLoader(ledger=self.ledger, table=self.table, decoder=self.decoder),
+            admission=self.admission,
+            slots=self.slots,
+            finisher=self._finisher,
+            wakeups=self.wakeups,
+            clock=self.clock,
+            limits=self.limits,
+        )
 
-def make_execution(
-    shared: SharedParts,
-    gates: Gates,
-    *,
-    size: int,
-    routes: Router,
-    handlers: Handlers,
-    outputs: Outputs,
-    settler: Settler,
-) -> Execution:
-    """Build the parts that run claimed tasks, in `size` slots, and give their ends to `settler`."""
-    suspects = CrashSuspects()
-    admission = Admission(
-        slots=size,
-        leases=shared.leases,
-        routes=routes,
-        guards=gates.guards,
-        quotas=gates.quotas,
-        suspects=suspects,
-        settler=settler,
-        unknown_types=gates.unknown_types,
-        types=gates.types,
-        clock=shared.clock,
-    )
-    slots = Slots(
-        admission=admission,
-        guards=gates.guards,
-        suspects=suspects,
-        attempt_runner=_make_attempt_runner(
-            shared, handlers=handlers, locks=gates.locks, outputs=outputs
-        ),
-        settler=settler,
-        longest_tier=shared.longest_tier,
-        unknown_types=gates.unknown_types,
-        types=gates.types,
-        clock=shared.clock,
-        counts=shared.counts,
-        memory=shared.memory,
-        freed=shared.wakeups.claim,
-        claim_s=shared.claim_s,
-    )
-    return Execution(admission=admission, slots=slots, settler=settler)
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        """Takes records from their sources, and the verdicts on their tasks."""
+        return Dispatcher(
+            partitions=self.partitions,
+            decoder=self.decoder,
+            table=self.table,
+            quarantine=self.quarantine,
+            backpressure=self._backpressure,
+            finisher=self._finisher,
+            dropped_answers=self._dropped_answers,
+            wakeups=self.wakeups,
+            clock=self.clock,
+            counts=self.counts,
+            lost_records=self.lost_records,
+            failures=self.failures,
+        )
 
-
-def _make_attempt_runner(
-    shared: SharedParts, *, handlers: Handlers, locks: ResourceLocks, outputs: Outputs
-) -> AttemptRunner:
-    return AttemptRunner(
-        handlers=handlers,
-        locks=locks,
-        outputs=outputs,
-        clock=shared.clock,
-        claim_s=shared.claim_s,
-        traces=shared.traces,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dispatch:
-    """The parts that decide about records."""
-
-    partitions: Partitions
-    table: InFlightTable
-    quarantine: QuarantineQueue
-    answers: AnswerActions
-    claimer: Claimer
-    dispatcher: Dispatcher
-    ticker: Ticker
-
-
-def make_dispatch(
-    shared: SharedParts,
-    *,
-    partitions: Partitions,
-    lanes: Mapping[str, Lane],
-    weight_of: Callable[[str], float],
-    has_own_queue: Callable[[str], bool],
-    decoder: RecordDecoder,
-    admission: Admission,
-    slots: Slots,
-) -> Dispatch:
-    """Build the parts that decide about records."""
-    table = InFlightTable(
-        limits=shared.limits, lanes=lanes, weight_of=weight_of, has_own_queue=has_own_queue
-    )
-    inflight = _make_inflight(shared, partitions, table, lanes, size=admission.slots)
-    answers = AnswerActions(
-        partitions=partitions,
-        table=table,
-        quarantine=inflight.quarantine,
-        finisher=inflight.finisher,
-        dropped_answers=inflight.dropped_answers,
-        clock=shared.clock,
-    )
-    claimer = _make_claimer(shared, inflight, answers, decoder, admission, slots)
-    return Dispatch(
-        partitions=partitions,
-        table=table,
-        quarantine=inflight.quarantine,
-        answers=answers,
-        claimer=claimer,
-        dispatcher=_make_dispatcher(shared, inflight, decoder),
-        ticker=_make_ticker(shared, inflight, claimer, admission),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _InFlight:
-    """The parts that remember records from their poll to their commit."""
-
-    partitions: Partitions
-    table: InFlightTable
-    quarantine: QuarantineQueue
-    backpressure: Backpressure
-    finisher: RecordFinisher
-    dropped_answers: DroppedAnswers
-
-
-def _make_inflight(
-    shared: SharedParts,
-    partitions: Partitions,
-    table: InFlightTable,
-    lanes: Mapping[str, Lane],
-    *,
-    size: int,
-) -> _InFlight:
-    quarantine = QuarantineQueue(
-        ledger=shared.ledger,
-        letters=shared.letters,
-        partitions=partitions,
-        table=table,
-        counts=shared.counts,
-        own_orders=shared.own_orders,
-        limits=shared.limits,
-    )
-    backpressure = Backpressure(
-        table=table,
-        partitions=partitions,
-        quarantine=quarantine,
-        slots=size,
-        lanes=lanes,
-        limits=shared.limits,
-    )
-    return _InFlight(
-        partitions=partitions,
-        table=table,
-        quarantine=quarantine,
-        backpressure=backpressure,
-        finisher=RecordFinisher(
-            partitions=partitions, table=table, backpressure=backpressure, wakeups=shared.wakeups
-        ),
-        dropped_answers=DroppedAnswers(shared.clock),
-    )
-
-
-def _make_claimer(
-    shared: SharedParts,
-    inflight: _InFlight,
-    answers: AnswerActions,
-    decoder: RecordDecoder,
-    admission: Admission,
-    slots: Slots,
-) -> Claimer:
-    return Claimer(
-        ledger=shared.ledger,
-        leases=shared.leases,
-        claim_s=shared.claim_s,
-        partitions=inflight.partitions,
-        table=inflight.table,
-        quarantine=inflight.quarantine,
-        answers=answers,
-        bodies=BodyLoader(ledger=shared.ledger, table=inflight.table, decoder=decoder),
-        admission=admission,
-        slots=slots,
-        finisher=inflight.finisher,
-        wakeups=shared.wakeups,
-        clock=shared.clock,
-        limits=shared.limits,
-    )
-
-
-def _make_ticker(
-    shared: SharedParts, inflight: _InFlight, claimer: Claimer, admission: Admission
-) -> Ticker:
-    return Ticker(
-        shelving=RouteShelving(table=inflight.table, admission=admission, limits=shared.limits),
-        backpressure=inflight.backpressure,
-        relief=HeadOfLine(
-            ledger=shared.ledger,
-            partitions=inflight.partitions,
-            table=inflight.table,
-            own_orders=shared.own_orders,
-            limits=shared.limits,
-        ),
-        claimer=claimer,
-        partitions=inflight.partitions,
-        table=inflight.table,
-        leases=shared.leases,
-        wakeups=shared.wakeups,
-        clock=shared.clock,
-        limits=shared.limits,
-    )
-
-
-def _make_dispatcher(
-    shared: SharedParts, inflight: _InFlight, decoder: RecordDecoder
-) -> Dispatcher:
-    return Dispatcher(
-        partitions=inflight.partitions,
-        decoder=decoder,
-        table=inflight.table,
-        quarantine=inflight.quarantine,
-        backpressure=inflight.backpressure,
-        finisher=inflight.finisher,
-        dropped_answers=inflight.dropped_answers,
-        wakeups=shared.wakeups,
-        clock=shared.clock,
-        counts=shared.counts,
-        lost_records=shared.lost_records,
-        failures=shared.failures,
-    )
+    @cached_property
+    def ticker(self) -> Ticker:
+        """Does what depends on the time alone."""
+        return Ticker(
+            shelving=RouteShelving(table=self.table, admission=self.admission, limits=self.limits),
+            backpressure=self._backpressure,
+            relief=HeadOfLine(
+                ledger=self.ledger,
+                partitions=self.partitions,
+                table=self.table,
+                own_orders=self.own_orders,
+                limits=self.limits,
+            ),
+            claimer=self.claimer,
+            partitions=self.partitions,
+            table=self.table,
+            leases=self.leases,
+            wakeups=self.wakeups,
+            clock=self.clock,
+            limits=self.limits,
+        )

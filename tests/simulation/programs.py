@@ -20,14 +20,7 @@ from docllm.agent.reporting.telemetry import Counts
 from docllm.agent.routes import Router
 from docllm.agent.routes.clients import RouteClients
 from docllm.agent.wiring.agent import make_agent
-from docllm.agent.wiring.choices import (
-    AgentChoices,
-    Handles,
-    Instruments,
-    Providers,
-    Registration,
-    Workers,
-)
+from docllm.agent.wiring.choices import AgentChoices
 from docllm.producer.app import Parts
 from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.producer.ledger import store
@@ -191,47 +184,40 @@ class AgentProgram(Program):
         self.sources = list(handles.values())
         self.lane_sources = [handles[name] for name in DESTINATIONS]
         inbox = handles.pop("inbox")
+        settles = 1 if machine.sqlite else SETTLES_AT_ONCE
         made = make_agent(
             AgentChoices(
                 parts=parts,
                 limits=machine.limits,
-                handles=Handles(sources=handles, inbox=inbox),
-                workers=self._workers(parts, clock),
+                sources=handles,
+                inbox=inbox,
+                executors=Executors(
+                    claim=machine.executor(clock),
+                    settle=machine.executor(clock, threads=settles),
+                    background=parts.transactions.executor,
+                    settles_at_once=settles,
+                ),
+                reading=InlineExecutor(),
+                apart=InlineExecutor(),
+                processes=HandlerProcesses(
+                    check=lambda _path: None, start=starter(clock), max_processes=machine.slots
+                ),
+                converters=Converters(thread=InlineExecutor(), max_processes=1),
                 outputs=machine.outputs,
-                providers=Providers(
-                    routes=routes,
-                    route_clients=route_clients,
-                    grant_store=machine.grant_store(clock, self.name),
-                ),
-                registration=Registration(
-                    heartbeat=heartbeat,
-                    membership=_Membership(machine, self.beat, heartbeat, beating),
-                ),
-                instruments=Instruments(counts=counts, latest=latest, form=AgentReport()),
+                routes=routes,
+                route_clients=route_clients,
+                grant_store=machine.grant_store(clock, self.name),
+                heartbeat=heartbeat,
+                membership=_Membership(machine, self.beat, heartbeat, beating),
+                counts=counts,
+                latest=latest,
+                form=AgentReport(),
                 reply_limit_bytes=REPLY_LIMIT_BYTES,
                 jitter=machine.rng.random,
                 duties=(ids.run,),
             )
         )
         await made.run(self._stop, until_done=False, drain_timeout_s=DRAIN_S)
-
-    def _workers(self, parts: Parts, clock: VirtualClock) -> Workers:
-        machine = self._machine
-        settles = 1 if machine.sqlite else SETTLES_AT_ONCE
-        return Workers(
-            executors=Executors(
-                claim=machine.executor(clock),
-                settle=machine.executor(clock, threads=settles),
-                background=parts.transactions.executor,
-                settles_at_once=settles,
-            ),
-            reading=InlineExecutor(),
-            apart=InlineExecutor(),
-            processes=HandlerProcesses(
-                check=lambda _path: None, start=starter(clock), max_processes=machine.slots
-            ),
-            converters=Converters(thread=InlineExecutor(), max_processes=1),
-        )
 
     def _heartbeat(self, clock: VirtualClock, report: Callable[[], str]) -> Heartbeat:
         machine = self._machine

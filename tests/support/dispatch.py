@@ -1,6 +1,5 @@
 """The parts that decide about records, over a ledger without a database."""
 
-import asyncio
 from collections.abc import Sequence
 from unittest.mock import create_autospec
 
@@ -13,12 +12,10 @@ from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.ports import Assigned, Partition, Record
 from docllm.agent.ports.outcome import Released
-from docllm.agent.process.containment import MemoryWatch
 from docllm.agent.process.failures import Failures
 from docllm.agent.reporting.telemetry import Counts
 from docllm.agent.routes.names import RouteNames
-from docllm.agent.wiring import record_path
-from docllm.agent.wiring.record_path import Dispatch, SharedParts
+from docllm.agent.wiring.record_path import RecordPath
 from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.settings.config import Config
 from docllm.schemas.task.record.envelope import Publication, encode
@@ -26,7 +23,7 @@ from docllm.schemas.task.record.lanes import Lane
 from tests.support.clock import HandClock
 from tests.support.ledger import FakeLedger, NoLetters, NoRelay
 from tests.support.routes import routes
-from tests.support.slots import LONGEST, OneLease, SlotsHarness, ending
+from tests.support.slots import OneLease, SlotsHarness, ending
 from tests.support.source import FakeSource
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
@@ -63,22 +60,17 @@ class DispatchHarness:
         self.partition = partition
         self.slots = create_autospec(Slots, instance=True)
         clock, limits = clock or HandClock(), limits or InFlightLimits()
-        self.parts: Dispatch = record_path.make_dispatch(
-            SharedParts(
-                ledger=self.ledger,
-                letters=NoLetters(),
-                leases=OneLease(),
-                own_orders=OwnOrders(NoRelay()),
-                wakeups=Wakeups(),
-                lost_records=asyncio.Event(),
-                failures=Failures(),
-                memory=MemoryWatch(clock),
-                clock=clock,
-                counts=self.counts,
-                limits=limits,
-                longest_tier=LONGEST,
-                claim_s=60.0,
-            ),
+        self.parts = RecordPath(
+            ledger=self.ledger,
+            letters=NoLetters(),
+            leases=OneLease(),
+            own_orders=OwnOrders(NoRelay()),
+            wakeups=Wakeups(),
+            failures=Failures(),
+            clock=clock,
+            counts=self.counts,
+            limits=limits,
+            claim_s=60.0,
             partitions=Partitions({partition.topic: FakeSource()}, limits=limits),
             decoder=decoder
             or RecordDecoder(

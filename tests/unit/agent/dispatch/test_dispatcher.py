@@ -24,7 +24,7 @@ from docllm.agent.ports.outcome import (
     Succeeded,
 )
 from docllm.agent.reporting.telemetry import Counts
-from docllm.agent.wiring.record_path import Dispatch
+from docllm.agent.wiring.record_path import RecordPath
 from docllm.schemas.task.failures import ErrorClass
 from tests.support.dispatch import DispatchHarness
 from tests.support.slots import PARTITION, claimed
@@ -219,7 +219,7 @@ def test_a_released_suspect_is_not_claimed_again_at_once() -> None:
     assert delivery.state is DeliveryState.DELAYED
 
 
-def dispatch_that_reads(delivery: Delivery, counts: Counts, **parts: Any) -> Dispatch:
+def dispatch_that_reads(delivery: Delivery, counts: Counts, **parts: Any) -> RecordPath:
     """Return the parts of a dispatcher that has read one record, which became this delivery."""
     decoder = create_autospec(RecordDecoder, instance=True)
     decoder.read.return_value = delivery

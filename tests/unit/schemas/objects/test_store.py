@@ -12,7 +12,7 @@ from docllm.schemas.objects.store import ObjectStores, require_library
 
 _LOADED = """
 import sys
-import docllm.agent.cli, docllm.agent.wiring.documents
+import docllm.agent.cli, docllm.agent.wiring.handlers
 import docllm.producer.cli.load.command, docllm.schemas.objects.store
 print("obstore" in sys.modules)
 """
