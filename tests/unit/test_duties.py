@@ -12,7 +12,6 @@ DO_WORK = re.compile(r"docllm\.(agent\.(?!wiring\.)|producer\.(publishing|replay
 NO_DUTIES = {
     "agent/inflight/partitions.py": "duties are given it",
     "agent/membership/life_locks.py": "duties are given it",
-    "agent/ports/__init__.py": "types",
     "agent/routes/names.py": "reads the line of a task",
 }
 
