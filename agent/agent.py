@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 from docllm.agent.dispatch.claimer import Claimer
@@ -19,7 +19,6 @@ from docllm.agent.maintenance.group_work import GroupWork
 from docllm.agent.ports import Clock, Source
 from docllm.agent.process.failures import Failures
 from docllm.agent.process.stop_request import StopRequest
-from docllm.agent.process.time_limit import ends_within
 from docllm.agent.reporting.messages import Note
 from docllm.agent.reporting.telemetry import Counts
 from docllm.producer.publishing.own_orders import OwnOrders
@@ -34,6 +33,16 @@ CANCEL_EVERY_S = 1.0
 # The time of each step of a drain beside `drain_timeout_s`. Leaving takes at most LEAVE_S of the
 # sources, and cancelled attempts at most CANCEL_S of the slots.
 SETTLE_S, HOOKS_S, PUBLISH_S, STOP_S = 8.0, 4.0, 4.0, 4.0
+
+
+@asynccontextmanager
+async def ends_within(limit_s: float, problem: Callable[[], str]) -> AsyncIterator[None]:
+    """Cancel the block after `limit_s` seconds, and raise UnreachableError with `problem()`."""
+    try:
+        async with asyncio.timeout(limit_s):
+            yield
+    except TimeoutError:
+        raise UnreachableError(problem()) from None
 
 
 async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:

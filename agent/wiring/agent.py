@@ -1,11 +1,46 @@
 """Builds an agent from what `docllm.agent.app`, or a simulation, has chosen for it."""
 
 from docllm.agent.agent import Agent
+from docllm.agent.handlers.calls.permits import CallPermits
+from docllm.agent.hooks.bounds import HookPermits
+from docllm.agent.hooks.runner import HookRunner
+from docllm.agent.ledger.hook_runs import HookRun
 from docllm.agent.maintenance.group_work import GroupWork
+from docllm.agent.quota.estimate import CallSize
+from docllm.agent.routes import RoutePlan
+from docllm.agent.routes.names import preview
 from docllm.agent.wiring.choices import AgentChoices
 from docllm.agent.wiring.duties import make_duties
-from docllm.agent.wiring.hooks import make_hook_runner
 from docllm.agent.wiring.parts import AgentParts
+
+
+def make_hook_runner(made: AgentParts) -> HookRunner:
+    """Build the runner of the hooks that this agent's settings name."""
+    choices, routes, clock = made.choices, made.choices.routes, made.clock
+
+    def plan_of(value: bytes, run: HookRun) -> RoutePlan:
+        plan = preview(value, routes.naming).plan.within_batch(run.routes_allowed)
+        following = routes.fallbacks(plan.first, clock.now_s(), plan)
+        return plan.within(following[:1]) if following else plan
+
+    def permits_of(value: bytes, plan: RoutePlan, run: HookRun) -> CallPermits:
+        size = CallSize(task_type=run.type, input_bytes=len(value))
+        return HookPermits(
+            call_permits=made.quotas.permits(plan.first, run.tenant, size),
+            closed=lambda: bool(plan.refusal) or routes.closed(plan.first, clock.now_s()),
+        )
+
+    return HookRunner(
+        hooks=made.handling.hooks,
+        transactions=choices.parts.transactions,
+        clock=clock,
+        group=made.group,
+        leases=choices.heartbeat,
+        plan_of=plan_of,
+        permits_of=permits_of,
+        outputs=choices.outputs,
+        limit_s=made.claim_s,
+    )
 
 
 def make_agent(choices: AgentChoices) -> Agent:

@@ -22,10 +22,11 @@ from docllm.producer.app import (
     open_database,
 )
 from docllm.producer.bus.topic_family import TopicFamily, with_old_tiers
-from docllm.producer.checks import limits, object_stores, redis_rights, retention
+from docllm.producer.checks import limits, object_stores, redis_rights
 from docllm.producer.checks import llm as check_llm
 from docllm.producer.ledger import rights
 from docllm.producer.ledger.status import agent_status
+from docllm.producer.retention.archiver import require_folder
 from docllm.schemas.clients.redis import redis_client, redis_reason
 from docllm.schemas.errors import (
     ConfigError,
@@ -42,7 +43,7 @@ from docllm.schemas.objects.address import is_object_uri
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.account import account
-from docllm.schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, Secret
+from docllm.schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, RetentionConfig, Secret
 from docllm.schemas.settings.sources import LEDGER_FILE, require_llm
 from docllm.schemas.task.record.topics import Topics
 
@@ -56,6 +57,21 @@ READS_ONLY = (
 )
 T = TypeVar("T")
 TO_COME = "not there yet; the first load or agent creates"
+
+
+async def description(settings: RetentionConfig, to: str) -> str:
+    """Return what agents do with old batches, and when. `to` is where their archives go.
+
+    Raises ConfigError if archives cannot lie there, and UnreachableError, which is no failure, if
+    their store is away.
+    """
+    require_folder(to)
+    if is_object_uri(to):
+        await object_stores.listed(to)
+    purges = "deletes nothing"
+    if settings.purge_after_s is not None:
+        purges = "then deletes their rows"
+    return f"archives to {to} after {settings.archive_after_s:,} s without a change; {purges}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +117,7 @@ class Checks:
         if limits.has_limits(self._config):
             checks.append(Check("limits", self._limits, needed=False))
         if (archives := self._config.retention.archive) is not None:
-            run = partial(retention.description, self._config.retention, archives)
+            run = partial(description, self._config.retention, archives)
             checks.append(Check("retention", run, needed=False))
         return checks
 

@@ -1,6 +1,7 @@
 """`export`: the command that writes the results."""
 
 import argparse
+import asyncio
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,6 @@ from typing import BinaryIO
 
 from docllm.producer.app import SCREEN_S, opened_ledger
 from docllm.producer.cli.chosen_batches import chosen_batches
-from docllm.producer.cli.outputs import LostOutputs, OutputReader
 from docllm.producer.ledger import store
 from docllm.producer.ledger.results import export as exports
 from docllm.producer.ledger.results.result_lines import (
@@ -21,16 +21,79 @@ from docllm.producer.ledger.results.result_lines import (
 )
 from docllm.producer.ledger.retention import archive_rows
 from docllm.producer.ledger.retention.archive_sentence import archive_sentence, require_rows
-from docllm.producer.screen.output import note
+from docllm.producer.screen.output import complain, note
 from docllm.producer.text.output_file import standard_output, whole_file
 from docllm.producer.text.printable import escaped, shown
 from docllm.schemas.errors import ConfigError
+from docllm.schemas.objects.errors import ObjectError
+from docllm.schemas.objects.store import ObjectStores
+from docllm.schemas.outputs.stores import OutputStores
+from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.config import Config
+from docllm.schemas.task.result.output_pointer import OutputPointer
 from docllm.schemas.task.states import Status
+from docllm.schemas.text.wording import number_of
 
 # /dev/stdout may be a file in append mode, which must not be replaced
 STDOUT = frozenset({"-", "/dev/stdout"})
 INCOMPLETE_SHOWN = 20
+
+
+_AT_ONCE = 16
+_SHOWN = 20
+
+
+class OutputReader:
+    """Reads objects, some at once, for the thread of an export. Made on the event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._executor = ThreadExecutor("outputs", threads=4)
+        self._stores = OutputStores(executor=self._executor, objects=ObjectStores())
+        self._free = asyncio.Semaphore(_AT_ONCE)
+
+    def fetch(self, pointers: Sequence[OutputPointer]) -> Sequence[bytes | Exception]:
+        """Return the content of each object, or the error in its place."""
+        return asyncio.run_coroutine_threadsafe(self._all(pointers), self._loop).result()
+
+    def close(self) -> None:
+        """Close the threads."""
+        self._executor.close()
+
+    async def _all(self, pointers: Sequence[OutputPointer]) -> list[bytes | Exception]:
+        return await asyncio.gather(*map(self._one, pointers))
+
+    async def _one(self, pointer: OutputPointer) -> bytes | Exception:
+        async with self._free:
+            try:
+                return await self._stores.get(pointer.uri, limit=pointer.size)
+            except ObjectError as error:
+                return error
+
+
+class LostOutputs:
+    """The results that an export could not read."""
+
+    def __init__(self) -> None:
+        self._lost: list[str] = []
+
+    def note(self, what: str) -> None:
+        """Note a result that could not be read."""
+        self._lost.append(what)
+
+    def report(self) -> int:
+        """Complain about them, and return the exit code of the export."""
+        if not self._lost:
+            return 0
+        for what in self._lost[:_SHOWN]:
+            note(shown(what))
+        if len(self._lost) > _SHOWN:
+            note(f"and {len(self._lost) - _SHOWN} more")
+        complain(
+            f"{number_of(len(self._lost), 'result')} could not be read; their lines have the error "
+            "UNREADABLE, all others are whole. Export again when their outputs are there"
+        )
+        return 1
 
 
 async def export(config: Config, options: argparse.Namespace) -> int:

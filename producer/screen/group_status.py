@@ -21,7 +21,6 @@ from docllm.producer.text.agent_sentences import Sentence, call_text
 from docllm.producer.text.columns import Column, fitted, folded
 from docllm.producer.text.pace import duration
 from docllm.producer.text.printable import shown
-from docllm.producer.text.sparkline import sparkline
 from docllm.producer.text.urgency import Urgency
 from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.task.result.notes import NoteKind
@@ -67,6 +66,33 @@ _AGENT_STYLES = {
 }
 
 Commands = Callable[[str], str]
+
+
+_BLOCKS = "\N{LOWER ONE EIGHTH BLOCK}\N{LOWER ONE QUARTER BLOCK}\N{LOWER THREE EIGHTHS BLOCK}"
+_BLOCKS += "\N{LOWER HALF BLOCK}\N{LOWER FIVE EIGHTHS BLOCK}\N{LOWER THREE QUARTERS BLOCK}"
+_BLOCKS += "\N{LOWER SEVEN EIGHTHS BLOCK}\N{FULL BLOCK}"
+_ASCII = ":-=+*#%@"
+_NONE = "."  # stands for 0, so that the minute can be seen
+
+
+def sparkline(numbers: Sequence[int], encoding: str | None) -> str:
+    """Return a bar for each number, the highest for the largest; a dot for 0.
+
+    An output in an `encoding` without block characters gets ASCII in place of them.
+    """
+    bars = _BLOCKS if _can_show(_BLOCKS, encoding) else _ASCII
+    most = max(numbers, default=0)
+    return "".join(
+        bars[(number * len(bars) - 1) // most] if number > 0 else _NONE for number in numbers
+    )
+
+
+def _can_show(text: str, encoding: str | None) -> bool:
+    try:
+        text.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def status_text(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from docllm.producer.bus.embedded.balance import AssignablePartition, balance
+from docllm.producer.bus.embedded.group import AssignablePartition, balance
 from docllm.producer.bus.murmur2 import partition_of
 from docllm.schemas.task.record.envelope import Outgoing
 from tests.simulation.eventloop import Process

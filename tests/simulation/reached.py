@@ -13,7 +13,7 @@ from docllm.agent.inflight.kept_answers import KeptAnswers
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.inflight.ready_queue import ReadyQueue
 from docllm.agent.inflight.table import InFlightTable
-from docllm.agent.intake.inbox import Inbox
+from docllm.agent.intake.acceptance import Inbox
 from tests.simulation.bugs.bug import patched
 
 # A limit, the method that meets it, and whether the method's last call reached it.

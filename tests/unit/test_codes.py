@@ -44,7 +44,7 @@ NO_CODE = {
 }
 # Files whose messages are made elsewhere: the message is what a variable says.
 PASSED_ON = {
-    "producer/bus/kafka/sender.py": MENDS,
+    "producer/bus/kafka/publisher.py": MENDS,
     "agent/handlers/task_log.py": "a handler's own",
     "producer/text/printable.py": "what Python or a library says",
 }

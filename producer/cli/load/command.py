@@ -2,11 +2,11 @@
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 
-from docllm.producer.app import Parts, opened
-from docllm.producer.cli.load.facts import ledger_facts
+from docllm.producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
 from docllm.producer.cli.load.input import Input
 from docllm.producer.cli.load.load_result import (
     changed_message,
@@ -14,7 +14,6 @@ from docllm.producer.cli.load.load_result import (
     report_load,
     report_rejects,
 )
-from docllm.producer.cli.load.progress import LoadProgress
 from docllm.producer.cli.load.report import BadLineReport, Sums
 from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.lines import InvalidLine, ValidLine
@@ -26,18 +25,108 @@ from docllm.producer.input.refusals.missing_prompts import MissingPrompts
 from docllm.producer.input.rejects import Rejects, TooManyRejectsError
 from docllm.producer.input.survey import surveyed
 from docllm.producer.ledger import batch_options, store, tally
+from docllm.producer.ledger.new_tasks import NewTask
 from docllm.producer.ledger.status import reported_types
 from docllm.producer.loading.backlog_limit import BacklogLimit
 from docllm.producer.loading.loader import Loader, Summary
-from docllm.producer.loading.preflight import InputDigest, Preflight
+from docllm.producer.loading.preflight import Ask, InputDigest, Preflight
 from docllm.producer.screen.command_answer import CommandAnswer, answering
-from docllm.producer.screen.live import bar
+from docllm.producer.screen.live import Bar, bar
 from docllm.producer.screen.output import complain, note
-from docllm.schemas.errors import UnsafeStateError
+from docllm.producer.text.pace import PaceMeter, left_text, rate_text
+from docllm.schemas.errors import UnreachableError, UnsafeStateError
 from docllm.schemas.runtime import collector, crash
+from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.config import Config
 from docllm.schemas.text.wording import number_of
+
+LINE_S = 30.0
+
+# How much of the input is done, given the tasks that are loaded, and how much there is, if known.
+Share = Callable[[int], tuple[float, float | None]]
+
+
+class LoadProgress:
+    """The progress of one load."""
+
+    def __init__(self, *, shown: Bar, share: Share, clock: Clock, batch: str) -> None:
+        self._bar = shown
+        self._share = share
+        self._clock = clock
+        self._batch = batch
+        self._tasks, self._input = PaceMeter(), PaceMeter()
+        self._tasks.see(0, clock.now_s())
+        self._next_at_s = clock.now_s() + LINE_S
+
+    def show(self, tasks: int) -> None:
+        """Show the progress, with so many tasks loaded."""
+        now_s = self._clock.now_s()
+        done, total = self._share(tasks)
+        self._tasks.see(tasks, now_s)
+        self._input.see(done, now_s)
+        facts = [number_of(tasks, "task")]
+        if total:
+            facts.append(f"{min(100.0, 100 * done / total):.0f} %")
+        left_s = None if total is None else self._input.left_s(max(0.0, total - done))
+        facts += [rate_text(self._tasks.per_s), left_text(left_s)]
+        if self._bar.shown:
+            self._bar.show(done, total, "  ".join(filter(None, facts)))
+        elif now_s >= self._next_at_s:
+            self._next_at_s = now_s + LINE_S
+            note(f"loading {self._batch}: {', '.join(filter(None, facts))}")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFacts:
+    """What the ledger knows of a load: how its ids clash (`ask`), and the types of its agents.
+
+    `ask` is None if nothing can clash, as before the first load.
+    """
+
+    ask: Ask | None = None
+    types: frozenset[str] = frozenset()
+
+
+@asynccontextmanager
+async def ledger_facts(
+    config: Config, options: argparse.Namespace, batch: str
+) -> AsyncIterator[LedgerFacts]:
+    """Yield what the ledger knows; create nothing.
+
+    A dry run goes on without a ledger that does not answer: it only estimates, and no result
+    depends on it.
+    """
+    if is_ledger_missing(config):
+        yield LedgerFacts()
+        return
+    async with AsyncExitStack() as stack:
+        try:
+            ledger = await stack.enter_async_context(opened_ledger(config))
+        except (UnreachableError, UnsafeStateError) as error:
+            if not options.dry_run:
+                raise
+            note(
+                "ids are not compared with those of the ledger, and the types that only agents "
+                f"know are missing: {error}"
+            )
+            yield LedgerFacts()
+            return
+        yield LedgerFacts(
+            await _clash_finder(ledger, batch, options.group),
+            await ledger.transactions.read(reported_types.read_types, options.group),
+        )
+
+
+async def _clash_finder(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
+    into = await ledger.transactions.read(store.own_batch, batch, group, store.Origin.LOAD)
+    if into is None:
+        return None
+
+    async def ask(tasks: Sequence[NewTask]) -> store.Accepted:
+        return await ledger.transactions.read(store.matching, into, tasks)
+
+    return ask
 
 
 async def load(config: Config, options: argparse.Namespace) -> int:

@@ -8,9 +8,8 @@ from docllm.producer.ledger import replay_progress
 from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
 from docllm.producer.ports import Refusal
 from docllm.producer.publishing.relay import Relay
-from docllm.producer.replay.applier import Applier
+from docllm.producer.replay.applier import Applier, RecordReader
 from docllm.producer.replay.following import Replay
-from docllm.producer.replay.record_reader import RecordReader
 from docllm.producer.replay.runs import Page
 from docllm.schemas.ledger import tables
 from docllm.schemas.task.record.envelope import Outgoing

@@ -14,7 +14,7 @@ from docllm.producer.loading import foreign_records
 from docllm.producer.loading.foreign_records import ReadLine
 from docllm.producer.replay import records
 from docllm.producer.replay import runs as stored_runs
-from docllm.producer.replay.record_reader import RecordReader
+from docllm.producer.replay.applier import RecordReader
 from docllm.producer.replay.runs import Page
 from docllm.schemas.ledger import tables
 from docllm.schemas.runtime.executors import InlineExecutor

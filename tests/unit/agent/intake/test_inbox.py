@@ -4,7 +4,7 @@ import pytest
 
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.partitions import Partitions
-from docllm.agent.intake.inbox import Inbox
+from docllm.agent.intake.acceptance import Inbox
 from docllm.agent.ports import Partition, Record
 from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
 from tests.support.source import FakeSource

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from docllm.agent.process.time_limit import ends_within
+from docllm.agent.agent import ends_within
 from docllm.schemas.errors import UnreachableError
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from docllm.agent.reporting.reasons import why_still
+from docllm.agent.reporting.progress import why_still
 from docllm.producer.ledger.status.progress import Waiting
 from docllm.schemas.agent_report import AgentReport, CallReport, Reason
 from docllm.schemas.codes import Code

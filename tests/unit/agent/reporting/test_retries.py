@@ -1,7 +1,7 @@
 """The log says why attempts fail, at once and then seldom."""
 
 from docllm.agent.ports.outcome import Failure
-from docllm.agent.reporting.retries import LINE_EVERY_S, Retries
+from docllm.agent.reporting.telemetry import LINE_EVERY_S, Retries
 from docllm.schemas.task.failures import ErrorClass
 
 

@@ -14,8 +14,7 @@ from docllm.producer.ledger.status import group_sums
 from docllm.producer.ledger.status.agent_status import AgentState, AgentStatus
 from docllm.producer.ledger.status.group_status import GroupStatus
 from docllm.producer.ledger.status.group_sums import OTHER, GroupSums
-from docllm.producer.ledger.status.release_comparison import Comparison
-from docllm.producer.ledger.status.releases import ReleaseStatus, ReleaseSums
+from docllm.producer.ledger.status.releases import Comparison, ReleaseStatus, ReleaseSums
 from docllm.producer.ledger.status.snapshot import Snapshot
 from docllm.producer.metrics.families import Reading, families
 from docllm.producer.metrics.route_labels import RouteLabels

@@ -9,9 +9,9 @@ from docllm.producer.ledger.status.batch_status import BatchStatus
 from docllm.producer.ledger.status.group_status import GroupStatus
 from docllm.producer.ledger.status.group_sums import GroupSums
 from docllm.producer.ledger.status.snapshot import Snapshot
+from docllm.producer.metrics.exporter import ProviderAccounts, is_closed, learned_calls, workload
 from docllm.producer.metrics.families import Reading
 from docllm.producer.metrics.scale import ProviderAccount, ScaleBound, ScaleLimits, Workload, scale
-from docllm.producer.metrics.workload import ProviderAccounts, is_closed, learned_calls, workload
 from docllm.producer.ports import Backlog
 from docllm.producer.text.agent_sentences import Sentence
 from docllm.producer.text.urgency import Urgency

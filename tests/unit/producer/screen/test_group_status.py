@@ -14,8 +14,7 @@ from docllm.producer.ledger.long_waits import LongWait
 from docllm.producer.ledger.status.agent_status import REAPER, AgentState, AgentStatus
 from docllm.producer.ledger.status.batch_status import BatchStatus
 from docllm.producer.ledger.status.group_status import MAX_QUARANTINED, GroupStatus
-from docllm.producer.ledger.status.release_comparison import Comparison
-from docllm.producer.ledger.status.releases import ReleaseStatus, ReleaseSums
+from docllm.producer.ledger.status.releases import Comparison, ReleaseStatus, ReleaseSums
 from docllm.producer.screen.group_status import status_text
 from docllm.producer.text.agent_sentences import Sentence
 from docllm.producer.text.urgency import Urgency

@@ -2,7 +2,7 @@
 
 import pytest
 
-from docllm.producer.text.sparkline import sparkline
+from docllm.producer.screen.group_status import sparkline
 
 
 def test_the_largest_number_has_the_highest_bar() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from docllm.agent.execution.observability import attempt_traces, open_attempt, span_attributes
+from docllm.agent.execution.observability import attempt_traces, span_attributes
 from docllm.agent.execution.observability.attempt_traces import AttemptTraces
 from docllm.agent.handlers.calls.permits import CallEnd
 from docllm.agent.ports import CallFailed, Reply, Row, Settlement, Verdict
@@ -78,7 +78,7 @@ def test_an_error_of_tracing_ends_no_attempt(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*_: object) -> None:
         raise RuntimeError
 
-    for module in (attempt_traces, open_attempt, span_attributes):
+    for module in (attempt_traces, span_attributes):
         monkeypatch.setattr(module, "inert", fail)
     setting = Setting(ratio=1.0)
     setting.call(CallEnd(reply=Reply(200, {}, b"{}"), outcome=SUCCESS))
@@ -192,7 +192,7 @@ def test_what_is_held_is_bounded(monkeypatch: Any) -> None:
     """A long document makes thousands of calls, and a claim may never be settled."""
     monkeypatch.setattr(attempt_traces, "MAX_ATTEMPTS", 3)
     setting = Setting()
-    for _ in range(open_attempt.MAX_CALLS + 9):
+    for _ in range(attempt_traces.MAX_CALLS + 9):
         setting.call(CallEnd(reply=Reply(200, {}, b""), outcome=SUCCESS))
     for owner in range(6, 8):
         setting.traces.claimed(
@@ -201,7 +201,7 @@ def test_what_is_held_is_bounded(monkeypatch: Any) -> None:
     setting.settle(Dead(FAILURE, SPENT))
     process = setting.spans.kept[-2]
     assert process.attributes["docllm.calls_left_out"] == 9
-    assert len(setting.spans.kept) == 1 + open_attempt.MAX_CALLS + 2
+    assert len(setting.spans.kept) == 1 + attempt_traces.MAX_CALLS + 2
 
     for owner in range(8, 20):
         setting.traces.claimed(

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from docllm.producer.bus.embedded.balance import AssignablePartition, balance
+from docllm.producer.bus.embedded.group import AssignablePartition, balance
 
 MEMBERS = [f"m{n}" for n in range(5)]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from docllm.producer.bus.kafka import sender
+from docllm.producer.bus.kafka import publisher as publisher_module
 from docllm.producer.bus.kafka.publisher import KafkaPublisher
 from docllm.producer.ports import Refusal
 from docllm.schemas.runtime.clock import SystemClock
@@ -19,7 +19,7 @@ RECORD = Outgoing("topic", b"k", b"v", [])
 @pytest.fixture
 def publisher(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaPublisher]:
     """Yield a publisher without a broker that notices this soon; close it afterwards."""
-    monkeypatch.setattr(sender, "SEND_S", 0.5)
+    monkeypatch.setattr(publisher_module, "SEND_S", 0.5)
     publisher = KafkaPublisher(config=KafkaConfig("127.0.0.1:1"), clock=SystemClock())
     yield publisher
     asyncio.run(publisher.close())

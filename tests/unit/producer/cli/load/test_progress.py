@@ -3,7 +3,7 @@
 import pytest
 from rich.progress import TaskID
 
-from docllm.producer.cli.load.progress import LINE_S, LoadProgress
+from docllm.producer.cli.load.command import LINE_S, LoadProgress
 from docllm.producer.screen.live import Bar
 from tests.support.clock import HandClock
 

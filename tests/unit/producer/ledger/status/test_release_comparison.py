@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from docllm.producer.ledger.status.release_comparison import (
+from docllm.producer.ledger.status.releases import (
     DEVIATIONS,
     Comparison,
     Minute,
