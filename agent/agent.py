@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from docllm.agent.dispatch.claimer import Claimer
@@ -273,6 +274,7 @@ def _silent(effect: str) -> str:
     return f"the database does not answer: {effect}"
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class RepairAgent:
     """An agent that takes no tasks.
 
@@ -280,23 +282,17 @@ class RepairAgent:
     archives and purges old batches if the settings say so.
     """
 
-    def __init__(
-        self,
-        *,
-        duties: Sequence[DutyLoop],
-        membership: Membership,
-    ) -> None:
-        self._duties = duties
-        self._membership = membership
+    duties: Sequence[DutyLoop]
+    membership: Membership
 
     async def run(self, stop: StopRequest) -> None:
         """Repair until asked to stop."""
-        tasks = [asyncio.create_task(duty()) for duty in self._duties]
+        tasks = [asyncio.create_task(duty()) for duty in self.duties]
         asked: asyncio.Task[Any] = asyncio.create_task(stop.asked.wait())
         ended, _ = await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
         stop.leave()
         await end(tasks)
         async with ends_within(STOP_S, lambda: _silent("it still lists this agent as running")):
-            await self._membership.leave()
+            await self.membership.leave()
         for task in ended:
             task.result()

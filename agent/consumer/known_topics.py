@@ -1,6 +1,7 @@
 """The topic ids that `topics apply` stored, held in memory to notice a recreated topic."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from docllm.producer.bus.topic_family import StoredIds, TopicFamily
@@ -17,17 +18,17 @@ class KnownTopics(Protocol):
         ...
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class StoredIdsReader:
     """The topic ids that `topics apply` stored, read again every few seconds."""
 
-    def __init__(self, *, family: TopicFamily, clock: Clock, stored: StoredIds) -> None:
-        self._family = family
-        self._clock = clock
-        self._stored = stored
+    family: TopicFamily
+    clock: Clock
+    stored: StoredIds
 
     def current(self) -> Mapping[str, str]:
         """Return the stored id of each topic."""
-        return self._stored.topic_ids
+        return self.stored.topic_ids
 
     async def run(self) -> None:
         """Read the ids again until cancelled.
@@ -35,5 +36,5 @@ class StoredIdsReader:
         While the ledger does not answer, the last ids stay in use.
         """
         while True:
-            await self._clock.sleep(KNOWN_TOPICS_S)
-            self._stored = await self._family.stored_ids() or self._stored
+            await self.clock.sleep(KNOWN_TOPICS_S)
+            self.stored = await self.family.stored_ids() or self.stored

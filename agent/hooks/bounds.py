@@ -1,30 +1,29 @@
 """What a hook may use of its agent: calls while its route is open, and no locks."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from docllm.agent.handlers.calls.permits import CallPermit, CallPermits
 from docllm.agent.handlers.held_lock import LockError
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class HookPermits:
     """The permits of a hook's calls.
 
     While its route is closed, or it may take no route, no call is made.
     """
 
+    call_permits: CallPermits
+    closed: Callable[[], bool]
+
     def close(self) -> None:
         """Give back what was reserved."""
-        self._call_permits.close()
-
-    def __init__(self, *, call_permits: CallPermits, closed: Callable[[], bool]) -> None:
-        self._call_permits = call_permits
-        self._closed = closed
+        self.call_permits.close()
 
     async def acquire(self, length: int, most_out: int | None, wait_s: float) -> CallPermit | None:
         """Wait until a call may be made; None if it may not."""
-        return (
-            None if self._closed() else await self._call_permits.acquire(length, most_out, wait_s)
-        )
+        return None if self.closed() else await self.call_permits.acquire(length, most_out, wait_s)
 
 
 class NoLocks:

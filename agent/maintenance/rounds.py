@@ -6,13 +6,12 @@ Any number of agents may repair at once. None settles a task for an agent that i
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.ledger.counts.compaction import CompactionLimits
 from docllm.agent.ledger.leases import leasing, lock_rows
 from docllm.agent.ledger.recovery import losses
-from docllm.agent.maintenance.cleanup.compactor import Compactor
+from docllm.agent.maintenance.cleanup.compactor import compact
 from docllm.agent.maintenance.cleanup.trimmer import Trimmer
 from docllm.agent.maintenance.duty import Duty, DutyLoop, repeat
 from docllm.agent.maintenance.repair.canceller import Canceller
@@ -36,18 +35,6 @@ DROP_S = 30.0
 LOST_S = 5.0
 
 
-class RepairLoops(NamedTuple):
-    """The loops of one agent's repairs, each a round of duties; replays run apart from them.
-
-    A replay at full speed takes minutes.
-    """
-
-    reaping: DutyLoop
-    relaying: DutyLoop
-    tidying: DutyLoop
-    replaying: DutyLoop
-
-
 def repair_loops(
     parts: Parts,
     *,
@@ -59,10 +46,11 @@ def repair_loops(
     ask_about_tasks_of: Callable[[frozenset[int]], None],
     ask_about_batches: Callable[[frozenset[str]], None],
     partitions: Sequence[Partitions],
-) -> RepairLoops:
-    """Return the loops that repeat the rounds of repairs.
+) -> Sequence[DutyLoop]:
+    """Return the loops of one agent's repairs: reaping, relaying, tidying, and replays.
 
-    The duties of a round run one after another, so slow duties never run at the same time.
+    The duties of a round run one after another, so slow duties never run at the same time. Replays
+    run apart from them, because a replay at full speed takes minutes.
     `lost_records` is set when Kafka seems to have lost records: then the sweep runs soon.
     """
     transactions, clock, topics, admin = parts.transactions, parts.clock, parts.topics, parts.admin
@@ -82,21 +70,22 @@ def repair_loops(
     )
     trimmer = Trimmer(topics=topics, admin=admin, partitions=partitions)
     replayer = Replayer(transactions=transactions, applier=applier, clock=clock, group=group)
+    counts = CompactionLimits(after_s=parts.config.agent.compact_after_s)
     tidying = (
         duty(name="the sweep", work=_sweeper(parts).sweep),
         duty(name="continuing cancels", work=canceller.cancel),
-        duty(name="rolling up counts", work=_compactor(parts).compact),
+        duty(name="rolling up counts", work=partial(compact, transactions, clock, counts)),
         duty(name="forgetting old agents", work=partial(write, leasing.forget)),
         duty(name="taking back losses", work=reaper.take_back_losses),
         duty(name="forgetting old losses", work=partial(write, losses.forget)),
         duty(name="forgetting old locks", work=partial(write, lock_rows.forget)),
         *trimmer.duties(duty),
     )
-    return RepairLoops(
-        reaping=partial(repeat, _reaping(duty, reaper), partial(clock.sleep, REAP_EVERY_S)),
-        relaying=partial(repeat, _relaying(duty, relay), partial(clock.sleep, RELAY_EVERY_S)),
-        tidying=partial(repeat, tidying, partial(_pause, clock, lost_records)),
-        replaying=replayer.run,
+    return (
+        partial(repeat, _reaping(duty, reaper), partial(clock.sleep, REAP_EVERY_S)),
+        partial(repeat, _relaying(duty, relay), partial(clock.sleep, RELAY_EVERY_S)),
+        partial(repeat, tidying, partial(_pause, clock, lost_records)),
+        replayer.run,
     )
 
 
@@ -122,14 +111,6 @@ def _sweeper(parts: Parts) -> Sweeper:
         topics=parts.topics,
         admin=parts.admin,
         slack_s=parts.config.agent.sweep_slack_s,
-    )
-
-
-def _compactor(parts: Parts) -> Compactor:
-    return Compactor(
-        transactions=parts.transactions,
-        clock=parts.clock,
-        limits=CompactionLimits(after_s=parts.config.agent.compact_after_s),
     )
 
 

@@ -7,6 +7,7 @@ rollouts only, because agents receive no requests.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from docllm.agent.lease import Leases
 from docllm.agent.reporting.latest_report import LatestReport
@@ -18,16 +19,14 @@ from docllm.schemas.runtime.clock import Clock
 DEAD_S = 60.0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Health:
     """The health of one agent; `beats` returns whether the heartbeat goes on."""
 
-    def __init__(
-        self, *, beats: Callable[[], bool], leases: Leases, latest: LatestReport, clock: Clock
-    ) -> None:
-        self._beats = beats
-        self._leases = leases
-        self._latest = latest
-        self._clock = clock
+    beats: Callable[[], bool]
+    leases: Leases
+    latest: LatestReport
+    clock: Clock
 
     def pages(self, metrics: AgentMetrics) -> dict[str, HttpPage]:
         """Return the pages of an agent, by path."""
@@ -39,9 +38,9 @@ class Health:
 
     def dead_because(self) -> str:
         """Return why the process must be started again; empty if it need not."""
-        if not self._beats():
+        if not self.beats():
             return "the thread of the heartbeat has ended"
-        report = self._latest.get()
+        report = self.latest.get()
         block = None if report is None else report.blocked_by
         if block is not None and block.blocked_s >= DEAD_S:
             return f"the event loop has been blocked for {block.blocked_s:.0f} s; see the log"
@@ -51,11 +50,11 @@ class Health:
         """Return why the agent starts no task; empty if it does."""
         if dead := self.dead_because():
             return dead
-        report = self._latest.get()
+        report = self.latest.get()
         if report is None:
             return "the agent starts"
         if report.draining:
             return "the agent drains"
-        if not self._leases.current.may_claim(self._clock.now_s()):
+        if not self.leases.current.may_claim(self.clock.now_s()):
             return "the ledger does not take heartbeats"
         return ""

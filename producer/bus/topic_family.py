@@ -62,21 +62,14 @@ class StoredIds:
     topic_ids: Mapping[str, str]
 
 
+@dataclass(kw_only=True, eq=False)
 class TopicFamily:
     """The topics of one group, on one bus and in one ledger."""
 
-    def __init__(
-        self,
-        *,
-        admin: TopicAdmin,
-        transactions: Transactions,
-        topics: Topics,
-        clock: Clock,
-    ) -> None:
-        self._clock = clock
-        self._admin = admin
-        self._transactions = transactions
-        self._topics = topics
+    admin: TopicAdmin
+    transactions: Transactions
+    topics: Topics
+    clock: Clock
 
     async def apply(
         self, partitions: int | None, replication_factor: int | None, *, default: int = PARTITIONS
@@ -86,11 +79,11 @@ class TopicFamily:
         Partitions are never reduced. With None, none are added either: a missing topic gets as many
         as the group's other topics have, or `default` if it is the first.
         """
-        states = await self._admin.describe(self._topics.names)
+        states = await self.admin.describe(self.topics.names)
         fewest = min((state.partitions for state in states.values()), default=default)
         lines: list[str] = []
-        for name in self._topics.names:
-            if name in states or not self._topics.is_old(name):
+        for name in self.topics.names:
+            if name in states or not self.topics.is_old(name):
                 needed = partitions or (states[name].partitions if name in states else fewest)
                 lines += await self._apply_one(name, states.get(name), needed, replication_factor)
         lines += await self._old_tier_lines(states)
@@ -103,7 +96,7 @@ class TopicFamily:
 
         `apply` leaves such a topic as it is, since fewer partitions would lose records.
         """
-        states = await self._admin.describe(self._topics.names)
+        states = await self.admin.describe(self.topics.names)
         return {
             name: state.partitions
             for name, state in sorted(states.items())
@@ -132,26 +125,26 @@ class TopicFamily:
         """
         waited_s = 0.0
         while True:
-            current = (await self._admin.describe([name])).get(name)
+            current = (await self.admin.describe([name])).get(name)
             if current not in (None, state) or waited_s >= OVERTAKEN_S:
                 return current or state
-            await self._clock.sleep(CHECK_EVERY_S)
+            await self.clock.sleep(CHECK_EVERY_S)
             waited_s += CHECK_EVERY_S
 
     async def _change(
         self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None
     ) -> list[str]:
         if state is None:
-            await self._admin.create(name, partitions, replication_factor)
+            await self.admin.create(name, partitions, replication_factor)
             crash.reach("topics.created")
             return [f"{name}: made with {partitions} partitions"]
         lines = []
         if state.partitions < partitions:
-            await self._admin.grow(name, partitions)
+            await self.admin.grow(name, partitions)
             crash.reach("topics.grown")
             lines.append(f"{name}: raised from {state.partitions} to {partitions} partitions")
         if _setting_differences(state):
-            await self._admin.configure(name)
+            await self.admin.configure(name)
             crash.reach("topics.configured")
             lines.append(f"{name}: settings set")
         elif codec := _codec_of_few(name, state):
@@ -161,7 +154,7 @@ class TopicFamily:
     async def _compress_for_all(self, name: str, codec: str) -> str:
         """Set the codec of a dead-letter topic; a refusal is ignored."""
         try:
-            await self._admin.configure(name)
+            await self.admin.configure(name)
         except UnsafeStateError as error:
             return f"{name}: {COMPRESSION} stays {codec}: {error}"
         return f"{name}: {COMPRESSION} set to {LETTER_COMPRESSION}; older letters stay as they are"
@@ -169,12 +162,12 @@ class TopicFamily:
     async def _old_tier_lines(self, states: Mapping[str, TopicState]) -> list[str]:
         """Report for each tier of another configuration whether its topic is still needed."""
         lines = []
-        for name in filter(self._topics.is_old, self._topics.names):
+        for name in filter(self.topics.is_old, self.topics.names):
             if name not in states:
                 lines.append(f"{name}: the topic of an old tier is gone")
                 continue
-            backlog = await self._admin.backlog(
-                self._topics.consumer_group(self._topics.destination(name)), [name]
+            backlog = await self.admin.backlog(
+                self.topics.consumer_group(self.topics.destination(name)), [name]
             )
             advice = (
                 f"{backlog.lag} records wait there; agents will run them"
@@ -192,12 +185,12 @@ class TopicFamily:
         stored = await self.stored_ids()
         states = await self._all_states()
         current = StoredIds(
-            await self._admin.cluster_id(),
+            await self.admin.cluster_id(),
             {name: state.topic_id for name, state in sorted(states.items())},
         )
         if current == stored:
             return False
-        is_stored = await self._transactions.write(_store, self._topics, stored, current)
+        is_stored = await self.transactions.write(_store, self.topics, stored, current)
         return True if is_stored else None
 
     async def _all_states(self) -> Mapping[str, TopicState]:
@@ -208,21 +201,21 @@ class TopicFamily:
         """
         waited_s = 0.0
         # Missing old tiers are not an error.
-        needed = {name for name in self._topics.names if not self._topics.is_old(name)}
-        while missing := needed - set(states := await self._admin.describe(self._topics.names)):
+        needed = {name for name in self.topics.names if not self.topics.is_old(name)}
+        while missing := needed - set(states := await self.admin.describe(self.topics.names)):
             if waited_s >= APPEAR_S:
                 shown = ", ".join(sorted(missing))
                 raise UnsafeStateError(
                     f"the cluster does not show {shown} yet; check its brokers, then run: "
-                    f"docllm topics apply --group {self._topics.group}"
+                    f"docllm topics apply --group {self.topics.group}"
                 )
-            await self._clock.sleep(CHECK_EVERY_S)
+            await self.clock.sleep(CHECK_EVERY_S)
             waited_s += CHECK_EVERY_S
         return states
 
     async def stored_ids(self) -> StoredIds | None:
         """Return the ids that `topics apply` stored."""
-        return await self._transactions.read(_read, self._topics.group)
+        return await self.transactions.read(_read, self.topics.group)
 
     async def never_made(self) -> list[str]:
         """Return the topics of the configuration that were never made.
@@ -231,7 +224,7 @@ class TopicFamily:
         """
         stored = await self.stored_ids()
         return [
-            name for name in self._topics.names if stored is None or name not in stored.topic_ids
+            name for name in self.topics.names if stored is None or name not in stored.topic_ids
         ]
 
     async def differences(self, leave_out: Collection[str] = ()) -> list[str]:
@@ -241,20 +234,20 @@ class TopicFamily:
         """
         stored = await self.stored_ids()
         if stored is None:
-            return [f"group {self._topics.group} has no topics yet"]
+            return [f"group {self.topics.group} has no topics yet"]
         lines = []
-        cluster_id = await self._admin.cluster_id()
+        cluster_id = await self.admin.cluster_id()
         if cluster_id != stored.cluster_id:
             lines.append(f"the cluster is {cluster_id}, the ledger knows {stored.cluster_id}")
-        states = await self._admin.describe(self._topics.names)
-        for name in self._topics.names:
+        states = await self.admin.describe(self.topics.names)
+        for name in self.topics.names:
             lines += [] if name in leave_out else _difference(name, states.get(name), stored)
         return lines
 
     async def advice(self) -> list[str]:
         """Return optional advice, about codecs that some clients cannot read."""
-        name = self._topics.name("dlq")
-        states = await self._admin.describe(self._topics.names)
+        name = self.topics.name("dlq")
+        states = await self.admin.describe(self.topics.names)
         state = states.get(name)
         codec = None if state is None else _codec_of_few(name, state)
         if codec is None:
@@ -264,11 +257,11 @@ class TopicFamily:
 
     def _apply_command(self) -> str:
         """Return the command that makes and sets topics."""
-        return f"docllm topics apply --group {self._topics.group}"
+        return f"docllm topics apply --group {self.topics.group}"
 
     async def changed_settings(self) -> dict[str, str]:
         """Return what differs from the settings that every topic must have, by topic."""
-        states = sorted((await self._admin.describe(self._topics.names)).items())
+        states = sorted((await self.admin.describe(self.topics.names)).items())
         lines = {name: ", ".join(_setting_differences(state)) for name, state in states}
         return {name: line for name, line in lines.items() if line}
 
@@ -277,7 +270,7 @@ class TopicFamily:
 
         These settings cannot be compared, and are not treated as errors.
         """
-        states = sorted((await self._admin.describe(self._topics.names)).items())
+        states = sorted((await self.admin.describe(self.topics.names)).items())
         missing = [
             (name, setting)
             for name, state in states

@@ -71,29 +71,19 @@ class OutputReader:
                 return error
 
 
-class LostOutputs:
-    """The results that an export could not read."""
-
-    def __init__(self) -> None:
-        self._lost: list[str] = []
-
-    def note(self, what: str) -> None:
-        """Note a result that could not be read."""
-        self._lost.append(what)
-
-    def report(self) -> int:
-        """Complain about them, and return the exit code of the export."""
-        if not self._lost:
-            return 0
-        for what in self._lost[:_SHOWN]:
-            note(shown(what))
-        if len(self._lost) > _SHOWN:
-            note(f"and {len(self._lost) - _SHOWN} more")
-        complain(
-            f"{number_of(len(self._lost), 'result')} could not be read; their lines have the error "
-            "UNREADABLE, all others are whole. Export again when their outputs are there"
-        )
-        return 1
+def report_lost(lost: Sequence[str]) -> int:
+    """Complain about results that could not be read, and return the exit code of the export."""
+    if not lost:
+        return 0
+    for what in lost[:_SHOWN]:
+        note(shown(what))
+    if len(lost) > _SHOWN:
+        note(f"and {len(lost) - _SHOWN} more")
+    complain(
+        f"{number_of(len(lost), 'result')} could not be read; their lines have the error "
+        "UNREADABLE, all others are whole. Export again when their outputs are there"
+    )
+    return 1
 
 
 async def export(config: Config, options: argparse.Namespace) -> int:
@@ -112,11 +102,12 @@ async def export(config: Config, options: argparse.Namespace) -> int:
         if options.batch is not None:
             await parts.transactions.read(require_rows, options.batch)
         counts: dict[int, Counter[Status]] = {}
+        lost: list[str] = []
         with _output(output) as file:
             read = parts.transactions.database.run_singly
-            outputs, lost = OutputReader(), LostOutputs()
+            outputs = OutputReader()
             counts = await parts.transactions.executor(
-                lambda: exports.export(read, list(names), line_of, file, outputs.fetch, lost.note)
+                lambda: exports.export(read, list(names), line_of, file, outputs.fetch, lost.append)
             )
             outputs.close()
         _report_export([(names[batch_id], states) for batch_id, states in counts.items()], output)
@@ -128,7 +119,7 @@ async def export(config: Config, options: argparse.Namespace) -> int:
         for name in half_loaded:
             if name in names.values():
                 note(f"incomplete: {store.half_loaded_message(name)}")
-    return lost.report()
+    return report_lost(lost)
 
 
 def _report_archived(count: int) -> None:

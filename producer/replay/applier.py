@@ -35,6 +35,7 @@ RECORDS = 50
 RETRY_END_S = 0.5
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class RecordReader:
     """Reads rows of the quarantine.
 
@@ -42,18 +43,10 @@ class RecordReader:
     told of errors that may be none of the record's.
     """
 
-    def __init__(
-        self,
-        *,
-        group: str,
-        max_attempts_of: Callable[[str], int],
-        apart: Executor,
-        failed: Callable[[BaseException], object],
-    ) -> None:
-        self._group = group
-        self._max_attempts_of = max_attempts_of
-        self._apart = apart
-        self._failed = failed
+    group: str
+    max_attempts_of: Callable[[str], int]
+    apart: Executor
+    failed: Callable[[BaseException], object]
 
     async def read(self, rows: Sequence[Row[Any]]) -> dict[int, ReadLine]:
         """Return what each record is, by its number."""
@@ -67,16 +60,16 @@ class RecordReader:
         try:
             value, headers = _value(row), _headers(row.headers)
         except LineError as error:
-            self._failed(error.__cause__ or error)
+            self.failed(error.__cause__ or error)
             return foreign_records.reason_text(error)
         return await foreign_records.read_apart(
             row.record_key,
             value,
             headers,
-            group=self._group,
-            max_attempts_of=self._max_attempts_of,
-            apart=self._apart,
-            failed=self._failed,
+            group=self.group,
+            max_attempts_of=self.max_attempts_of,
+            apart=self.apart,
+            failed=self.failed,
         )
 
 
@@ -128,23 +121,15 @@ class Step:
     unsent: bool = False
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Applier:
     """Applies the runs of one group."""
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        relay: Relay,
-        group: str,
-        reader: RecordReader,
-        joins: bool = False,
-    ) -> None:
-        self._transactions = transactions
-        self._relay = relay
-        self._group = group
-        self._reader = reader
-        self._joins = joins
+    transactions: Transactions
+    relay: Relay
+    group: str
+    reader: RecordReader
+    joins: bool = False
 
     async def advance(self, run: ReplayRun, cursor: ReplayCursor) -> Step:
         """Apply the next page of a run, or end the run if none of its items waits."""
@@ -155,9 +140,9 @@ class Applier:
         if page.wait_s > 0:
             return Step(cursor, page.wait_s)
         crash.reach("replay.page_applied")
-        await self._relay.send(page.orders)
+        await self.relay.send(page.orders)
         crash.reach("replay.page_published")
-        unsent = any(order.destination in self._relay.failing for order in page.orders)
+        unsent = any(order.destination in self.relay.failing for order in page.orders)
         return Step(ReplayCursor(cursor.kind, page.last), early=page.early, unsent=unsent)
 
     async def _end_kind(self, run: ReplayRun, cursor: ReplayCursor) -> Step:
@@ -167,18 +152,18 @@ class Applier:
         """
         if cursor.kind == TASK and run.request.selection.names_records:
             return Step(ReplayCursor(QUARANTINE))
-        ended = await self._transactions.write(runs.end, run.id)
+        ended = await self.transactions.write(runs.end, run.id)
         return Step(ReplayCursor(), 0.0 if ended else RETRY_END_S)
 
     async def _next_tasks(self, run: ReplayRun, after: int) -> Page | None:
-        return await self._transactions.write(self._apply_tasks, run, after)
+        return await self.transactions.write(self._apply_tasks, run, after)
 
     def _apply_tasks(self, connection: Connection, run: ReplayRun, after: int) -> Page | None:
         if (wait_s := _wait_s(connection, run)) > 0:
             return Page(after, 0, wait_s=wait_s)
-        most = SQLITE_TASKS if self._transactions.database.sqlite else TASKS
+        most = SQLITE_TASKS if self.transactions.database.sqlite else TASKS
         size = _page_size(run, most)
-        page = tasks.apply(connection, self._group, run.id, run.request, after, size)
+        page = tasks.apply(connection, self.group, run.id, run.request, after, size)
         if page is not None:
             _note_let_through(connection, run, page)
         return page
@@ -189,26 +174,24 @@ class Applier:
         Their tasks' ids are taken in a transaction of their own, so that its lock delays nobody.
         """
         if run.request.rate is not None:  # before records are read in vain
-            wait_s = await self._transactions.write(_wait_s, run)
+            wait_s = await self.transactions.write(_wait_s, run)
             if wait_s > 0:
                 return Page(after, 0, wait_s=wait_s)
         size = _page_size(run, RECORDS)
-        rows = await self._transactions.read(records.kept, run.id, after, size)
+        rows = await self.transactions.read(records.kept, run.id, after, size)
         if not rows:
             return None
-        lines = await self._reader.read(rows)
-        first_id = await self._transactions.write(store.take_ids, len(lines))
+        lines = await self.reader.read(rows)
+        first_id = await self.transactions.write(store.take_ids, len(lines))
 
         def apply(connection: Connection) -> Page:
             if (wait_s := _wait_s(connection, run)) > 0:
                 return Page(after, 0, wait_s=wait_s)
-            page = records.apply(
-                connection, self._group, run.id, lines, first_id, joins=self._joins
-            )
+            page = records.apply(connection, self.group, run.id, lines, first_id, joins=self.joins)
             _note_let_through(connection, run, page)
             return page
 
-        return await self._transactions.write(apply)
+        return await self.transactions.write(apply)
 
 
 def make_applier(

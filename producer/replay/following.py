@@ -36,27 +36,17 @@ class ReplayReport:
     unsent: bool = False
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Replay:
     """Replays of one group. `progress` is told how many items are finished, of how many."""
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        relay: Relay,
-        applier: Applier,
-        clock: Clock,
-        group: str,
-        progress: Callable[[int, int], None],
-        note: Callable[[str], None],
-    ) -> None:
-        self._transactions = transactions
-        self._relay = relay
-        self._applier = applier
-        self._clock = clock
-        self._group = group
-        self._progress = progress
-        self._note = note
+    transactions: Transactions
+    relay: Relay
+    applier: Applier
+    clock: Clock
+    group: str
+    progress: Callable[[int, int], None]
+    note: Callable[[str], None]
 
     async def store(self, actor: str, request: ReplayRequest) -> ReplayRun | None:
         """Store the items that a request selects now; return the run, None when it has no items."""
@@ -68,67 +58,65 @@ class Replay:
 
     async def _store(self, actor: str, request: ReplayRequest) -> ReplayRun | None:
         def begin(connection: Connection) -> tuple[int, Cursor | None]:
-            run_id = runs.begin(connection, self._group, actor, request)
-            return run_id, runs.store(connection, self._group, run_id, request, Cursor())
+            run_id = runs.begin(connection, self.group, actor, request)
+            return run_id, runs.store(connection, self.group, run_id, request, Cursor())
 
-        run_id, cursor = await self._transactions.write(begin)
+        run_id, cursor = await self.transactions.write(begin)
         while cursor is not None:
             crash.reach("replay.page_stored")
-            cursor = await self._transactions.write(
-                runs.store, self._group, run_id, request, cursor
-            )
+            cursor = await self.transactions.write(runs.store, self.group, run_id, request, cursor)
         crash.reach("replay.stored")
-        return await self._transactions.write(replay_progress.find, run_id)
+        return await self.transactions.write(replay_progress.find, run_id)
 
     async def follow(self, run: ReplayRun) -> ReplayReport:
         """Show a run's progress until it has ended; apply it if no agent is alive to do so."""
         report, cursor, applies = ReplayReport(run), ReplayCursor(), False
-        moved = run.done, self._clock.now_s()
+        moved = run.done, self.clock.now_s()
         while not await self._ended(report):
             moved = self._note_stillness(report.run, *moved)
-            if not applies and not await self._transactions.read(
-                replay_progress.any_agent, self._group
+            if not applies and not await self.transactions.read(
+                replay_progress.any_agent, self.group
             ):
-                self._note(
-                    f"no agent of group {self._group} is alive, so this command applies "
+                self.note(
+                    f"no agent of group {self.group} is alive, so this command applies "
                     f"replay {run.id}; an agent that starts takes part"
                 )
                 applies = True
             if not applies:
-                await self._clock.sleep(CHECK_EVERY_S)
+                await self.clock.sleep(CHECK_EVERY_S)
                 continue
-            step = await self._applier.advance(run, cursor)
+            step = await self.applier.advance(run, cursor)
             cursor = step.cursor
             self._take_note(report, step)
             if step.wait_s > 0:
-                await self._relay.relay_once()  # dead letters that a killed agent left
-                await self._clock.sleep(step.wait_s)
+                await self.relay.relay_once()  # dead letters that a killed agent left
+                await self.clock.sleep(step.wait_s)
         return report
 
     async def _ended(self, report: ReplayReport) -> bool:
         """Look at the run, and show how far it is; return whether it has ended."""
-        run = await self._transactions.read(replay_progress.find, report.run.id)
+        run = await self.transactions.read(replay_progress.find, report.run.id)
         report.run = run or report.run
-        self._progress(report.run.done, report.run.total)
+        self.progress(report.run.done, report.run.total)
         return report.run.ended_at is not None
 
     def _note_stillness(self, run: ReplayRun, done: int, since_s: float) -> tuple[int, float]:
         """Warn if a run makes no progress; return how far it is, and since when by the clock."""
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         if run.done != done:
             return run.done, now_s
         rate = run.request.rate
         if now_s - since_s < max(STILL_S, 2 / rate if rate else 0.0):
             return done, since_s
-        self._note(
+        self.note(
             f"replay {run.id} makes no progress, {run.left} of {run.total} left; see the agents' "
             "logs, "
-            f"and the orders that wait: docllm status --group {self._group}"
+            f"and the orders that wait: docllm status --group {self.group}"
         )
         return done, now_s
 
     def _take_note(self, report: ReplayReport, step: Step) -> None:
         report.unsent |= step.unsent
         if step.early > report.early:
-            self._note(f"{step.early} tasks wait until their dead letters are on their topic")
+            self.note(f"{step.early} tasks wait until their dead letters are on their topic")
             report.early = step.early

@@ -4,6 +4,7 @@ The record's value stays as it is.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from docllm.producer.ports import Publisher, Refusal
 from docllm.producer.tracing import names
@@ -24,17 +25,17 @@ from docllm.schemas.task.record.trace import (
 Headers = list[tuple[str, bytes]]
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class PublicationTraces:
     """Records the publications of one ledger's tasks as spans.
 
     `ratio` is the share of tasks whose publications are recorded even if nothing failed.
     """
 
-    def __init__(self, *, spans: Spans, ledger: str, ratio: float, system: str) -> None:
-        self._spans = spans
-        self._ledger = ledger
-        self._ratio = ratio
-        self._system = system
+    spans: Spans
+    ledger: str
+    ratio: float
+    system: str
 
     def headers(
         self,
@@ -53,8 +54,8 @@ class PublicationTraces:
         attempt before, 0 for none or an unknown one. `foreign` is the `traceparent` that came with
         the task.
         """
-        trace = trace_of(self._ledger, task_id)
-        sampled = has_failed or is_sampled(trace, self._ratio)
+        trace = trace_of(self.ledger, task_id)
+        sampled = has_failed or is_sampled(trace, self.ratio)
         span = SpanId(trace, publication_span(task_id, destination, fence, order), sampled)
         headers = [(header_names.TRACEPARENT, span.traceparent.encode())]
         if last_owner:
@@ -71,7 +72,7 @@ class PublicationTraces:
         for record in records:
             trace = trace_headers(record.headers)
             if trace.publication is not None and trace.publication.sampled:
-                self._spans.emit(self._span(record, start_s, end_s))
+                self.spans.emit(self._span(record, start_s, end_s))
 
     def _span(self, record: Outgoing, start_s: float, end_s: float) -> Span:
         trace, own = trace_headers(record.headers), dict(record.headers)
@@ -81,7 +82,7 @@ class PublicationTraces:
         return send_span(
             trace.publication,
             record.topic,
-            self._system,
+            self.system,
             start_s,
             end_s,
             task_id=int(own.get(header_names.TASK, b"0")),

@@ -173,7 +173,7 @@ def _from_flags_and_environment(
 ) -> dict[str, _GivenValue]:
     """Return the values of flags and environment; a flag overrides a variable."""
     given: dict[str, _GivenValue] = {}
-    names = {setting.variable: setting.name for setting in SETTINGS.values() if setting.variable}
+    names = {setting.variable: name for name, setting in SETTINGS.items() if setting.variable}
     for variable, value in environ.items():
         if variable in names and value:
             given[names[variable]] = _GivenValue(value, variable, cwd)

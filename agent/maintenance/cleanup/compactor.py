@@ -10,23 +10,16 @@ ROUND_S = 20.0  # longest duration of a round, because the other duties wait for
 PAUSE_S = 0.01  # pause between two pages, so that other work can use the database
 
 
-class Compactor:
-    """Moves page after page until no old count is left, or another agent has the turn."""
+async def compact(transactions: Transactions, clock: Clock, limits: CompactionLimits) -> int:
+    """Move the old counts, page after page; return how many. The next round moves what is left.
 
-    def __init__(
-        self, *, transactions: Transactions, clock: Clock, limits: CompactionLimits
-    ) -> None:
-        self._transactions = transactions
-        self._clock = clock
-        self._limits = limits
-
-    async def compact(self) -> int:
-        """Move the old counts; return how many. The next round moves what is left."""
-        began_s, total = self._clock.now_s(), 0
-        while count := await self._transactions.write(compaction.compact, self._limits):
-            crash.reach("compact.moved")
-            total += count
-            if count < self._limits.page or self._clock.now_s() - began_s > ROUND_S:
-                break
-            await self._clock.sleep(PAUSE_S)
-        return total
+    It ends when no old count is left, or another agent has the turn.
+    """
+    began_s, total = clock.now_s(), 0
+    while count := await transactions.write(compaction.compact, limits):
+        crash.reach("compact.moved")
+        total += count
+        if count < limits.page or clock.now_s() - began_s > ROUND_S:
+            break
+        await clock.sleep(PAUSE_S)
+    return total

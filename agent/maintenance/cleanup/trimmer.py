@@ -1,6 +1,7 @@
 """The duty that deletes finished records from the group's topics."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from docllm.agent.inflight.partitions import Partitions
@@ -10,6 +11,7 @@ from docllm.schemas.runtime import crash
 from docllm.schemas.task.record.topics import Topics
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Trimmer:
     """Deletes the records that this agent has finished and that the group has committed.
 
@@ -17,12 +19,9 @@ class Trimmer:
     that no longer exist.
     """
 
-    def __init__(
-        self, *, topics: Topics, admin: TopicAdmin, partitions: Sequence[Partitions]
-    ) -> None:
-        self._topics = topics
-        self._admin = admin
-        self._partitions = partitions
+    topics: Topics
+    admin: TopicAdmin
+    partitions: Sequence[Partitions]
 
     def duties(self, duty: Callable[..., Duty]) -> Sequence[Duty]:
         """Return a duty for each topic, made by `duty`.
@@ -31,25 +30,25 @@ class Trimmer:
         """
         return [
             duty(
-                name=f"trimming {self._topics.name(destination)}",
+                name=f"trimming {self.topics.name(destination)}",
                 work=partial(self.trim, destination),
             )
-            for destination in self._topics.destinations
+            for destination in self.topics.destinations
         ]
 
     async def trim(self, destination: str) -> None:
         """Delete the finished records of a topic."""
-        topic = self._topics.name(destination)
+        topic = self.topics.name(destination)
         finished = {
             partition: watermark
-            for partitions in self._partitions
+            for partitions in self.partitions
             for partition, watermark in partitions.marked().items()
             if partition[0] == topic
         }
         if not finished:
             return
-        backlog = await self._admin.backlog(self._topics.consumer_group(destination), [topic])
-        await self._admin.trim(
+        backlog = await self.admin.backlog(self.topics.consumer_group(destination), [topic])
+        await self.admin.trim(
             {
                 partition: min(offset, backlog.committed.get(partition, 0))
                 for partition, offset in finished.items()

@@ -4,6 +4,7 @@ The agent that resets the tasks can emit them, because span ids are derived from
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from docllm.agent.ledger.recovery.reaping import LostClaim
 from docllm.producer.tracing import names
@@ -13,14 +14,14 @@ from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.record.trace import SpanId, attempt_span, trace_of
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class LostTraces:
     """Emits the spans of attempts whose agent can no longer emit them."""
 
-    def __init__(self, *, spans: Spans, ledger: str, group: str, clock: Clock) -> None:
-        self._spans = spans
-        self._ledger = ledger
-        self._group = group
-        self._clock = clock
+    spans: Spans
+    ledger: str
+    group: str
+    clock: Clock
 
     @never_raising()
     def tell(self, claims: Sequence[LostClaim]) -> None:
@@ -28,12 +29,12 @@ class LostTraces:
 
         If the lost agent is still alive and settles late, it emits the same span a second time.
         """
-        end_s = self._clock.utc_s()
+        end_s = self.clock.utc_s()
         for claim in claims:
-            self._spans.emit(
+            self.spans.emit(
                 Span(
                     SpanId(
-                        trace_of(self._ledger, claim.task_id),
+                        trace_of(self.ledger, claim.task_id),
                         attempt_span(claim.task_id, claim.owner),
                     ),
                     names.PROCESS,
@@ -43,7 +44,7 @@ class LostTraces:
                     {
                         names.OPERATION: names.PROCESS,
                         names.OPERATION_TYPE: names.PROCESS,
-                        names.GROUP: inert(self._group),
+                        names.GROUP: inert(self.group),
                         names.TASK_ID: claim.task_id,
                         names.TYPE: inert(claim.type),
                         names.FENCE: claim.fence,

@@ -40,16 +40,16 @@ OWN: Settings = {
 }
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class KafkaTopicReader:
     """TopicReader on Kafka."""
 
-    def __init__(self, *, config: KafkaConfig, clock: Clock) -> None:
-        self._config = config
-        self._clock = clock
+    config: KafkaConfig
+    clock: Clock
 
     async def read(self, topic: str) -> AsyncGenerator[Sequence[Incoming], None]:
         """Yield the records in pages; the records of one partition keep their order."""
-        consumer = Consumer({**admin_settings(self._config), **CONSUMER_PROMISES, **OWN})
+        consumer = Consumer({**admin_settings(self.config), **CONSUMER_PROMISES, **OWN})
         try:
             reading = await asyncio.to_thread(self._begin, consumer, topic)
             while reading.open:
@@ -57,7 +57,7 @@ class KafkaTopicReader:
                     yield page
         except KafkaException as error:
             explained = unreachable if error.args[0].code() in UNREACHABLE else refusing
-            raise explained(self._config, str(error.args[0].str())) from None
+            raise explained(self.config, str(error.args[0].str())) from None
         finally:
             await asyncio.to_thread(close, consumer)
 
@@ -84,11 +84,11 @@ class KafkaTopicReader:
 
     def _page(self, reading: "_TopicReading") -> list[Incoming]:
         page: list[Incoming] = []
-        size, end_s = 0, self._clock.now_s() + SILENT_S
+        size, end_s = 0, self.clock.now_s() + SILENT_S
         while reading.open and len(page) < PAGE_RECORDS and size < PAGE_BYTES:
             message = reading.consumer.poll(POLL_S)
-            if message is None and self._clock.now_s() > end_s:
-                raise unreachable(self._config, f"no record came for {SILENT_S:.0f} s")
+            if message is None and self.clock.now_s() > end_s:
+                raise unreachable(self.config, f"no record came for {SILENT_S:.0f} s")
             if message is not None and (record := reading.take(message)) is not None:
                 page.append(record)
                 size += len(record.key or b"") + len(record.value or b"")

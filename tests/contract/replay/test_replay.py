@@ -95,7 +95,7 @@ async def test_a_dropped_run_is_stored_again(
         return store(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(runs, "store", torn)
-    transactions = site.replay._transactions
+    transactions = site.replay.transactions
     dropped = False
 
     async def between(call: Callable[[], Result]) -> Result:
@@ -105,7 +105,7 @@ async def test_a_dropped_run_is_stored_again(
             ledger_db.run(lambda c: runs.drop_unstored(c, GROUP))
         return await transactions.executor(call)
 
-    site.replay._transactions = replace(transactions, executor=between)
+    site.replay.transactions = replace(transactions, executor=between)
     run = await site.stored(request())
 
     assert dropped

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from unittest.mock import Mock, create_autospec
 
 import pytest
@@ -73,7 +74,7 @@ class LosingClock(HandClock):
             self._lost_records.set()
 
 
-def failing_rounds(clock: HandClock, error: Exception) -> rounds.RepairLoops:
+def failing_rounds(clock: HandClock, error: Exception) -> Sequence[DutyLoop]:
     """Return the rounds of an agent whose ledger and bus answer everything with an error."""
     transactions = create_autospec(Transactions, instance=True)
     transactions.write.side_effect = transactions.read.side_effect = error
@@ -127,10 +128,10 @@ def test_each_round_tries_all_its_steps_in_order(caplog: pytest.LogCaptureFixtur
 def test_a_missing_right_ends_the_reaper() -> None:
     """The lack of a right does not pass: the agent ends, and its exit code tells an operator."""
     denied = DeniedError("DELETE command denied to user 'app'@'10.0.0.5' for table 'tally'")
-    loops = failing_rounds(OneRoundClock(), denied)
+    reaping, *_ = failing_rounds(OneRoundClock(), denied)
 
     with pytest.raises(DeniedError, match="tally"):
-        asyncio.run(loops.reaping())
+        asyncio.run(reaping())
 
 
 @pytest.mark.parametrize(("lost_after_s", "pause_s"), [(None, 65.0), (0.0, 5.0), (3.0, 8.0)])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from docllm.agent.ledger.counts.compaction import CompactionLimits
-from docllm.agent.maintenance.cleanup.compactor import ROUND_S, Compactor
+from docllm.agent.maintenance.cleanup.compactor import ROUND_S, compact
 
 PAGE = 10
 
@@ -32,7 +32,7 @@ class Ledger:
 def compacted(ledger: Ledger) -> int:
     parts = cast("Any", ledger)
     limits = CompactionLimits(page=PAGE)
-    return asyncio.run(Compactor(transactions=parts, clock=parts, limits=limits).compact())
+    return asyncio.run(compact(parts, parts, limits))
 
 
 def test_it_goes_on_until_a_page_is_not_full() -> None:

@@ -27,7 +27,7 @@ def test_a_running_repair_agent_is_recognized(tmp_path: Path) -> None:
         config = load_config(flags={}, environ={}, cwd=tmp_path)
         async with opened(config, "g") as parts, app.registered_repair_agent(parts) as repair_agent:
             found = await parts.transactions.read(group_status.read_group, "g")
-            await repair_agent._membership.leave()
+            await repair_agent.membership.leave()
         return found
 
     (repair_agent,) = asyncio.run(seen()).agents
