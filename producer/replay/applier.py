@@ -121,7 +121,7 @@ class Step:
     unsent: bool = False
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Applier:
     """Applies the runs of one group."""
 
