@@ -70,64 +70,47 @@ class Membership(Protocol):
         ...
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Agent:
     """The parts of one agent, assembled by `wiring`."""
 
-    def __init__(
-        self,
-        *,
-        dispatcher: Dispatcher,
-        claimer: Claimer,
-        ticker: Ticker,
-        admission: Admission,
-        slots: Slots,
-        settler: Settler,
-        intake: Intake,
-        sources: Sequence[Source],
-        inbox: Source | None,
-        own_orders: OwnOrders,
-        failures: Failures,
-        hooks: HookRunner,
-        group_work: GroupWork,
-        duties: Sequence[DutyLoop],
-        clock: Clock,
-        counts: Counts,
-        membership: Membership,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._claimer = claimer
-        self._ticker = ticker
-        self._admission = admission
-        self._slots = slots
-        self._settler = settler
-        self._intake = intake
-        self._sources = sources
-        self._inbox = inbox
-        self._all_sources = [*sources, *([inbox] if inbox is not None else [])]
-        self._own_orders = own_orders
-        self._failures = failures
-        self._hooks = hooks
-        self._group_work = group_work
-        self._clock = clock
-        self._duties = duties
-        self._counts = counts
-        self._membership = membership
+    dispatcher: Dispatcher
+    claimer: Claimer
+    ticker: Ticker
+    admission: Admission
+    slots: Slots
+    settler: Settler
+    intake: Intake
+    sources: Sequence[Source]
+    inbox: Source | None
+    own_orders: OwnOrders
+    failures: Failures
+    hooks: HookRunner
+    group_work: GroupWork
+    duties: Sequence[DutyLoop]
+    clock: Clock
+    counts: Counts
+    membership: Membership
+
+    @property
+    def _all_sources(self) -> Sequence[Source]:
+        return [*self.sources, *([self.inbox] if self.inbox is not None else [])]
 
     async def any_work(self) -> bool:
         """Return whether the group has or ever had tasks, or has records in its inbox."""
-        return await self._group_work.any_work()
+        return await self.group_work.any_work()
 
     async def any_dead(self) -> bool:
         """Return whether a task of the group is dead."""
-        return await self._group_work.any_dead()
+        return await self.group_work.any_dead()
 
     async def leave(self) -> None:
         """Record in the ledger that this agent stopped. Only for an agent that never ran."""
-        await self._membership.leave()
+        await self.membership.leave()
 
     def handler_errors(self) -> list[str]:
         """Return the errors of handlers in this agent, each kind with its count."""
-        return self._counts.handler_errors.lines()
+        return self.counts.handler_errors.lines()
 
     async def notes(self, *, dead_lately: int) -> Sequence[Note]:
         """Return the warnings for the end of the group's work.
@@ -135,7 +118,7 @@ class Agent:
         These are unfinished loads, hooks that were given up, dead tasks and quarantined records.
         The log has already named the `dead_lately` tasks that died in this run.
         """
-        return await self._group_work.notes(dead_lately=dead_lately)
+        return await self.group_work.notes(dead_lately=dead_lately)
 
     async def run(self, stop: StopRequest, *, until_done: bool, drain_timeout_s: float) -> None:
         """Work until asked to stop, or until the work is done; then drain and leave.
@@ -144,13 +127,13 @@ class Agent:
         part that broke.
         """
         tasks = [asyncio.create_task(duty) for duty in self._all_duties()]
-        for source in self._sources:
-            source.start(self._dispatcher.deliver)
-        if self._inbox is not None:
-            self._inbox.start(self._intake.deliver)
+        for source in self.sources:
+            source.start(self.dispatcher.deliver)
+        if self.inbox is not None:
+            self.inbox.start(self.intake.deliver)
         endings = [
             asyncio.create_task(stop.asked.wait()),
-            asyncio.create_task(self._failures.wait()),
+            asyncio.create_task(self.failures.wait()),
         ]
         if until_done:
             endings.append(asyncio.create_task(self._until_done()))
@@ -167,56 +150,56 @@ class Agent:
                 await self._drain(stop, drain_timeout_s)
             for task in ended:
                 task.result()
-            if self._failures.reason is not None:
-                raise DocllmError(self._failures.reason)
+            if self.failures.reason is not None:
+                raise DocllmError(self.failures.reason)
         finally:
             await end([*tasks, *endings])
             await self._leave_group()
-            self._dispatcher.log_dropped_answers()
+            self.dispatcher.log_dropped_answers()
 
     def _all_duties(self) -> list[Coroutine[Any, Any, None]]:
         return [
-            self._claimer.ask_forever(),
-            self._claimer.claim_forever(),
-            self._ticker.run(),
-            self._settler.run(self._dispatcher.take_verdicts),
-            self._intake.run(),
-            *(duty() for duty in self._duties),
+            self.claimer.ask_forever(),
+            self.claimer.claim_forever(),
+            self.ticker.run(),
+            self.settler.run(self.dispatcher.take_verdicts),
+            self.intake.run(),
+            *(duty() for duty in self.duties),
         ]
 
     async def _drain(self, stop: StopRequest, timeout_s: float) -> None:
         """Leave the group, finish calls, settle, run hooks, publish, and record the stop."""
-        until_s = self._clock.now_s() + timeout_s
-        if self._slots.running and stop.asked.is_set():
+        until_s = self.clock.now_s() + timeout_s
+        if self.slots.running and stop.asked.is_set():
             log.info(
                 "draining: waiting for %s, at most %.0f s",
-                number_of(self._slots.running, "call"),
+                number_of(self.slots.running, "call"),
                 timeout_s,
             )
-        self._admission.stop_permitting()
+        self.admission.stop_permitting()
         await self._leave_group()
         crash.reach("drain.group_left")
         await self._drain_slots(stop, timeout_s)
         async with ends_within(SETTLE_S, self._unsettled):
-            await self._claimer.wait_for_claim()
-            await self._settler.wait_until_idle()
+            await self.claimer.wait_for_claim()
+            await self.settler.wait_until_idle()
         crash.reach("drain.settled")
-        hooks_s = max(0.0, until_s - self._clock.now_s()) if self._hooks.kinds else 0.0
+        hooks_s = max(0.0, until_s - self.clock.now_s()) if self.hooks.kinds else 0.0
         async with ends_within(hooks_s + HOOKS_S, self._hooks_unwritten):
-            await self._hooks.drain(hooks_s, hurry=stop.hurry.is_set)
-        await self._own_orders.flush(PUBLISH_S)
+            await self.hooks.drain(hooks_s, hurry=stop.hurry.is_set)
+        await self.own_orders.flush(PUBLISH_S)
         crash.reach("drain.published")
         async with ends_within(STOP_S, lambda: _silent("it still lists this agent as running")):
-            await self._membership.leave()
+            await self.membership.leave()
 
     def _unsettled(self) -> str:
-        if left := self._settler.unsettled:
+        if left := self.settler.unsettled:
             outcomes = number_of(left, "outcome")
             return _silent(f"it has not settled {outcomes}; these tasks run again")
         return _silent("a claim has no answer; its tasks run later")
 
     def _hooks_unwritten(self) -> str:
-        ended = number_of(self._hooks.unwritten, "hook")
+        ended = number_of(self.hooks.unwritten, "hook")
         return _silent(f"it has not stored the ends of {ended}; these run again")
 
     async def _leave_group(self) -> None:
@@ -227,16 +210,16 @@ class Agent:
         await asyncio.gather(*(source.leave() for source in self._all_sources))
 
     async def _drain_slots(self, stop: StopRequest, timeout_s: float) -> None:
-        draining = asyncio.create_task(self._slots.drain(timeout_s))
+        draining = asyncio.create_task(self.slots.drain(timeout_s))
         hurry = asyncio.create_task(stop.hurry.wait())
         await asyncio.wait([draining, hurry], return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not draining.done():
             log.info(
-                "hurrying: ending %s, their tasks run again", number_of(self._slots.running, "call")
+                "hurrying: ending %s, their tasks run again", number_of(self.slots.running, "call")
             )
             draining.cancel()
-            await self._slots.drain(0)
+            await self.slots.drain(0)
 
     async def _until_done(self) -> None:
         """Return once the group's work is done.
@@ -251,23 +234,23 @@ class Agent:
         - every task is still final: a record that was read meanwhile may have made a task.
         """
         while not await self._done():
-            await self._clock.sleep(CHECK_DONE_EVERY_S)
+            await self.clock.sleep(CHECK_DONE_EVERY_S)
 
     async def _done(self) -> bool:
-        if self._slots.running or self._settler.unsettled or not self._intake.idle:
+        if self.slots.running or self.settler.unsettled or not self.intake.idle:
             return False
-        if await self._group_work.any_open_task():
+        if await self.group_work.any_open_task():
             return False
-        await self._group_work.drop_final_orders()
-        if await self._group_work.count_orders() or await self._hooks.busy():
+        await self.group_work.drop_final_orders()
+        if await self.group_work.count_orders() or await self.hooks.busy():
             return False
         for source in self._all_sources:
             await source.commit()
             at_rest = await source.at_rest()
             if not at_rest.joined or at_rest.lag:
-                self._claimer.ask_about_all()
+                self.claimer.ask_about_all()
                 return False
-        return not await self._group_work.any_open_task()
+        return not await self.group_work.any_open_task()
 
 
 def _silent(effect: str) -> str:

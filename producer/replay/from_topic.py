@@ -152,35 +152,25 @@ def _is_whole(letter: Incoming) -> bool:
     return letter.value is not None and not any(name in _POINTER for name, _ in letter.headers)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class FromTopic:
     """Loads the dead letters that `survey_topic` found into one ledger."""
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        reader: TopicReader,
-        relay: Relay | None,
-        group: str,
-        max_attempts_of: Callable[[str], int],
-        progress: Callable[[int], None],
-        actor: str,
-    ) -> None:
-        self._transactions = transactions
-        self._reader = reader
-        self._relay = relay
-        self._group = group
-        self._max_attempts_of = max_attempts_of
-        self._progress = progress
-        self._actor = actor
-        self._compared: dict[tuple[str, bytes], bytes] = {}  # digests by batch and key
+    transactions: Transactions
+    reader: TopicReader
+    relay: Relay | None
+    group: str
+    max_attempts_of: Callable[[str], int]
+    progress: Callable[[int], None]
+    actor: str
+    _compared: dict[tuple[str, bytes], bytes] = field(default_factory=dict, init=False)
 
     async def load(self, topic: str, survey: TopicSurvey) -> LoadedLetters:
         """Load one dead letter of each task; without a relay only say what would be loaded."""
         loaded = LoadedLetters()
-        if self._relay is not None:
-            await self._transactions.write(self._audit, topic, survey)
-        async with aclosing(self._reader.read(topic)) as pages:
+        if self.relay is not None:
+            await self.transactions.write(self._audit, topic, survey)
+        async with aclosing(self.reader.read(topic)) as pages:
             async for page in pages:
                 letters = [
                     letter
@@ -189,7 +179,7 @@ class FromTopic:
                 ]
                 for chunk in self._chunks(letters):
                     await self._load(chunk, loaded)
-                    self._progress(loaded.new + loaded.known)
+                    self.progress(loaded.new + loaded.known)
         return loaded
 
     def _audit(self, connection: Connection, topic: str, survey: TopicSurvey) -> None:
@@ -198,11 +188,11 @@ class FromTopic:
         This happens before the load, so a load that is killed is audited too.
         """
         count = len(survey.positions)
-        detail = f"letters of {count} tasks or records in {topic}, into group {self._group}"
+        detail = f"letters of {count} tasks or records in {topic}, into group {self.group}"
         audit.write(
             connection,
-            group=self._group,
-            actor=self._actor,
+            group=self.group,
+            actor=self.actor,
             action="from-topic",
             kind=AuditKind.TOPIC,
             target=topic,
@@ -211,7 +201,7 @@ class FromTopic:
         )
 
     def _chunks(self, letters: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
-        size = SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK
+        size = SQLITE_CHUNK if self.transactions.database.sqlite else CHUNK
         yield from (letters[start : start + size] for start in range(0, len(letters), size))
 
     async def _load(self, letters: Sequence[Incoming], loaded: LoadedLetters) -> None:
@@ -239,7 +229,7 @@ class FromTopic:
             or not pair[0].startswith(_OWN_PREFIXES)
         ]
         return foreign_records.task_of(
-            letter.key, letter.value, headers, self._group, self._max_attempts_of
+            letter.key, letter.value, headers, self.group, self.max_attempts_of
         )
 
     async def _accept(
@@ -250,7 +240,7 @@ class FromTopic:
         loaded: LoadedLetters,
     ) -> None:
         tasks = [task for _, task in batch_letters]
-        take = self._write if self._relay is not None else self._compare
+        take = self._write if self.relay is not None else self._compare
         try:
             accepted = await take(batch_name, origin, tasks)
         except (ConfigError, UnsafeStateError) as error:
@@ -268,9 +258,9 @@ class FromTopic:
     async def _write(
         self, batch_name: str, origin: store.Origin, tasks: Sequence[NewTask]
     ) -> store.Accepted:
-        into = await self._transactions.write(store.open_batch, batch_name, self._group, origin)
-        first_id = await self._transactions.write(store.take_ids, len(tasks))
-        return await self._transactions.write(store.accept, into, tasks, first_id)
+        into = await self.transactions.write(store.open_batch, batch_name, self.group, origin)
+        first_id = await self.transactions.write(store.take_ids, len(tasks))
+        return await self.transactions.write(store.accept, into, tasks, first_id)
 
     async def _compare(
         self, batch_name: str, origin: store.Origin, tasks: Sequence[NewTask]
@@ -279,10 +269,10 @@ class FromTopic:
 
         Tasks that are not in the ledger yet and share an id are compared with each other.
         """
-        into = await self._transactions.write(store.own_batch, batch_name, self._group, origin)
+        into = await self.transactions.write(store.own_batch, batch_name, self.group, origin)
         accepted = store.Accepted(dict.fromkeys(range(len(tasks)), 0), (), (), ())
         if into is not None:
-            accepted = await self._transactions.write(store.matching, into, tasks)
+            accepted = await self.transactions.write(store.matching, into, tasks)
         new, known, clashing = list[int](), [*accepted.known], [*accepted.clashing]
         for position in accepted.new:
             task = tasks[position]
@@ -293,8 +283,8 @@ class FromTopic:
 
     async def _send(self, orders: Sequence[Order]) -> None:
         crash.reach("from_topic.accepted")
-        if self._relay is not None:
-            await self._relay.send(orders)
+        if self.relay is not None:
+            await self.relay.send(orders)
 
 
 def _origin(letter: Incoming) -> store.Origin:

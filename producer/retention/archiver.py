@@ -42,27 +42,17 @@ class ArchiveLimits:
     bytes: int = 64 << 20
 
 
+@dataclass(kw_only=True, eq=False)
 class Archiver:
     """Archives batches below one folder, `to`, a URI that ends with a slash."""
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        executor: Executor,
-        store: WriteOnceStore,
-        ledger_id: str,
-        to: str,
-        file_format: ArchiveFormat = ArchiveFormat.JSONL,
-        limits: ArchiveLimits = ArchiveLimits(),
-    ) -> None:
-        self._transactions = transactions
-        self._executor = executor
-        self._store = store
-        self._ledger_id = ledger_id
-        self._to = to
-        self._format = file_format
-        self._limits = limits
+    transactions: Transactions
+    executor: Executor
+    store: WriteOnceStore
+    ledger_id: str
+    to: str
+    file_format: ArchiveFormat = ArchiveFormat.JSONL
+    limits: ArchiveLimits = ArchiveLimits()
 
     async def archive(
         self, target: Batch, actor: str, progress: Callable[[int], None] = lambda _tasks: None
@@ -73,26 +63,24 @@ class Archiver:
         Raises UnsafeStateError if the batch is not final or changes meanwhile, or if a file is not
         what was written; and ObjectError.
         """
-        formats.require_library(self._format)
+        formats.require_library(self.file_format)
         while True:
-            archive = await self._transactions.write(
+            archive = await self.transactions.write(
                 archive_rows.begin,
                 target,
-                folder=f"{self._to}{folder_name(target.name, self._ledger_id)}-",
-                file_format=self._format.value,
+                folder=f"{self.to}{folder_name(target.name, self.ledger_id)}-",
+                file_format=self.file_format.value,
                 made_by=(own_revision(), VERSION),
             )
             crash.reach("archive.begun")
             manifest = await self._write(target, archive, progress)
             if manifest is not None:
                 break
-            await self._transactions.write(archive_rows.give_up, archive.id)
+            await self.transactions.write(archive_rows.give_up, archive.id)
         await self._verify(target, archive, manifest, progress)
         crash.reach("archive.verified")
         contents = manifest.contents()
-        if not await self._transactions.write(
-            archive_rows.finish, target, archive, contents, actor
-        ):
+        if not await self.transactions.write(archive_rows.finish, target, archive, contents, actor):
             raise UnsafeStateError(
                 f"batch {target.name!r} changed while it was archived; archive it again"
             )
@@ -106,11 +94,11 @@ class Archiver:
         files: list[ArchiveFile] = []
         lines = self._lines(target.id)
         done = 0
-        while made_file := await self._executor(
-            partial(encoded, self._format, lines, self._limits, len(files) + 1)
+        while made_file := await self.executor(
+            partial(encoded, self.file_format, lines, self.limits, len(files) + 1)
         ):
             content, file = made_file
-            if not await put_once(self._store, f"{archive.uri}{file.name}", content):
+            if not await put_once(self.store, f"{archive.uri}{file.name}", content):
                 return None
             crash.reach("archive.file_written")
             files.append(file)
@@ -120,15 +108,15 @@ class Archiver:
             group=target.group,
             batch=target.name,
             batch_id=target.id,
-            ledger=self._ledger_id,
+            ledger=self.ledger_id,
             archive=archive.id,
-            format=self._format.value,
+            format=self.file_format.value,
             schema=own_revision(),
             docllm=VERSION,
             created_at=f"{archive.created_at.isoformat()}Z",
             files=tuple(files),
         )
-        if not await put_once(self._store, f"{archive.uri}{NAME}", manifest.stored()):
+        if not await put_once(self.store, f"{archive.uri}{NAME}", manifest.stored()):
             return None
         crash.reach("archive.manifest_written")
         return manifest
@@ -138,14 +126,14 @@ class Archiver:
     ) -> None:
         """Read all files back and compare them with the ledger. Raises UnsafeStateError."""
         stored = manifest.stored()
-        if await self._store.get(f"{archive.uri}{NAME}", limit=len(stored)) != stored:
+        if await self.store.get(f"{archive.uri}{NAME}", limit=len(stored)) != stored:
             raise UnsafeStateError(f"{archive.uri}{NAME} is not as it was written")
         done = manifest.contents().tasks
         for file in manifest.files:
             uri = f"{archive.uri}{file.name}"
-            content = await self._store.get(uri, limit=file.bytes)
+            content = await self.store.get(uri, limit=file.bytes)
             lines = self._lines(target.id, (file.first_task, file.last_task))
-            fault = await self._executor(partial(difference, file, self._format, content, lines))
+            fault = await self.executor(partial(difference, file, self.file_format, content, lines))
             if fault:
                 raise UnsafeStateError(
                     f"{uri} {fault}; nothing is marked as archived; archive the batch again"
@@ -154,7 +142,7 @@ class Archiver:
             progress(done)
 
     def _lines(self, batch_id: int, within: tuple[int, int] | None = None) -> Iterator[ArchiveLine]:
-        read = self._transactions.database.run_singly
+        read = self.transactions.database.run_singly
         for ids in id_groups(read, batch_id, within):
             yield from read(partial(archive_lines.read_lines, ids=ids))
 

@@ -1,6 +1,7 @@
 """The duty that continues cancels."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from docllm.agent.ledger import open_work
@@ -10,6 +11,7 @@ from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Canceller:
     """Cancels waiting tasks of cancelled batches until no task of them is open.
 
@@ -18,27 +20,20 @@ class Canceller:
     batches, because this agent's deliveries of such batches need not wait any longer.
     """
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        group: str,
-        ask_about_batches: Callable[[frozenset[str]], None],
-    ) -> None:
-        self._transactions = transactions
-        self._group = group
-        self._ask_about_batches = ask_about_batches
-        self._done: frozenset[tuple[int, str, datetime]] = frozenset()
+    transactions: Transactions
+    group: str
+    ask_about_batches: Callable[[frozenset[str]], None]
+    _done: frozenset[tuple[int, str, datetime]] = field(default=frozenset(), init=False)
 
     async def cancel(self) -> None:
         """Cancel what waits in cancelled batches."""
-        cancelled = await self._transactions.write(leasing.cancelled, self._group)
+        cancelled = await self.transactions.write(leasing.cancelled, self.group)
         self._done &= cancelled
         for batch_id, name, cancelled_at in sorted(cancelled - self._done):
             more_wait = True
             while more_wait:
-                _, more_wait = await self._transactions.write(cancel.cancel_page, batch_id)
+                _, more_wait = await self.transactions.write(cancel.cancel_page, batch_id)
                 crash.reach("cancel.page_cancelled")
-            if not await self._transactions.write(open_work.open_in, batch_id):
+            if not await self.transactions.write(open_work.open_in, batch_id):
                 self._done |= {(batch_id, name, cancelled_at)}
-        self._ask_about_batches(frozenset(name for _, name, _ in cancelled))
+        self.ask_about_batches(frozenset(name for _, name, _ in cancelled))

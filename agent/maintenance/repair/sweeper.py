@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from docllm.agent.ledger.recovery import sweeping
@@ -24,6 +25,7 @@ MAX_WALKED, STEP_PAUSE_S = 50_000, 0.1
 LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Sweeper:
     """Compares waiting tasks with the oldest record of the topics on which their records may be.
 
@@ -32,25 +34,16 @@ class Sweeper:
     carries their own record, some in each sweep, one after the other.
     """
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        clock: Clock,
-        topics: Topics,
-        admin: TopicAdmin,
-        slack_s: float,
-    ) -> None:
-        self._transactions = transactions
-        self._clock = clock
-        self._topics = topics
-        self._admin = admin
-        self._slack_s = slack_s
-        self._walked: dict[Status, sweeping.SweepCursor | None] = {}
+    transactions: Transactions
+    clock: Clock
+    topics: Topics
+    admin: TopicAdmin
+    slack_s: float
+    _walked: dict[Status, sweeping.SweepCursor | None] = field(default_factory=dict, init=False)
 
     async def sweep(self) -> int:
         """Order records for waiting tasks that have none; return how many."""
-        everywhere = (*DESTINATIONS, *self._topics.tier_destinations)
+        everywhere = (*DESTINATIONS, *self.topics.tier_destinations)
         oldest_ms = {name: await self._oldest_ms(name) for name in everywhere}
         total = await self._sweep_oldest(self._topics_by_status(oldest_ms))
         for status in (Status.PENDING, Status.RETRYING):
@@ -65,30 +58,30 @@ class Sweeper:
     async def _sweep_oldest(self, topics_by_status: list[sweeping.StatusTopics]) -> int:
         """Order records for tasks that are older than every record that may be theirs."""
         total = 0
-        while count := await self._transactions.write(
-            sweeping.replace_lost_records, self._topics.group, topics_by_status, self._slack_s
+        while count := await self.transactions.write(
+            sweeping.replace_lost_records, self.topics.group, topics_by_status, self.slack_s
         ):
             total += self._ordered(count)
             if count < sweeping.PAGE or total >= MAX_SWEPT:
                 break
-            await self._clock.sleep(sweeping.PAGE / SWEPT_PER_S)
+            await self.clock.sleep(sweeping.PAGE / SWEPT_PER_S)
         return total
 
     async def _walk(self, status: Status, carriers: list[sweeping.StatusTopics]) -> int:
         """Continue the walk over waiting tasks; order records that their carrier has lost."""
         total = 0
         for _ in range(MAX_WALKED // sweeping.STEP):
-            count, self._walked[status] = await self._transactions.write(
+            count, self._walked[status] = await self.transactions.write(
                 sweeping.replace_lost_by_carrier,
-                self._topics.group,
+                self.topics.group,
                 carriers,
                 self._walked.get(status),
-                self._slack_s,
+                self.slack_s,
             )
             total += self._ordered(count)
             if self._walked[status] is None:
                 break
-            await self._clock.sleep(max(STEP_PAUSE_S, count / SWEPT_PER_S))
+            await self.clock.sleep(max(STEP_PAUSE_S, count / SWEPT_PER_S))
         return total
 
     def _ordered(self, count: int) -> int:
@@ -116,8 +109,8 @@ class Sweeper:
 
     async def _oldest_ms(self, destination: str) -> int | None:
         """Return the smallest append time at a topic's committed offsets; None without a lag."""
-        readers = self._topics.consumer_group(destination)
-        backlog = await self._admin.backlog(readers, [self._topics.name(destination)])
+        readers = self.topics.consumer_group(destination)
+        backlog = await self.admin.backlog(readers, [self.topics.name(destination)])
         return backlog.oldest_ms
 
 
