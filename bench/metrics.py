@@ -27,7 +27,7 @@ from bench.program import BenchError
 from bench.site import Site, Sites, llm
 from bench.table import Figure
 from bench.tasks import answer_of_1_kb, write_tasks
-from docllm.agent.execution.observability.measured_ports import MeasuredLedger
+from docllm.agent.execution.observability.observed_ledger import ObservedLedger
 from docllm.agent.ports import Reply
 from docllm.agent.quota.provider_headers import left
 from docllm.agent.reporting.metrics import AgentMetrics
@@ -186,7 +186,7 @@ def _own_ms(count: int) -> float:
     port: Any = _Port()
     metrics = AgentMetrics(group="g", routes=(), counters=(), gauges=())
     clock = SystemClock()
-    ledger: Any = MeasuredLedger(port, metrics=metrics, clock=clock)
+    ledger: Any = ObservedLedger(port, metrics=metrics, clock=clock)
     bare = asyncio.run(_cpu_s(port, port, count))
     measured = asyncio.run(_cpu_s(_Measured(port, metrics), ledger, count))
     return 1000 * (measured - bare) / count

@@ -42,8 +42,8 @@ from docllm.schemas.objects.store import ObjectStores
 from docllm.schemas.outputs.stores import OutputStores
 from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.runtime.executors import InlineExecutor, ThreadExecutor
+from docllm.schemas.settings.account import configured_routes
 from docllm.schemas.settings.config import Secret
-from docllm.schemas.settings.routing import configured_routes
 from docllm.schemas.settings.sources import LEDGER_FILE, ledger_url
 from docllm.schemas.task.record.lanes import DESTINATIONS
 from docllm.schemas.version import VERSION

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from docllm.producer.cli.options.arguments import group, up_to, utf8_text
-from docllm.producer.cli.options.common import add_json
-from docllm.producer.cli.options.strict_parser import Imported, Parser, not_a_command
+from docllm.producer.cli.options.strict_parser import Imported, Parser, add_json, not_a_command
 from docllm.schemas.runtime.next_command import as_called
 
 _MAX_PROCESSES = 1000

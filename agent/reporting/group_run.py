@@ -4,8 +4,7 @@ from collections.abc import Collection
 
 from docllm.producer.ledger.status.progress import Totals
 from docllm.producer.text.pace import PaceMeter, duration, left_text, rate_text
-from docllm.schemas.text.money import units
-from docllm.schemas.text.wording import number_of
+from docllm.schemas.text.wording import number_of, units
 
 MODELS_NAMED = 3
 _ENDS = ("succeeded", "dead", "cancelled")

@@ -12,10 +12,9 @@ from docllm.agent.ports import LLM, RouteClient
 from docllm.agent.routes.names import DEFAULT, RouteNames
 from docllm.schemas.clients.llm_address import in_clear
 from docllm.schemas.errors import ConfigError
-from docllm.schemas.settings.account import account
+from docllm.schemas.settings.account import account, configured_routes
 from docllm.schemas.settings.config import Config, Secret
 from docllm.schemas.settings.known_models import known_tokens
-from docllm.schemas.settings.routing import configured_routes
 from docllm.schemas.settings.wordings import Wordings
 
 log = logging.getLogger(__name__)

@@ -14,11 +14,10 @@ import orjson
 
 from docllm.agent.quota.estimate import CallSize, most_out
 from docllm.agent.routes.plan import RoutePlan
-from docllm.schemas.settings.account import account
+from docllm.schemas.settings.account import account, configured_routes
 from docllm.schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from docllm.schemas.settings.fallback import chain
 from docllm.schemas.settings.known_models import UNKNOWN_TOKENS, known_tokens
-from docllm.schemas.settings.routing import configured_routes
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 from docllm.schemas.task.route_state import MAX_ROUTE_CHARS
 from docllm.schemas.task.task_types import DOCUMENT, MAP_REDUCE, OPENAI

@@ -10,8 +10,7 @@ from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.guard_gate import GuardGate
 from docllm.agent.execution.lock_requests import ResourceLocks
 from docllm.agent.execution.observability.attempt_traces import AttemptTraces
-from docllm.agent.execution.observability.measured_ports import MeasuredLedger
-from docllm.agent.execution.observability.traced_ledger import TracedLedger
+from docllm.agent.execution.observability.observed_ledger import ObservedLedger
 from docllm.agent.execution.output_writer import Outputs
 from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.execution.settler import Settler
@@ -81,7 +80,7 @@ class AgentParts:
     def ledger(self) -> Ledger:
         """The ledger, within what measures and traces its claims and settles."""
         parts, metrics = self.choices.parts, self.choices.metrics
-        ledger: Ledger = SqlLedger(
+        ledger = SqlLedger(
             database=parts.transactions.database,
             group=self.group,
             clock=self.clock,
@@ -90,11 +89,9 @@ class AgentParts:
             hooked=lambda: parts.config.hooked,
             release=parts.config.agent.release,
         )
-        if metrics is not None:
-            ledger = MeasuredLedger(ledger, metrics=metrics, clock=self.clock)
-        if self.traces is None:
+        if metrics is None and self.traces is None:
             return ledger
-        return TracedLedger(ledger, traces=self.traces, clock=self.clock)
+        return ObservedLedger(ledger, clock=self.clock, metrics=metrics, traces=self.traces)
 
     @cached_property
     def letters(self) -> ReturnedLetters:

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from docllm.schemas.settings.account import account
+from docllm.schemas.settings.account import account, configured_routes
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.quota import QuotaLimits
-from docllm.schemas.settings.routing import configured_routes
 
 _NAMED = 10
 

@@ -17,11 +17,10 @@ from docllm.producer.cli.options.arguments import (
     seconds,
     up_to,
 )
-from docllm.producer.cli.options.common import add_json
 from docllm.producer.cli.options.dead import add_dead, add_replay
 from docllm.producer.cli.options.load import add_load
 from docllm.producer.cli.options.retention import add_erase, add_purge
-from docllm.producer.cli.options.strict_parser import Imported, Parser, Subparsers
+from docllm.producer.cli.options.strict_parser import Imported, Parser, Subparsers, add_json
 
 _GUARD = (
     "Show which batches are held back because nearly all their tasks failed, or let them run again."

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from docllm.schemas.settings.account import account, quota_key
+from docllm.schemas.settings.account import account, configured_route, quota_key
 from docllm.schemas.settings.config import DEFAULT_ROUTE, Config
 from docllm.schemas.settings.known_models import known_tokens
-from docllm.schemas.settings.routing import configured_route
 from docllm.schemas.task.line.parsing import TaskLine
 
 _REMEMBERED = 1000

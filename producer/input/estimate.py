@@ -9,7 +9,7 @@ from typing import Any
 from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.lines import ValidLine
 from docllm.schemas.settings.config import BYTES_PER_TOKEN
-from docllm.schemas.text.money import units
+from docllm.schemas.text.wording import units
 
 _NO_NAME = "the default model"
 

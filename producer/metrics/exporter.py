@@ -18,9 +18,8 @@ from prometheus_client.registry import Collector
 
 from docllm.producer.ledger.status import snapshot
 from docllm.producer.metrics.families import Reading, families
-from docllm.producer.metrics.family import gauge
+from docllm.producer.metrics.family import RouteLabels, gauge
 from docllm.producer.metrics.http_server import JSON, HttpAnswer, HttpPage, health
-from docllm.producer.metrics.route_labels import RouteLabels
 from docllm.producer.metrics.scale import ProviderAccount, Scale, ScaleLimits, Workload, scale
 from docllm.producer.ports import Backlog, TopicAdmin
 from docllm.producer.text.urgency import Urgency
@@ -30,10 +29,9 @@ from docllm.schemas.errors import UnreachableError
 from docllm.schemas.ledger.database import DatabaseError
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime.clock import Clock
-from docllm.schemas.settings.account import account, quota_key
+from docllm.schemas.settings.account import account, configured_routes, quota_key
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits
-from docllm.schemas.settings.routing import configured_routes
 from docllm.schemas.task.record.lanes import MAIN
 from docllm.schemas.task.record.topics import Topics
 from docllm.schemas.task.route_state import RouteState

@@ -13,8 +13,7 @@ from prometheus_client.metrics_core import Metric
 from docllm.producer.ledger.status.agent_status import AgentState, AgentStatus
 from docllm.producer.ledger.status.group_sums import OTHER
 from docllm.producer.ledger.status.snapshot import Snapshot
-from docllm.producer.metrics.family import Labels, gauge
-from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.producer.metrics.family import Labels, RouteLabels, gauge
 from docllm.producer.metrics.scale import Scale, ScaleBound
 from docllm.producer.metrics.task_families import of_attempts, of_releases, of_tasks
 from docllm.producer.ports import Backlog

@@ -10,7 +10,7 @@ from docllm.producer.ledger.status.group_status import GroupStatus
 from docllm.producer.ledger.status.snapshot import Snapshot
 from docllm.producer.metrics.family import Labels, counter, gauge
 from docllm.schemas.task.states import FINAL, Status
-from docllm.schemas.text.money import units
+from docllm.schemas.text.wording import units
 
 
 def of_tasks(snapshot: Snapshot) -> Iterator[Metric]:

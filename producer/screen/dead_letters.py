@@ -31,8 +31,7 @@ from docllm.producer.text.times import written
 from docllm.schemas.task.failures import UNTRIED
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 from docllm.schemas.task.line.strict_json import LineError
-from docllm.schemas.text.money import units
-from docllm.schemas.text.wording import number_of
+from docllm.schemas.text.wording import number_of, units
 
 # Characters shown of each.
 FINGERPRINT_SHOWN = 8

@@ -11,8 +11,7 @@ from docllm.producer.replay.plan import MAX_READ, SAMPLE, ReplayPlan
 from docllm.producer.screen.dead_letters import groups_lines, money
 from docllm.producer.text.printable import shown
 from docllm.producer.text.times import written
-from docllm.schemas.text.money import units
-from docllm.schemas.text.wording import number_of
+from docllm.schemas.text.wording import number_of, units
 
 UNREAD_SHOWN = 20
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from docllm.schemas.settings.account import account
+from docllm.schemas.settings.account import account, configured_routes
 from docllm.schemas.settings.config import Config
-from docllm.schemas.settings.routing import configured_routes
 
 # Sections that a running agent can apply. Parts were built from all other sections at the start, so
 # those sections cannot change.

@@ -23,6 +23,14 @@ _KEY = re.compile(
 _BLANK = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
+_MICRO = 1_000_000
+
+
+def units(micro: int) -> float:
+    """Return an amount of millionths in whole units of the currency of the prices."""
+    return micro / _MICRO
+
+
 def masking(*secrets: str) -> Callable[[bytes], bytes]:
     """Return a function that masks these secrets in a body, even in escaped JSON.
 

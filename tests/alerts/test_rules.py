@@ -13,7 +13,7 @@ from docllm.producer.ledger.status.group_sums import GroupSums
 from docllm.producer.ledger.status.snapshot import Snapshot
 from docllm.producer.metrics.exporter import Exporter
 from docllm.producer.metrics.families import ON_PURPOSE, Reading, families
-from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.producer.metrics.family import RouteLabels
 from docllm.producer.metrics.scale import Scale, ScaleBound, ScaleLimits
 from docllm.schemas.codes import Code
 from docllm.schemas.settings.config import Config

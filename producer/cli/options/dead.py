@@ -4,9 +4,14 @@ It imports no library and no command.
 """
 
 from docllm.producer.cli.options.arguments import MAX_NUMBER, named, per_second, up_to
-from docllm.producer.cli.options.common import add_consent, add_json
 from docllm.producer.cli.options.retention import add_dead_trim
-from docllm.producer.cli.options.strict_parser import Imported, Parser, Subparsers
+from docllm.producer.cli.options.strict_parser import (
+    Imported,
+    Parser,
+    Subparsers,
+    add_consent,
+    add_json,
+)
 from docllm.producer.ledger.dead_letters.selection import DISPOSITIONS
 from docllm.producer.limits import CAP
 from docllm.schemas.task.hooks import HookEvent

@@ -11,8 +11,7 @@ from docllm.producer.cli.options.arguments import (
     up_to,
     utf8_text,
 )
-from docllm.producer.cli.options.common import add_json
-from docllm.producer.cli.options.strict_parser import Imported, Parser, Subparsers
+from docllm.producer.cli.options.strict_parser import Imported, Parser, Subparsers, add_json
 from docllm.producer.limits import MAX_REJECTS
 from docllm.schemas.task.record.lanes import DEFAULT_PRIORITY
 

@@ -1,8 +1,7 @@
 """The arguments of commands that delete. It imports no library and no command."""
 
 from docllm.producer.cli.options.arguments import named, per_second, tenant_name
-from docllm.producer.cli.options.common import add_consent, add_json
-from docllm.producer.cli.options.strict_parser import Imported, Subparsers
+from docllm.producer.cli.options.strict_parser import Imported, Subparsers, add_consent, add_json
 
 _DEAD_TRIM = (
     "Delete the beginning of the topic of dead letters, up to the first letter of each partition "

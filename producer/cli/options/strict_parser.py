@@ -146,6 +146,17 @@ def nearest(word: str, names: Sequence[str]) -> str:
     return f"; known are: {', '.join(names)}" if names else ""
 
 
+def add_json(parser: Parser, more: str = "") -> None:
+    """Add `--json`; `more` continues its help."""
+    parser.add_argument("--json", action="store_true", help=f"as JSON, for scripts{more}")
+
+
+def add_consent(parser: Parser, *, dry_run: str) -> None:
+    """Add `--dry-run` with this help, and `--yes`, of a command that asks before it begins."""
+    parser.add_argument("--dry-run", action="store_true", help=dry_run)
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
+
+
 class Subparsers:
     """The commands of a parser, or the actions of a command; each takes the `shared` options."""
 

@@ -7,9 +7,9 @@ import difflib
 
 from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.account import configured_route, configured_routes
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.fallback import chain
-from docllm.schemas.settings.routing import configured_route, configured_routes
 from docllm.schemas.task.line.parsing import TaskLine
 
 

@@ -12,8 +12,7 @@ from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.lines import ValidLine
 from docllm.schemas.settings.config import BYTES_PER_TOKEN
 from docllm.schemas.task.line.parsing import PLACEHOLDER
-from docllm.schemas.text.money import units
-from docllm.schemas.text.wording import number_of
+from docllm.schemas.text.wording import number_of, units
 
 LARGE = 100  # tasks with one prompt
 CACHED_TOKENS = 1024  # providers cache no beginning that is shorter

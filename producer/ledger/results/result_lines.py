@@ -22,9 +22,8 @@ from docllm.schemas.task.result.answer import (
 )
 from docllm.schemas.task.result.codec import is_value
 from docllm.schemas.task.states import Status
-from docllm.schemas.text.money import units
 from docllm.schemas.text.untrusted import describe_error
-from docllm.schemas.text.wording import one_line
+from docllm.schemas.text.wording import one_line, units
 
 # How an agent writes a provider's refusal: status, code if there is one, message.
 _REFUSAL = re.compile(

@@ -17,7 +17,7 @@ from docllm.schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from docllm.schemas.ledger.tables import batch, tally, task
 from docllm.schemas.task.failures import FOLLOW_UP, UNTRIED, ErrorClass, TallyOutcome
 from docllm.schemas.task.states import FINAL, Status
-from docllm.schemas.text.money import units
+from docllm.schemas.text.wording import units
 
 MINUTES = 10  # minutes of history that are read
 MAX_COUNTED = 20_000  # tasks that are read row by row

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
 
 from docllm.schemas.ledger.sql import LONG_AGO_TIME, utc_after
 from docllm.schemas.ledger.tables import release_count
-from docllm.schemas.text.money import units
+from docllm.schemas.text.wording import units
 
 LATELY_S = 3600.0
 MAX_SHOWN = 5  # releases that are shown: those that worked last

@@ -17,7 +17,7 @@ from docllm.agent.ledger.counts.compaction import CompactionLimits
 from docllm.producer.ledger import tally
 from docllm.producer.ledger.status import snapshot
 from docllm.producer.metrics.families import Reading, families
-from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.producer.metrics.family import RouteLabels
 from docllm.producer.metrics.scale import Scale, ScaleBound
 from docllm.schemas.ledger import tables
 from tests.contract.counts.random_lives import Lives

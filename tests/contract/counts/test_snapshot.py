@@ -12,7 +12,7 @@ from docllm.agent.ports.outcome import Released
 from docllm.producer.ledger.status import group_status, snapshot
 from docllm.producer.ledger.status.group_sums import OTHER
 from docllm.producer.ledger.status.snapshot import Snapshot
-from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.producer.metrics.family import RouteLabels
 from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.sql import utc_after, utc_now
 from docllm.schemas.task.states import FINAL, Status

@@ -17,7 +17,7 @@ from docllm.producer.ledger.status.group_sums import OTHER, GroupSums
 from docllm.producer.ledger.status.releases import Comparison, ReleaseStatus, ReleaseSums
 from docllm.producer.ledger.status.snapshot import Snapshot
 from docllm.producer.metrics.families import Reading, families
-from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.producer.metrics.family import RouteLabels
 from docllm.producer.metrics.scale import Scale, ScaleBound
 from docllm.producer.ports import Backlog
 from docllm.producer.text.agent_sentences import Sentence

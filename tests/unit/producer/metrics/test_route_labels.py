@@ -1,6 +1,6 @@
 """Routes as labels: a closed set, whatever tasks name."""
 
-from docllm.producer.metrics.route_labels import RouteLabels
+from docllm.producer.metrics.family import RouteLabels
 
 
 def test_routes_of_the_settings_are_labels_and_others_share_one() -> None:

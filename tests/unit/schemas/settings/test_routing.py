@@ -2,8 +2,8 @@
 
 import pytest
 
+from docllm.schemas.settings.account import configured_route, configured_routes
 from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
-from docllm.schemas.settings.routing import configured_route, configured_routes
 
 CONFIG = Config(
     llm=LLMConfig(model="mini"),

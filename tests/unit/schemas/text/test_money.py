@@ -2,7 +2,7 @@
 
 import pytest
 
-from docllm.schemas.text.money import units
+from docllm.schemas.text.wording import units
 
 
 @pytest.mark.parametrize(("micro", "amount"), [(0, 0.0), (1, 0.000001), (2_500_000, 2.5)])

@@ -6,9 +6,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from docllm.agent.execution.observability.measured_ports import (
+from docllm.agent.execution.observability.observed_ledger import (
     SAMPLE_S,
-    MeasuredLedger,
+    ObservedLedger,
 )
 from docllm.agent.ports import Claimable, ClaimAnswer, ClaimAnswers, Reply
 from docllm.agent.reporting.metrics import AgentMetrics
@@ -64,7 +64,7 @@ def test_waits_are_those_of_tasks_that_were_claimable_and_claimed() -> None:
         Ledger(),
         HandClock(),
     )
-    measured: Any = MeasuredLedger(ledger, metrics=metrics, clock=clock)  # type: ignore[arg-type]
+    measured: Any = ObservedLedger(ledger, metrics=metrics, clock=clock)  # type: ignore[arg-type]
 
     for _ in range(3):
         asyncio.run(measured.claim([record(1), record(2)], 7, 60.0))
