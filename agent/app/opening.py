@@ -15,7 +15,8 @@ from docllm.agent.handlers.processes.starting import ProcessStarter, check
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.ledger.sql_ledger import Executors
 from docllm.agent.llm.client import ChatClient
-from docllm.agent.maintenance.duty import DutyLoop
+from docllm.agent.maintenance.duty import Duty, DutyLoop
+from docllm.agent.maintenance.monitoring import topic_settings
 from docllm.agent.maintenance.monitoring.loop_watch import LoopWatch
 from docllm.agent.maintenance.monitoring.topic_settings import TopicSettings
 from docllm.agent.membership.heartbeat import Heartbeat, HeartbeatThread
@@ -258,11 +259,12 @@ def _own_duties(parts: Parts, ids: StoredIdsReader, counts: Counts) -> Sequence[
     settings = TopicSettings(
         family=parts.family,
         counts=counts,
-        clock=parts.clock,
-        kafka=parts.kafka,
         group=parts.topics.group,
     )
-    return (*duties, settings.run)
+    comparison = Duty(
+        name="comparing topics", work=settings.compare, clock=parts.clock, kafka=parts.kafka
+    )
+    return (*duties, comparison.every(topic_settings.EVERY_S))
 
 
 def _metrics(

@@ -1,6 +1,7 @@
 """A duty: work that an agent repeats in the background, whether it fails or not."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from docllm.schemas.errors import DeniedError, DocllmError, UnreachableError
@@ -53,6 +54,10 @@ class Duty:
                 self._trouble.failed(getattr(error, "orig", error))
         else:
             self._trouble.answered()
+
+    def every(self, pause_s: float) -> DutyLoop:
+        """Return the loop that tries this duty, then pauses."""
+        return partial(repeat, (self,), partial(self._clock.sleep, pause_s))
 
 
 async def repeat(duties: Sequence[Duty], pause: Callable[[], Awaitable[object]]) -> None:

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from docllm.agent.hooks.runner import HookRunner
-from docllm.agent.maintenance.duty import Duty, DutyLoop, repeat
+from docllm.agent.maintenance.duty import Duty, DutyLoop
 from docllm.agent.maintenance.monitoring.reporter import Reporter
 from docllm.agent.maintenance.rounds import repair_loops
+from docllm.agent.maintenance.waits.call_up_walk import CHECK_EVERY_S as CALL_UP_EVERY_S
 from docllm.agent.maintenance.waits.call_up_walk import CallUpWalk
 from docllm.agent.maintenance.waits.guard_keeper import GuardKeeper
+from docllm.agent.maintenance.waits.resume_listener import CHECK_EVERY_S as LISTEN_EVERY_S
 from docllm.agent.maintenance.waits.resume_listener import ResumeListener
 from docllm.agent.routes.names import preview
 from docllm.agent.routes.probe_sender import ProbeSender
@@ -61,7 +63,8 @@ def make_duties(made: AgentParts, hooks: HookRunner) -> Sequence[DutyLoop]:
         counts=choices.counts,
         clock=made.clock,
     )
-    # This loop waits by itself while there is nothing to do.
+    calling_up = Duty(name="calling up tasks of open routes", work=call_up.check, clock=made.clock)
+    listening = Duty(name="looking for resumed routes", work=listener.check, clock=made.clock)
     locks = Duty(name="taking and giving back locks", work=made.locks.run_once, clock=made.clock)
     live = LiveSettings(made, keeper=keeper, call_up=call_up, reporter=reporter)
     return (
@@ -69,10 +72,10 @@ def make_duties(made: AgentParts, hooks: HookRunner) -> Sequence[DutyLoop]:
         *choices.duties,
         keeper.run,
         probe_sender.run,
-        listener.run,
-        call_up.run,
+        listening.every(LISTEN_EVERY_S),
+        calling_up.every(CALL_UP_EVERY_S),
         made.memory.run,
-        partial(repeat, (locks,), partial(made.clock.sleep, 0.0)),
+        locks.every(0.0),  # it waits by itself while there is nothing to do
         # Without hooks in the settings, there will be some only if the settings can change.
         *((hooks.run,) if hooks.kinds or choices.rereading is not None else ()),
         reporter.run,

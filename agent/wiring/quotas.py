@@ -6,7 +6,8 @@ from functools import partial
 from docllm.agent.dispatch.waiting_calls import WaitingCalls
 from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.inflight.partition_share import PartitionShare
-from docllm.agent.maintenance.duty import DutyLoop
+from docllm.agent.maintenance.duty import Duty, DutyLoop
+from docllm.agent.maintenance.waits.day_counter import EVERY_S as COUNT_EVERY_S
 from docllm.agent.maintenance.waits.day_counter import DayCounter
 from docllm.agent.ports import Clock
 from docllm.agent.quota.share import ShareGrantStore
@@ -51,7 +52,8 @@ def make_quota_duties(made: AgentParts) -> Sequence[DutyLoop]:
         routes=lambda: gate.configured.daily,
         note=gate.quotas.note_used,
     )
-    duties = (sync.run, share.run, counter.run)
+    counting = Duty(name="counting the calls of the day", work=counter.count, clock=made.clock)
+    duties = (sync.run, share.run, counting.every(COUNT_EVERY_S))
     return [partial(_once_limited, gate, made.clock, duty) for duty in duties]
 
 

@@ -1,9 +1,8 @@
 """Builds the duty that archives and purges old batches, if the settings ask for it."""
 
 from collections.abc import Sequence
-from functools import partial
 
-from docllm.agent.maintenance.duty import Duty, DutyLoop, repeat
+from docllm.agent.maintenance.duty import Duty, DutyLoop
 from docllm.producer.app import Parts
 from docllm.schemas.objects.store import ObjectStores
 from docllm.schemas.outputs.stores import OutputStores
@@ -41,7 +40,4 @@ def make_retention_loops(parts: Parts, executor: Executor) -> Sequence[DutyLoop]
     )
     duty = Duty(name="the retention", work=retainer.retain, clock=clock)
     renewal = Duty(name="keeping the retention's turn", work=retainer.keep_turn, clock=clock)
-    return (
-        partial(repeat, (duty,), partial(clock.sleep, CHECK_EVERY_S)),
-        partial(repeat, (renewal,), partial(clock.sleep, RENEW_S)),
-    )
+    return (duty.every(CHECK_EVERY_S), renewal.every(RENEW_S))

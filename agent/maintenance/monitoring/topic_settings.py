@@ -4,45 +4,35 @@ An agent compares them when it starts. A limit of retention that is set later de
 """
 
 import logging
+from dataclasses import dataclass
 
-from docllm.agent.maintenance.duty import Duty, repeat
 from docllm.agent.reporting.telemetry import Counts
 from docllm.producer.bus.topic_family import TopicFamily
 from docllm.schemas.codes import Code
-from docllm.schemas.runtime.clock import Clock
-from docllm.schemas.runtime.outage import Outage
 
 log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TopicSettings:
     """The comparison of the topics' settings with those that they must have."""
 
-    def __init__(
-        self, *, family: TopicFamily, counts: Counts, clock: Clock, kafka: Outage, group: str
-    ) -> None:
-        self._family = family
-        self._counts = counts
-        self._clock = clock
-        self._group = group
-        self._duty = Duty(name="comparing topics", work=self.compare, clock=clock, kafka=kafka)
-
-    async def run(self) -> None:
-        """Compare every minute until cancelled."""
-        await repeat([self._duty], lambda: self._clock.sleep(EVERY_S))
+    family: TopicFamily
+    counts: Counts
+    group: str
 
     async def compare(self) -> None:
         """Compare once; log each difference when it is first seen."""
-        changed = await self._family.changed_settings()
+        changed = await self.family.changed_settings()
         for topic, text in changed.items():
-            if self._counts.changed_topics.get(topic) != text:
+            if self.counts.changed_topics.get(topic) != text:
                 log.warning(
                     "topic %s may lose waiting work: %s; run: docllm topics apply --group %s",
                     topic,
                     text,
-                    self._group,
+                    self.group,
                     extra={"code": Code.TOPIC_CHANGED},
                 )
-        self._counts.changed_topics = changed
+        self.counts.changed_topics = changed

@@ -2,11 +2,9 @@
 
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from docllm.agent.ledger.claims import call_up
 from docllm.agent.ledger.claims.call_up import CallUpCursor
-from docllm.agent.maintenance.duty import Duty, repeat
 from docllm.agent.ports import Clock
 from docllm.agent.routes import Router
 from docllm.producer.publishing.own_orders import OwnOrders
@@ -49,7 +47,6 @@ class CallUpWalk:
         self._knows_type = knows_type
         self._is_awake = is_awake
         self._own_orders = own_orders
-        self._duty = Duty(name="calling up tasks of open routes", work=self.check, clock=clock)
         self._closed: set[str] = set()
         self._waited_for: set[str] = set()  # closed routes whose fallbacks are closed too
         self._opened: set[str] | None = None  # routes to call up tasks of; None: all open routes
@@ -58,10 +55,6 @@ class CallUpWalk:
         self._only_few = True
         self._walking = False
         self._cursor: CallUpCursor | None = None
-
-    async def run(self) -> None:
-        """Look each second until cancelled."""
-        await repeat([self._duty], partial(self._clock.sleep, CHECK_EVERY_S))
 
     def settings_changed(self) -> None:
         """Plan a walk: tasks may wait for routes or types whose settings have just changed."""

@@ -5,12 +5,10 @@
 
 import logging
 from datetime import datetime
-from functools import partial
 
 from docllm.agent.inflight.delivery import DeliveryState
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.ledger import route_resumes
-from docllm.agent.maintenance.duty import Duty, repeat
 from docllm.agent.ports import Clock
 from docllm.agent.routes import Router
 from docllm.schemas.ledger.transactions import Transactions
@@ -42,12 +40,7 @@ class ResumeListener:
         self._group = group
         self._routes = routes
         self._table = table
-        self._duty = Duty(name="looking for resumed routes", work=self.check, clock=clock)
         self._heard: dict[str, datetime] | None = None
-
-    async def run(self) -> None:
-        """Look for resumed routes until cancelled."""
-        await repeat([self._duty], partial(self._clock.sleep, CHECK_EVERY_S))
 
     async def check(self) -> None:
         """Look once, and report newly resumed routes."""

@@ -7,8 +7,6 @@ import pytest
 from docllm.agent.maintenance.monitoring.topic_settings import TopicSettings
 from docllm.agent.reporting.telemetry import Counts
 from docllm.producer.bus.topic_family import TopicFamily
-from docllm.schemas.runtime.outage import Outage
-from tests.support.clock import HandClock
 from tests.support.doubles import double_of
 
 
@@ -16,7 +14,7 @@ def test_a_changed_setting_is_logged_once_and_reported_until_it_is_set_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The line names the topic, the setting and the command."""
-    clock, counts = HandClock(), Counts()
+    counts = Counts()
     limit = {"g.tasks": "retention.ms is 1000, must be -1"}
     answers = [{}, limit, limit, {}]
 
@@ -26,8 +24,6 @@ def test_a_changed_setting_is_logged_once_and_reported_until_it_is_set_back(
     watch = TopicSettings(
         family=double_of(TopicFamily, changed_settings=changed_settings),
         counts=counts,
-        clock=clock,
-        kafka=Outage(name="Kafka", clock=clock),
         group="g",
     )
 
