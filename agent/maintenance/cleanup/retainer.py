@@ -6,6 +6,7 @@ repeated.
 """
 
 import asyncio
+from dataclasses import dataclass, field
 from functools import partial
 
 from docllm.agent.ledger.leases import duty_turns
@@ -25,27 +26,19 @@ TURN_S = 300.0
 RENEW_S = 60.0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Retainer:
     """Archives and purges the batches of a group, the oldest first."""
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        clock: Clock,
-        group: str,
-        settings: RetentionConfig,
-        archiver: Archiver,
-        store: ArchiveStore,
-    ) -> None:
-        self._transactions = transactions
-        self._clock = clock
-        self._group = group
-        self._settings = settings
-        self._archiver = archiver
-        self._store = store
-        self._turn = 0
-        self._taking = asyncio.Lock()  # two renewals at once would take the turn from each other
+    transactions: Transactions
+    clock: Clock
+    group: str
+    settings: RetentionConfig
+    archiver: Archiver
+    store: ArchiveStore
+    _turn: int = field(default=0, init=False)
+    # Two renewals at once would take the turn from each other.
+    _taking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def retain(self) -> int:
         """Archive and purge what is due; return how many batches that were.
@@ -56,15 +49,15 @@ class Retainer:
         verified: set[str] = set()  # URIs of the archives that were read back in this round
         done = 0
         steps = [(self._archive, False)]
-        if self._settings.purge_after_s is not None:
+        if self.settings.purge_after_s is not None:
             steps.append((self._purge, True))
         for put_away, archived in steps:
             if not await self._take_turn():
                 break
             quiet = partial(
-                archive_rows.quiet, age_s=self._settings.archive_after_s, archived=archived
+                archive_rows.quiet, age_s=self.settings.archive_after_s, archived=archived
             )
-            for target in await self._transactions.read(quiet, self._group):
+            for target in await self.transactions.read(quiet, self.group):
                 if not await self._take_turn():
                     break
                 try:
@@ -85,28 +78,28 @@ class Retainer:
             await self._take_turn()
 
     async def _archive(self, target: Batch, verified: set[str]) -> None:
-        archive, _ = await self._archiver.archive(target, AGENT)
+        archive, _ = await self.archiver.archive(target, AGENT)
         verified.add(archive.uri)
 
     async def _purge(self, target: Batch, verified: set[str]) -> None:
-        find = partial(self._transactions.read, purge_rules.find, self._group, target.name)
+        find = partial(self.transactions.read, purge_rules.find, self.group, target.name)
         purgeable_batch = await find()
         if purgeable_batch is not None and not purgeable_batch.is_archived:
             await self._archive(target, verified)  # a program before this one changed it
             purgeable_batch = await find()
         if purgeable_batch is not None:
             await purge(
-                self._transactions,
-                self._clock,
+                self.transactions,
+                self.clock,
                 purgeable_batch,
-                store=self._store,
+                store=self.store,
                 actor=AGENT,
                 just_verified=purgeable_batch.archived_to in verified,
             )
 
     async def _take_turn(self) -> bool:
         async with self._taking:
-            self._turn = await self._transactions.write(
-                duty_turns.take, f"retention of {self._group}", self._turn, TURN_S
+            self._turn = await self.transactions.write(
+                duty_turns.take, f"retention of {self.group}", self._turn, TURN_S
             )
             return self._turn != 0

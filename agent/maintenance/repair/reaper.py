@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from docllm.agent.ledger.leases import leasing
 from docllm.agent.ledger.recovery import losses, reaping
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 REPEAT_S = 5.0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Reaper:
     """Declares agents of a group lost, and resets the tasks of all agents that are gone.
 
@@ -30,34 +32,23 @@ class Reaper:
     tasks, then reports the agents.
     """
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        clock: Clock,
-        group: str,
-        heartbeat: Heartbeat,
-        locks: LifeLocks | None,
-        ask_about_tasks_of: Callable[[frozenset[int]], None],
-        traces: LostTraces | None = None,
-    ) -> None:
-        self._traces = traces
-        self._transactions = transactions
-        self._clock = clock
-        self._group = group
-        self._heartbeat = heartbeat
-        self._locks = locks
-        self._ask_about_tasks_of = ask_about_tasks_of
-        self._gone: frozenset[int] = frozenset()
-        self._newly_gone: frozenset[int] = frozenset()
-        self._reset_at_s = -REPEAT_S
+    transactions: Transactions
+    clock: Clock
+    group: str
+    heartbeat: Heartbeat
+    locks: LifeLocks | None
+    ask_about_tasks_of: Callable[[frozenset[int]], None]
+    traces: LostTraces | None = None
+    _gone: frozenset[int] = field(default=frozenset(), init=False)
+    _newly_gone: frozenset[int] = field(default=frozenset(), init=False)
+    _reset_at_s: float = field(default=-REPEAT_S, init=False)
 
     async def declare_lost_agents(self) -> None:
         """Declare agents lost whose process has ended or whose heartbeat is late."""
         self._newly_gone = frozenset()
-        if self._locks is not None:
-            await self._declare_by_locks(self._locks)
-        declared, gone = await self._transactions.write(self._declare_by_heartbeats)
+        if self.locks is not None:
+            await self._declare_by_locks(self.locks)
+        declared, gone = await self.transactions.write(self._declare_by_heartbeats)
         if declared:
             crash.reach("reap.judged")
             log.warning(
@@ -67,18 +58,18 @@ class Reaper:
 
     async def reset(self) -> None:
         """Reset lost tasks if another agent is gone, otherwise every few seconds."""
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         if self._newly_gone or now_s - self._reset_at_s >= REPEAT_S:
             self._reset_at_s = now_s
             await self._reset_lost_tasks()
 
     async def report_gone(self) -> None:
         """Report the agents that are gone."""
-        self._ask_about_tasks_of(self._gone)
+        self.ask_about_tasks_of(self._gone)
 
     async def take_back_losses(self) -> None:
         """Undo the losses of tasks that were only beside a task that killed its agent."""
-        while undone := await self._transactions.write(reaping.undo_losses, self._group):
+        while undone := await self.transactions.write(reaping.undo_losses, self.group):
             log.warning(
                 "%d losses are undone: their tasks only ran beside a task that killed its agent",
                 undone,
@@ -88,15 +79,15 @@ class Reaper:
 
     def _declare_by_heartbeats(self, connection: Connection) -> tuple[int, frozenset[int]]:
         """Declare agents lost if this agent may claim; return how many, and all that are gone."""
-        lease = self._heartbeat.current
+        lease = self.heartbeat.current
         declared = 0
-        if lease.may_claim(self._clock.now_s()):
+        if lease.may_claim(self.clock.now_s()):
             declared = leasing.declare_silent_agents(connection, lease.agent_id)
-        return declared, leasing.gone(connection, self._group)
+        return declared, leasing.gone(connection, self.group)
 
     async def _declare_by_locks(self, locks: LifeLocks) -> None:
-        for agent_id, name in await self._transactions.write(leasing.alive, self._group):
-            if locks.has_process_ended(agent_id) and await self._transactions.write(
+        for agent_id, name in await self.transactions.write(leasing.alive, self.group):
+            if locks.has_process_ended(agent_id) and await self.transactions.write(
                 leasing.declare_lost, agent_id
             ):
                 crash.reach("reap.judged")
@@ -114,10 +105,10 @@ class Reaper:
             (reaping.orphans, reaping.reset_orphans),
             (reaping.overdue, reaping.reset_overdue),
         ):
-            while task_ids := await self._transactions.write(find, self._group):
-                tasks = await self._transactions.write(reset, self._group, task_ids)
-                if self._traces is not None:
-                    self._traces.tell(tasks.taken)
+            while task_ids := await self.transactions.write(find, self.group):
+                tasks = await self.transactions.write(reset, self.group, task_ids)
+                if self.traces is not None:
+                    self.traces.tell(tasks.taken)
                 if tasks.waiting or tasks.dead:
                     crash.reach("reap.reset")
                     log.warning(
