@@ -163,6 +163,7 @@ class FromTopic:
     max_attempts_of: Callable[[str], int]
     progress: Callable[[int], None]
     actor: str
+    # Digests by batch and key.
     _compared: dict[tuple[str, bytes], bytes] = field(default_factory=dict, init=False)
 
     async def load(self, topic: str, survey: TopicSurvey) -> LoadedLetters:
