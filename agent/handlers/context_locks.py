@@ -1,11 +1,10 @@
 """The locks that a handler holds, under the claim and the lease of its attempt."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from docllm.agent.handlers.attempt_time import AttemptTime
 from docllm.agent.handlers.calls.results import LeaseLostError, WaitedTooLongError
-from docllm.agent.handlers.held_lock import AttemptLocks, HeldLock, require_name
+from docllm.agent.handlers.held_lock import AttemptLocks, require_name
 
 # Longest wait for a lock, as a share of the attempt's time; the rest is for calls.
 _WAIT_SHARE = 0.5
@@ -22,17 +21,11 @@ class ContextLocks:
         self._may_call = may_call
         self._names: set[str] = set()
 
-    @asynccontextmanager
-    async def hold(self, name: str) -> AsyncIterator[HeldLock]:
-        """Hold a lock. Raises LockError, WaitedTooLongError and LeaseLostError."""
-        token = await self.take(name)
-        try:
-            yield HeldLock(name, token, self.check)
-        finally:
-            self.give_back(name)
-
     async def take(self, name: str) -> int:
-        """Take a lock, which must be given back, and return its token; raises as `hold` does."""
+        """Take a lock, which must be given back, and return its token.
+
+        Raises LockError, WaitedTooLongError and LeaseLostError.
+        """
         self._locks.ask(require_name(name))
         self._names.add(name)
         try:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.context import Context
 from docllm.agent.handlers.left_functions import LeftFunctions
 from docllm.schemas.text.untrusted import ContainedError
 
@@ -28,7 +29,7 @@ class HandlerCoroutines:
     ) -> Any:
         """Return the result of a coroutine function, or raise its error. Raises NoRoomError."""
         self._left.require_room()
-        running = asyncio.get_running_loop().create_task(function(context))
+        running = asyncio.get_running_loop().create_task(function(Context(context)))
         try:
             await asyncio.wait([running])
         except asyncio.CancelledError:

@@ -10,7 +10,8 @@ from typing import Any
 
 import docllm
 from docllm.agent.handlers.attempt_context import AttemptContext, Handler
-from docllm.agent.handlers.blocking import BlockingHandler
+from docllm.agent.handlers.builtin.map_reduce import map_reduce
+from docllm.agent.handlers.context import BlockingHandler
 from docllm.agent.judge import one_line
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import RunIn, TypeConfig
@@ -48,6 +49,9 @@ def load(
                 handlers[name] = in_process(name, task_type)
                 continue
             function = function_of(task_type.handler)
+            if function is map_reduce:  # the attempt itself is its context
+                handlers[name] = map_reduce
+                continue
             run = run_async if is_async(function) else run_blocking
             handlers[name] = partial(run, function)
         except ConfigError as error:

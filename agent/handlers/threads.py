@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,11 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.blocking import (
-    BlockingContext,
-    BlockingHandler,
-    ContextCall,
-)
+from docllm.agent.handlers.context import BlockingContext, BlockingHandler
 from docllm.agent.handlers.decisions import AttemptEndedError
 from docllm.agent.handlers.left_functions import LeftFunctions
 from docllm.agent.handlers.served_calls import ServedCalls
@@ -42,9 +38,9 @@ class HandlerThreads:
         self._left.require_room()
         loop = asyncio.get_running_loop()
         thread = self._idle.pop() if self._idle else _Thread()
-        served = ServedCalls(context)
+        served = ServedCalls()
         ended: asyncio.Future[_ThreadResult] = loop.create_future()
-        blocking = BlockingContext(view=context, ask=ThreadCalls(served, loop=loop).ask)
+        blocking = BlockingContext(context, wait=partial(_wait, served, loop))
         # The context variables are the attempt's, as those of an async handler are.
         call = partial(contextvars.copy_context().run, _checked, function, blocking)
 
@@ -125,27 +121,19 @@ def _checked(function: BlockingHandler, context: BlockingContext) -> Any:
     return result
 
 
-class ThreadCalls:
-    """The calls of a handler in a thread."""
+def _wait(served: ServedCalls, loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> Any:
+    """Return the result of a call, from a thread. Raises its error and AttemptEndedError."""
+    answer: Future[Any] = Future()
+    try:
+        loop.call_soon_threadsafe(_begin, served, call, answer)
+    except RuntimeError:  # the loop is closed
+        raise AttemptEndedError from None
+    return answer.result()
 
-    def __init__(self, served: ServedCalls, *, loop: asyncio.AbstractEventLoop) -> None:
-        self._served = served
-        self._loop = loop
 
-    def ask(self, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
-        """Return the result of a call, from a thread. Raises its error and AttemptEndedError."""
-        answer: Future[Any] = Future()
-        try:
-            self._loop.call_soon_threadsafe(self._begin, answer, wanted, arguments)
-        except RuntimeError:  # the loop is closed
-            raise AttemptEndedError from None
-        return answer.result()
-
-    def _begin(
-        self, answer: Future[Any], wanted: ContextCall, arguments: Mapping[str, Any]
-    ) -> None:
-        if not self._served.begin(wanted, arguments, partial(_give, answer)):
-            answer.set_exception(AttemptEndedError())
+def _begin(served: ServedCalls, call: Callable[[], Any], answer: Future[Any]) -> None:
+    if not served.begin(call, partial(_give, answer)):
+        answer.set_exception(AttemptEndedError())
 
 
 def _give(answer: Future[Any], task: "asyncio.Task[Any]") -> None:

@@ -1,17 +1,17 @@
 """The process's end of the link to its agent: calls that wait for their answers."""
 
+import asyncio
 import logging
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from docllm.agent.handlers.blocking import ContextCall
 from docllm.agent.handlers.calls.results import (
     Answer,
     CallRefusedError,
@@ -23,7 +23,14 @@ from docllm.agent.handlers.documents import DocumentError
 from docllm.agent.handlers.follow_ups import FollowUpError
 from docllm.agent.handlers.held_lock import LockError
 from docllm.agent.handlers.json_values import require_finite
-from docllm.agent.handlers.processes.messages import MESSAGE_HEAD, Message, decoded, encoded, sizes
+from docllm.agent.handlers.processes.messages import (
+    MESSAGE_HEAD,
+    ContextCall,
+    Message,
+    decoded,
+    encoded,
+    sizes,
+)
 from docllm.agent.ports.outcome import VALUE, Dead, Failure, Spent, Succeeded
 from docllm.schemas.task.failures import ErrorClass
 
@@ -49,6 +56,20 @@ class NumberedAnswer(Answer):
     number: int = field(kw_only=True)
 
 
+class RemoteCall(Future[Any]):
+    """A call on its way through the agent: a thread waits for `result()`, a coroutine awaits it.
+
+    A coroutine that is cancelled leaves it running, as the agent does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return asyncio.wrap_future(self).__await__()
+
+
 class AgentLink:
     """The link of a process to its agent. It ends the process when the agent closes it."""
 
@@ -57,7 +78,7 @@ class AgentLink:
         self._sending = threading.Lock()
         self._lock = threading.Lock()
         self._runs: SimpleQueue[Message] = SimpleQueue()
-        self._waiting: dict[int, Future[Any]] = {}
+        self._waiting: dict[int, RemoteCall] = {}
         self._calls = 0
         self._run = 0  # the number of the present run; 0 is none
         # The attempt's changing values, as the agent sent them last.
@@ -85,11 +106,11 @@ class AgentLink:
             future.set_exception(AttemptEndedError())
         self.send(Message(kind, {**fields, "run": number}, data))
 
-    def call(self, run: int, wanted: ContextCall, arguments: Mapping[str, Any]) -> "Future[Any]":
-        """Ask the agent for something in a run; the future gets the answer."""
+    def call(self, run: int, wanted: ContextCall, arguments: Mapping[str, Any]) -> RemoteCall:
+        """Ask the agent for something in a run."""
         for name, value in arguments.items():
             require_finite(value, name)
-        future: Future[Any] = Future()
+        future = RemoteCall()
         with self._lock:
             if self._run != run:
                 raise AttemptEndedError
@@ -104,10 +125,6 @@ class AgentLink:
                 self._waiting.pop(number, None)
             raise
         return future
-
-    def ask(self, run: int, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
-        """Ask the agent for something in a run and wait for it."""
-        return self.call(run, wanted, arguments).result()
 
     def send(self, message: Message) -> None:
         """Send a message; the process ends if the agent is gone."""

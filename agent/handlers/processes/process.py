@@ -14,7 +14,6 @@ from typing import Any
 import orjson
 
 from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.blocking import ContextCall
 from docllm.agent.handlers.calls.results import (
     Answer,
     CallRefusedError,
@@ -26,6 +25,7 @@ from docllm.agent.handlers.faults import Fault, RemoteError
 from docllm.agent.handlers.processes.link import FORWARDED
 from docllm.agent.handlers.processes.messages import (
     MESSAGE_HEAD,
+    ContextCall,
     Message,
     MessageError,
     decoded,
@@ -81,7 +81,7 @@ class _Run:
 
     number: int
     context: AttemptContext
-    served: ServedCalls
+    served: ServedCalls = field(default_factory=ServedCalls)
     kept: dict[int, Answer | BaseException] = field(default_factory=dict)
 
 
@@ -129,7 +129,7 @@ class HandlerProcess:
         """
         self.runs += 1
         self.usable = False
-        run = _Run(self.runs, context, ServedCalls(context))
+        run = _Run(self.runs, context)
         try:
             async with asyncio.timeout(self._limits.time_s) as limit:
                 facts = {**_facts(context), "prompt": context.prompt, "schema": context.schema}
@@ -215,11 +215,11 @@ class HandlerProcess:
     def _begin(self, run: _Run, fields: Mapping[str, Any]) -> None:
         try:
             number, wanted = int(fields["call"]), ContextCall(fields["wanted"])
-            arguments = dict(fields["arguments"])
+            call = partial(getattr(run.context, wanted), **dict(fields["arguments"]))
         except (KeyError, TypeError, ValueError):
             raise ProcessDiedError("its process sent a call that is not valid") from None
         crash.reach("process.call_received")
-        run.served.begin(wanted, arguments, partial(self._answer, run, number))
+        run.served.begin(call, partial(self._answer, run, number))
 
     def _answer(self, run: _Run, number: int, task: "asyncio.Task[Any]") -> None:
         """Send what a call gave; a call that was cancelled belongs to a run that has ended."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from docllm.agent.handlers import map_reduce
 from docllm.agent.handlers.registry import is_async
 from docllm.agent.handlers.registry import load as load_with
 from docllm.schemas.errors import ConfigError
@@ -201,3 +202,10 @@ def test_without_handlers_the_path_is_left_alone(folder: Path) -> None:
 
     assert load({"document": TypeConfig()}) == {}
     assert sys.path == path
+
+
+def test_the_built_in_handler_that_a_type_names_gets_the_attempt_itself() -> None:
+    """It needs more of its attempt than the context of an author shows."""
+    named = TypeConfig(handler="docllm.agent.handlers:map_reduce")
+
+    assert load({"book": named}) == {"book": map_reduce}

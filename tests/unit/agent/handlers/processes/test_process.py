@@ -23,7 +23,7 @@ from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import HandlersHarness, completion, failure_of, handlers_harness
 
 MODULE = """
-import logging, os, re, sys, threading
+import asyncio, logging, os, re, sys, threading
 
 from docllm.agent.handlers import CallRefusedError, DocumentError, GiveUpError, TryAgainError
 from docllm.agent.ports.outcome import Dead, Failure, Released, Spent
@@ -125,6 +125,21 @@ async def locked_async(context):
     async with context.lock("account 7") as held:
         held.check()
         return held.fence
+
+
+async def impatient(context):
+    waiting = asyncio.ensure_future(context.document())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    return await context.document()
+
+
+async def hasty(context):
+    try:
+        async with asyncio.timeout(0):
+            await context.complete({"model": "m", "messages": []})
+    except TimeoutError:
+        return "too late"
 
 
 def backtracks(context):
@@ -338,6 +353,19 @@ def test_a_handler_in_a_process_takes_locks(folder: Path, function: str) -> None
 
     assert isinstance(outcome, Succeeded)
     assert outcome.body == b"1"
+
+
+@pytest.mark.parametrize(
+    ("function", "result"), [("impatient", b'"Sales rose."'), ("hasty", b'"too late"')]
+)
+def test_a_coroutine_may_give_up_a_call_before_its_answer(
+    folder: Path, function: str, result: bytes
+) -> None:
+    """The answer that comes nevertheless harms neither later calls nor the end of the run."""
+    _, outcome = played(f"invoices:{function}", once)
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.body == result
 
 
 def test_a_thread_of_an_earlier_attempt_cannot_call_through_the_next_one(folder: Path) -> None:

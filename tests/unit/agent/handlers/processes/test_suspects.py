@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from docllm.agent.handlers import Context
+from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from docllm.agent.handlers.processes.process import (
     ProcessDiedError,
@@ -22,7 +22,7 @@ from docllm.schemas.task.failures import Disposition, ErrorClass
 from tests.support.handlers import HandlersHarness, completion, handlers_harness
 
 
-async def of_agent(context: Context) -> str:
+async def of_agent(context: AttemptContext) -> str:
     return f"{context.task.type} in the agent"
 
 
@@ -35,7 +35,7 @@ class OwnProcess:
     usable: bool = False
     ended: bool = False
 
-    async def run(self, context: Context) -> Any:
+    async def run(self, context: AttemptContext) -> Any:
         self.runs += 1
         if self.end == "hang":
             await asyncio.get_running_loop().create_future()
