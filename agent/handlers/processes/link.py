@@ -32,6 +32,7 @@ from docllm.agent.handlers.processes.messages import (
     sizes,
 )
 from docllm.agent.ports.outcome import VALUE, Dead, Failure, Spent, Succeeded
+from docllm.agent.process.child_process import received
 from docllm.schemas.task.failures import ErrorClass
 
 _WAITING = frozenset({"answer", "error", "text", "value"})
@@ -145,21 +146,12 @@ class AgentLink:
         os._exit(0)  # the agent has closed the link, or is gone
 
     def _receive(self) -> Message | None:
-        head = self._exactly(MESSAGE_HEAD.size)
-        if head is None:
+        head = received(self._connection, MESSAGE_HEAD.size)
+        if not head:
             return None
         body, data = sizes(head)
-        both = self._exactly(body + data)
-        return None if both is None else decoded(both[:body], both[body:])
-
-    def _exactly(self, size: int) -> bytes | None:
-        parts = bytearray()
-        while len(parts) < size:
-            part = self._connection.recv(min(size - len(parts), 1 << 20))
-            if not part:
-                return None
-            parts += part
-        return bytes(parts)
+        both = received(self._connection, body + data)
+        return decoded(both[:body], both[body:]) if both else None
 
     def _answer(self, message: Message) -> None:
         with self._lock:

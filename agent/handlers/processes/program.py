@@ -5,13 +5,10 @@ import faulthandler
 import logging
 import os
 import resource
-import signal
-import socket
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from docllm.agent.handlers.calls.results import CallRefusedError
@@ -23,7 +20,7 @@ from docllm.agent.handlers.registry import function_of, is_async
 from docllm.agent.handlers.returned import as_json
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.agent.ports.outcome import Dead, Outcome
-from docllm.agent.process import child_process
+from docllm.agent.process.child_process import begin, limit
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
 from docllm.schemas.settings.config import Structured
@@ -117,14 +114,8 @@ def main(arguments: list[str]) -> int:
     where, path, memory_mb, frozen_s = arguments
     if where == CHECK:
         return _check(path)
-    # A terminal's Ctrl-C is for the agent, which decides what becomes of its processes.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
-    child_process.follow()
-    _go_first()
-    connection = socket.socket(fileno=int(where))
-    connection.set_inheritable(False)
-    link = AgentLink(connection)
+    link = AgentLink(begin(int(where)))
     logging.basicConfig(level=logging.INFO, handlers=[LinkHandler(link)])
     try:
         function = function_of(path)
@@ -169,20 +160,13 @@ def _check(path: str) -> int:
     return 0
 
 
-def _go_first() -> None:
-    """Let the kernel end this process before the agent when memory runs out."""
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-
-
 def _limit_data(memory_mb: int) -> None:
     """Make very large allocations fail.
 
     The agent measures the process only periodically.
     """
     if memory_mb:
-        most = (2 * memory_mb + _SPARE_MB) << 20
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        limit(resource.RLIMIT_DATA, (2 * memory_mb + _SPARE_MB) << 20)
 
 
 def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> None:
