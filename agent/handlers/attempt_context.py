@@ -8,11 +8,11 @@ from typing import Any
 from docllm.agent.handlers.attempt_time import AttemptTime
 from docllm.agent.handlers.calls.attempt_calls import AttemptCalls
 from docllm.agent.handlers.calls.results import Answer, CallRefusedError
-from docllm.agent.handlers.context_locks import ContextLocks
 from docllm.agent.handlers.decisions import AttemptEndedError
 from docllm.agent.handlers.documents import require_content
 from docllm.agent.handlers.follow_ups import FollowUpRules, FollowUps
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
+from docllm.agent.handlers.held_lock import ContextLocks
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.agent.judge import one_line
 from docllm.agent.ports import SUSPECT_LOSSES

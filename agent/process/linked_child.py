@@ -11,6 +11,7 @@ import socket
 import subprocess
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
@@ -21,23 +22,17 @@ START_S = 60.0  # how long a child may take until it is ready
 EXIT_S = 5.0  # how long a child that has closed its link may take to exit
 
 
+@dataclass(slots=True, kw_only=True)
 class LinkedChild:
     """A child and the agent's end of its link.
 
     The child leads a session and a group of its own, so both have its number.
     """
 
-    def __init__(
-        self,
-        *,
-        popen: "subprocess.Popen[bytes]",
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        self._popen = popen
-        self.reader = reader
-        self.writer = writer
-        self.closed = False
+    popen: "subprocess.Popen[bytes]"
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    closed: bool = False
 
     @classmethod
     async def start(
@@ -55,7 +50,7 @@ class LinkedChild:
     @property
     def pid(self) -> int:
         """The number of the process."""
-        return self._popen.pid
+        return self.popen.pid
 
     async def wait_ready(self, ready: Awaitable[None]) -> None:
         """Wait for `ready`; end the child if that fails. Raises TimeoutError after START_S."""
@@ -77,7 +72,7 @@ class LinkedChild:
     def kill(self) -> None:
         """End the child and those that it started."""
         # Until it is waited for, no other group can have its number.
-        if self._popen.returncode is None:
+        if self.popen.returncode is None:
             self._kill_group()
 
     async def close(self) -> None:
@@ -85,7 +80,7 @@ class LinkedChild:
         self.kill()
         self.closed = True
         self.writer.close()
-        await asyncio.to_thread(self._popen.wait)
+        await asyncio.to_thread(self.popen.wait)
 
     async def exit_code(self) -> int | None:
         """Return how the child ended, as `name_of_end` takes it; None if it has only closed."""
@@ -96,7 +91,7 @@ class LinkedChild:
 
     def _wait(self) -> int:
         """Wait for the end of the child; end those that it has left behind."""
-        code = self._popen.wait(EXIT_S)
+        code = self.popen.wait(EXIT_S)
         self._kill_group()
         return code
 

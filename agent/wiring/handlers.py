@@ -6,13 +6,11 @@ from functools import partial
 
 from docllm.agent.handlers import Handler, Handlers, registry
 from docllm.agent.handlers.claim_time import usual_limit_s
-from docllm.agent.handlers.coroutines import HandlerCoroutines
+from docllm.agent.handlers.functions import HandlerCoroutines, HandlerThreads, LeftFunctions
 from docllm.agent.handlers.handler_run import Tools
-from docllm.agent.handlers.left_functions import LeftFunctions
 from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from docllm.agent.handlers.processes.process import ProcessLimits
-from docllm.agent.handlers.processes.suspects import Suspects
-from docllm.agent.handlers.threads import HandlerThreads
+from docllm.agent.handlers.processes.suspects import run_suspect
 from docllm.agent.hooks.functions import Hooks, load_hooks
 from docllm.agent.judge import tiers_of
 from docllm.agent.routes.names import route_refusal
@@ -51,7 +49,7 @@ def make_handling(choices: AgentChoices, shared: SharedParts) -> Handling:
     tools = make_tools()
     return Handling(
         handlers=Handlers(
-            tools=tools, by_type=load_handlers(types), run_suspect=Suspects(processes).run
+            tools=tools, by_type=load_handlers(types), run_suspect=partial(run_suspect, processes)
         ),
         hooks=Hooks(tools=tools, by_kind=load_hooks_of(types)),
         load_handlers=load_handlers,

@@ -33,7 +33,7 @@ from docllm.agent.handlers.processes.messages import (
 from docllm.agent.handlers.served_calls import ServedCalls
 from docllm.agent.ports.outcome import Dead, Failure, Retry, Snooze
 from docllm.agent.process.linked_child import LinkedChild, name_of_end
-from docllm.agent.process.session_use import Use, memory_of
+from docllm.agent.process.use import Use, memory_of
 from docllm.producer.text.printable import FRAMES
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.interpreter_watchdog import FROZEN

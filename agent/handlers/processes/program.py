@@ -14,10 +14,10 @@ from typing import Any
 from docllm.agent.handlers.calls.results import CallRefusedError
 from docllm.agent.handlers.context import BlockingContext, Context
 from docllm.agent.handlers.faults import deciding_leaf, fault_of
+from docllm.agent.handlers.json_values import as_json
 from docllm.agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer, RemoteCall
 from docllm.agent.handlers.processes.messages import ContextCall, Message
 from docllm.agent.handlers.registry import function_of, is_async
-from docllm.agent.handlers.returned import as_json
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.agent.ports.outcome import Dead, Outcome
 from docllm.agent.process.child_process import begin, limit

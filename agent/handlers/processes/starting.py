@@ -10,7 +10,7 @@ from docllm.agent.handlers.processes.process import HandlerProcess, ProcessUnusa
 from docllm.agent.handlers.processes.program import CHECK, UNUSABLE, USABLE
 from docllm.agent.process import child_process
 from docllm.agent.process.linked_child import START_S, LinkedChild
-from docllm.agent.process.session_use import Use, use_of
+from docllm.agent.process.use import Use, use_of
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.clock import Clock

@@ -17,7 +17,7 @@ from itertools import chain, count
 from typing import Any
 
 from docllm.agent.process.frames import frames_of_stack, frames_text, place_of
-from docllm.agent.process.thread_use import ThreadUse, thread_use
+from docllm.agent.process.use import ThreadUse, thread_use
 from docllm.producer.text.agent_sentences import blocking_text
 from docllm.producer.text.printable import FRAMES
 from docllm.schemas.agent_report import BlockReport

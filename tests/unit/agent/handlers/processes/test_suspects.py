@@ -14,7 +14,7 @@ from docllm.agent.handlers.processes.process import (
     ProcessLimits,
     ProcessUnusableError,
 )
-from docllm.agent.handlers.processes.suspects import Suspects
+from docllm.agent.handlers.processes.suspects import run_suspect
 from docllm.agent.ports import SUSPECT_LOSSES
 from docllm.agent.ports.outcome import Dead, Outcome, Retry, Spent, Succeeded
 from docllm.schemas.settings.config import RunIn, TypeConfig
@@ -72,7 +72,7 @@ class Bench:
         self.harness: HandlersHarness = handlers_harness(
             completion("Yes."),
             types={"document": self.rules},
-            run_suspect=Suspects(pool).run,
+            run_suspect=partial(run_suspect, pool),
             **(of_type if self.rules.handler else {}),
         )
 

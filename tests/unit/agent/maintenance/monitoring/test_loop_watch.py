@@ -14,7 +14,7 @@ from docllm.agent.maintenance.monitoring.loop_watch import (
     _Loop,
     blocked_between_s,
 )
-from docllm.agent.process.thread_use import ThreadUse
+from docllm.agent.process.use import ThreadUse
 from docllm.schemas.agent_report import BlockReport
 from tests.support.clock import HandClock
 

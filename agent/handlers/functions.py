@@ -1,10 +1,14 @@
-"""Runs plain functions in threads, so that a blocking function does not block the agent."""
+"""Runs the functions of handlers and hooks in the agent: coroutines in tasks, others in threads.
+
+Nothing can end a function that goes on after its attempt, so such functions are counted.
+"""
 
 import asyncio
 import contextvars
 import inspect
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,10 +17,96 @@ from queue import SimpleQueue
 from typing import Any
 
 from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.context import BlockingContext, BlockingHandler
+from docllm.agent.handlers.context import BlockingContext, BlockingHandler, Context
 from docllm.agent.handlers.decisions import AttemptEndedError
-from docllm.agent.handlers.left_functions import LeftFunctions
 from docllm.agent.handlers.served_calls import ServedCalls
+from docllm.schemas.codes import Code
+from docllm.schemas.text.untrusted import ContainedError
+
+log = logging.getLogger(__name__)
+
+# How long a cancelled coroutine may clean up before its attempt ends without it. It is less than a
+# drain waits for its cancelled attempts.
+CLEAN_UP_S = 3.0
+
+
+class NoRoomError(Exception):
+    """An attempt did not begin, because too many functions of handlers never end."""
+
+
+class LeftFunctions:
+    """Counts the threads and coroutines that nothing can end, each until its function returns.
+
+    While there are `most`, no attempt begins and `failed` is called with the reason.
+    """
+
+    def __init__(self, *, most: int, failed: Callable[[str], None]) -> None:
+        self._most = most
+        self._failed = failed
+        self._left: set[object] = set()
+
+    def require_room(self) -> None:
+        """Raise NoRoomError if there are too many."""
+        if len(self._left) >= self._most:
+            self._failed(
+                f"{len(self._left)} functions of handlers go on though their attempts have ended, "
+                "so no other one may begin; give what they call a time limit, or let the type run "
+                'in processes, which can be ended: run = "process"'
+            )
+            raise NoRoomError
+
+    def add(self, runs_in: object, context: AttemptContext) -> None:
+        """Count a thread or an asyncio task whose attempt has ended, and log it."""
+        self._left.add(runs_in)
+        log.warning(
+            "%s: its attempt has ended, but its function goes on",
+            context.name,
+            extra={"code": Code.HANDLER_GOES_ON},
+        )
+
+    def discard(self, runs_in: object) -> None:
+        """Count it no more, if it was counted: its function has returned."""
+        self._left.discard(runs_in)
+
+
+@dataclass(slots=True, kw_only=True)
+class HandlerCoroutines:
+    """Runs coroutine functions, each in an asyncio task of its own.
+
+    asyncio cannot stop a coroutine that ignores its cancellation: it is left over until it returns.
+    """
+
+    left: LeftFunctions
+    clean_up_s: float = CLEAN_UP_S
+
+    async def run(
+        self, function: Callable[[Any], Coroutine[Any, Any, Any]], context: AttemptContext
+    ) -> Any:
+        """Return the result of a coroutine function, or raise its error. Raises NoRoomError."""
+        self.left.require_room()
+        running = asyncio.get_running_loop().create_task(function(Context(context)))
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError:
+            running.cancel()
+            try:
+                await asyncio.wait([running], timeout=self.clean_up_s)
+            finally:
+                if not running.done():
+                    self.left.add(running, context)
+                    running.add_done_callback(self._returned)
+            if not running.done():
+                raise
+        try:
+            return running.result()
+        except ContainedError as error:
+            # A task may not end by SystemExit or KeyboardInterrupt; an attempt may fail by them.
+            raise error.__cause__ or error from None
+
+    def _returned(self, running: "asyncio.Task[Any]") -> None:
+        self.left.discard(running)
+        if not running.cancelled():
+            running.exception()  # nobody else asks for it, which asyncio would log
 
 
 class HandlerThreads:
