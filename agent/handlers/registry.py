@@ -45,13 +45,13 @@ def load(
         if task_type.handler is None:
             continue
         try:
+            if _is_built_in(task_type.handler):  # the attempt itself is its context
+                handlers[name] = _built_in(task_type)
+                continue
             if task_type.run is RunIn.PROCESS:
                 handlers[name] = in_process(name, task_type)
                 continue
             function = function_of(task_type.handler)
-            if function is map_reduce:  # the attempt itself is its context
-                handlers[name] = map_reduce
-                continue
             run = run_async if is_async(function) else run_blocking
             handlers[name] = partial(run, function)
         except ConfigError as error:
@@ -59,6 +59,16 @@ def load(
     if faults:
         raise ConfigError("\n".join(faults))
     return handlers
+
+
+def _is_built_in(path: str) -> bool:
+    return path.startswith("docllm.") and function_of(path) is map_reduce
+
+
+def _built_in(task_type: TypeConfig) -> Handler:
+    if task_type.run is RunIn.PROCESS:
+        raise ConfigError(f'{task_type.handler} runs in the agent; leave out: run = "process"')
+    return map_reduce
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -204,8 +204,11 @@ def test_without_handlers_the_path_is_left_alone(folder: Path) -> None:
     assert sys.path == path
 
 
-def test_the_built_in_handler_that_a_type_names_gets_the_attempt_itself() -> None:
-    """It needs more of its attempt than the context of an author shows."""
-    named = TypeConfig(handler="docllm.agent.handlers:map_reduce")
+@pytest.mark.parametrize("module", ["handlers", "handlers.builtin.map_reduce"])
+def test_the_built_in_handler_that_a_type_names_gets_the_attempt_itself(module: str) -> None:
+    """It needs more of its attempt than contexts show, and a process has no more."""
+    path = f"docllm.agent.{module}:map_reduce"
 
-    assert load({"book": named}) == {"book": map_reduce}
+    assert load({"book": TypeConfig(handler=path)}) == {"book": map_reduce}
+    with pytest.raises(ConfigError, match="runs in the agent; leave out: run"):
+        load({"book": TypeConfig(handler=path, run=RunIn.PROCESS)})
