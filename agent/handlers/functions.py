@@ -222,7 +222,7 @@ def _wait(served: ServedCalls, loop: asyncio.AbstractEventLoop, call: Callable[[
 
 
 def _begin(served: ServedCalls, call: Callable[[], Any], answer: Future[Any]) -> None:
-    if not served.begin(call, partial(_give, answer)):
+    if served.begin(call, partial(_give, answer)) is None:
         answer.set_exception(AttemptEndedError())
 
 

@@ -15,15 +15,18 @@ class ServedCalls:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ended = False
 
-    def begin(self, call: Callable[[], Any], answered: Answered) -> bool:
-        """Begin a call; return False if the attempt has ended. `answered` gets its task's end."""
+    def begin(self, call: Callable[[], Any], answered: Answered) -> "asyncio.Task[Any] | None":
+        """Begin a call; `answered` gets the end of its task.
+
+        Returns the task, or None if the attempt has ended.
+        """
         if self._ended:
-            return False
+            return None
         task = asyncio.get_running_loop().create_task(_carry_out(call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(answered)
-        return True
+        return task
 
     async def end(self) -> None:
         """End the calls that are under way, so that their cost is known; refuse all others."""

@@ -5,10 +5,11 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -60,15 +61,20 @@ class NumberedAnswer(Answer):
 class RemoteCall(Future[Any]):
     """A call on its way through the agent: a thread waits for `result()`, a coroutine awaits it.
 
-    A coroutine that is cancelled leaves it running, as the agent does.
+    If the coroutine is cancelled, `give_up` tells the agent, which then cancels the call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, give_up: Callable[[], None]) -> None:
         super().__init__()
-        self.set_running_or_notify_cancel()
+        self._give_up = give_up
+        self.set_running_or_notify_cancel()  # its answer may be on its way when it is given up
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return asyncio.wrap_future(self).__await__()
+        try:
+            return (yield from asyncio.wrap_future(self).__await__())
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
 
 
 class AgentLink:
@@ -111,12 +117,12 @@ class AgentLink:
         """Ask the agent for something in a run."""
         for name, value in arguments.items():
             require_finite(value, name)
-        future = RemoteCall()
         with self._lock:
             if self._run != run:
                 raise AttemptEndedError
             self._calls += 1
             number = self._calls
+            future = RemoteCall(partial(self._give_up, run, number))
             self._waiting[number] = future
         fields = {"run": run, "call": number, "wanted": wanted, "arguments": dict(arguments)}
         try:
@@ -126,6 +132,12 @@ class AgentLink:
                 self._waiting.pop(number, None)
             raise
         return future
+
+    def _give_up(self, run: int, number: int) -> None:
+        with self._lock:
+            is_waiting = self._waiting.pop(number, None) is not None
+        if is_waiting:
+            self.send(Message("given_up", {"run": run, "call": number}))
 
     def send(self, message: Message) -> None:
         """Send a message; the process ends if the agent is gone."""

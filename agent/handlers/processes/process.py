@@ -80,6 +80,7 @@ class _Run:
     context: AttemptContext
     served: ServedCalls = field(default_factory=ServedCalls)
     kept: dict[int, Answer | BaseException] = field(default_factory=dict)
+    calls: dict[int, asyncio.Task[Any] | None] = field(default_factory=dict)
 
 
 class HandlerProcess:
@@ -178,6 +179,8 @@ class HandlerProcess:
                 continue  # from a thread that an earlier attempt left behind
             elif message.kind == "call":
                 self._begin(run, message.fields)
+            elif message.kind == "given_up":
+                _cancel(run, message.fields)
             else:
                 return message
 
@@ -188,10 +191,11 @@ class HandlerProcess:
         except (KeyError, TypeError, ValueError):
             raise ProcessDiedError("its process sent a call that is not valid") from None
         crash.reach("process.call_received")
-        run.served.begin(call, partial(self._answer, run, number))
+        run.calls[number] = run.served.begin(call, partial(self._answer, run, number))
 
     def _answer(self, run: _Run, number: int, task: "asyncio.Task[Any]") -> None:
-        """Send what a call gave; a call that was cancelled belongs to a run that has ended."""
+        """Send what a call gave, unless nobody waits for it any more."""
+        run.calls.pop(number, None)
         if task.cancelled():
             return
         error = task.exception()
@@ -245,6 +249,14 @@ class HandlerProcess:
             return f"its process ended with {name_of_end(code)}; a handler returns or raises"
         hint = ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
         return f"its process ended by {name_of_end(code)}{hint}"
+
+
+def _cancel(run: _Run, fields: Mapping[str, Any]) -> None:
+    """Cancel a call whose coroutine was cancelled in the process."""
+    number = fields.get("call")
+    task = run.calls.get(number) if isinstance(number, int) else None
+    if task is not None:
+        task.cancel()
 
 
 def _facts(context: AttemptContext) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from docllm.agent.handlers.follow_ups import Inherited
+from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from docllm.agent.handlers.processes.process import ProcessLimits
 from docllm.agent.handlers.processes.starting import ProcessStarter, check
@@ -132,6 +133,17 @@ async def impatient(context):
     await asyncio.sleep(0)
     waiting.cancel()
     return await context.document()
+
+
+async def relocks(context):
+    try:
+        async with asyncio.timeout(0.2):
+            async with context.lock("account 7"):
+                pass
+    except TimeoutError:
+        pass
+    async with context.lock("account 7") as held:
+        return held.fence
 
 
 async def hasty(context):
@@ -366,6 +378,38 @@ def test_a_coroutine_may_give_up_a_call_before_its_answer(
 
     assert isinstance(outcome, Succeeded)
     assert outcome.body == result
+
+
+class TakenOnce(FreeLocks):
+    """A lock that another attempt holds until nobody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def ask(self, name: str) -> None:
+        self.asked.append(name)
+
+    async def wait(self, name: str, wait_s: float) -> int | None:
+        if self.asked == [name]:
+            await asyncio.get_running_loop().create_future()
+        return await super().wait(name, wait_s)
+
+    def give_back(self, name: str) -> None:
+        self.asked.append(f"not {name}")
+
+
+def test_a_coroutine_that_waits_no_longer_for_a_lock_does_not_get_it(folder: Path) -> None:
+    """The agent gives the call up, too, so the handler can ask for the lock again."""
+    locks = TakenOnce()
+
+    async def scene(harness: HandlersHarness) -> Any:
+        return await harness.handlers.run(harness.attempt(locks=locks))
+
+    _, outcome = played("invoices:relocks", scene)
+
+    assert isinstance(outcome, Succeeded)
+    assert locks.asked == ["account 7", "not account 7"] * 2
 
 
 def test_a_thread_of_an_earlier_attempt_cannot_call_through_the_next_one(folder: Path) -> None:
