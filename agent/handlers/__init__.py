@@ -5,11 +5,10 @@ gets a Context, a plain one a BlockingContext.
 """
 
 from docllm.agent.handlers.attempt_context import Handler
-from docllm.agent.handlers.blocking import BlockingContext
 from docllm.agent.handlers.builtin.map_reduce import map_reduce
 from docllm.agent.handlers.calls.other_route import OtherRoute
 from docllm.agent.handlers.calls.results import Answer, CallRefusedError, LeaseLostError
-from docllm.agent.handlers.context import Context
+from docllm.agent.handlers.context import BlockingContext, Context
 from docllm.agent.handlers.decisions import (
     AttemptEndedError,
     GiveUpError,

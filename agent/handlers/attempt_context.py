@@ -1,7 +1,6 @@
-"""The context of an attempt in its agent, with what only docllm's own code uses of it."""
+"""An attempt in its agent: what contexts show of it, and what only docllm's own code uses."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,13 +8,11 @@ from typing import Any
 from docllm.agent.handlers.attempt_time import AttemptTime
 from docllm.agent.handlers.calls.attempt_calls import AttemptCalls
 from docllm.agent.handlers.calls.results import Answer, CallRefusedError
-from docllm.agent.handlers.context import Context
-from docllm.agent.handlers.context_locks import ContextLocks
 from docllm.agent.handlers.decisions import AttemptEndedError
 from docllm.agent.handlers.documents import require_content
 from docllm.agent.handlers.follow_ups import FollowUpRules, FollowUps
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
-from docllm.agent.handlers.held_lock import HeldLock
+from docllm.agent.handlers.held_lock import ContextLocks
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.agent.judge import one_line
 from docllm.agent.ports import SUSPECT_LOSSES
@@ -26,11 +23,11 @@ from docllm.schemas.task.line.parsing import TaskLine
 from docllm.schemas.task.result.notes import NoteKind
 
 
-class AttemptContext(Context):
+class AttemptContext:
     """One attempt at one task. `rules` are the rules of the task's type.
 
-    First come the names of `Context`, then those for the runner, the built-in handlers, and
-    handlers in threads and processes.
+    Built-in handlers get it by itself, others through a `Context` or a `BlockingContext`. First
+    comes what these need, as an `AttemptPort`.
     """
 
     def __init__(self, *, task: TaskLine, run: HandlerRun, tools: Tools) -> None:
@@ -147,11 +144,17 @@ class AttemptContext(Context):
         await self._follow_ups.add(line)
         self._require_attempt()  # otherwise nobody takes what was ordered
 
-    @asynccontextmanager
-    async def lock(self, name: str) -> AsyncIterator[HeldLock]:
-        """Hold a lock; see `Context.lock`."""
-        async with self._locks.hold(name) as held:
-            yield held
+    async def take_lock(self, name: str) -> int:
+        """Take a lock, which must be given back, and return its token; see `Context.lock`."""
+        return await self._locks.take(name)
+
+    def check_lock(self) -> None:
+        """Raise LeaseLostError if another attempt may hold this attempt's locks."""
+        self._locks.check()
+
+    async def give_back_lock(self, name: str) -> None:
+        """Give a lock back."""
+        self._locks.give_back(name)
 
     def _may_call(self, may_call: Callable[[], bool]) -> bool:
         return not self._has_ended and may_call()
@@ -232,7 +235,7 @@ class AttemptContext(Context):
         """
         await self._calls.wait_for_another(refused, wait_s)
 
-    # ---- for handlers in threads and processes
+    # ---- for handlers in processes
 
     @property
     def line(self) -> bytes:
@@ -246,21 +249,6 @@ class AttemptContext(Context):
         self.noted.clear()
         self._locks.give_back_all()
 
-    async def take_lock(self, name: str) -> int:
-        """Take a lock, which must be given back, and return its token."""
-        return await self._locks.take(name)
-
-    def check_lock(self) -> None:
-        """Raise LeaseLostError if another attempt may hold this attempt's locks.
-
-        After a long stall, the claim may be overdue even though the agent's lease is good.
-        """
-        self._locks.check()
-
-    def give_back_lock(self, name: str) -> None:
-        """Give a lock back."""
-        self._locks.give_back(name)
-
 
 def _for_tenant(task: TaskLine, tenant: str) -> TaskLine:
     """Return the task with the tenant for which it runs, if its line names none."""
@@ -269,5 +257,4 @@ def _for_tenant(task: TaskLine, tenant: str) -> TaskLine:
     return replace(task, tenant=tenant)
 
 
-# A function of a `Context` is one too.
 Handler = Callable[[AttemptContext], Awaitable[Any]]

@@ -1,67 +1,152 @@
-"""The context of an attempt, as the author of a handler knows it."""
+"""The contexts of an attempt, as the authors of handlers know them, and what they stand on."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import Any, Protocol
 
 from docllm.agent.handlers.calls.results import Answer
+from docllm.agent.handlers.decisions import AttemptEndedError
 from docllm.agent.handlers.held_lock import HeldLock
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.schemas.settings.config import Structured
 from docllm.schemas.task.line.parsing import TaskLine
 
+BlockingHandler = Callable[["BlockingContext"], Any]
+Wait = Callable[[Callable[[], Any]], Any]  # takes what begins a call; returns its result
 
-class ContextValues(ABC):
+
+class AttemptPort(Protocol):
+    """What a context needs of its attempt, in the agent and in a process: values and six calls."""
+
+    @property
+    def task(self) -> TaskLine:
+        """The task's line."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The task's number, batch and id."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt."""
+        ...
+
+    @property
+    def model(self) -> str | None:
+        """The model for tasks that name none."""
+        ...
+
+    @property
+    def prompt(self) -> str | None:
+        """The prompt of the task, else of its type."""
+        ...
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The schema of the task, else of its type."""
+        ...
+
+    @property
+    def structured(self) -> Structured:
+        """The form in which the route's server takes a schema."""
+        ...
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the attempt has passed the soft limit of its type."""
+        ...
+
+    @property
+    def log(self) -> TaskLog:
+        """A log whose lines begin with the task's name."""
+        ...
+
+    def document(self) -> Awaitable[str | None]:
+        """Read the text of the task's input; see `Context.document`."""
+        ...
+
+    def complete(
+        self, body: Mapping[str, Any], *, schema: dict[str, Any] | None, verbatim: bool
+    ) -> Awaitable[Answer]:
+        """Make a chat completion; see `Context.complete`."""
+        ...
+
+    def follow(self, line: Mapping[str, Any]) -> Awaitable[None]:
+        """Order another task; see `Context.follow`."""
+        ...
+
+    def take_lock(self, name: str) -> Awaitable[int]:
+        """Take a lock, which must be given back, and return its token; see `Context.lock`."""
+        ...
+
+    def check_lock(self) -> None:
+        """Raise LeaseLostError if another attempt may hold this attempt's locks.
+
+        Any thread of the handler may call it.
+        """
+        ...
+
+    def give_back_lock(self, name: str) -> Awaitable[None]:
+        """Give a lock back."""
+        ...
+
+
+class ContextValues:
     """What a handler reads of its attempt without a call."""
 
+    def __init__(self, attempt: AttemptPort) -> None:
+        self._attempt = attempt
+
     @property
-    @abstractmethod
     def task(self) -> TaskLine:
         """The task's line: `key`, `prompt`, `metadata` and so on."""
+        return self._attempt.task
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """The task's number, batch and id, for a line in the log."""
+        return self._attempt.name
 
     @property
-    @abstractmethod
     def attempt(self) -> int:
         """The number of the attempt: 1 for the first. Only attempts that count raise it.
 
         In a hook, it is the number of the last attempt that counted, or 1 if none has.
         """
+        return self._attempt.attempt
 
     @property
-    @abstractmethod
     def model(self) -> str | None:
         """The model for tasks that name none; it changes when the attempt changes routes."""
+        return self._attempt.model
 
     @property
-    @abstractmethod
     def prompt(self) -> str | None:
         """The prompt of the task, else of its type; None if neither has one."""
+        return self._attempt.prompt
 
     @property
-    @abstractmethod
     def schema(self) -> dict[str, Any] | None:
         """The schema of the task, else of its type; None if neither has one."""
+        return self._attempt.schema
 
     @property
-    @abstractmethod
     def structured(self) -> Structured:
         """The form in which the route's server takes a schema."""
+        return self._attempt.structured
 
     @property
-    @abstractmethod
     def overdue(self) -> bool:
         """Whether the attempt has passed the soft limit of its type."""
+        return self._attempt.overdue
 
     @property
-    @abstractmethod
     def log(self) -> TaskLog:
         """A log whose lines begin with the task's name."""
+        return self._attempt.log
 
 
 class Context(ContextValues):
@@ -71,15 +156,14 @@ class Context(ContextValues):
     the replies. A plain function gets a `BlockingContext`, which has the same names.
     """
 
-    @abstractmethod
     async def document(self) -> str | None:
         """Return the text of the task's input, or None if it has none.
 
         Raises DocumentError. Unless the handler catches it, it ends the attempt as a failure of its
         error class. Raises SoftLimitError once.
         """
+        return await self._attempt.document()
 
-    @abstractmethod
     async def complete(
         self,
         body: Mapping[str, Any],
@@ -94,8 +178,8 @@ class Context(ContextValues):
         wrong with it. With `verbatim`, any reply but an error is the answer, even if it is
         cut or filtered.
         """
+        return await self._attempt.complete(body, schema=schema, verbatim=verbatim)
 
-    @abstractmethod
     async def follow(self, line: Mapping[str, Any]) -> None:
         """Order another task, to be made in the transaction that stores this task's success.
 
@@ -103,9 +187,10 @@ class Context(ContextValues):
         the line says otherwise, it has this one's tenant, lane and `routes_allowed`. If the attempt
         fails, nothing is made. Raises FollowUpError for a line that is no task.
         """
+        await self._attempt.follow(line)
 
-    @abstractmethod
-    def lock(self, name: str) -> AbstractAsyncContextManager[HeldLock]:
+    @asynccontextmanager
+    async def lock(self, name: str) -> AsyncIterator[HeldLock]:
         """Hold a lock, which one attempt of the group holds at a time, in the order of asking.
 
         Raises LockError for an invalid name, and for a lock that this attempt already holds. Raises
@@ -113,3 +198,51 @@ class Context(ContextValues):
         place and runs again, uncounted. A handler must not catch WaitedTooLongError and
         LeaseLostError.
         """
+        token = await self._attempt.take_lock(name)
+        try:
+            yield HeldLock(name, token, self._attempt.check_lock)
+        finally:
+            await self._attempt.give_back_lock(name)
+
+
+class BlockingContext(ContextValues):
+    """One attempt at one task, as a plain function gets it, in a thread or in a child process.
+
+    It has the names of `Context`, without `await`. Any thread of the handler may use it.
+    """
+
+    def __init__(self, attempt: AttemptPort, *, wait: Wait) -> None:
+        super().__init__(attempt)
+        self._wait = wait
+
+    def document(self) -> str | None:
+        """Return the text of the task's input, or None if it has none, as `Context.document`."""
+        text: str | None = self._wait(self._attempt.document)
+        return text
+
+    def complete(
+        self,
+        body: Mapping[str, Any],
+        *,
+        schema: dict[str, Any] | None = None,
+        verbatim: bool = False,
+    ) -> Answer:
+        """Make a chat completion and return its answer, as `Context.complete`."""
+        call = partial(self._attempt.complete, body, schema=schema, verbatim=verbatim)
+        answer: Answer = self._wait(call)
+        return answer
+
+    def follow(self, line: Mapping[str, Any]) -> None:
+        """Order another task, as `Context.follow`."""
+        self._wait(partial(self._attempt.follow, line))
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[HeldLock]:
+        """Hold a lock, as `Context.lock`. Raises AttemptEndedError if the attempt has ended."""
+        token: int = self._wait(partial(self._attempt.take_lock, name))
+        try:
+            yield HeldLock(name, token, self._attempt.check_lock)
+        finally:
+            # The lock was already released when the attempt ended.
+            with suppress(AttemptEndedError):
+                self._wait(partial(self._attempt.give_back_lock, name))

@@ -23,6 +23,21 @@ def json_bytes(value: Any, name: str) -> bytes:
     return written
 
 
+def as_json(result: Any) -> bytes:
+    """Return a handler's result as JSON.
+
+    Raises TypeError that says what a handler may return, and ValueError for a number that is not
+    finite.
+    """
+    try:
+        return json_bytes(result, "result")
+    except TypeError as error:
+        raise TypeError(
+            f"the handler returned what JSON cannot hold ({error}); return an answer by itself, or "
+            "dicts with text keys, lists, texts and numbers; in them, an answer is answer.text"
+        ) from None
+
+
 def require_finite(value: Any, name: str) -> None:
     """Raise ValueError that names the first number in a value that is not finite."""
     if (found := _not_finite(value)) is not None:

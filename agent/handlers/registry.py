@@ -10,7 +10,8 @@ from typing import Any
 
 import docllm
 from docllm.agent.handlers.attempt_context import AttemptContext, Handler
-from docllm.agent.handlers.blocking import BlockingHandler
+from docllm.agent.handlers.builtin.map_reduce import map_reduce
+from docllm.agent.handlers.context import BlockingHandler
 from docllm.agent.judge import one_line
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import RunIn, TypeConfig
@@ -44,6 +45,9 @@ def load(
         if task_type.handler is None:
             continue
         try:
+            if _is_built_in(task_type.handler):  # the attempt itself is its context
+                handlers[name] = _built_in(task_type)
+                continue
             if task_type.run is RunIn.PROCESS:
                 handlers[name] = in_process(name, task_type)
                 continue
@@ -55,6 +59,16 @@ def load(
     if faults:
         raise ConfigError("\n".join(faults))
     return handlers
+
+
+def _is_built_in(path: str) -> bool:
+    return path.startswith("docllm.") and function_of(path) is map_reduce
+
+
+def _built_in(task_type: TypeConfig) -> Handler:
+    if task_type.run is RunIn.PROCESS:
+        raise ConfigError(f'{task_type.handler} runs in the agent; leave out: run = "process"')
+    return map_reduce
 
 
 def is_async(function: Callable[..., Any]) -> bool:

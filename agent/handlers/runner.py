@@ -24,11 +24,11 @@ from docllm.agent.handlers.calls.results import (
 from docllm.agent.handlers.claim_time import HANDLER_GRACE_S
 from docllm.agent.handlers.documents import DocumentError
 from docllm.agent.handlers.faults import deciding_leaf, fault_of
+from docllm.agent.handlers.functions import NoRoomError
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
-from docllm.agent.handlers.left_functions import NoRoomError
+from docllm.agent.handlers.json_values import as_json
 from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessUnusableError
 from docllm.agent.handlers.processes.suspects import RunSuspect, SuspectDiedError
-from docllm.agent.handlers.returned import as_json
 from docllm.agent.judge import Action, action_of, one_line
 from docllm.agent.ports.outcome import (
     VALUE,

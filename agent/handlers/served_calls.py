@@ -1,11 +1,9 @@
-"""The calls that a handler outside the event loop makes through its attempt's context."""
+"""The calls on an attempt that a handler outside the event loop makes."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable
 from typing import Any
-
-from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.blocking import ContextCall, carry_out
 
 Answered = Callable[["asyncio.Task[Any]"], None]
 
@@ -13,20 +11,22 @@ Answered = Callable[["asyncio.Task[Any]"], None]
 class ServedCalls:
     """Carries out calls until the attempt has ended."""
 
-    def __init__(self, context: AttemptContext) -> None:
-        self._context = context
+    def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ended = False
 
-    def begin(self, wanted: ContextCall, arguments: Mapping[str, Any], answered: Answered) -> bool:
-        """Begin a call; return False if the attempt has ended. `answered` gets its task's end."""
+    def begin(self, call: Callable[[], Any], answered: Answered) -> "asyncio.Task[Any] | None":
+        """Begin a call; `answered` gets the end of its task.
+
+        Returns the task, or None if the attempt has ended.
+        """
         if self._ended:
-            return False
-        task = asyncio.get_running_loop().create_task(carry_out(self._context, wanted, arguments))
+            return None
+        task = asyncio.get_running_loop().create_task(_carry_out(call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(answered)
-        return True
+        return task
 
     async def end(self) -> None:
         """End the calls that are under way, so that their cost is known; refuse all others."""
@@ -35,3 +35,8 @@ class ServedCalls:
             task.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks))
+
+
+async def _carry_out(call: Callable[[], Any]) -> Any:
+    result = call()
+    return await result if inspect.isawaitable(result) else result

@@ -13,8 +13,8 @@ from typing import Any
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
 from docllm.agent.handlers.faults import deciding_leaf
+from docllm.agent.handlers.functions import NoRoomError
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
-from docllm.agent.handlers.left_functions import NoRoomError
 from docllm.agent.handlers.registry import (
     RunAsync,
     RunBlocking,

@@ -5,8 +5,10 @@ On Linux the kernel kills a child when its parent ends. Elsewhere the child sees
 
 import ctypes
 import os
+import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -35,6 +37,7 @@ class Word(Enum):
 
 
 MESSAGE_BYTES = 4096  # the longest line that a pipe takes as a whole
+_PART_BYTES = 1 << 20
 
 
 class ParentPipe:
@@ -117,6 +120,34 @@ def _bare(variables: Mapping[str, str] | None) -> dict[str, str]:
     kept = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
     every = os.environ if variables is None else variables
     return {name: every[name] for name in kept if name in every}
+
+
+def begin(descriptor: int) -> socket.socket:
+    """Begin as a child; return its end of the link.
+
+    The kernel ends this process before the agent when memory runs out.
+    """
+    # A terminal's Ctrl-C is for the agent, which decides what becomes of its processes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    follow()
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    return connection
+
+
+def received(connection: socket.socket, size: int) -> bytes:
+    """Return the next bytes; none if the agent has closed the link."""
+    raw = bytearray()
+    while len(raw) < size and (part := connection.recv(min(size - len(raw), _PART_BYTES))):
+        raw += part
+    return bytes(raw) if len(raw) == size else b""
+
+
+def limit(what: int, most: int) -> None:
+    """Set one limit of this process, such as RLIMIT_DATA, for good."""
+    resource.setrlimit(what, (most, most))
 
 
 def follow() -> None:

@@ -26,11 +26,10 @@ _ROOT = Path(docllm.__file__).parent
 _ENTRIES = frozenset(
     str(_ROOT / name)
     for name in (
-        "agent/handlers/coroutines.py",
+        "agent/handlers/functions.py",
         "agent/handlers/processes/program.py",
         "agent/handlers/registry.py",
         "agent/handlers/runner.py",
-        "agent/handlers/threads.py",
         "agent/process/containment.py",
     )
 )

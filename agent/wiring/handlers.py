@@ -11,13 +11,11 @@ from docllm.agent.documents.reader import Documents
 from docllm.agent.documents.web import WebSource
 from docllm.agent.handlers import Handler, Handlers, registry
 from docllm.agent.handlers.claim_time import usual_limit_s
-from docllm.agent.handlers.coroutines import HandlerCoroutines
+from docllm.agent.handlers.functions import HandlerCoroutines, HandlerThreads, LeftFunctions
 from docllm.agent.handlers.handler_run import Tools
-from docllm.agent.handlers.left_functions import LeftFunctions
 from docllm.agent.handlers.processes.pool import ProcessHandler
 from docllm.agent.handlers.processes.process import ProcessLimits
-from docllm.agent.handlers.processes.suspects import Suspects
-from docllm.agent.handlers.threads import HandlerThreads
+from docllm.agent.handlers.processes.suspects import run_suspect
 from docllm.agent.hooks.functions import Hook, Hooks, load_hooks
 from docllm.agent.judge import tiers_of
 from docllm.agent.process.containment import MemoryWatch
@@ -48,7 +46,7 @@ class Handling:
         self.handlers = Handlers(
             tools=tools,
             by_type=self.load_handlers(config.types),
-            run_suspect=Suspects(processes).run,
+            run_suspect=partial(run_suspect, processes),
         )
         self.hooks = Hooks(tools=tools, by_kind=self.load_hooks(config.types))
 

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from docllm.agent.handlers.attempt_context import AttemptContext, Handler
+from docllm.agent.handlers import Context
+from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
 from docllm.agent.handlers.documents import DocumentError
 from docllm.agent.handlers.faults import RemoteError, deciding_leaf, fault_of
@@ -24,7 +25,7 @@ _OF_THE_AGENT = (CallRefusedError, DocumentError, LeaseLostError, WaitedTooLongE
 class SimProcess:
     """Runs one attempt after another, until a handler ends it."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Callable[[Context], Awaitable[Any]]) -> None:
         self._handler = handler
         self._ended = asyncio.get_running_loop().create_future()
         self._spoilt = False
@@ -87,10 +88,12 @@ def starter(clock: Clock) -> Callable[[ProcessHandler], Awaitable[SimProcess]]:
     return start
 
 
-async def _end_of(handler: Handler, context: AttemptContext) -> tuple[Any, BaseException | None]:
+async def _end_of(
+    handler: Callable[[Context], Awaitable[Any]], context: AttemptContext
+) -> tuple[Any, BaseException | None]:
     """Return the handler's result and its error, as the agent hears of them."""
     try:
-        return await handler(context), None
+        return await handler(Context(context)), None
     except BaseException as raised:  # noqa: BLE001 - the attempt raises it
         error = deciding_leaf(raised, CallRefusedError)
         located = raised if error.__traceback__ is None else error

@@ -1,12 +1,14 @@
 """Helpers for tests of handlers: handlers over a fake LLM."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from docllm.agent.handlers import Context, Handler, HandlerRun, Handlers, Tools
+from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.follow_ups import RouteRefusal
 from docllm.agent.handlers.processes.suspects import RunSuspect
 from docllm.agent.judge import tiers_of
@@ -100,7 +102,16 @@ class HandlersHarness:
         return HandlerRun(may_call=lambda: self.leased, **given | attempt)
 
 
-async def _never(_handler: Handler, context: Context) -> None:
+def of_author(function: Callable[[Context], Awaitable[Any]]) -> Handler:
+    """Return the handler of an async function that an author wrote."""
+
+    async def handler(context: AttemptContext) -> Any:
+        return await function(Context(context))
+
+    return handler
+
+
+async def _never(_handler: Handler, context: AttemptContext) -> None:
     raise AssertionError(context.name)
 
 
@@ -112,7 +123,7 @@ def handlers_harness(
     clock: StillClock | None = None,
     context_tokens: int | None = None,
     route_refusal: RouteRefusal = lambda _line, _allowed: "",
-    **by_type: Handler,
+    **by_type: Callable[[Any], Awaitable[Any]],  # of the attempt, or of names that contexts share
 ) -> HandlersHarness:
     llm, apart = llm or FakeLLM(list(replies) or [completion()]), CountingExecutor()
     clock = clock or StillClock()

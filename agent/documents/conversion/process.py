@@ -1,13 +1,8 @@
 """One converting process, as its agent sees it."""
 
 import asyncio
-import os
 import signal
-import socket
-import subprocess
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Self
 
 from docllm.agent.documents.conversion.protocol import (
@@ -18,14 +13,12 @@ from docllm.agent.documents.conversion.protocol import (
     MessageKind,
     text_from_bytes,
 )
-from docllm.agent.process import child_process
+from docllm.agent.process.linked_child import LinkedChild, name_of_end
 from docllm.schemas.documents.kind import Kind
 from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.text.document_text import NoTextError, ReadText
 
-_PROGRAM = (*child_process.INTERPRETER, "docllm.agent.documents.conversion.program")
-_START_S = 60.0
-_EXIT_S = 5.0  # how long a process may run on after it has closed its link
+_PROGRAM = "docllm.agent.documents.conversion.program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +46,8 @@ class ConversionDiedError(Exception):
 class ConvertingProcess:
     """A process and the link to it; a document that is not converted leaves it unusable."""
 
-    def __init__(
-        self,
-        *,
-        popen: "subprocess.Popen[bytes]",
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        limits: ConversionLimits,
-    ) -> None:
-        self._popen = popen
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, child: LinkedChild, limits: ConversionLimits) -> None:
+        self.child = child
         self._limits = limits
         self.documents = 0
         self.usable = False
@@ -75,27 +59,24 @@ class ConvertingProcess:
         Raises ConversionDiedError.
         """
         try:
-            popen, ours = await thread(partial(_start, limits))
+            child = await LinkedChild.start(
+                _PROGRAM, limits.memory_mb, limits.cpu_s, thread=thread, confined=True
+            )
         except OSError as error:
             raise ConversionDiedError(
                 f"was not converted: no process could be started: {error.strerror}", lasting=False
             ) from error
-        reader, writer = await asyncio.open_connection(sock=ours)
-        process = cls(popen=popen, reader=reader, writer=writer, limits=limits)
+        process = cls(child, limits)
         try:
-            async with asyncio.timeout(_START_S):
-                await process.ready()
-        except BaseException as error:
-            await process.close()
-            if isinstance(error, TimeoutError | asyncio.IncompleteReadError | OSError):
-                text = "was not converted: the process for it did not start"
-                raise ConversionDiedError(text, lasting=False) from error
-            raise
+            await child.wait_ready(process.ready())
+        except (TimeoutError, asyncio.IncompleteReadError, OSError) as error:
+            text = "was not converted: the process for it did not start"
+            raise ConversionDiedError(text, lasting=False) from error
         return process
 
     async def ready(self) -> None:
         """Wait until the process takes documents."""
-        await self._reader.readexactly(HEAD.size)
+        await self.child.reader.readexactly(HEAD.size)
         self.usable = True
 
     async def convert(self, kind: Kind, raw: bytes) -> ReadText:
@@ -123,55 +104,28 @@ class ConvertingProcess:
     async def close(self) -> None:
         """End the process and wait for its end."""
         self.usable = False
-        if self._popen.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
-        self._writer.close()
-        await asyncio.to_thread(self._popen.wait)
+        await self.child.close()
 
     async def _exchange(self, kind: Kind, raw: bytes) -> tuple[MessageKind, bytes]:
-        self._writer.write(HEAD.pack(KIND_BYTES[kind], len(raw)))
-        self._writer.write(raw)
+        self.child.writer.write(HEAD.pack(KIND_BYTES[kind], len(raw)))
+        self.child.writer.write(raw)
         del raw
-        await self._writer.drain()
-        byte, size = HEAD.unpack(await self._reader.readexactly(HEAD.size))
+        await self.child.writer.drain()
+        byte, size = HEAD.unpack(await self.child.reader.readexactly(HEAD.size))
         if size > MAX_TEXT_BYTES + MAX_NAMES_BYTES:
             raise ValueError(size)
-        return MessageKind(byte), await self._reader.readexactly(size)
+        return MessageKind(byte), await self.child.reader.readexactly(size)
 
     async def _death(self) -> ConversionDiedError:
         """Return why the process has closed its link."""
-        try:
-            code = await asyncio.to_thread(self._popen.wait, _EXIT_S)
-        except subprocess.TimeoutExpired:
+        code = await self.child.exit_code()
+        if code is None:
             return ConversionDiedError(
                 "broke the link to the process that converts it", lasting=True
             )
         if code == -signal.SIGXCPU:
             text = f"takes more than {self._limits.cpu_s} s of a processor to convert"
             return ConversionDiedError(text, lasting=True, own=True)
-        is_signal = -code in set(signal.Signals)
-        name = signal.Signals(-code).name if is_signal else f"exit code {code}"
-        text = f"crashes what converts it, or needs too much memory ({name})"
+        text = f"crashes what converts it, or needs too much memory ({name_of_end(code)})"
         # The process never kills itself: a person did, or the kernel because memory ran out.
         return ConversionDiedError(text, lasting=code != -signal.SIGKILL)
-
-
-def _start(limits: ConversionLimits) -> tuple["subprocess.Popen[bytes]", socket.socket]:
-    """Start a process; return it with the agent's end of its link."""
-    ours, theirs = socket.socketpair()
-    command = (*_PROGRAM, str(theirs.fileno()), str(limits.memory_mb), str(limits.cpu_s))
-    try:
-        popen = child_process.start(
-            command,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # it would print what strangers wrote
-            keep=(theirs.fileno(),),
-            bare=True,
-        )
-    except OSError:
-        ours.close()
-        raise
-    finally:
-        theirs.close()
-    return popen, ours

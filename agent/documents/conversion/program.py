@@ -2,12 +2,9 @@
 
 import os
 import resource
-import signal
-import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from docllm.agent.documents.conversion.isolation import isolate
 from docllm.agent.documents.conversion.protocol import (
@@ -18,29 +15,25 @@ from docllm.agent.documents.conversion.protocol import (
     said,
     text_to_bytes,
 )
-from docllm.agent.process import child_process
+from docllm.agent.process.child_process import begin, limit, received
 from docllm.schemas.documents.extra import needed
 from docllm.schemas.documents.kind import Kind
 from docllm.schemas.text.document_text import NoTextError, ReadText
-
-_PART_BYTES = 1 << 20
 
 
 def main(arguments: list[str]) -> None:
     """Convert documents until the agent closes the link."""
     descriptor, memory_mb, cpu_s = map(int, arguments)
-    # A terminal's Ctrl-C is for the agent, which decides what becomes of its processes.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    child_process.follow()
-    connection = socket.socket(fileno=descriptor)
-    connection.set_inheritable(False)
-    _limit(memory_mb)
+    connection = begin(descriptor)
+    limit(resource.RLIMIT_DATA, memory_mb << 20)
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_FSIZE, 0)  # no conversion writes a file
     isolate()
     connection.sendall(said(MessageKind.READY.value))
     with suppress(OSError):  # the agent is gone
-        while head := _exactly(connection, HEAD.size):
+        while head := received(connection, HEAD.size):
             byte, size = HEAD.unpack(head)
-            raw = _exactly(connection, size)
+            raw = received(connection, size)
             _limit_cpu(cpu_s)
             word, data = _converted(KINDS[byte], raw)
             del raw
@@ -120,35 +113,11 @@ CONVERTERS = {
 }
 
 
-def _limit(memory_mb: int) -> None:
-    """Limit the memory, and forbid writing files, which no conversion needs.
-
-    The kernel ends this process before the agent when memory runs out.
-    """
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    memory_bytes = memory_mb << 20
-    for limit, most in (
-        (resource.RLIMIT_DATA, memory_bytes),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-    ):
-        resource.setrlimit(limit, (most, most))
-
-
 def _limit_cpu(seconds: int) -> None:
     """Let the kernel end this process when a document takes more time of the processor."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     most = int(used.ru_utime + used.ru_stime) + 1 + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    """Return the next bytes; fewer if the agent has closed the link."""
-    raw = bytearray()
-    while len(raw) < size and (part := connection.recv(min(size - len(raw), _PART_BYTES))):
-        raw += part
-    return bytes(raw) if len(raw) == size else b""
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ A task without a prompt or a schema takes those of its type.
 
 from dataclasses import replace
 
+from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.calls.request import chat_body
 from docllm.agent.handlers.calls.results import Answer
 from docllm.agent.handlers.context import Context
@@ -13,7 +14,7 @@ from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import PLACEHOLDER, TaskLine
 
 
-async def chat(context: Context) -> Answer | Dead:
+async def chat(context: AttemptContext | Context) -> Answer | Dead:
     """Make one call and return its completion.
 
     The document goes into the prompt. The body of an OpenAI line is sent as it is.

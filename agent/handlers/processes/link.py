@@ -1,17 +1,18 @@
 """The process's end of the link to its agent: calls that wait for their answers."""
 
+import asyncio
 import logging
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from docllm.agent.handlers.blocking import ContextCall
 from docllm.agent.handlers.calls.results import (
     Answer,
     CallRefusedError,
@@ -23,8 +24,16 @@ from docllm.agent.handlers.documents import DocumentError
 from docllm.agent.handlers.follow_ups import FollowUpError
 from docllm.agent.handlers.held_lock import LockError
 from docllm.agent.handlers.json_values import require_finite
-from docllm.agent.handlers.processes.messages import MESSAGE_HEAD, Message, decoded, encoded, sizes
+from docllm.agent.handlers.processes.messages import (
+    MESSAGE_HEAD,
+    ContextCall,
+    Message,
+    decoded,
+    encoded,
+    sizes,
+)
 from docllm.agent.ports.outcome import VALUE, Dead, Failure, Spent, Succeeded
+from docllm.agent.process.child_process import received
 from docllm.schemas.task.failures import ErrorClass
 
 _WAITING = frozenset({"answer", "error", "text", "value"})
@@ -49,6 +58,25 @@ class NumberedAnswer(Answer):
     number: int = field(kw_only=True)
 
 
+class RemoteCall(Future[Any]):
+    """A call on its way through the agent: a thread waits for `result()`, a coroutine awaits it.
+
+    If the coroutine is cancelled, `give_up` tells the agent, which then cancels the call.
+    """
+
+    def __init__(self, give_up: Callable[[], None]) -> None:
+        super().__init__()
+        self._give_up = give_up
+        self.set_running_or_notify_cancel()  # its answer may be on its way when it is given up
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        try:
+            return (yield from asyncio.wrap_future(self).__await__())
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
+
+
 class AgentLink:
     """The link of a process to its agent. It ends the process when the agent closes it."""
 
@@ -57,7 +85,7 @@ class AgentLink:
         self._sending = threading.Lock()
         self._lock = threading.Lock()
         self._runs: SimpleQueue[Message] = SimpleQueue()
-        self._waiting: dict[int, Future[Any]] = {}
+        self._waiting: dict[int, RemoteCall] = {}
         self._calls = 0
         self._run = 0  # the number of the present run; 0 is none
         # The attempt's changing values, as the agent sent them last.
@@ -85,16 +113,16 @@ class AgentLink:
             future.set_exception(AttemptEndedError())
         self.send(Message(kind, {**fields, "run": number}, data))
 
-    def call(self, run: int, wanted: ContextCall, arguments: Mapping[str, Any]) -> "Future[Any]":
-        """Ask the agent for something in a run; the future gets the answer."""
+    def call(self, run: int, wanted: ContextCall, arguments: Mapping[str, Any]) -> RemoteCall:
+        """Ask the agent for something in a run."""
         for name, value in arguments.items():
             require_finite(value, name)
-        future: Future[Any] = Future()
         with self._lock:
             if self._run != run:
                 raise AttemptEndedError
             self._calls += 1
             number = self._calls
+            future = RemoteCall(partial(self._give_up, run, number))
             self._waiting[number] = future
         fields = {"run": run, "call": number, "wanted": wanted, "arguments": dict(arguments)}
         try:
@@ -105,9 +133,11 @@ class AgentLink:
             raise
         return future
 
-    def ask(self, run: int, wanted: ContextCall, arguments: Mapping[str, Any]) -> Any:
-        """Ask the agent for something in a run and wait for it."""
-        return self.call(run, wanted, arguments).result()
+    def _give_up(self, run: int, number: int) -> None:
+        with self._lock:
+            is_waiting = self._waiting.pop(number, None) is not None
+        if is_waiting:
+            self.send(Message("given_up", {"run": run, "call": number}))
 
     def send(self, message: Message) -> None:
         """Send a message; the process ends if the agent is gone."""
@@ -128,21 +158,12 @@ class AgentLink:
         os._exit(0)  # the agent has closed the link, or is gone
 
     def _receive(self) -> Message | None:
-        head = self._exactly(MESSAGE_HEAD.size)
-        if head is None:
+        head = received(self._connection, MESSAGE_HEAD.size)
+        if not head:
             return None
         body, data = sizes(head)
-        both = self._exactly(body + data)
-        return None if both is None else decoded(both[:body], both[body:])
-
-    def _exactly(self, size: int) -> bytes | None:
-        parts = bytearray()
-        while len(parts) < size:
-            part = self._connection.recv(min(size - len(parts), 1 << 20))
-            if not part:
-                return None
-            parts += part
-        return bytes(parts)
+        both = received(self._connection, body + data)
+        return decoded(both[:body], both[body:]) if both else None
 
     def _answer(self, message: Message) -> None:
         with self._lock:

@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import os
 import signal
-import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -14,7 +12,6 @@ from typing import Any
 import orjson
 
 from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.blocking import ContextCall
 from docllm.agent.handlers.calls.results import (
     Answer,
     CallRefusedError,
@@ -26,16 +23,17 @@ from docllm.agent.handlers.faults import Fault, RemoteError
 from docllm.agent.handlers.processes.link import FORWARDED
 from docllm.agent.handlers.processes.messages import (
     MESSAGE_HEAD,
+    ContextCall,
     Message,
     MessageError,
     decoded,
     encoded,
     sizes,
 )
-from docllm.agent.handlers.processes.use import Use, memory_of
 from docllm.agent.handlers.served_calls import ServedCalls
 from docllm.agent.ports.outcome import Dead, Failure, Retry, Snooze
-from docllm.agent.process import child_process
+from docllm.agent.process.linked_child import LinkedChild, name_of_end
+from docllm.agent.process.use import Use, memory_of
 from docllm.producer.text.printable import FRAMES
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.interpreter_watchdog import FROZEN
@@ -46,7 +44,6 @@ from docllm.schemas.text.wording import one_line
 log_of_handlers = logging.getLogger("handler")
 
 MAX_PROCESSES = 64  # a handler that starts more is ended
-EXIT_S = 2.0  # how long a process that has closed its link may take to exit
 # Errors that decide how an attempt ends. The agent raises its own original error, not the process's
 # copy.
 _DECIDING = (CallRefusedError, DocumentError, LeaseLostError, WaitedTooLongError)
@@ -81,35 +78,21 @@ class _Run:
 
     number: int
     context: AttemptContext
-    served: ServedCalls
+    served: ServedCalls = field(default_factory=ServedCalls)
     kept: dict[int, Answer | BaseException] = field(default_factory=dict)
+    calls: dict[int, asyncio.Task[Any] | None] = field(default_factory=dict)
 
 
 class HandlerProcess:
     """A process and the link to it. A run that did not end well leaves it unusable."""
 
-    def __init__(
-        self,
-        *,
-        popen: "subprocess.Popen[bytes]",
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        limits: ProcessLimits,
-    ) -> None:
-        self._popen = popen
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, child: LinkedChild, limits: ProcessLimits) -> None:
+        self.child = child
         self._limits = limits
         self._reason: str | None = None
         self._fresh_bytes = 0
         self.runs = 0
         self.usable = False
-        self.closed = False
-
-    @property
-    def pid(self) -> int:
-        """The number of the process, which is also that of its session and group."""
-        return self._popen.pid
 
     async def ready(self) -> None:
         """Wait until the handler is imported. Raises ProcessUnusableError."""
@@ -119,7 +102,7 @@ class HandlerProcess:
             raise ProcessUnusableError(str(error)) from None
         if message.kind != "ready":
             raise ProcessUnusableError(one_line(str(message.fields.get("text", message.kind))))
-        self._fresh_bytes = memory_of(self.pid)
+        self._fresh_bytes = memory_of(self.child.pid)
         self.usable = True
 
     async def run(self, context: AttemptContext) -> Any:
@@ -129,7 +112,7 @@ class HandlerProcess:
         """
         self.runs += 1
         self.usable = False
-        run = _Run(self.runs, context, ServedCalls(context))
+        run = _Run(self.runs, context)
         try:
             async with asyncio.timeout(self._limits.time_s) as limit:
                 facts = {**_facts(context), "prompt": context.prompt, "schema": context.schema}
@@ -166,34 +149,21 @@ class HandlerProcess:
         elif use.processes > MAX_PROCESSES:
             self._end_for(f"it started more than {MAX_PROCESSES} processes")
 
-    def check_alive(self) -> None:
-        """Detect that the process died although one of its child processes keeps the link open."""
-        if not child_process.BY_KERNEL:
-            return  # only Linux can report the exit without reaping the process
-        with suppress(ChildProcessError):  # it was waited for already
-            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                self._reader.feed_eof()
-
     def worn(self) -> bool:
         """Return whether the process has grown so much that its next attempt could be blamed."""
         if self._limits.memory_mb is None:
             return False
-        return memory_of(self.pid) > (self._fresh_bytes + (self._limits.memory_mb << 20)) // 2
+        return memory_of(self.child.pid) > (self._fresh_bytes + (self._limits.memory_mb << 20)) // 2
 
     def kill(self) -> None:
         """End the process and those that it started."""
         self.usable = False
-        # Until the process is waited for, no other group can have its number.
-        if self._popen.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+        self.child.kill()
 
     async def close(self) -> None:
         """End the process and wait for its end."""
-        self.kill()
-        self.closed = True
-        self._writer.close()
-        await asyncio.to_thread(self._popen.wait)
+        self.usable = False
+        await self.child.close()
 
     def _end_for(self, reason: str) -> None:
         self._reason = self._reason or f"its process was ended: {reason}"
@@ -209,20 +179,23 @@ class HandlerProcess:
                 continue  # from a thread that an earlier attempt left behind
             elif message.kind == "call":
                 self._begin(run, message.fields)
+            elif message.kind == "given_up":
+                _cancel(run, message.fields)
             else:
                 return message
 
     def _begin(self, run: _Run, fields: Mapping[str, Any]) -> None:
         try:
             number, wanted = int(fields["call"]), ContextCall(fields["wanted"])
-            arguments = dict(fields["arguments"])
+            call = partial(getattr(run.context, wanted), **dict(fields["arguments"]))
         except (KeyError, TypeError, ValueError):
             raise ProcessDiedError("its process sent a call that is not valid") from None
         crash.reach("process.call_received")
-        run.served.begin(wanted, arguments, partial(self._answer, run, number))
+        run.calls[number] = run.served.begin(call, partial(self._answer, run, number))
 
     def _answer(self, run: _Run, number: int, task: "asyncio.Task[Any]") -> None:
-        """Send what a call gave; a call that was cancelled belongs to a run that has ended."""
+        """Send what a call gave, unless nobody waits for it any more."""
+        run.calls.pop(number, None)
         if task.cancelled():
             return
         error = task.exception()
@@ -243,19 +216,19 @@ class HandlerProcess:
             else:
                 message = Message("value", fields | {"value": result})
         with suppress(OSError):
-            self._writer.write(encoded(message))
+            self.child.writer.write(encoded(message))
 
     async def _send(self, message: Message) -> None:
         try:
-            self._writer.write(encoded(message))
-            await self._writer.drain()
+            self.child.writer.write(encoded(message))
+            await self.child.writer.drain()
         except OSError:
             raise ProcessDiedError(await self._why_dead()) from None
 
     async def _receive(self) -> Message:
         try:
-            body_bytes, data_bytes = sizes(await self._reader.readexactly(MESSAGE_HEAD.size))
-            parts = await self._reader.readexactly(body_bytes + data_bytes)
+            body_bytes, data_bytes = sizes(await self.child.reader.readexactly(MESSAGE_HEAD.size))
+            parts = await self.child.reader.readexactly(body_bytes + data_bytes)
             return decoded(parts[:body_bytes], parts[body_bytes:])
         except MessageError as error:
             raise ProcessDiedError(f"its process was ended: {error}") from None
@@ -266,25 +239,24 @@ class HandlerProcess:
         """Return why the process closed its link, worded to follow the task's name."""
         if self._reason is not None:
             return self._reason
-        try:
-            code = await asyncio.to_thread(self._wait, EXIT_S)
-        except subprocess.TimeoutExpired:
+        code = await self.child.exit_code()
+        if code is None:
             return "its process was ended: it closed the link to its agent"
         if code == FROZEN and self._limits.frozen_s is not None:
             seconds = f"{self._limits.frozen_s:g} s of processor time"
             return f"its process was ended: no Python code ran in it for {seconds}"
         if code >= 0:
-            return f"its process ended with exit code {code}; a handler returns or raises"
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+            return f"its process ended with {name_of_end(code)}; a handler returns or raises"
         hint = ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
-        return f"its process ended by {name}{hint}"
+        return f"its process ended by {name_of_end(code)}{hint}"
 
-    def _wait(self, timeout_s: float) -> int:
-        """Wait for the end of the process; end those that it has left behind."""
-        code = self._popen.wait(timeout_s)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        return code
+
+def _cancel(run: _Run, fields: Mapping[str, Any]) -> None:
+    """Cancel a call whose coroutine was cancelled in the process."""
+    number = fields.get("call")
+    task = run.calls.get(number) if isinstance(number, int) else None
+    if task is not None:
+        task.cancel()
 
 
 def _facts(context: AttemptContext) -> dict[str, Any]:

@@ -5,29 +5,22 @@ import faulthandler
 import logging
 import os
 import resource
-import signal
-import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Future
-from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
-from docllm.agent.handlers.blocking import BlockingContext, ContextCall, ViewedContext
-from docllm.agent.handlers.calls.results import Answer, CallRefusedError
-from docllm.agent.handlers.context import Context, ContextValues
+from docllm.agent.handlers.calls.results import CallRefusedError
+from docllm.agent.handlers.context import BlockingContext, Context
 from docllm.agent.handlers.faults import deciding_leaf, fault_of
-from docllm.agent.handlers.held_lock import HeldLock
-from docllm.agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer
-from docllm.agent.handlers.processes.messages import Message
+from docllm.agent.handlers.json_values import as_json
+from docllm.agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer, RemoteCall
+from docllm.agent.handlers.processes.messages import ContextCall, Message
 from docllm.agent.handlers.registry import function_of, is_async
-from docllm.agent.handlers.returned import as_json
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.agent.ports.outcome import Dead, Outcome
-from docllm.agent.process import child_process
+from docllm.agent.process.child_process import begin, limit
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
 from docllm.schemas.settings.config import Structured
@@ -40,103 +33,80 @@ UNUSABLE = 2
 _SPARE_MB = 1024  # headroom for memory that is reserved but never used, such as thread stacks
 
 
-class RemoteView(ContextValues):
-    """An attempt as its agent has told of it."""
+@dataclass(slots=True, kw_only=True)
+class RemoteAttempt:
+    """An attempt as its agent has told of it, and the calls that the agent makes for it.
 
-    def __init__(self, *, task: TaskLine, name: str, attempt: int, link: AgentLink) -> None:
-        self._task = task
-        self._name = name
-        self._attempt = attempt
-        self._link = link
+    `run` is its number on the link.
+    """
 
-    @property
-    def task(self) -> TaskLine:
-        """The task's line."""
-        return self._task
-
-    @property
-    def name(self) -> str:
-        """The task's number, batch and id, for a line in the log."""
-        return self._name
-
-    @property
-    def attempt(self) -> int:
-        """The number of the attempt: 1 for the first."""
-        return self._attempt
+    task: TaskLine
+    name: str
+    attempt: int
+    run: int
+    link: AgentLink
 
     @property
     def model(self) -> str | None:
         """The model for tasks that name none."""
-        model: str | None = self._link.facts["model"]
+        model: str | None = self.link.facts["model"]
         return model
 
     @property
     def prompt(self) -> str | None:
         """The prompt of the task, else of its type."""
-        prompt: str | None = self._link.facts["prompt"]
+        prompt: str | None = self.link.facts["prompt"]
         return prompt
 
     @property
     def schema(self) -> dict[str, Any] | None:
         """The schema of the task, else of its type."""
-        schema: dict[str, Any] | None = self._link.facts["schema"]
+        schema: dict[str, Any] | None = self.link.facts["schema"]
         return schema
 
     @property
     def overdue(self) -> bool:
         """Whether the attempt had passed its soft limit when the agent told last."""
-        return bool(self._link.facts["overdue"])
+        return bool(self.link.facts["overdue"])
 
     @property
     def structured(self) -> Structured:
         """The form in which the route's server takes a schema."""
-        return Structured(self._link.facts["structured"])
+        return Structured(self.link.facts["structured"])
 
     @property
     def log(self) -> TaskLog:
         """A log whose lines begin with the task's name."""
-        return TaskLog(self._name)
+        return TaskLog(self.name)
 
+    def document(self) -> RemoteCall:
+        """Ask for the text of the task's input."""
+        return self._call(ContextCall.DOCUMENT)
 
-class RemoteContext(ViewedContext, Context):
-    """One attempt at one task, for an async handler in a process."""
+    def complete(
+        self, body: Mapping[str, Any], *, schema: dict[str, Any] | None, verbatim: bool
+    ) -> RemoteCall:
+        """Ask for a chat completion."""
+        return self._call(ContextCall.COMPLETE, body=dict(body), schema=schema, verbatim=verbatim)
 
-    def __init__(self, *, view: RemoteView, call: Callable[..., "Future[Any]"]) -> None:
-        super().__init__(view)
-        self._call = call
+    def follow(self, line: Mapping[str, Any]) -> RemoteCall:
+        """Order another task."""
+        return self._call(ContextCall.FOLLOW, line=line)
 
-    async def document(self) -> str | None:
-        """Return the text of the task's input, or None if it has none."""
-        text: str | None = await asyncio.wrap_future(self._call(ContextCall.DOCUMENT, {}))
-        return text
+    def take_lock(self, name: str) -> RemoteCall:
+        """Ask for a lock."""
+        return self._call(ContextCall.TAKE_LOCK, name=name)
 
-    async def complete(
-        self,
-        body: Mapping[str, Any],
-        *,
-        schema: dict[str, Any] | None = None,
-        verbatim: bool = False,
-    ) -> Answer:
-        """Make a chat completion and return its answer."""
-        arguments = {"body": dict(body), "schema": schema, "verbatim": verbatim}
-        call = self._call(ContextCall.COMPLETE, arguments)
-        answer: Answer = await asyncio.wrap_future(call)
-        return answer
+    def check_lock(self) -> None:
+        """Raise LeaseLostError if another attempt may hold this attempt's locks."""
+        self._call(ContextCall.CHECK_LOCK).result()
 
-    async def follow(self, line: Mapping[str, Any]) -> None:
-        """Order another task, to be made with this task's success."""
-        await asyncio.wrap_future(self._call(ContextCall.FOLLOW, {"line": dict(line)}))
+    def give_back_lock(self, name: str) -> RemoteCall:
+        """Give a lock back."""
+        return self._call(ContextCall.GIVE_BACK_LOCK, name=name)
 
-    @asynccontextmanager
-    async def lock(self, name: str) -> AsyncIterator[HeldLock]:
-        """Hold a lock, which one attempt of the group holds at a time."""
-        taken = self._call(ContextCall.TAKE_LOCK, {"name": name})
-        token: int = await asyncio.wrap_future(taken)
-        try:
-            yield HeldLock(name, token, lambda: self._call(ContextCall.CHECK_LOCK, {}).result())
-        finally:
-            given_back = self._call(ContextCall.GIVE_BACK_LOCK, {"name": name})
-            await asyncio.wrap_future(given_back)
+    def _call(self, wanted: ContextCall, **arguments: Any) -> RemoteCall:
+        return self.link.call(self.run, wanted, arguments)
 
 
 def main(arguments: list[str]) -> int:
@@ -144,14 +114,8 @@ def main(arguments: list[str]) -> int:
     where, path, memory_mb, frozen_s = arguments
     if where == CHECK:
         return _check(path)
-    # A terminal's Ctrl-C is for the agent, which decides what becomes of its processes.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
-    child_process.follow()
-    _go_first()
-    connection = socket.socket(fileno=int(where))
-    connection.set_inheritable(False)
-    link = AgentLink(connection)
+    link = AgentLink(begin(int(where)))
     logging.basicConfig(level=logging.INFO, handlers=[LinkHandler(link)])
     try:
         function = function_of(path)
@@ -196,20 +160,13 @@ def _check(path: str) -> int:
     return 0
 
 
-def _go_first() -> None:
-    """Let the kernel end this process before the agent when memory runs out."""
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-
-
 def _limit_data(memory_mb: int) -> None:
     """Make very large allocations fail.
 
     The agent measures the process only periodically.
     """
     if memory_mb:
-        most = (2 * memory_mb + _SPARE_MB) << 20
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        limit(resource.RLIMIT_DATA, (2 * memory_mb + _SPARE_MB) << 20)
 
 
 def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> None:
@@ -219,12 +176,13 @@ def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> Non
     link.begin(number, fields["facts"])
     try:
         task = replace(parse_again(message.data), tenant=fields["tenant"])
-        view = RemoteView(task=task, name=fields["name"], attempt=fields["attempt"], link=link)
+        attempt = RemoteAttempt(
+            task=task, name=fields["name"], attempt=fields["attempt"], run=number, link=link
+        )
         if is_async(function):
-            call = partial(link.call, number)
-            result = asyncio.run(function(RemoteContext(view=view, call=call)))
+            result = asyncio.run(function(Context(attempt)))
         else:
-            result = function(BlockingContext(view=view, ask=partial(link.ask, number)))
+            result = function(BlockingContext(attempt, wait=lambda call: call().result()))
         _tell_result(result, link)
     except BaseException as raised:  # noqa: BLE001 - whatever it raises is the attempt's failure
         error = deciding_leaf(raised, CallRefusedError)

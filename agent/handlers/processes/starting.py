@@ -2,15 +2,15 @@
 
 import asyncio
 import logging
-import socket
 import subprocess
 from functools import partial
 
 from docllm.agent.handlers.processes.pool import ProcessHandler
 from docllm.agent.handlers.processes.process import HandlerProcess, ProcessUnusableError
 from docllm.agent.handlers.processes.program import CHECK, UNUSABLE, USABLE
-from docllm.agent.handlers.processes.use import Use, use_of
 from docllm.agent.process import child_process
+from docllm.agent.process.linked_child import START_S, LinkedChild
+from docllm.agent.process.use import Use, use_of
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.clock import Clock
@@ -19,9 +19,8 @@ from docllm.schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
 
-START_S = 60.0  # how long a process may take to import its handler
 WATCH_S = 0.25
-_PROGRAM = (*child_process.INTERPRETER, "docllm.agent.handlers.processes.program")
+_PROGRAM = "docllm.agent.handlers.processes.program"
 
 
 class ProcessStarter:
@@ -39,23 +38,25 @@ class ProcessStarter:
 
     async def __call__(self, handler: ProcessHandler) -> HandlerProcess:
         """Start a process and let it import its handler. Raises ProcessUnusableError."""
+        limits = handler.limits
         try:
-            popen, ours = await self._thread(partial(_start, handler))
+            child = await LinkedChild.start(
+                _PROGRAM,
+                handler.path,
+                limits.memory_mb or 0,
+                limits.frozen_s or 0,
+                thread=self._thread,
+            )
         except OSError as error:
             raise ProcessUnusableError(f"no process could be started: {error.strerror}") from error
-        reader, writer = await asyncio.open_connection(sock=ours)
-        process = HandlerProcess(popen=popen, reader=reader, writer=writer, limits=handler.limits)
+        process = HandlerProcess(child, limits)
         self._alive.add(process)
         self._watch = self._watch or asyncio.get_running_loop().create_task(self._watch_all())
         try:
-            async with asyncio.timeout(START_S):
-                await process.ready()
-        except BaseException as error:
-            await process.close()
-            if isinstance(error, TimeoutError):
-                text = f"the process of {handler.path} did not start within {START_S:.0f} s"
-                raise ProcessUnusableError(text) from None
-            raise
+            await child.wait_ready(process.ready())
+        except TimeoutError:
+            text = f"the process of {handler.path} did not start within {START_S:.0f} s"
+            raise ProcessUnusableError(text) from None
         return process
 
     async def close(self) -> None:
@@ -78,36 +79,19 @@ class ProcessStarter:
 
     async def _check_use(self) -> None:
         """End processes that use more memory or more child processes than allowed."""
-        self._alive = {process for process in self._alive if not process.closed}
+        self._alive = {process for process in self._alive if not process.child.closed}
         for process in self._alive:
-            process.check_alive()
-        busy = {process.pid: process for process in self._alive if not process.usable}
+            process.child.notice_end()
+        busy = {process.child.pid: process for process in self._alive if not process.usable}
         if busy:
             used = await self._thread(partial(use_of, set(busy)))
             for pid, process in busy.items():
                 process.check(used.get(pid, Use()))
 
 
-def _start(handler: ProcessHandler) -> tuple["subprocess.Popen[bytes]", socket.socket]:
-    """Start a process; return it with the agent's end of its link.
-
-    All of it happens on one thread, so that a cancelled start cannot close a descriptor too early.
-    """
-    ours, theirs = socket.socketpair()
-    limits = map(str, (handler.limits.memory_mb or 0, handler.limits.frozen_s or 0))
-    command = (*_PROGRAM, str(theirs.fileno()), handler.path, *limits)
-    try:
-        return child_process.start(command, keep=(theirs.fileno(),)), ours
-    except OSError:
-        ours.close()
-        raise
-    finally:
-        theirs.close()
-
-
 def check(path: str) -> None:
     """Import a handler in a process of its own. Raises ConfigError if it cannot be used."""
-    command = (*_PROGRAM, CHECK, path, "0", "0")
+    command = (*child_process.INTERPRETER, _PROGRAM, CHECK, path, "0", "0")
     try:
         done = subprocess.run(  # noqa: S603 - a program of our own
             command,

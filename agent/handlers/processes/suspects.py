@@ -29,36 +29,32 @@ class SuspectDiedError(Exception):
     """A task over which agents were lost has ended its own process, too."""
 
 
-class Suspects:
-    """Runs the handlers of suspects in processes."""
+async def run_suspect(
+    processes: HandlerProcesses, handler: Handler, context: AttemptContext
+) -> Any:
+    """Return the result of a suspect's handler, or raise its error.
 
-    def __init__(self, processes: HandlerProcesses) -> None:
-        self._processes = processes
-
-    async def run(self, handler: Handler, context: AttemptContext) -> Any:
-        """Return the handler's result, or raise its error.
-
-        If no process can be started, the handler runs in the agent. Raises SuspectDiedError.
-        """
-        if context.rules.run is RunIn.PROCESS or handler is map_reduce:
-            return await handler(context)  # `map_reduce` runs no code but docllm's own
-        # What froze its agents freezes its process too.
-        limits = ProcessLimits(context.task.type, frozen_s=LIMIT_S)
-        program = ProcessHandler(_path(handler, context), limits)
-        try:
-            return await self._processes.run_in_own_process(program, context)
-        except ProcessUnusableError as error:
-            log.warning(
-                "%s runs in the agent, although %d agents were lost over it: %s",
-                context.name,
-                context.agents_lost,
-                error,
-                extra={"code": Code.SUSPECT_RUNS},
-            )
-        except ProcessDiedError as error:
-            text = f"{context.agents_lost} agents were lost while they worked on it; then {error}"
-            raise SuspectDiedError(text) from None
-        return await handler(context)
+    If no process can be started, the handler runs in the agent. Raises SuspectDiedError.
+    """
+    if context.rules.run is RunIn.PROCESS or handler is map_reduce:
+        return await handler(context)  # `map_reduce` runs no code but docllm's own
+    # What froze its agents freezes its process too.
+    limits = ProcessLimits(context.task.type, frozen_s=LIMIT_S)
+    program = ProcessHandler(_path(handler, context), limits)
+    try:
+        return await processes.run_in_own_process(program, context)
+    except ProcessUnusableError as error:
+        log.warning(
+            "%s runs in the agent, although %d agents were lost over it: %s",
+            context.name,
+            context.agents_lost,
+            error,
+            extra={"code": Code.SUSPECT_RUNS},
+        )
+    except ProcessDiedError as error:
+        text = f"{context.agents_lost} agents were lost while they worked on it; then {error}"
+        raise SuspectDiedError(text) from None
+    return await handler(context)
 
 
 def _path(handler: Handler, context: AttemptContext) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from docllm.agent.handlers.context_locks import ContextLocks
+from docllm.agent.handlers.held_lock import ContextLocks
 from docllm.agent.ledger.leases import lock_rows
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import LOCKED, LOCKED_ZOMBIES

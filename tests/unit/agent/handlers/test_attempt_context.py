@@ -11,10 +11,11 @@ import pytest
 
 from docllm.agent.handlers import BlockingContext, Context
 from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.processes.program import RemoteContext
+from docllm.agent.handlers.context import AttemptPort
+from docllm.agent.handlers.processes.program import RemoteAttempt
 from docllm.agent.ports import Call, CallFailed, Reply
 from docllm.agent.ports.outcome import Spent, Succeeded
-from tests.support.handlers import FakeLLM, completion, handlers_harness
+from tests.support.handlers import FakeLLM, completion, handlers_harness, of_author
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "handlers.md"
 
@@ -29,16 +30,16 @@ def documented() -> Iterator[str]:
         yield from re.findall(r"`(\w+)", row)
 
 
-@pytest.mark.parametrize("kind", [Context, BlockingContext, RemoteContext])
+@pytest.mark.parametrize("kind", [Context, BlockingContext])
 def test_a_handler_sees_the_documented_names_and_no_others(kind: type) -> None:
     """A handler reads the same in the event loop, in a thread and in a process."""
     assert names(kind) == set(documented())
 
 
-def test_the_agents_context_is_one_for_authors() -> None:
-    """A function that takes a Context gets one in the agent, and in a process."""
-    assert issubclass(AttemptContext, Context)
-    assert issubclass(RemoteContext, Context)
+@pytest.mark.parametrize("kind", [AttemptContext, RemoteAttempt])
+def test_contexts_find_what_they_need_in_the_agent_and_in_a_process(kind: type) -> None:
+    """Both kinds of contexts take either attempt."""
+    assert names(AttemptPort) <= names(kind)
 
 
 @pytest.mark.parametrize("counted", [0, 3])
@@ -78,7 +79,7 @@ def test_a_call_that_ends_after_its_attempt_costs_nobody_anything() -> None:
             left.append(asyncio.create_task(context.complete({"model": "m", "messages": []})))
             await asyncio.sleep(0)
 
-        harness.handlers.apply(tools=harness.tools, by_type={"document": leaves})
+        harness.handlers.apply(tools=harness.tools, by_type={"document": of_author(leaves)})
         await harness.handlers.run(harness.attempt(note_spent=noted.append))
         await asyncio.wait(left)
 

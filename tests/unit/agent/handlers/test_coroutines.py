@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from docllm.agent.handlers import AttemptEndedError, Context
-from docllm.agent.handlers.coroutines import HandlerCoroutines
-from docllm.agent.handlers.left_functions import LeftFunctions
+from docllm.agent.handlers.functions import HandlerCoroutines, LeftFunctions
 from docllm.agent.ports.outcome import Outcome, Released, Retry, Succeeded
 from docllm.agent.process.containment import new_event_loop
 from tests.support.handlers import HandlersHarness, completion, failure_of, handlers_harness

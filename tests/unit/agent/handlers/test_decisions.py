@@ -9,14 +9,14 @@ from docllm.agent.ports import Reply
 from docllm.agent.ports.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
-from tests.support.handlers import TASK, failure_of, handlers_harness
+from tests.support.handlers import TASK, failure_of, handlers_harness, of_author
 
 
 def raising(error: Exception) -> Handler:
     async def fail(context: Context) -> None:
         raise error
 
-    return fail
+    return of_author(fail)
 
 
 def test_a_handler_may_ask_for_another_attempt() -> None:

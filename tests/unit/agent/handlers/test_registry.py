@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from docllm.agent.handlers import map_reduce
 from docllm.agent.handlers.registry import is_async
 from docllm.agent.handlers.registry import load as load_with
 from docllm.schemas.errors import ConfigError
@@ -201,3 +202,13 @@ def test_without_handlers_the_path_is_left_alone(folder: Path) -> None:
 
     assert load({"document": TypeConfig()}) == {}
     assert sys.path == path
+
+
+@pytest.mark.parametrize("module", ["handlers", "handlers.builtin.map_reduce"])
+def test_the_built_in_handler_that_a_type_names_gets_the_attempt_itself(module: str) -> None:
+    """It needs more of its attempt than contexts show, and a process has no more."""
+    path = f"docllm.agent.{module}:map_reduce"
+
+    assert load({"book": TypeConfig(handler=path)}) == {"book": map_reduce}
+    with pytest.raises(ConfigError, match="runs in the agent; leave out: run"):
+        load({"book": TypeConfig(handler=path, run=RunIn.PROCESS)})

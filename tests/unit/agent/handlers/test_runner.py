@@ -29,7 +29,14 @@ from docllm.agent.process.containment import cancel
 from docllm.agent.routes.evidence import by_outcome
 from docllm.producer.text.printable import ShownFormatter
 from docllm.schemas.task.failures import ErrorClass
-from tests.support.handlers import OPENAI, TASK, completion, failure_of, handlers_harness
+from tests.support.handlers import (
+    OPENAI,
+    TASK,
+    completion,
+    failure_of,
+    handlers_harness,
+    of_author,
+)
 
 # ---- the default handler
 
@@ -621,7 +628,7 @@ def test_a_handler_holds_a_lock() -> None:
     """The handler gets the lock's number, and waits for half of its time at most."""
     locks = NotedLocks()
 
-    outcome = handlers_harness(document=locking).run(locks=locks)
+    outcome = handlers_harness(document=of_author(locking)).run(locks=locks)
 
     assert isinstance(outcome, Succeeded)
     assert outcome.body == b"1"
@@ -632,13 +639,13 @@ def test_a_lock_that_is_not_free_in_time_costs_no_attempt() -> None:
     """The task is released, and waits no longer under this attempt."""
     locks = NotedLocks(free=False)
 
-    assert handlers_harness(document=locking).run(locks=locks) == Released()
+    assert handlers_harness(document=of_author(locking)).run(locks=locks) == Released()
     assert locks.done[-1] == "not account 7"
 
 
 def test_no_lock_is_held_without_a_lease() -> None:
     """Another agent may have the task, and the lock, by then."""
-    tried, locks = handlers_harness(document=locking), NotedLocks()
+    tried, locks = handlers_harness(document=of_author(locking)), NotedLocks()
     tried.leased = False
 
     assert tried.run(locks=locks) == Released()
@@ -654,7 +661,7 @@ def test_a_handler_can_ask_whether_it_lost_its_lock() -> None:
             held.check()
         raise AssertionError("the lock is lost")
 
-    tried, locks = handlers_harness(document=slow), NotedLocks()
+    tried, locks = handlers_harness(document=of_author(slow)), NotedLocks()
 
     assert tried.run(locks=locks) == Released()
     assert locks.done[-1] == "not account 7"
@@ -670,7 +677,7 @@ def test_a_bad_name_of_a_lock_is_the_handlers_failure(name: Any) -> None:
 
     locks = NotedLocks()
 
-    failure = failure_of(handlers_harness(document=bad).run(locks=locks))
+    failure = failure_of(handlers_harness(document=of_author(bad)).run(locks=locks))
 
     assert failure.error_class == "HANDLER"
     assert "LockError: the name of a lock" in failure.text
@@ -686,7 +693,7 @@ def test_a_lock_that_is_taken_twice_stays_with_the_first() -> None:
 
     locks = NotedLocks()
 
-    failure = failure_of(handlers_harness(document=twice).run(locks=locks))
+    failure = failure_of(handlers_harness(document=of_author(twice)).run(locks=locks))
 
     assert "holds the lock a already" in failure.text
     assert locks.done == ["a", 30.0, "not a"]

@@ -17,9 +17,8 @@ from docllm.agent.handlers import (
     GiveUpError,
     LockError,
 )
+from docllm.agent.handlers.functions import HandlerThreads, LeftFunctions
 from docllm.agent.handlers.held_lock import FreeLocks
-from docllm.agent.handlers.left_functions import LeftFunctions
-from docllm.agent.handlers.threads import HandlerThreads
 from docllm.agent.ports.outcome import Dead, Released, Retry, Succeeded
 from docllm.agent.process.containment import new_event_loop
 from docllm.schemas.task.failures import ErrorClass

@@ -10,9 +10,7 @@ import orjson
 import pytest
 
 from docllm.agent.handlers import Context, HandlerRun
-from docllm.agent.handlers.coroutines import HandlerCoroutines
-from docllm.agent.handlers.left_functions import LeftFunctions
-from docllm.agent.handlers.threads import HandlerThreads
+from docllm.agent.handlers.functions import HandlerCoroutines, HandlerThreads, LeftFunctions
 from docllm.agent.hooks.functions import HookOutcome, HookReturn, Hooks, load_hooks
 from docllm.agent.ports import Reply
 from docllm.agent.process.containment import new_event_loop

@@ -13,7 +13,7 @@ from sqlalchemy import insert
 from docllm.agent.handlers import Context
 from docllm.agent.handlers.calls.permits import FreePermits
 from docllm.agent.hooks import runner as hook_runner
-from docllm.agent.hooks.functions import Hook, HookOutcome, Hooks
+from docllm.agent.hooks.functions import HookOutcome, Hooks
 from docllm.agent.hooks.runner import HookRunner
 from docllm.agent.lease import Lease
 from docllm.agent.process.containment import new_event_loop
@@ -52,8 +52,8 @@ class World:
     def current(self) -> Lease:
         return self.lease
 
-    def runner(self, hook: Hook | None = None, *, limit_s: float = 60.0) -> HookRunner:
-        async def note(_context: Context, outcome: HookOutcome) -> None:
+    def runner(self, hook: Any = None, *, limit_s: float = 60.0) -> HookRunner:
+        async def note(_context: Any, outcome: HookOutcome) -> None:
             self.ran.append(outcome)
 
         tools = handlers_harness().tools

@@ -4,7 +4,7 @@ import threading
 import time
 from pathlib import Path
 
-from docllm.agent.maintenance.monitoring.loop_watch import ThreadUse, thread_use
+from docllm.agent.process.use import ThreadUse, thread_use
 
 STAT = "17 (a) b) S 1 17 17 0 -1 4194304 900 0 12 0 250 50 0 0 20 0 3 0 100 0 0"
 

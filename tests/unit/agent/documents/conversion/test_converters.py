@@ -54,7 +54,7 @@ def test_a_process_gets_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def work(converters: Converters) -> None:
         await converters.text(Kind.HTML, PAGE)
-        environment.append(environment_of(converters._idle[0]._popen.pid))
+        environment.append(environment_of(converters._idle[0].child.popen.pid))
 
     run(work)
     assert b"PATH" in environment[0]
@@ -75,7 +75,7 @@ def test_a_process_is_isolated() -> None:
 
     async def work(converters: Converters) -> None:
         await converters.text(Kind.HTML, PAGE)
-        status.extend(status_of(converters._idle[0]._popen.pid))
+        status.extend(status_of(converters._idle[0].child.popen.pid))
 
     run(work)
     assert {"NoNewPrivs:\t1", "Seccomp:\t2"} <= set(status)
@@ -87,7 +87,7 @@ def test_a_document_whose_process_is_killed_is_converted_by_a_new_one() -> None:
     async def work(converters: Converters) -> None:
         await converters.text(Kind.HTML, PAGE)
         (process,) = converters._idle
-        os.kill(process._popen.pid, signal.SIGKILL)
+        os.kill(process.child.popen.pid, signal.SIGKILL)
         assert (await converters.text(Kind.HTML, PAGE)).text == "page"
         assert converters._idle != [process]
 
@@ -141,7 +141,7 @@ def test_a_cancelled_conversion_ends_its_process() -> None:
         (process,) = converters._idle
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(converters.text(Kind.HTML, deep), 0.2)
-        assert process._popen.returncode == -signal.SIGKILL
+        assert process.child.popen.returncode == -signal.SIGKILL
         assert (await converters.text(Kind.HTML, PAGE)).text == "page"
 
     run(work)

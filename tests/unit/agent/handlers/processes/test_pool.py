@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from docllm.agent.handlers import Context
+from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.processes import pool
 from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from docllm.agent.handlers.processes.process import (
@@ -36,7 +36,7 @@ class FakeProcess:
     is_worn: bool = False
     ended: bool = False
 
-    async def run(self, context: Context) -> Any:
+    async def run(self, context: AttemptContext) -> Any:
         self.runs += 1
         self.usable = False
         await asyncio.sleep(0)

@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 import pytest
 
-from docllm.agent.handlers import Context
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessLimits
@@ -32,7 +31,7 @@ class SpoilingProcess:
     usable: bool = True
     spoilt: bool = False
 
-    async def run(self, context: Context) -> Any:
+    async def run(self, context: AttemptContext) -> Any:
         self.runs += 1
         self.usable = False
         kind = context.task.key.partition("/")[0]

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from docllm.agent.handlers.follow_ups import Inherited
+from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from docllm.agent.handlers.processes.process import ProcessLimits
 from docllm.agent.handlers.processes.starting import ProcessStarter, check
@@ -23,7 +24,7 @@ from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import HandlersHarness, completion, failure_of, handlers_harness
 
 MODULE = """
-import logging, os, re, sys, threading
+import asyncio, logging, os, re, sys, threading
 
 from docllm.agent.handlers import CallRefusedError, DocumentError, GiveUpError, TryAgainError
 from docllm.agent.ports.outcome import Dead, Failure, Released, Spent
@@ -125,6 +126,32 @@ async def locked_async(context):
     async with context.lock("account 7") as held:
         held.check()
         return held.fence
+
+
+async def impatient(context):
+    waiting = asyncio.ensure_future(context.document())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    return await context.document()
+
+
+async def relocks(context):
+    try:
+        async with asyncio.timeout(0.2):
+            async with context.lock("account 7"):
+                pass
+    except TimeoutError:
+        pass
+    async with context.lock("account 7") as held:
+        return held.fence
+
+
+async def hasty(context):
+    try:
+        async with asyncio.timeout(0):
+            await context.complete({"model": "m", "messages": []})
+    except TimeoutError:
+        return "too late"
 
 
 def backtracks(context):
@@ -338,6 +365,51 @@ def test_a_handler_in_a_process_takes_locks(folder: Path, function: str) -> None
 
     assert isinstance(outcome, Succeeded)
     assert outcome.body == b"1"
+
+
+@pytest.mark.parametrize(
+    ("function", "result"), [("impatient", b'"Sales rose."'), ("hasty", b'"too late"')]
+)
+def test_a_coroutine_may_give_up_a_call_before_its_answer(
+    folder: Path, function: str, result: bytes
+) -> None:
+    """The answer that comes nevertheless harms neither later calls nor the end of the run."""
+    _, outcome = played(f"invoices:{function}", once)
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.body == result
+
+
+class TakenOnce(FreeLocks):
+    """A lock that another attempt holds until nobody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def ask(self, name: str) -> None:
+        self.asked.append(name)
+
+    async def wait(self, name: str, wait_s: float) -> int | None:
+        if self.asked == [name]:
+            await asyncio.get_running_loop().create_future()
+        return await super().wait(name, wait_s)
+
+    def give_back(self, name: str) -> None:
+        self.asked.append(f"not {name}")
+
+
+def test_a_coroutine_that_waits_no_longer_for_a_lock_does_not_get_it(folder: Path) -> None:
+    """The agent gives the call up, too, so the handler can ask for the lock again."""
+    locks = TakenOnce()
+
+    async def scene(harness: HandlersHarness) -> Any:
+        return await harness.handlers.run(harness.attempt(locks=locks))
+
+    _, outcome = played("invoices:relocks", scene)
+
+    assert isinstance(outcome, Succeeded)
+    assert locks.asked == ["account 7", "not account 7"] * 2
 
 
 def test_a_thread_of_an_earlier_attempt_cannot_call_through_the_next_one(folder: Path) -> None:

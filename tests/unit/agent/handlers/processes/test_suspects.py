@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from docllm.agent.handlers import Context
+from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from docllm.agent.handlers.processes.process import (
     ProcessDiedError,
     ProcessLimits,
     ProcessUnusableError,
 )
-from docllm.agent.handlers.processes.suspects import Suspects
+from docllm.agent.handlers.processes.suspects import run_suspect
 from docllm.agent.ports import SUSPECT_LOSSES
 from docllm.agent.ports.outcome import Dead, Outcome, Retry, Spent, Succeeded
 from docllm.schemas.settings.config import RunIn, TypeConfig
@@ -22,7 +22,7 @@ from docllm.schemas.task.failures import Disposition, ErrorClass
 from tests.support.handlers import HandlersHarness, completion, handlers_harness
 
 
-async def of_agent(context: Context) -> str:
+async def of_agent(context: AttemptContext) -> str:
     return f"{context.task.type} in the agent"
 
 
@@ -35,7 +35,7 @@ class OwnProcess:
     usable: bool = False
     ended: bool = False
 
-    async def run(self, context: Context) -> Any:
+    async def run(self, context: AttemptContext) -> Any:
         self.runs += 1
         if self.end == "hang":
             await asyncio.get_running_loop().create_future()
@@ -72,7 +72,7 @@ class Bench:
         self.harness: HandlersHarness = handlers_harness(
             completion("Yes."),
             types={"document": self.rules},
-            run_suspect=Suspects(pool).run,
+            run_suspect=partial(run_suspect, pool),
             **(of_type if self.rules.handler else {}),
         )
 

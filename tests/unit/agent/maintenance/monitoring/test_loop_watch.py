@@ -11,10 +11,10 @@ from docllm.agent.maintenance.monitoring.loop_watch import (
     LATE_S,
     Glance,
     LoopWatch,
-    ThreadUse,
     _Loop,
     blocked_between_s,
 )
+from docllm.agent.process.use import ThreadUse
 from docllm.schemas.agent_report import BlockReport
 from tests.support.clock import HandClock
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from docllm.agent.handlers.processes.use import Use, memory_of, use_of
+from docllm.agent.process.use import Use, memory_of, use_of
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -1,4 +1,4 @@
-"""Reads the resource use of process sessions from /proc.
+"""Reads from /proc what threads use, and sessions of processes.
 
 A session includes all processes that its leader started.
 """
@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
+_TASKS = _PROC / "self" / "task"
 # Fields of /proc/.../stat after the command's name in brackets, which may hold blanks.
 _STATE, _SESSION, _PAGES = 0, 3, 21
+_MAJOR_FAULTS = 9
+_TICKS = 11, 12  # in user mode and in the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,34 @@ def memory_of(pid: int, folder: Path = _PROC) -> int:
     """Return what a process uses by itself; 0 if the system does not tell."""
     fields = _fields(folder / str(pid))
     return _memory_bytes(fields) if fields else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadUse:
+    """What a thread has used since it began.
+
+    `ready_s` is how long it waited for a processor. `faults` counts the pages that were read from
+    the disk for it.
+    """
+
+    cpu_s: float
+    ready_s: float
+    faults: int
+
+
+def thread_use(native_id: int, folder: Path = _TASKS) -> ThreadUse | None:
+    """Return what a thread of this process has used; None if the system does not tell."""
+    try:
+        fields = _fields(folder / str(native_id))
+        schedule = (folder / str(native_id) / "schedstat").read_text().split()
+        ticks = sum(int(fields[index]) for index in _TICKS)
+        return ThreadUse(
+            cpu_s=ticks / os.sysconf("SC_CLK_TCK"),
+            ready_s=int(schedule[1]) / 1e9,
+            faults=int(fields[_MAJOR_FAULTS]),
+        )
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _memory_bytes(fields: Sequence[str]) -> int:
