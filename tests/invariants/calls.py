@@ -114,7 +114,7 @@ def given_back(run: Evidence) -> list[str]:
             and is_unrecorded
             and move.ends
             and move.after is Status.PENDING
-            and not _leaving(run, move.old_owner)
+            and not _leaving(run, move)
         ):
             odd.append(f"{call.name} was answered at {call.end_s or 0:.3f}, then {move}")
     return odd
@@ -320,9 +320,10 @@ def _caller(call: Call) -> str:
     return "" if call.claim is None else call.claim.program
 
 
-def _leaving(run: Evidence, owner: int) -> bool:
-    agent = run.agents.get(agent_of(owner))
-    return agent is not None and agent.asked_s is not None
+def _leaving(run: Evidence, move: Move) -> bool:
+    """Return whether an agent had been asked to leave when it gave a claim back."""
+    agent = run.agents.get(agent_of(move.old_owner))
+    return agent is not None and agent.asked_s is not None and agent.asked_s <= move.clock_s
 
 
 def _between(first: Call, failure: Attempt, second: Call) -> bool:
