@@ -224,7 +224,10 @@ def of_success(value: Any) -> Refusal:
         return refusal
     excerpt = "" if is_raw or not value else _excerpt(value)
     if not excerpt:
-        return replace(refusal, text=_NO_CHOICES if value == {} else NO_OBJECT.text)
+        doubt = _NO_CHOICES if value == {} else NO_OBJECT.text
+        if body.texts:
+            doubt = one_line(f"{doubt} It says: {': '.join(_shown(body.texts))}")
+        return replace(refusal, text=doubt)
     text = refusal.text if body.codes else "the reply has no choices with a message"
     return replace(refusal, text=one_line(f"{text.removesuffix(':')}: {excerpt}"))
 

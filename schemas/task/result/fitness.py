@@ -64,6 +64,7 @@ NO_OBJECT = Unfit(
     "the reply is not a JSON object; does llm.base_url name an OpenAI-compatible API?",
 )
 _STREAMED = (b"data:", b"event:", b":")  # how server-sent events begin
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # how gzip and Zstandard begin
 
 
 def unread_reply(body: bytes, error: str) -> Unfit:
@@ -80,6 +81,12 @@ def unread_reply(body: bytes, error: str) -> Unfit:
             ErrorClass.SERVER,
             "the server streams its answer (server-sent events) although the request does not ask "
             "for a stream; make the server, or the gateway before it, answer whole",
+        )
+    if start.startswith(_COMPRESSED):
+        return Unfit(
+            ErrorClass.SERVER,
+            "the reply is compressed, but its headers have no Content-Encoding; turn compression "
+            "off in the server, or in the gateway before it",
         )
     return NO_OBJECT
 

@@ -1,5 +1,6 @@
 """Bodies that a strict reader of JSON refuses although a person can read them."""
 
+import gzip
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -191,6 +192,8 @@ def test_plain_json_is_not_copied() -> None:
         (Reply(200, {}, b": keep-alive\n\ndata: {}"), "the server streams its answer"),
         (Reply(200, {}, b"event: message\ndata: {}"), "the server streams its answer"),
         (Reply(200, {}, b"<html>"), "the reply is not a JSON object"),
+        (Reply(200, {}, gzip.compress(b"{}")), "the reply is compressed, but its headers"),
+        (Reply(200, {}, b"\x28\xb5\x2f\xfd\x04"), "the reply is compressed, but its headers"),
     ],
 )
 def test_a_body_that_is_no_answer_is_named_for_what_it_is(reply: Reply, named: str) -> None:

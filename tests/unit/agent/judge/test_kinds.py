@@ -121,7 +121,8 @@ def test_a_rate_limit_within_a_success_is_waited_for() -> None:
         (b"the moon is full", "200: the moon is full"),
         (b"{}", "does llm.base_url name an OpenAI-compatible API?"),
         (b"[]", "does llm.base_url name an OpenAI-compatible API?"),
-        (b"<html>portal</html>", "does llm.base_url name an OpenAI-compatible API?"),
+        (b"<html></html>", "does llm.base_url name an OpenAI-compatible API?"),
+        (b"<html>portal</html>", "llm.base_url name an OpenAI-compatible API? It says: portal"),
     ],
 )
 def test_the_providers_own_text_is_kept_in_the_letter(body: bytes, text: str) -> None:
