@@ -39,6 +39,7 @@ _REDIRECTS = range(300, 400)
 _TROUBLES = range(500, 600)
 _BAD_REQUEST = 400
 _NOT_ALLOWED = (401, 403)
+_NOT_PAID = 402
 _NO_SUCH = 404
 _UNPROCESSABLE = 422
 _TOO_MANY = 429
@@ -249,6 +250,8 @@ def _advice_for_status(status: int, route: str | None, url: str) -> str:
     if status == _NO_SUCH:
         lacking = "; does the address lack /v1?" if llm_address.lacks_version(url) else ""
         return f"check {_setting(route, 'base_url')} and {_setting(route, 'model')}{lacking}"
+    if status == _NOT_PAID:
+        return _ADVICE[ErrorClass.MONEY]
     if status == _TOO_MANY:
         return _WAIT
     if status in _TROUBLES:

@@ -370,6 +370,7 @@ def test_no_model_is_named_without_a_configured_one() -> None:
     [
         (400, "DOCLLM_LLM_MODEL and what the server takes in a request"),
         (401, "check DOCLLM_LLM_API_KEY"),
+        (402, "pay, or raise the account's limit"),
         (403, "check DOCLLM_LLM_API_KEY"),
         (404, "check DOCLLM_LLM_BASE_URL and DOCLLM_LLM_MODEL"),
         (429, "limit or quota"),
