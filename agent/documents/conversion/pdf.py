@@ -11,6 +11,7 @@ from pypdf import PageObject, PdfReader
 
 from docllm.agent.documents.conversion.pdf_pages import PdfiumPages, ReadPage, lost_pages
 from docllm.schemas.text.document_text import NoTextError, ReadText
+from docllm.schemas.text.wording import number_of
 
 _BETWEEN_PAGES = "\n\n"
 # What programs write onto a blank page: states that are saved and restored, and numbers.
@@ -35,7 +36,7 @@ def text_of_pdf(raw: bytes) -> ReadText:
     text = _BETWEEN_PAGES.join(page.text for page in pages).strip()
     if not text:
         raise NoTextError(
-            f"is a PDF with {len(pages)} pages and no text in them, as scans are; "
+            f"is a PDF with {number_of(len(pages), 'page')} and no text in them, as scans are; "
             "run OCR on it first"
         )
     omitted = _ranges(lost)

@@ -76,7 +76,7 @@ def test_pages_without_text_beside_pages_with_are_named(
         ([TEXTS[0], PICTURE, BLANK, PICTURE], r"\(page 2, page 4\)"),
         ([text("Scanned by X") + PICTURE] * 3, "3 of 3 pages without text"),
         ([PICTURE, PICTURE], "2 pages and no text in them"),
-        ([BLANK], "1 pages and no text in them"),
+        ([BLANK], "1 page and no text in them"),
     ],
     ids=range(5),
 )
@@ -211,6 +211,6 @@ def test_the_second_reader_names_pages_too(monkeypatch: pytest.MonkeyPatch) -> N
     mixed = drawn_pdf(BLANK, page=picture)
     monkeypatch.setattr(pdf, "_by_pdfium", _fails)
 
-    with pytest.raises(NoTextError, match="1 pages and no text"):
+    with pytest.raises(NoTextError, match="1 page and no text"):
         text_of_pdf(mixed)
     assert text_of_pdf(made_pdf(["one"], [])) == ("one", ())
