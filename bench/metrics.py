@@ -163,8 +163,8 @@ class _Port:
     async def claim(self, records: Sequence[Any], *_: object, **__: object) -> dict[int, Any]:
         return {number: (None, None) for number, _ in enumerate(records)}
 
-    async def settle(self, _settlements: object) -> None:
-        return None
+    async def settle(self, _settlements: object) -> tuple[list[Any], list[Any]]:
+        return [], []
 
 
 class _Measured:

@@ -6,7 +6,7 @@ The order is one row for each route of a group, and every agent reads it.
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Select, Subquery, func, select, update
 
 from docllm.producer.ledger import audit
 from docllm.producer.ledger.audit import AuditKind
@@ -17,6 +17,7 @@ from docllm.schemas.task.states import Status
 
 LONG_WAIT_S = 60.0
 MAX_READ = 20_000  # waiting tasks, over all groups
+PAGE = 500  # tasks in one statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,7 @@ class WaitingTasks:
 
 def read(connection: Connection, of: WaitingTasks) -> list[LongWait]:
     """Return the waits of over a minute after a refused call, by route, the first due first."""
-    waiting = select(task).where(
-        task.c.status == int(Status.PENDING), task.c.due_at > utc_after(LONG_WAIT_S)
-    )
-    first = along_due(waiting.order_by(task.c.due_at)).limit(MAX_READ).subquery()
-    batches = select(batch.c.id).where(
-        batch.c.group_name == of.group, batch.c.archived_at.is_(None)
-    )
+    first, batches = _waiting(), _batches(of.group)
     if of.batch is not None:
         batches = batches.where(batch.c.name == of.batch)
     filters = (
@@ -74,8 +69,32 @@ def read(connection: Connection, of: WaitingTasks) -> list[LongWait]:
     return sorted(waits, key=lambda wait: wait.due_s)
 
 
+def _waiting() -> Subquery:
+    waiting = select(task).where(
+        task.c.status == int(Status.PENDING), task.c.due_at > utc_after(LONG_WAIT_S)
+    )
+    return along_due(waiting.order_by(task.c.due_at)).limit(MAX_READ).subquery()
+
+
+def _batches(group: str) -> Select[tuple[int]]:
+    return select(batch.c.id).where(batch.c.group_name == group, batch.c.archived_at.is_(None))
+
+
 def resume(connection: Connection, group: str, route: str, actor: str) -> None:
-    """Record that a route may take calls from now on, by the database's clock, and who said so."""
+    """Record that a route may take calls from now on, by the database's clock, and who said so.
+
+    Its long waits end in the ledger too, for agents that start later.
+    """
+    first = _waiting()
+    waits = select(first.c.id).where(first.c.batch_id.in_(_batches(group)), first.c.route == route)
+    ids = sorted(connection.execute(waits).scalars())
+    for begin in range(0, len(ids), PAGE):
+        due_now = update(task).where(
+            task.c.id.in_(ids[begin : begin + PAGE]),
+            task.c.status == int(Status.PENDING),
+            task.c.due_at > utc_now(),
+        )
+        connection.execute(due_now.values(due_at=utc_now()))
     row_key = (route_resume.c.group_name == group, route_resume.c.route == route)
     resumed_again = update(route_resume).where(*row_key).values(resumed_at=utc_now())
     if connection.execute(resumed_again).rowcount == 0:

@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
 from docllm.agent.ports.outcome import Outcome
 from docllm.producer.ledger import long_waits
 from docllm.producer.ledger.long_waits import LongWait, WaitingTasks
 from docllm.producer.ledger.status import progress
 from docllm.producer.ledger.status.progress import Totals, Waiting
+from docllm.schemas.ledger.tables import task
 from tests.contract.support.ledger_dead import dead, replayed
 from tests.support.ledger_database import (
     BATCH,
@@ -132,3 +134,18 @@ def test_a_replay_is_more_work_and_takes_no_end_away(ledger_db: LedgerDatabase) 
 
     now = totals(ledger_db)
     assert (now.open, now.dead, sum(now.dead_by_class.values())) == (1, 1, 1)
+
+
+def test_a_resume_ends_long_waits_for_agents_that_start_later(ledger_db: LedgerDatabase) -> None:
+    """Only the waits on the resumed route end, and only those of the group."""
+    mine, other = ledger_db.load("a", "b")
+    (theirs,) = ledger_db.load("c", into="theirs", group="other")
+    for task_id in (mine, other, theirs):
+        settled(ledger_db, task_id, replace(SNOOZE, delay_s=600.0))
+    ledger_db.run(lambda c: c.execute(update(task).where(task.c.id == other).values(route="b")))
+    (route,) = {wait.route for wait in waits(ledger_db)} - {"b"}
+
+    ledger_db.run(lambda c: long_waits.resume(c, GROUP, route, "somebody@host"))
+
+    assert [wait.route for wait in waits(ledger_db)] == ["b"]
+    assert [wait.tasks for wait in waits(ledger_db, "other")] == [1]
