@@ -21,7 +21,7 @@ _SETTLE_S = 5.0  # kept at a claim's end for the settle, after an answer's write
 
 
 class AttemptRunner:
-    """Runs attempts through the handlers."""
+    """Runs attempts: those of plain chat tasks by itself, all others through the handlers."""
 
     def __init__(
         self,

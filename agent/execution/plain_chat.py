@@ -65,7 +65,9 @@ def plain_request(value: bytes, plan: CallPlan, *, is_on_fallback: bool) -> Plai
 def _request(line: Any, plan: CallPlan, *, is_on_fallback: bool) -> PlainRequest | None:
     if "body" in line:
         return None if is_on_fallback else _openai_request(line["body"], plan)
-    prompt, source = line.get("prompt") or plan.rules.prompt, line.get("input")
+    prompt, source = line.get("prompt"), line.get("input")
+    if prompt is None:
+        prompt = plan.rules.prompt
     if not prompt or "{{" in prompt or not _FIELDS.issuperset(line):
         return None
     places = prompt.count(PLACEHOLDER)

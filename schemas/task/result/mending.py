@@ -14,6 +14,8 @@ import orjson
 
 SURROGATE, NUMBER, CONTROL, ENCODING = "surrogate", "number", "control", "encoding"
 _HALF = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python decodes them
+_CUT_LETTER = re.compile(b"[\xc2-\xf4][\x80-\xbf]")
 _MAX_DIGITS = 308  # a longer whole number is infinite as a double
 
 
@@ -78,5 +80,17 @@ def _decoded(raw: bytes, mended: dict[str, None]) -> str:
         text = raw.decode(encoding, "surrogatepass")
     except UnicodeDecodeError:
         mended[ENCODING] = None
-        text = raw.decode(encoding, "replace")
+        is_utf_8 = encoding.startswith("utf-8")
+        text = _with_stray_bytes(raw) if is_utf_8 else raw.decode(encoding, "replace")
     return text.strip("\ufeff\0")
+
+
+def _with_stray_bytes(raw: bytes) -> str:
+    """Return a text that is not UTF-8 as a whole.
+
+    It is damaged if it has letters in UTF-8, or beginnings of such letters. Otherwise it is in
+    Windows-1252, which servers of Western Europe write.
+    """
+    text = raw.decode("utf-8", "surrogateescape")
+    is_damaged = _CUT_LETTER.search(raw) or not _ESCAPED.sub("", text).isascii()
+    return raw.decode("utf-8" if is_damaged else "cp1252", "replace")
