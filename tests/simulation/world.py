@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 from sqlalchemy import select
 
+import docllm.agent.routes.breaker  # noqa: F401 - otherwise the first failure loads it
 from docllm.agent.handlers import runner
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.ledger.counts import release_counts
