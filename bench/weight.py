@@ -10,7 +10,7 @@ Then each feature is configured and in use by tasks that wait in the same agent.
 costs more beside them is what the feature costs it, in steps. Where that is too much, the functions
 that are called more often are named.
 
-`weight.toml` has the bounds. `--quick` counts fewer tasks, needs no MariaDB, and holds only the
+`weight.toml` has the bounds. `--quick` counts fewer tasks, needs no servers, and holds only the
 bounds of steps and blocks; it weighs each feature alone only if all together cost too much.
 """
 
@@ -29,14 +29,14 @@ import orjson
 
 from bench.counted_agent import run_to_marks, run_with_blocks
 from bench.program import Child, Fork, until
-from bench.site import GROUP, Site, embedded, llm
+from bench.site import Site, Sites, embedded, llm
 from bench.table import Figure
 from bench.tasks import write_lines, write_plain
 from bench.waiting_features import HANDLERS, Feature, features
 from docllm.agent.cli import main as _agent  # noqa: F401 - loaded once, before the forks
 from docllm.producer.__main__ import main as produce
 from docllm.producer.cli.load import command as _load  # noqa: F401 - the same
-from tests.servers import MariaDB
+from tests.servers import Kafka, MariaDB
 from tests.servers.process import free_port
 
 BOUNDS = Path(__file__).with_name("weight.toml")
@@ -106,7 +106,7 @@ def measure(folder: Path, *, quick: bool) -> Iterator[Figure]:
             for name, feature in features().items():
                 yield beside("beside_one", name, {name: feature})
         if not quick:
-            yield _on_mariadb(weighing, bounds)
+            yield _on_servers(weighing, bounds)
 
 
 @contextmanager
@@ -146,10 +146,12 @@ def _beside(
     return figure
 
 
-def _on_mariadb(weighing: "Weighing", bounds: "_Bounds") -> Figure:
-    with MariaDB(folder=weighing.folder / "mariadb") as server:
-        counts = weighing.count({}, server.create_database("weight"))
-    return bounds.figure("statements", "plain task: statements", counts.statements, "MariaDB")
+def _on_servers(weighing: "Weighing", bounds: "_Bounds") -> Figure:
+    folder = weighing.folder
+    with Kafka(folder=folder / "kafka") as kafka, MariaDB(folder=folder / "mariadb") as mariadb:
+        site = Sites(folder=folder, kafka=kafka, mariadb=mariadb).on_kafka()
+        counts = weighing.count({}, site)
+    return bounds.figure("statements", "plain task: statements", counts.statements, site.parts)
 
 
 class _Bounds:
@@ -172,7 +174,10 @@ class _Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """Counts agents on embedded parts; two servers run, one that answers and one that is silent."""
+    """Counts agents, on embedded parts if not said otherwise.
+
+    Two LLM servers run: one that answers, and one that is silent.
+    """
 
     folder: Path
     answering: str
@@ -187,15 +192,15 @@ class Weighing:
                 counts = min(counts, self.count(in_use), key=lambda counts: counts.steps)
         return counts
 
-    def count(self, in_use: Mapping[str, Feature], database: str | None = None) -> Counts:
+    def count(self, in_use: Mapping[str, Feature], empty: Site | None = None) -> Counts:
         """Count a plain task beside tasks that use these features and wait."""
-        site = self._site(in_use.values(), self.answering, database)
+        site = self._site(in_use.values(), self.answering, empty)
         if in_use:
             lines = _waiting_lines(site, in_use.values())
             _load_all(site, write_lines(site.folder / "waiting.jsonl", lines))
         _load_all(site, write_plain(site.folder / "plain.jsonl", self.marks[1] + MORE))
         report = site.folder / "counts.json"
-        with _fork(site, partial(run_to_marks, _options(SLOTS), self.marks, report)) as agent:
+        with _fork(site, partial(run_to_marks, _options(site, SLOTS), self.marks, report)) as agent:
             agent.wait(600)
         first, last = orjson.loads(report.read_bytes())
         tasks = self.marks[1] - self.marks[0]
@@ -209,7 +214,7 @@ class Weighing:
         """Return how many blocks of memory each task in flight adds to an idle agent."""
         with llm(self.folder, "--latency", str(SILENT_S)) as (url, _):
             site = self._site((), url)
-            run = partial(run_with_blocks, _options(IN_FLIGHT), site.folder)
+            run = partial(run_with_blocks, _options(site, IN_FLIGHT), site.folder)
             with _fork(site, run) as agent:
                 until(partial(_is_ready, site), 120, f"the agent: {agent.said}")
                 idle = _blocks(site, "idle")
@@ -217,9 +222,9 @@ class Weighing:
                 until(lambda: _in_flight(url) == IN_FLIGHT, 120, f"the calls: {agent.said}")
                 return (_blocks(site, "full") - idle) / IN_FLIGHT
 
-    def _site(self, in_use: Iterable[Feature], url: str, database: str | None = None) -> Site:
+    def _site(self, in_use: Iterable[Feature], url: str, empty: Site | None = None) -> Site:
         """Make an installation that calls the server at `url`, with the features' settings."""
-        site = embedded(self.folder)
+        site = empty or embedded(self.folder)
         port = free_port()
         environ = {
             **site.environ,
@@ -227,8 +232,6 @@ class Weighing:
             "DOCLLM_LLM_MODEL": "rehearsal",
             "DOCLLM_AGENT_HTTP": f"127.0.0.1:{port}",
         }
-        if database is not None:
-            environ["DOCLLM_DATABASE_URL"] = database
         settings = "".join(
             feature.settings.replace("{name}", f"feature-{number}")
             for number, feature in enumerate(in_use)
@@ -256,12 +259,12 @@ def _waiting_lines(site: Site, in_use: Iterable[Feature]) -> Iterator[bytes]:
             yield text.replace(b"{name}", name.encode()).replace(b"{folder}", place)
 
 
-def _options(slots: int) -> Sequence[str]:
-    return ("--group", GROUP, "--slots", str(slots))
+def _options(site: Site, slots: int) -> Sequence[str]:
+    return ("--group", site.group, "--slots", str(slots))
 
 
 def _load_all(site: Site, path: Path) -> None:
-    with _fork(site, lambda: sys.exit(produce(["load", str(path), "--group", GROUP]))) as load:
+    with _fork(site, lambda: sys.exit(produce(["load", str(path), "--group", site.group]))) as load:
         load.wait(300)
 
 
