@@ -348,7 +348,7 @@ class Admission:
         self._busy[delivery.route] += 1
         if delivery.row is not None and delivery.row.lease_losses:
             self._suspects.enter(delivery)
-        if delivery.task_type not in self._types.plain:
+        if delivery.task_type not in self._types.plain or delivery in self._types.counted:
             self._types.enter(delivery)
 
     def leave(self, delivery: Delivery) -> None:

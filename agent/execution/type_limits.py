@@ -57,8 +57,6 @@ class TypeLimits:
     def full(self, delivery: Delivery) -> bool:
         """Return whether the type of a delivery has no slot left for it."""
         name = delivery.task_type
-        if name in self.plain:
-            return False
         slots = self._settings.get(name, NO_SETTINGS).slots
         if slots is None or self.counted.get(delivery) == name:
             return False
@@ -67,8 +65,6 @@ class TypeLimits:
     def enter(self, delivery: Delivery) -> None:
         """Count a delivery for its type, once. A body that was read since may have another type."""
         name = delivery.task_type
-        if name in self.plain and delivery not in self.counted:
-            return
         if self.counted.get(delivery) != name:
             self.leave(delivery)
             self.counted[delivery] = name

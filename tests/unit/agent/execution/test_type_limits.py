@@ -127,6 +127,22 @@ def test_a_type_that_is_known_late_counts_from_then_on() -> None:
     assert not types.full(more)
 
 
+def test_a_task_whose_type_turns_out_to_be_without_limits_gives_its_slot_back() -> None:
+    """The claim shows the type of a task that was counted for another one."""
+    harness = SlotsHarness(routes(), ending(GOOD))
+    harness.types.apply({"scan": TypeConfig(slots=1)})
+    harness.guards.replace([])
+    admission = harness.admission(CrashSuspects())
+    late, other = claimed(1, 0.0), claimed(2, 0.0, type_name="scan")
+    row, late.row, late.size = late.row, None, CallSize(task_type="scan")
+    assert admission.reserve_call(late)
+
+    late.row = row
+    admission.enter(late)
+
+    assert admission.reserve_call(other)
+
+
 def test_other_types_pass_the_tasks_of_a_full_one() -> None:
     """A tenant's tasks of a type with slots wait in a line apart, in their order."""
     types = limits(HandClock())
