@@ -98,7 +98,7 @@ class Router:
 
         The caller gives it back with `ended`.
         """
-        route = self._routes.get(name) or self._of(name, now_s)
+        route = self._routes.get(name) or self._made(name, now_s)
         return route.permit(task_id, now_s)
 
     def ended(self, permit: RoutePermit, outcome: Outcome, now_s: float) -> Outcome:
@@ -106,7 +106,7 @@ class Router:
 
         An attempt that failed by an outage is not counted if the route has stopped.
         """
-        route = self._routes.get(permit.route) or self._of(permit.route, now_s)
+        route = self._routes.get(permit.route) or self._made(permit.route, now_s)
         return route.ended(permit, outcome, now_s)
 
     def answered_since(self, name: str, at_s: float) -> bool:
@@ -125,7 +125,8 @@ class Router:
 
     def answered(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
         """Learn from the answer to the cheap prompt."""
-        self._of(permit.route, now_s).learn(permit, evidence, now_s, REFUSED_PROMPT_PAUSE_S)
+        route = self._routes.get(permit.route) or self._made(permit.route, now_s)
+        route.learn(permit, evidence, now_s, REFUSED_PROMPT_PAUSE_S)
 
     # ---- people
 
@@ -234,13 +235,11 @@ class Router:
 
     # ---- the table
 
-    def _of(self, name: str, now_s: float) -> Route:
-        route = self._routes.get(name)
-        if route is None:
-            route = self._routes[name] = self._new(name)
-            route.used_at_s = now_s
-            if len(self._routes) > MAX_ROUTES:
-                self._forget_one(now_s, route)
+    def _made(self, name: str, now_s: float) -> Route:
+        route = self._routes[name] = self._new(name)
+        route.used_at_s = now_s
+        if len(self._routes) > MAX_ROUTES:
+            self._forget_one(now_s, route)
         return route
 
     def _new(self, name: str) -> Route:

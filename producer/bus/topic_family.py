@@ -207,7 +207,7 @@ class TopicFamily:
                 shown = ", ".join(sorted(missing))
                 raise UnsafeStateError(
                     f"the cluster does not show {shown} yet; check its brokers, then run: "
-                    f"docllm topics apply --group {self.topics.group}"
+                    f"{self._apply_command()}"
                 )
             await self.clock.sleep(CHECK_EVERY_S)
             waited_s += CHECK_EVERY_S

@@ -170,10 +170,7 @@ _HEADS: tuple[tuple[_Test, ForeignForm], ...] = (
         ),
     ),
     (re.compile(r'"\s*+\{\s*+\\"').match, _WITHIN),
-    (
-        lambda head: head.startswith(("//", "/*")),
-        ForeignForm(_COMMENT.error, _COMMENT.fix),
-    ),
+    (lambda head: head.startswith(("//", "/*")), _COMMENT),
     (
         re.compile(r"[^{]{1,100}\{\s*+\"(?!\")").match,
         ForeignForm(

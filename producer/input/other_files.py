@@ -21,7 +21,7 @@ _UNPACK = {
     "RAR": "unrar x FILE",
     "tar": "tar -xf FILE",
 }
-# Packings that only `load` names, by the bytes at a place.
+# Packings of lines, by the bytes at a place; as a document, none of them is read.
 _NOT_READ = (
     (0, b"\x04\x22M\x18", "an LZ4 archive", "lz4 -dc FILE | docllm load -"),
     (0, b"\x1f\x9d", "an archive of compress (.Z)", "gzip -dc FILE | docllm load -"),

@@ -24,7 +24,7 @@ from docllm.schemas.task.guard import GuardCause
 from docllm.schemas.task.route_state import RouteState
 
 # Work waits on purpose; alerts about work that stands still leave it alone. While it waits for a
-# route, more agents may still help: for what they cannot, see `workload.MORE_AGENTS_WOULD_WAIT`.
+# route, more agents may still help: for what they cannot, see `exporter.MORE_AGENTS_WOULD_WAIT`.
 ON_PURPOSE = (
     Urgency.GUARD_RAISED,
     Urgency.ROUTE_PARKED,

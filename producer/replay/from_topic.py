@@ -26,9 +26,7 @@ from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
 from docllm.schemas.task.line.parsing import LineError
 from docllm.schemas.task.record import header_names
-from docllm.schemas.task.record.envelope import (
-    digest,
-)
+from docllm.schemas.task.record.envelope import digest
 
 PageStart = tuple[int, int]  # partition, offset
 

@@ -158,13 +158,11 @@ _BY_MIMETYPE = (
     (b"mimetypeapplication/vnd.oasis.opendocument", "an OpenDocument file"),
     (b"mimetypeapplication/epub+zip", "an EPUB book"),
 )
-
-
-# What files of Office before 2007 hold, by the names of their streams.
 _ZIP_LIST_END = b"PK\5\6"
 _ZIP_LISTED = b"PK\1\2"
 _ZIP_LISTED_BYTES = 46  # before the name of a file in the list
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+# What files of Office before 2007 hold, by the names of their streams.
 _OLE_STREAMS = (
     ("EncryptedPackage", "an encrypted Office file"),
     ("__substg1.0_", "an Outlook mail (MSG)"),
@@ -183,7 +181,7 @@ def kind_of(raw: bytes) -> Kind:
 
     Raises NoTextError, whose text names the kind of a file that is no document.
     """
-    if raw[:_PDF_SEARCHED].lstrip(b"\xef\xbb\xbf \t\r\n\0").startswith(_PDF):
+    if raw[:_PDF_SEARCHED].lstrip(_BEFORE + b"\0").startswith(_PDF):
         return Kind.PDF
     is_rtf = raw[:_PDF_SEARCHED].lstrip(_BEFORE).startswith(_RTF)
     if is_rtf or raw.startswith((*_ZIP, _OLE)):

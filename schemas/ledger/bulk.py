@@ -11,11 +11,9 @@ from typing import Any
 
 from sqlalchemy import Connection, DateTime, Table
 
-from docllm.schemas.ledger.sql import Merge
+from docllm.schemas.ledger.sql import AS_IT_IS, Merge
 
 STATEMENT_BYTES = 256 << 10  # larger ones leave the processor's caches
-# Otherwise the driver would search the whole statement for placeholders.
-_AS_IT_IS = {"no_parameters": True}
 
 
 def insert_rows(
@@ -70,7 +68,7 @@ def _write(
 ) -> None:
     head = _head(table, rows)
     for values in _pages(rows):
-        connection.exec_driver_sql(head + values + tail, execution_options=_AS_IT_IS)
+        connection.exec_driver_sql(head + values + tail, execution_options=AS_IT_IS)
 
 
 def _head(table: Table[Any], rows: Sequence[Mapping[str, Any]]) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Update
 
-_AS_IT_IS = {"no_parameters": True}
+from docllm.schemas.ledger.sql import AS_IT_IS
+
 _PLACE = re.compile(r":(\w++)|__\[POSTCOMPILE_(\w++)\]")
 
 
@@ -27,7 +28,7 @@ def execute_by_ids(
     text = _text(statement, dialect).format(
         ids=",".join(map(str, sorted(ids))) or "NULL", **numbers
     )
-    result = connection.exec_driver_sql(text, execution_options=_AS_IT_IS)
+    result = connection.exec_driver_sql(text, execution_options=AS_IT_IS)
     return result.all() if result.returns_rows else ()
 
 

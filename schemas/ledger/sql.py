@@ -35,6 +35,8 @@ NEVER = "9999-12-31 00:00:00.000000"
 # The database's times are UTC without a zone.
 LONG_AGO_TIME = datetime(2000, 1, 1)  # noqa: DTZ001
 NEVER_TIME = datetime(9999, 12, 31)  # noqa: DTZ001
+# For a statement with its values in it: the driver need not search it for placeholders.
+AS_IT_IS = {"no_parameters": True}
 _SQLITE_FORMAT = "'%Y-%m-%d %H:%M:%f'"
 
 

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import TreeBuilder
 from docllm.agent.documents.conversion.docx_math import math_line
 from docllm.agent.documents.conversion.docx_package import local_name, new_parser, value_of
 from docllm.agent.documents.conversion.form_fields import FormField
-from docllm.agent.documents.conversion.html import Lines
+from docllm.agent.documents.conversion.lines import Lines
 from docllm.agent.documents.conversion.symbols import symbol
 from docllm.schemas.text.document_text import NoTextError
 

@@ -28,7 +28,6 @@ from docllm.schemas.task.line.parsing import TaskLine
 from docllm.schemas.task.result.codec import JSON_COMPLETION, with_json
 from docllm.schemas.task.result.notes import NoteKind
 
-_NAME_CHARS = 191
 _RETRY_EVERY_S = 1.0  # pause between two checks whether the route takes calls again
 _SUCCESS = range(200, 300)
 
@@ -220,7 +219,11 @@ class AttemptCalls:
         traced = self._run.trace.call(target.route, model)
         try:
             reply, outcome = await self._made(
-                target, self._next_call(target, sent, traced.traceparent), model, schema, verbatim
+                target,
+                self._next_call(target, sent, traced.traceparent),
+                model,
+                schema,
+                verbatim=verbatim,
             )
             end = CallEnd(reply=reply, outcome=outcome)
         finally:
@@ -234,7 +237,8 @@ class AttemptCalls:
         call: Call,
         model: str,
         schema: dict[str, Any] | None,
-        verbatim: bool,  # noqa: FBT001 - as the caller was given it
+        *,
+        verbatim: bool,
     ) -> tuple[Reply | CallFailed, Judged]:
         attempt = self._calls_of(target)
         reply, outcome = await target.plan.make(

@@ -28,6 +28,14 @@ from docllm.schemas.runtime.outage import Outage
 from docllm.schemas.settings.config import KafkaConfig
 from docllm.schemas.task.record.envelope import Outgoing
 
+log = logging.getLogger(__name__)
+
+# The longest wait before a record is sent. With the message timeout, it stays below the 20 s that a
+# publish may take.
+WAIT_S = 3.5
+GROUP_RECORDS = 20_000
+SERVE_S = 0.1
+CLOSE_S = 10.0
 SEND_S = MESSAGE_TIMEOUT_MS / 1000 + 1
 POLL_S = 0.1
 COUNT_S = 1.0  # the longest wait for a topic's number of partitions
@@ -214,16 +222,6 @@ class Sender:
 def not_sent(records: Iterable[Outgoing], reason: str) -> list[Refusal | None]:
     """Return one refusal for each of the records, none of which was sent."""
     return [Refusal(reason, permanent=False) for _ in records]
-
-
-log = logging.getLogger(__name__)
-
-# The longest wait before a record is sent. With the message timeout, it stays below the 20 s that a
-# publish may take.
-WAIT_S = 3.5
-GROUP_RECORDS = 20_000
-SERVE_S = 0.1
-CLOSE_S = 10.0
 
 
 @dataclass(slots=True)
