@@ -106,7 +106,7 @@ def test_a_load_that_is_stopped_leaves_nothing_half_done(embedded: Deployment, o
         command, cwd=embedded.folder, env=environ, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as load:
         assert load.stdin is not None
-        load.stdin.write(b'{"id": "a", "prompt": "p"}\n' + b"{bad\n" * 1000)
+        load.stdin.write(b'{"id": "a", "prompt": "p"}\n' + b'{"id": ""}\n' * 1000)
         load.stdin.flush()
         embedded.until(lambda: left_by_load(embedded.folder), "a file that is not whole")
 
