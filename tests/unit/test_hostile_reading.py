@@ -293,7 +293,7 @@ def test_a_line_is_read_in_a_real_child() -> None:
     inbox = new_intake()
 
     async def run() -> list[Any]:
-        inbox._apart = executor = ChildExecutor()
+        inbox._apart = executor = ChildExecutor(limit_s=60.0)
         read = [await inbox._read(unread(value)) for value in (SLOW, bad)]
         executor.close()
         return read
