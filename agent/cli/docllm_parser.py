@@ -20,8 +20,7 @@ examples:
   docllm dead list                            why tasks died
 
 Each command has a --help. Exit codes: 0 done, 1 some input was bad, 2 usage,
-3 a server cannot be reached, 4 wrong schema or topics, 5 internal,
-130 interrupted.
+3 server away, 4 wrong schema or topics, 5 internal, 130 interrupted.
 """
 
 

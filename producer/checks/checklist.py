@@ -51,7 +51,7 @@ REDIS_TIMEOUT_S = 2.0
 APPLY = "docllm topics apply"
 COMPARE = "docllm topics check"
 READS_ONLY = (
-    "lets this user only read, which is enough for exporter, status, export, dead list, dead show, "
+    "lets this user only read, which is enough for exporter, status, export, dead list, show, "
     "guard list, replay --list and replay --dry-run; all other programs need "
     "INSERT, UPDATE and DELETE too"
 )

@@ -73,7 +73,7 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
     if len(states) > 1:
         names = [name for name, _ in states]
         fail(options, several(options.id, names), id=options.id, batches=names)
-        return 1
+        return 2
     ((name, before),) = states
     was, is_cancelled = before.name.lower(), before in WAITING
     end = "cancelled" if is_cancelled else f"not changed, it is {was}"

@@ -97,7 +97,7 @@ def _limits(erased: Erased, archives: list[str], group: str, texts: Path) -> Ite
     for number in erased.unread[:OUTPUTS_SHOWN]:
         yield (
             f"quarantine:{number} cannot be read and may belong to the subject; look at it: "
-            f"docllm dead show quarantine:{number} --group {group}"
+            f"docllm show quarantine:{number} --group {group}"
         )
     yield "not erased by this command; delete yourself what applies:"
     for uri in erased.outputs[:OUTPUTS_SHOWN]:

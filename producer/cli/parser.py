@@ -17,7 +17,7 @@ from docllm.producer.cli.options.arguments import (
     seconds,
     up_to,
 )
-from docllm.producer.cli.options.dead import add_dead, add_replay
+from docllm.producer.cli.options.dead import add_dead, add_replay, add_show
 from docllm.producer.cli.options.load import add_load
 from docllm.producer.cli.options.retention import add_erase, add_purge
 from docllm.producer.cli.options.strict_parser import Imported, Parser, Subparsers, add_json
@@ -35,6 +35,7 @@ examples:
   docllm export --batch tasks results.jsonl  --format openai
   docllm cancel --batch tasks                end waiting tasks
   docllm dead list                           why tasks died
+  docllm show ID                             what became of a task
   docllm replay --batch tasks --dry-run      what would run again
   docllm migrate                             prepare a database
   docllm topics apply                        prepare a Kafka cluster
@@ -244,6 +245,7 @@ def _add_check(commands: Subparsers) -> None:
 COMMANDS: Mapping[str, Callable[[Subparsers], None]] = {
     "load": add_load,
     "status": _add_status,
+    "show": add_show,
     "export": _add_export,
     "cancel": _add_cancel,
     "archive": _add_archive,

@@ -13,6 +13,7 @@ from docllm.producer.ledger.results.result_lines import attempts_of
 from docllm.producer.ledger.task_locks import TaskLock
 from docllm.schemas.ledger.sql import NEVER_TIME
 from docllm.schemas.ledger.tables import (
+    agent,
     batch,
     dead_letter,
     follow_up,
@@ -22,6 +23,7 @@ from docllm.schemas.ledger.tables import (
     task_input,
     task_result,
 )
+from docllm.schemas.task.owner import agent_of
 from docllm.schemas.task.result.codec import EXPIRED
 from docllm.schemas.task.states import Status
 from docllm.schemas.text.packed_text import text_of_packed
@@ -107,10 +109,11 @@ class Story:
     """One task.
 
     `attempts` includes the successful attempt. `history` has all other attempts, including those
-    before a replay. `claimed_at` is when the task began to run, if it runs now. `ancestors` are the
-    ids of its parent, its parent's parent, and so on; `children` are the tasks that it ordered, as
-    far as the ledger has noted them. `hooks` are those that are not done, in words, and `locks`
-    those that it holds now. `expired` names what was deleted of it: `input`, `result`.
+    before a replay. `claimed_at` is when the task began to run, if it runs now, and `agent` the
+    name of the agent that runs it. `ancestors` are the ids of its parent, its parent's parent, and
+    so on; `children` are the tasks that it ordered, as far as the ledger has noted them. `hooks`
+    are those that are not done, in words, and `locks` those that it holds now. `expired` names what
+    was deleted of it: `input`, `result`.
     """
 
     number: int
@@ -133,6 +136,7 @@ class Story:
     result: StoredResult | None
     history: tuple[PastAttempt, ...]
     claimed_at: datetime | None = None
+    agent: str = ""
     ancestors: tuple[str, ...] = ()
     children: tuple[Child, ...] = ()
     hooks: tuple[str, ...] = ()
@@ -212,7 +216,8 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         letter=letter,
         result=_result(connection, row.id),
         history=tuple(_history(connection, row.id)),
-        claimed_at=_claimed_at(row),
+        claimed_at=row.claimed_at if row.status == Status.PROCESSING else None,
+        agent=_agent(connection, row),
         ancestors=tuple(_ancestors(connection, row)),
         children=tuple(_children(connection, row.id)),
         hooks=tuple(hook_orders.of_task(connection, row.id)),
@@ -262,9 +267,12 @@ def _children(connection: Connection, task_id: int) -> Iterator[Child]:
         yield Child(row.task_key.decode(errors="backslashreplace"), name)
 
 
-def _claimed_at(row: Any) -> datetime | None:
-    """Return when a task began to run; None if it does not run now."""
-    return row.claimed_at if row.status == Status.PROCESSING else None
+def _agent(connection: Connection, row: Any) -> str:
+    """Return the name of the agent in which a task runs; empty if it does not run now."""
+    if row.status != Status.PROCESSING:
+        return ""
+    name = select(agent.c.name).where(agent.c.id == agent_of(row.owner))
+    return connection.execute(name).scalar() or ""
 
 
 def _letter(connection: Connection, task_id: int) -> DeadLetter | None:

@@ -328,7 +328,7 @@ SETTINGS: dict[str, Setting] = {
     "otel.link_template": Setting(
         kinds.trace_link,
         "address at which a person reads a trace, in which `{trace_id}` stands for its id; "
-        "`dead show` shows it",
+        "`show` shows it",
     ),
     "otel.to_provider": Setting(
         kinds.truth, "whether calls of the provider carry a `traceparent` header", "false"

@@ -1,4 +1,4 @@
-"""The arguments of `dead` and `replay`, which select dead letters.
+"""The arguments of `show`, `dead` and `replay`.
 
 It imports no library and no command.
 """
@@ -20,9 +20,9 @@ _DEAD = "Show dead letters and quarantined records, and why their tasks died."
 _DEAD_LIST = (
     "Show groups of one error and disposition: how many, since when, at what cost, and an example."
 )
-_DEAD_SHOW = (
+_SHOW = (
     "Show everything about one task or record: state, attempts with error, call id and cost, "
-    "dead letter, input."
+    "what the model said, dead letter, input, answer."
 )
 _DEAD_HOOKS = (
     "Show the hooks that failed too often, and why. With --retry, agents run them again; their "
@@ -34,7 +34,7 @@ def add_dead(commands: Subparsers) -> None:
     """Add `dead` and its actions."""
     actions = commands.add_group("dead", "show dead letters, and why their tasks died", _DEAD)
     _add_list(actions)
-    _add_show(actions)
+    add_show(actions)
     _add_hooks(actions)
     add_dead_trim(actions)
 
@@ -48,16 +48,15 @@ def _add_list(actions: Subparsers) -> None:
     listed.set_defaults(run=Imported("docllm.producer.cli.dead:list_groups"))
 
 
-def _add_show(actions: Subparsers) -> None:
-    shown = actions.add("show", "show everything about one task or record", description=_DEAD_SHOW)
-    shown.add_argument(
-        "id", type=named, metavar="ID", help="a task's id, or quarantine:N for a record"
-    )
-    shown.add_argument(
-        "--batch", type=named, metavar="NAME", help="the batch, if several have the id"
-    )
-    add_json(shown, ", with the whole input")
-    shown.set_defaults(run=Imported("docllm.producer.cli.dead:show"))
+def add_show(commands: Subparsers) -> None:
+    """Add `show`, which is an action of `dead` too."""
+    parser = commands.add("show", "show everything about one task or record", description=_SHOW)
+    add = parser.add_argument
+    add("id", type=named, metavar="ID", help="a task's id, or quarantine:N for a record")
+    add("--batch", type=named, metavar="NAME", help="the batch, if several have the id")
+    add("--full", action="store_true", help="the whole input and answer, with their line ends")
+    add_json(parser, ", with the whole input and answer")
+    parser.set_defaults(run=Imported("docllm.producer.cli.show:show"))
 
 
 def _add_hooks(actions: Subparsers) -> None:

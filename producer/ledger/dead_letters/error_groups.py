@@ -27,7 +27,7 @@ _SPENT = ("attempts", "tokens_in", "tokens_out", "cost_micro")
 class Example:
     """The oldest task of a group's oldest batch, or the oldest record.
 
-    `id` is what `dead show` takes; `batch` is empty for a record. Both are empty for a group of
+    `id` is what `show` takes; `batch` is empty for a record. Both are empty for a group of
     several errors.
     """
 

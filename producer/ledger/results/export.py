@@ -153,6 +153,13 @@ def export(
     return counts
 
 
+def one_task(connection: Connection, task_id: int) -> ExportedTask:
+    """Return one task as an export sees it, with the pointer to its result if it has one."""
+    batch_id = connection.execute(select(task.c.batch_id).where(task.c.id == task_id)).scalar_one()
+    (ended,) = _ended(connection, batch_id, [task_id])
+    return ended
+
+
 def _written(ended: ExportedTask, line_of: LineOf) -> bytes | None:
     """Return the line of a task, or a line that reports that its stored end cannot be read."""
     try:

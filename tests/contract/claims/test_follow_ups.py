@@ -18,7 +18,7 @@ from docllm.producer.ledger.results.export import export
 from docllm.producer.ledger.results.result_lines import docllm_line
 from docllm.producer.ledger.status import batch_status, progress
 from docllm.producer.ledger.task_story import Child
-from docllm.producer.screen.dead_letters import story_json, story_lines
+from docllm.producer.screen.task_page import story_json, story_lines
 from docllm.schemas.ledger import tables
 from docllm.schemas.task.failures import FOLLOW_UP, ErrorClass
 from docllm.schemas.task.record.envelope import digest

@@ -13,7 +13,7 @@ from docllm.agent.ledger.recovery import reaping
 from docllm.agent.ports.lock_table import NOBODY, Claimant, Held, LockChange
 from docllm.agent.ports.outcome import Cancelled, Outcome
 from docllm.producer.ledger import task_locks, task_story
-from docllm.producer.screen.dead_letters import story_json, story_lines
+from docllm.producer.screen.task_page import story_json, story_lines
 from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.sql import utc_after
 from tests.support.ledger_database import (

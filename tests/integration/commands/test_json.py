@@ -91,15 +91,13 @@ def test_dead_letters_answer_a_script(embedded: Deployment) -> None:
         ("BAD_REQUEST", 2),
         ("UNDECODABLE", 0),
     ]
-    task = document(embedded.run("producer", "dead", "show", "t0", "--json"), "dead_show")
+    task = document(embedded.run("producer", "show", "t0", "--json"), "show")
     assert (task["kind"], len(task["history"]), task["letter"]["error_class"]) == (
         "task",
         1,
         "BAD_REQUEST",
     )
-    record = document(
-        embedded.run("producer", "dead", "show", "quarantine:1", "--json"), "dead_show"
-    )
+    record = document(embedded.run("producer", "show", "quarantine:1", "--json"), "show")
     assert (record["kind"], record["value"]) == ("quarantine", {"text": "garbage"})
     from_topic = ("replay", "--from-topic", "--force", "--dry-run", "--json")
     letters = document(embedded.run("producer", *from_topic), "replay_from_topic")
@@ -112,6 +110,7 @@ def test_dead_letters_answer_a_script(embedded: Deployment) -> None:
     ("words", "code"),
     [
         (("cancel", "--id", "none"), 1),
+        (("show", "none"), 1),
         (("dead", "show", "none"), 1),
         (("cancel",), 2),
         (("replay", "--all"), 2),
@@ -139,7 +138,7 @@ def test_an_unknown_id_to_replay_is_an_error(embedded: Deployment) -> None:
     assert done.err == f"error: {found['error']}\n"
 
 
-@pytest.mark.parametrize("words", [("cancel", "--id", "a"), ("dead", "show", "a")])
+@pytest.mark.parametrize("words", [("cancel", "--id", "a"), ("show", "a"), ("dead", "show", "a")])
 def test_an_ambiguous_id_is_a_document_with_its_batches(
     embedded: Deployment, words: tuple[str, ...]
 ) -> None:
@@ -149,7 +148,7 @@ def test_an_ambiguous_id_is_a_document_with_its_batches(
     for batch in ("one", "two"):
         embedded.run("producer", "load", str(path), "--batch", batch)
 
-    found = document(embedded.run("producer", *words, "--json"), "error", 1)
+    found = document(embedded.run("producer", *words, "--json"), "error", 2)
 
     assert (found["id"], found["batches"]) == ("a", ["one", "two"])
     assert "name one with --batch" in found["error"]

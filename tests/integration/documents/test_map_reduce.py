@@ -61,7 +61,7 @@ def test_a_folder_of_long_documents_becomes_one_answer_each(embedded: Deployment
 
 
 def test_a_part_that_fails_is_named_on_the_screen(embedded: Deployment) -> None:
-    """The task is dead, and `dead show` says which part it was."""
+    """The task is dead, and `show` says which part it was."""
     embedded.llm("--latency", "0", "--faults", "400=1")
     (embedded.folder / "docllm.toml").write_text(SETTINGS)
     (embedded.folder / "docllm.toml").chmod(0o600)

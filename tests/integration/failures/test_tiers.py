@@ -113,7 +113,7 @@ def test_deadline_that_passes_in_a_tier_ends_the_task(embedded: Deployment) -> N
 
 
 def test_a_task_that_was_late_from_the_beginning_had_no_attempt(embedded: Deployment) -> None:
-    """`dead list`, `dead show` and the export count what was tried."""
+    """`dead list`, `show` and the export count what was tried."""
     llm = embedded.llm("--latency", "0")
     line = task_line(0, deadline="2020-01-01T00:00:00Z")
     embedded.producer("load", str(embedded.write_lines([line])))

@@ -25,7 +25,7 @@ READ = (
     "status",
     f"export --batch {BATCH}",
     "dead list",
-    f"dead show --batch {BATCH} t0",
+    f"show --batch {BATCH} t0",
     "guard list",
     "replay --list",
     "replay --all --dry-run",

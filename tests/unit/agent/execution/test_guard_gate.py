@@ -81,7 +81,7 @@ def guards(
 def test_times_of_guards_are_written_like_all_other_times() -> None:
     """Times of guards end with `Z`, so a script can compare them with other times as text.
 
-    `export` and `dead show` write them so too.
+    `export` and `show` write them so too.
     """
     assert as_json(RAISED)["raised_at"] == "2026-01-31T00:00:00Z"
 

@@ -32,13 +32,13 @@ def test_an_id_of_several_batches_is_refused(
 ) -> None:
     """An id that several batches have is refused, and nothing is cancelled.
 
-    The message names the batches in the words of `dead show`, with its exit code.
+    The message names the batches in the words of `show`, with its exit code.
     """
     capsys.readouterr()
 
-    assert run(folder, "cancel", "--id", "t3") == 1
+    assert run(folder, "cancel", "--id", "t3") == 2
     refused = capsys.readouterr()
-    assert run(folder, "dead", "show", "t3") == 1
+    assert run(folder, "show", "t3") == 2
 
     assert (
         refused.err

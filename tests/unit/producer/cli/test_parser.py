@@ -48,7 +48,7 @@ def test_each_command_has_a_function() -> None:
 
 @pytest.mark.parametrize("option", ["--json", "--yes"])
 def test_an_option_of_several_commands_says_the_same_in_each(option: str) -> None:
-    """What `dead list` and `dead show` add to the help of `--json` comes after a comma."""
+    """What `dead list` and `show` add to the help of `--json` comes after a comma."""
     commands = [*leaves(parser()), resume_parser()]
     actions = [command._option_string_actions.get(option) for command in commands]
     helps = [action.help or "" for action in actions if action is not None]

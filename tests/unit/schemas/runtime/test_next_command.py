@@ -95,7 +95,7 @@ def test_every_command_is_known() -> None:
 
 COMMANDS = (
     "export", "status", "load tasks.jsonl", "status", "status --json", "export --batch no",
-    "status --batch no", "cancel --batch no", "cancel --id no", "dead show no",
+    "status --batch no", "cancel --batch no", "cancel --id no", "show no",
     "dead list --batch no", "replay", "replay --id no --dry-run", "guard list no",
 )  # fmt: skip
 WITHOUT_A_BUS = ("topics check", "check")

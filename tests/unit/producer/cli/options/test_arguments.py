@@ -44,7 +44,7 @@ NOT_UTF8 = b"\xff".decode(errors="surrogateescape")  # as Python reads such an a
         "status --batch=",
         "export --batch=",
         "dead list --since=",
-        "dead show a --batch=",
+        "show a --batch=",
         "guard open b --type=",
         "replay --batch b --fingerprint=",
         "replay --from-topic=",

@@ -218,7 +218,7 @@ def test_unfinished_tasks_are_exported_and_counted(filled: Filled) -> None:
 
 
 def test_dead_show_counts_attempts_as_an_export_does(filled: Filled) -> None:
-    """`dead show` counts attempts as an export does: failed ones and the one that succeeded.
+    """`show` counts attempts as an export does: failed ones and the one that succeeded.
 
     A task that still waits has only failed ones. One that was late from the beginning has none.
     """
