@@ -20,8 +20,8 @@ from docllm.agent.maintenance.group_work import GroupWork
 from docllm.agent.ports import Clock, Source
 from docllm.agent.process.failures import Failures
 from docllm.agent.process.stop_request import StopRequest
-from docllm.agent.reporting.messages import Note
 from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.reporting.views import Note
 from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.errors import DocllmError, UnreachableError
 from docllm.schemas.runtime import crash

@@ -30,8 +30,8 @@ from docllm.producer.replay.applier import make_applier
 from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.ledger import migrations
 from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.settings.changes import settings_digest
 from docllm.schemas.settings.config import Config
-from docllm.schemas.settings.digest import settings_digest
 from docllm.schemas.settings.rereading import RereadRequest
 from docllm.schemas.version import VERSION
 

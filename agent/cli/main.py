@@ -384,7 +384,7 @@ def _llm_settings(config: Config, options: argparse.Namespace) -> Iterator[LLMCo
     elif options.rehearsal_url:
         yield _rehearsed(config, options.rehearsal_url)
     else:
-        from docllm.agent.llm.rehearsal.child import rehearsal_child  # noqa: PLC0415 - a trial
+        from docllm.agent.llm.rehearsal.command import rehearsal_child  # noqa: PLC0415 - a trial
 
         with rehearsal_child(options.rehearsal_options) as url:
             yield _rehearsed(config, url)

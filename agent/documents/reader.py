@@ -1,12 +1,13 @@
 """Reads a document: chooses its source by the URI, compares the digest, converts it to text."""
 
+import asyncio
 import hashlib
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import urlsplit
 
 from docllm.agent.documents.errors import changed, refused, shown_uri, unreadable
-from docllm.agent.documents.host_shares import HostShares
-from docllm.agent.documents.memory_bound import BytesInFlight
 from docllm.agent.documents.ports import Conversion, DocumentSource, Expected
 from docllm.agent.documents.run_by_size import run_by_size
 from docllm.agent.handlers.documents import DocumentError, require_content
@@ -18,6 +19,90 @@ from docllm.schemas.text.untrusted import describe_error, is_panic
 _BYTES_IN_FLIGHT = 4 * MAX_DOCUMENT_BYTES
 _USUAL_BYTES = MAX_DOCUMENT_BYTES // 2  # assumed for a document of unknown size
 _OF_ONE_HOST = _BYTES_IN_FLIGHT // _USUAL_BYTES // 2
+
+
+class BytesInFlight:
+    """Limits the bytes held in total to `most`; further callers wait, first come, first served."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._free = most
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def hold(self, size: int) -> AsyncIterator[None]:
+        """Hold `size` bytes, or the whole budget if `size` is larger."""
+        size = min(size, self._most)
+        if self._waiting or size > self._free:
+            await self._wait(size)
+        else:
+            self._free -= size
+        try:
+            yield
+        finally:
+            self._give_back(size)
+
+    async def _wait(self, size: int) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, turn))
+        try:
+            await turn
+        except BaseException:
+            # The cancelled caller may hold bytes already; otherwise, smaller requests behind it may
+            # fit.
+            self._give_back(size if turn.done() and not turn.cancelled() else 0)
+            raise
+
+    def _give_back(self, size: int) -> None:
+        self._free += size
+        while self._waiting:
+            next_size, turn = self._waiting[0]
+            if not turn.done() and next_size > self._free:
+                return
+            self._waiting.popleft()
+            if not turn.done():  # a cancelled one is done
+                self._free -= next_size
+                turn.set_result(None)
+
+
+class HostShares:
+    """Lets `most` documents of each web server be in flight; others wait in order.
+
+    The server is the one that the task's URI names, also if it redirects to another one.
+
+    Documents from other sources are not bounded.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._places: dict[str, asyncio.Semaphore] = {}
+        self._users: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def hold(self, uri: str) -> AsyncIterator[None]:
+        """Hold a place of the URI's host; wait for it if all are taken."""
+        host = _host(uri)
+        if not host:
+            yield
+            return
+        self._users[host] += 1
+        try:
+            async with self._places.setdefault(host, asyncio.Semaphore(self._most)):
+                yield
+        finally:
+            self._users[host] -= 1
+            if not self._users[host]:  # hosts come from tasks, so unused names must not pile up
+                del self._users[host], self._places[host]
+
+
+def _host(uri: str) -> str:
+    """Return the host of an https URI; empty for any other URI."""
+    try:
+        parts = urlsplit(uri)
+        host = parts.hostname or ""
+    except ValueError:
+        return ""  # its source refuses it
+    return host.rstrip(".") if parts.scheme == "https" else ""
 
 
 class Documents:

@@ -7,12 +7,14 @@ checked, and the connection uses a checked address.
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
-from pyreqwest.client import Client
+from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import (
     ConnectError,
     ConnectTimeoutError,
@@ -26,7 +28,6 @@ from pyreqwest.response import Response
 
 from docllm.agent.documents.address import Network, Resolve, address_of, is_allowed, resolve
 from docllm.agent.documents.errors import changed, refused, shown_uri, unreadable
-from docllm.agent.documents.pinned_clients import PinnedClients, PinnedHost
 from docllm.agent.documents.ports import Expected
 from docllm.schemas.clients.http import why
 from docllm.schemas.codes import Code
@@ -34,8 +35,12 @@ from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
 from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.task.allowed_uris import allowed
 
-log = logging.getLogger(__name__)
+_MAX_CLIENTS = 32
+_CONNECT = timedelta(seconds=10)
+_IDLE = timedelta(seconds=4)  # many servers close an idle connection after 5 s
 
+
+log = logging.getLogger(__name__)
 _OK = (200, 203)
 _REDIRECTS = (301, 302, 303, 307, 308)
 _TEMPORARY = (408, 425, 429)
@@ -44,6 +49,53 @@ _MAX_LOGGED = 100
 _NO_DOCUMENTS = ("audio", "font", "image", "video")
 _SET_ALLOW = "documents.allow (DOCLLM_DOCUMENT_ALLOW)"
 _SET_PRIVATE = "documents.private (DOCLLM_DOCUMENT_PRIVATE)"
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedHost:
+    """A host with its port, and the address to reach it at."""
+
+    host: str
+    port: int
+    address: str
+
+
+class PinnedClients:
+    """A cache of clients, one for each pinned host; the least recently used are dropped.
+
+    `executor` builds the clients, because each one loads all trusted certificates.
+    """
+
+    def __init__(self, *, executor: Executor) -> None:
+        self._executor = executor
+        self._clients: OrderedDict[PinnedHost, Client] = OrderedDict()
+
+    async def client(self, pinned: PinnedHost) -> Client:
+        """Return the client of a host. Dropped clients end the requests that they have begun."""
+        client = self._clients.get(pinned)
+        if client is None:
+            client = await self._executor(partial(_client, pinned))
+            self._clients[pinned] = client
+        self._clients.move_to_end(pinned)
+        if len(self._clients) > _MAX_CLIENTS:
+            self._clients.popitem(last=False)
+        return client
+
+
+def _client(pinned: PinnedHost) -> Client:
+    builder = (
+        ClientBuilder()
+        .user_agent("docllm")
+        .https_only(enable=True)
+        .no_proxy()
+        .follow_redirects(enable=False)
+        .referer(enable=False)
+        .connect_timeout(_CONNECT)
+        .pool_idle_timeout(_IDLE)
+    )
+    if pinned.host != pinned.address:
+        builder = builder.resolve(pinned.host, pinned.address, pinned.port)
+    return builder.build()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from docllm.schemas.codes import Code
 from docllm.schemas.objects.errors import ObjectError, ObjectFault
 from docllm.schemas.objects.write_once import WriteOnceStore, put_once, safe_name
 from docllm.schemas.runtime import crash
-from docllm.schemas.runtime.log_limit import LogLimit
+from docllm.schemas.runtime.outage import LogLimit
 from docllm.schemas.task.allowed_uris import allowed
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.result.codec import POINTER

@@ -11,10 +11,12 @@ from functools import partial
 from typing import Any
 
 from docllm.agent.handlers.attempt_context import AttemptContext
+from docllm.agent.handlers.calls.permits import CallPermit, CallPermits
 from docllm.agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
 from docllm.agent.handlers.faults import deciding_leaf
 from docllm.agent.handlers.functions import NoRoomError
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
+from docllm.agent.handlers.held_lock import LockError
 from docllm.agent.handlers.registry import (
     RunAsync,
     RunBlocking,
@@ -33,6 +35,40 @@ from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.hooks import HookEvent, HookKind
 from docllm.schemas.task.line.parsing import parse_again
 from docllm.schemas.text.untrusted import contained, describe_error
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class HookPermits:
+    """The permits of a hook's calls.
+
+    While its route is closed, or it may take no route, no call is made.
+    """
+
+    call_permits: CallPermits
+    closed: Callable[[], bool]
+
+    def close(self) -> None:
+        """Give back what was reserved."""
+        self.call_permits.close()
+
+    async def acquire(self, length: int, most_out: int | None, wait_s: float) -> CallPermit | None:
+        """Wait until a call may be made; None if it may not."""
+        return None if self.closed() else await self.call_permits.acquire(length, most_out, wait_s)
+
+
+class NoLocks:
+    """Refuses every lock: a hook has no claim under which it could hold a lock."""
+
+    def ask(self, name: str) -> None:
+        """Raise LockError."""
+        raise LockError(f"a hook cannot take the lock {name!r}; take it in the task's handler")
+
+    async def wait(self, _name: str, _wait_s: float) -> int | None:
+        """Return None."""
+        return None
+
+    def give_back(self, name: str) -> None:
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,7 @@ from functools import partial
 
 from docllm.agent.handlers.calls.permits import CallPermits
 from docllm.agent.handlers.handler_run import HandlerRun
-from docllm.agent.hooks.bounds import NoLocks
-from docllm.agent.hooks.functions import HookOutcome, HookReturn, Hooks
+from docllm.agent.hooks.functions import HookOutcome, HookReturn, Hooks, NoLocks
 from docllm.agent.lease import Lease, Leases
 from docllm.agent.ledger import hook_runs
 from docllm.agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun

@@ -4,7 +4,7 @@ import logging
 
 from docllm.schemas.codes import Code
 from docllm.schemas.runtime.clock import Clock
-from docllm.schemas.runtime.log_limit import LogLimit
+from docllm.schemas.runtime.outage import LogLimit
 from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from docllm.agent.ledger import open_work
-from docllm.agent.reporting.messages import Note
 from docllm.agent.reporting.telemetry import dead_lines
+from docllm.agent.reporting.views import Note
 from docllm.producer.ledger import hook_orders, outbox, replay_progress, store
 from docllm.producer.ports import TopicAdmin
 from docllm.producer.publishing.relay import Relay

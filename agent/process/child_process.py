@@ -25,6 +25,13 @@ INTERPRETER = (sys.executable, "-P", "-m")  # without modules of the current fol
 BY_KERNEL = sys.platform == "linux"
 
 
+MESSAGE_BYTES = 4096  # the longest line that a pipe takes as a whole
+_RECEIVED_BYTES = 1 << 20
+_PART_BYTES = 1 << 16
+# A longer line is passed on in parts, so that a child without line ends cannot fill the memory.
+LINE_BYTES = 1 << 20
+
+
 class Word(Enum):
     """A word that a child reports to its parent.
 
@@ -34,10 +41,6 @@ class Word(Enum):
     BEGAN = b"b"  # from here on, handlers may run
     DONE = b"d"  # the group's work is done
     ENDED = b"e"  # the exit code that follows is the agent's own
-
-
-MESSAGE_BYTES = 4096  # the longest line that a pipe takes as a whole
-_PART_BYTES = 1 << 20
 
 
 class ParentPipe:
@@ -140,7 +143,7 @@ def begin(descriptor: int) -> socket.socket:
 def received(connection: socket.socket, size: int) -> bytes:
     """Return the next bytes; none if the agent has closed the link."""
     raw = bytearray()
-    while len(raw) < size and (part := connection.recv(min(size - len(raw), _PART_BYTES))):
+    while len(raw) < size and (part := connection.recv(min(size - len(raw), _RECEIVED_BYTES))):
         raw += part
     return bytes(raw) if len(raw) == size else b""
 
@@ -188,3 +191,47 @@ def _tie(parent: int) -> Callable[[], None]:
             os._exit(1)
 
     return bind
+
+
+class LinePipe:
+    """Reads lines from a descriptor, which it closes at the end."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        self.open = True
+        self._rest = b""
+
+    def lines(self) -> list[bytes]:
+        """Return the lines that have arrived, without their ends."""
+        part = self._part()
+        *lines, self._rest = (self._rest + part).split(b"\n")
+        if len(self._rest) > LINE_BYTES:
+            lines, self._rest = [*lines, self._rest], b""
+        return lines
+
+    def close(self) -> list[bytes]:
+        """Return what is left, and close the descriptor.
+
+        A process that the child started may hold the other end open, so this waits for nothing.
+        """
+        lines = []
+        while self.open and (arrived := self._part()):
+            *whole, self._rest = (self._rest + arrived).split(b"\n")
+            lines += whole
+        lines += [self._rest] if self._rest else []
+        self._rest = b""
+        self.open = False
+        with suppress(OSError):
+            os.close(self.descriptor)
+        return lines
+
+    def _part(self) -> bytes:
+        if not self.open:
+            return b""
+        try:
+            part = os.read(self.descriptor, _PART_BYTES)
+        except BlockingIOError:
+            return b""
+        self.open = bool(part)
+        return part

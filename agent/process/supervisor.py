@@ -19,8 +19,7 @@ from subprocess import Popen
 from typing import NamedTuple, Protocol
 
 from docllm.agent.process import child_process
-from docllm.agent.process.child_process import Word
-from docllm.agent.process.line_pipe import LinePipe
+from docllm.agent.process.child_process import LinePipe, Word
 from docllm.agent.process.signals import rereads, stops
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError, DocllmError, InputError, UnsafeStateError

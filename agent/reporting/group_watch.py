@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from docllm.agent.reporting.group_run import GroupRun
-from docllm.agent.reporting.messages import DeadExample, Note, from_line
 from docllm.agent.reporting.telemetry import death_lines
-from docllm.agent.reporting.views import BarView, View, view_of
+from docllm.agent.reporting.views import BarView, DeadExample, Note, View, from_line, view_of
 from docllm.producer.ledger.status.progress import Totals
 from docllm.producer.text.printable import shown
 from docllm.schemas.codes import Code

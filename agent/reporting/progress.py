@@ -10,9 +10,8 @@ from contextlib import suppress
 
 from docllm.agent.reporting.group_run import GroupRun
 from docllm.agent.reporting.latest_report import LatestReport
-from docllm.agent.reporting.messages import DeadExample, Note, dead_example, to_line
 from docllm.agent.reporting.telemetry import Counts, death_lines
-from docllm.agent.reporting.views import View, view_of
+from docllm.agent.reporting.views import DeadExample, Note, View, dead_example, to_line, view_of
 from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.status import progress
 from docllm.producer.ledger.status.progress import Totals, Waiting

@@ -2,7 +2,7 @@
 
 from docllm.agent.agent import Agent
 from docllm.agent.handlers.calls.permits import CallPermits
-from docllm.agent.hooks.bounds import HookPermits
+from docllm.agent.hooks.functions import HookPermits
 from docllm.agent.hooks.runner import HookRunner
 from docllm.agent.ledger.hook_runs import HookRun
 from docllm.agent.maintenance.group_work import GroupWork

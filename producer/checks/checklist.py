@@ -22,7 +22,7 @@ from docllm.producer.app import (
     open_database,
 )
 from docllm.producer.bus.topic_family import TopicFamily, with_old_tiers
-from docllm.producer.checks import limits, object_stores, redis_rights
+from docllm.producer.checks import limits, redis_rights
 from docllm.producer.checks import llm as check_llm
 from docllm.producer.ledger import rights
 from docllm.producer.ledger.status import agent_status
@@ -40,12 +40,19 @@ from docllm.schemas.ledger.database import Database, DatabaseError
 from docllm.schemas.ledger.errors import WHERE_GRANTS
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.objects.address import is_object_uri
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
+from docllm.schemas.objects.store import ObjectStores
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.account import account
 from docllm.schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, RetentionConfig, Secret
 from docllm.schemas.settings.sources import LEDGER_FILE, require_llm
 from docllm.schemas.task.record.topics import Topics
+
+# Faults that do not keep agents from working: documents are retried later, and a key may allow only
+# reading.
+_PASSING = frozenset({ObjectFault.OUTAGE, ObjectFault.DENIED, ObjectFault.WRONG_NAME})
+
 
 REDIS_TIMEOUT_S = 2.0
 APPLY = "docllm topics apply"
@@ -59,6 +66,20 @@ T = TypeVar("T")
 TO_COME = "not there yet; the first load or agent creates"
 
 
+async def listed(prefix: str) -> str:
+    """Return what a listing of a prefix shows; nothing may be there yet, for results.
+
+    Raises ConfigError and UnreachableError.
+    """
+    try:
+        first_entry = await asyncio.to_thread(lambda: next(ObjectStores().entries(prefix), None))
+    except ObjectError as error:
+        if error.fault in _PASSING:
+            raise UnreachableError(str(error)) from None
+        raise ConfigError(str(error)) from None
+    return "lists objects" if first_entry else "answers, and has no object yet"
+
+
 async def description(settings: RetentionConfig, to: str) -> str:
     """Return what agents do with old batches, and when. `to` is where their archives go.
 
@@ -67,7 +88,7 @@ async def description(settings: RetentionConfig, to: str) -> str:
     """
     require_folder(to)
     if is_object_uri(to):
-        await object_stores.listed(to)
+        await listed(to)
     purges = "deletes nothing"
     if settings.purge_after_s is not None:
         purges = "then deletes their rows"
@@ -110,7 +131,7 @@ class Checks:
             checks.append(Check("redis", self._redis, needed=False))
         checks += [Check("llm", self._llm), *self._routes()]
         checks += [
-            Check(f"documents {prefix}", partial(object_stores.listed, prefix), needed=False)
+            Check(f"documents {prefix}", partial(listed, prefix), needed=False)
             for prefix in self._config.document_allow
             if is_object_uri(prefix)
         ]

@@ -11,7 +11,7 @@ from docllm.producer.ledger.dead_letters import selection_query
 from docllm.producer.ledger.retention import purge_rules
 from docllm.producer.ledger.retention.purge_rules import Purgeable
 from docllm.producer.ledger.store import no_batch
-from docllm.producer.retention.presence import OUTAGES, ArchiveStore
+from docllm.producer.retention.manifest import OUTAGES, ArchiveStore
 from docllm.producer.retention.purge import lost_archive
 from docllm.producer.retention.purge import purge as purge_batch
 from docllm.producer.screen.command_answer import CommandAnswer, answering

@@ -10,8 +10,8 @@ from functools import partial
 from docllm.producer.ledger.batch_ids import id_range
 from docllm.producer.ledger.retention import purge_rows
 from docllm.producer.ledger.retention.purge_rules import Purgeable
+from docllm.producer.retention.manifest import ArchiveStore, archive_fault
 from docllm.producer.retention.pages import Pages
-from docllm.producer.retention.presence import ArchiveStore, archive_fault
 from docllm.schemas.errors import UnsafeStateError
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash

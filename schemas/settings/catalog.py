@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from docllm.schemas.settings import kinds
 from docllm.schemas.settings.config import LogFormat, RunIn, Structured, Trigger
 from docllm.schemas.settings.headers import headers
+from docllm.schemas.settings.kinds import schema_file
 from docllm.schemas.settings.quota import ChargeRule
 from docllm.schemas.settings.schedule import schedule
-from docllm.schemas.settings.schema_file import schema_file
 from docllm.schemas.settings.wordings import wordings
 from docllm.schemas.version import VERSION
 

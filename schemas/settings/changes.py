@@ -1,14 +1,17 @@
 """What differs between two configurations, by the names of settings, and what cannot change.
 
-No name holds a value.
+No name holds a value. Agents with other settings are found by a digest.
 """
 
+import hashlib
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+import orjson
+
 from docllm.schemas.settings.account import account, configured_routes
-from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.config import Config, OtelConfig, Secret
 
 # Sections that a running agent can apply. Parts were built from all other sections at the start, so
 # those sections cannot change.
@@ -73,3 +76,35 @@ def _differences(name: str, old: Any, new: Any) -> Iterator[str]:
                 yield f"{name}.{key}"
     else:
         yield _NAMES.get(name, name)
+
+
+_CHARS = 16
+
+
+def settings_digest(config: Config) -> str:
+    """Return 16 hexadecimal digits that are equal for equal settings.
+
+    A secret counts only as set or not set. Settings that may differ between machines do not count:
+    the path of the configuration file, the collector of traces, and the address for metrics.
+    """
+    shared = replace(config, otel=OtelConfig(), agent=replace(config.agent, http=None))
+    raw = orjson.dumps(_plain(shared), option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(raw).hexdigest()[:_CHARS]
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {
+            # A field that no repr shows may hold secrets, such as settings of the Kafka client.
+            part.name: _plain(content) if part.repr else sorted(content)
+            for part in fields(value)
+            if part.compare
+            for content in [getattr(value, part.name)]
+        }
+    if isinstance(value, dict):
+        return {name: _plain(content) for name, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(content) for content in value]
+    if isinstance(value, Secret):
+        return "set"
+    return value if isinstance(value, bool | int | float | str | None) else str(value)

@@ -8,11 +8,14 @@ in the wrong place.
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import orjson
 
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.address import Address
@@ -57,6 +60,9 @@ _DRIVERS = {
     "mariadb+pymysql": "mysql+pymysql",
     "sqlite": "sqlite",
 }
+
+
+MAX_BYTES = 1 << 20
 
 
 def text(value: Any) -> str:
@@ -313,3 +319,35 @@ def _parts(value: Any, separator: str, form: str) -> list[str]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"write {form}")  # noqa: TRY004 - checks raise ValueError
     return [str(part) for part in value]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFile:
+    """The path of a schema's file, as it was written."""
+
+    path: Path
+
+    def read(self, base: Path) -> dict[str, Any]:
+        """Return the schema; a relative path is below `base`. Raises ValueError if it is none."""
+        # Most programs need no validator, and loading one takes time.
+        from docllm.schemas.task.line.field_checks import answer_schema  # noqa: PLC0415
+        from docllm.schemas.task.line.strict_json import LineError  # noqa: PLC0415
+
+        try:
+            with (base / self.path).open("rb") as file:
+                raw = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise ValueError(f"the file cannot be read: {error.strerror}") from None
+        if len(raw) > MAX_BYTES:
+            raise ValueError(f"the file is too large; a schema has at most {MAX_BYTES} bytes")
+        try:
+            return answer_schema("the schema", orjson.loads(raw))
+        except orjson.JSONDecodeError as error:
+            raise ValueError(f"the file is not JSON at line {error.lineno}") from None
+        except LineError as error:
+            raise ValueError(f"{error.field} {error.error}; {error.fix}") from None
+
+
+def schema_file(value: Any) -> SchemaFile:
+    """Return the file that a setting names."""
+    return SchemaFile(path(value))

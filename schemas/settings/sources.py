@@ -43,8 +43,8 @@ from docllm.schemas.settings.faults import (
     type_faults,
 )
 from docllm.schemas.settings.file import FILE, NAMING, SettingFile
+from docllm.schemas.settings.kinds import SchemaFile
 from docllm.schemas.settings.quota import LIMIT_NAMES, QuotaLimits, TenantConfig, TenantDefaults
-from docllm.schemas.settings.schema_file import SchemaFile
 from docllm.schemas.task.task_types import is_name
 
 OPENAI_URL = "https://api.openai.com/v1"

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from docllm.agent.documents.conversion.converters import ConversionDiedError
 from docllm.agent.documents.conversion.kept_texts import KeptTexts
-from docllm.agent.documents.conversion.process import ConversionDiedError
 from docllm.agent.documents.errors import refused, unreadable
 from docllm.agent.documents.run_by_size import run_by_size
 from docllm.schemas.documents.encoding import decoded_text

@@ -16,9 +16,10 @@ from docllm.agent.documents.conversion.protocol import (
     text_to_bytes,
 )
 from docllm.agent.process.child_process import begin, limit, received
-from docllm.schemas.documents.extra import needed
 from docllm.schemas.documents.kind import Kind
 from docllm.schemas.text.document_text import NoTextError, ReadText
+
+INSTALL = "pip install 'docllm[documents]'"
 
 
 def main(arguments: list[str]) -> None:
@@ -45,72 +46,52 @@ def main(arguments: list[str]) -> None:
 def _converted(kind: Kind, raw: bytes) -> tuple[MessageKind, bytes]:
     """Return the packed text, or why there is none."""
     try:
-        with needed(kind.value):
-            convert = CONVERTERS[kind]()
-        made = convert(raw)
+        made = converter(kind)(raw)
         data = text_to_bytes(made if isinstance(made, ReadText) else ReadText(made))
     except NoTextError as error:
-        return MessageKind.REFUSED, str(error).encode("utf-8", "replace")
+        reason = str(error)
+    except ImportError:
+        reason = f"is {kind.value}, which agents read after: {INSTALL}"
     except MemoryError:
         return MessageKind.WORN, b""
     except RecursionError:
-        return MessageKind.REFUSED, f"is {kind.value} that is nested too deeply to be read".encode()
+        reason = f"is {kind.value} that is nested too deeply to be read"
     except Exception as error:  # noqa: BLE001 - whatever a library raises, its document is at fault
-        name = type(error).__name__
-        return MessageKind.REFUSED, f"is {kind.value} that its reader cannot read ({name})".encode()
-    size = len(data) - data.index(b"\n") - 1
-    if size > MAX_TEXT_BYTES:
-        return MessageKind.REFUSED, (
-            f"has {size} bytes of text; at most {MAX_TEXT_BYTES} are read".encode()
-        )
-    return MessageKind.TEXT, data
+        reason = f"is {kind.value} that its reader cannot read ({type(error).__name__})"
+    else:
+        size = len(data) - data.index(b"\n") - 1
+        if size <= MAX_TEXT_BYTES:
+            return MessageKind.TEXT, data
+        reason = f"has {size} bytes of text; at most {MAX_TEXT_BYTES} are read"
+    return MessageKind.REFUSED, reason.encode("utf-8", "replace")
 
 
-def _pdf() -> Callable[[bytes], ReadText | str]:
-    from docllm.agent.documents.conversion.pdf import text_of_pdf  # noqa: PLC0415
+def converter(kind: Kind) -> Callable[[bytes], ReadText | str]:
+    """Return what converts a kind. A process loads no library before a document needs it."""
+    match kind:
+        case Kind.PDF:
+            from docllm.agent.documents.conversion.pdf import text_of_pdf  # noqa: PLC0415
 
-    return text_of_pdf
+            return text_of_pdf
+        case Kind.DOCX:
+            from docllm.agent.documents.conversion.docx import text_of_docx  # noqa: PLC0415
 
+            return text_of_docx
+        case Kind.HTML:
+            from docllm.agent.documents.conversion.html import text_of_html  # noqa: PLC0415
 
-def _docx() -> Callable[[bytes], ReadText | str]:
-    from docllm.agent.documents.conversion.docx import text_of_docx  # noqa: PLC0415
+            return text_of_html
+        case Kind.RTF:
+            from docllm.agent.documents.conversion.rtf import text_of_rtf  # noqa: PLC0415
 
-    return text_of_docx
+            return text_of_rtf
+        case Kind.MAIL:
+            from docllm.agent.documents.conversion.mail import text_of_mail  # noqa: PLC0415
 
-
-def _html() -> Callable[[bytes], ReadText | str]:
-    from docllm.agent.documents.conversion.html import text_of_html  # noqa: PLC0415
-
-    return text_of_html
-
-
-def _other_text() -> Callable[[bytes], ReadText | str]:
+            return text_of_mail
     from docllm.schemas.documents.encoding import decoded_text  # noqa: PLC0415
 
     return decoded_text
-
-
-def _rtf() -> Callable[[bytes], ReadText | str]:
-    from docllm.agent.documents.conversion.rtf import text_of_rtf  # noqa: PLC0415
-
-    return text_of_rtf
-
-
-def _mail() -> Callable[[bytes], ReadText | str]:
-    from docllm.agent.documents.conversion.mail import text_of_mail  # noqa: PLC0415
-
-    return text_of_mail
-
-
-# What imports the converter of a kind. A process loads no library before a document needs it.
-CONVERTERS = {
-    Kind.PDF: _pdf,
-    Kind.DOCX: _docx,
-    Kind.HTML: _html,
-    Kind.OTHER_TEXT: _other_text,
-    Kind.RTF: _rtf,
-    Kind.MAIL: _mail,
-}
 
 
 def _limit_cpu(seconds: int) -> None:

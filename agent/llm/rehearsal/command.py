@@ -3,17 +3,20 @@
 import argparse
 import asyncio
 import re
+import select
+import shlex
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from subprocess import PIPE
+from typing import IO
 
 import uvloop
 
 from docllm.agent.llm.rehearsal import faults
 from docllm.agent.llm.rehearsal.provider_limits import ProviderLimits
-from docllm.agent.llm.rehearsal.record import CallRecord
-from docllm.agent.llm.rehearsal.service import Service
+from docllm.agent.llm.rehearsal.service import CallRecord, Service
 from docllm.agent.llm.rehearsal.wire import Connection
 from docllm.agent.process import child_process
 from docllm.schemas.errors import ConfigError
@@ -23,6 +26,9 @@ from docllm.schemas.settings.quota import ChargeRule, QuotaLimits
 _NUMBER = r"([0-9]++(?:\.[0-9]++)?|\.[0-9]++)"
 _RANGE = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")
 _BACKLOG = 4096
+
+
+_START_S = 30.0
 
 
 def serve(options: argparse.Namespace, _argv: Sequence[str]) -> int:
@@ -105,3 +111,43 @@ async def _serve(service: Service, host: str, port: int) -> int:
     for connection in list(connections):
         connection.abort()
     return 0
+
+
+@contextmanager
+def rehearsal_child(options: str) -> Iterator[str]:
+    """Start the server, yield its base URL, end it.
+
+    Raises ConfigError when the server does not start.
+    """
+    with child_process.start(
+        child_process.program("rehearsal-llm", "--child", *_split(options)), stdout=PIPE
+    ) as child:
+        try:
+            yield _address(child.stdout)
+        finally:
+            child.terminate()
+
+
+def _split(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError:
+        raise ConfigError("--rehearsal-options has a quote that is not closed") from None
+
+
+def _address(output: IO[bytes] | None) -> str:
+    """Return the first line that the server prints.
+
+    This blocks, so it is called before anything else runs.
+    """
+    line = (
+        output.readline()
+        if output is not None and select.select([output], [], [], _START_S)[0]
+        else b""
+    )
+    if not line.startswith(b"http"):
+        raise ConfigError(
+            "the rehearsal LLM did not start; check --rehearsal-options, or try: "
+            "docllm agent rehearsal-llm"
+        )
+    return line.decode().strip()

@@ -14,7 +14,7 @@ from docllm.producer.ledger.audit import AGENT
 from docllm.producer.ledger.retention import archive_rows, purge_rules
 from docllm.producer.ledger.store import Batch
 from docllm.producer.retention.archiver import Archiver
-from docllm.producer.retention.presence import ArchiveStore
+from docllm.producer.retention.manifest import ArchiveStore
 from docllm.producer.retention.purge import purge
 from docllm.schemas.errors import DocllmError, UnreachableError
 from docllm.schemas.ledger.transactions import Transactions

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from docllm.agent.documents.host_shares import HostShares
+from docllm.agent.documents.reader import HostShares
 
 SLOW = "https://slow.example/a"
 

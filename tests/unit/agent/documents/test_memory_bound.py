@@ -2,7 +2,7 @@
 
 import asyncio
 
-from docllm.agent.documents.memory_bound import BytesInFlight
+from docllm.agent.documents.reader import BytesInFlight
 
 
 class Holder:

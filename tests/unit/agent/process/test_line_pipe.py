@@ -2,7 +2,7 @@
 
 import os
 
-from docllm.agent.process.line_pipe import LINE_BYTES, LinePipe
+from docllm.agent.process.child_process import LINE_BYTES, LinePipe
 
 
 def test_lines_arrive_whole() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from docllm.agent.reporting.group_run import GroupRun
 from docllm.agent.reporting.group_watch import GroupWatch, watch
-from docllm.agent.reporting.messages import DeadExample, Note, to_line
+from docllm.agent.reporting.views import DeadExample, Note, to_line
 from docllm.producer.ledger.status.progress import Totals
 from docllm.schemas.codes import Code
 from tests.support.clock import HandClock

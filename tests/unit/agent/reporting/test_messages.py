@@ -2,7 +2,7 @@
 
 import pytest
 
-from docllm.agent.reporting.messages import (
+from docllm.agent.reporting.views import (
     DeadExample,
     Note,
     ProgressMessage,

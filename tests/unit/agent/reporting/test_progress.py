@@ -9,10 +9,9 @@ import pytest
 
 from docllm.agent.ports.outcome import Failure
 from docllm.agent.reporting.latest_report import LatestReport
-from docllm.agent.reporting.messages import DeadExample, Note, from_line
 from docllm.agent.reporting.progress import WARN_S, Progress
 from docllm.agent.reporting.telemetry import Counts, Retries
-from docllm.agent.reporting.views import CHECK_EVERY_S, LINE_S
+from docllm.agent.reporting.views import CHECK_EVERY_S, LINE_S, DeadExample, Note, from_line
 from docllm.producer.ledger.dead_letters import error_groups
 from docllm.producer.ledger.status import progress
 from docllm.producer.ledger.status.progress import Totals, Waiting

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from docllm.agent.reporting.group_run import GroupRun
-from docllm.agent.reporting.messages import from_line
-from docllm.agent.reporting.views import LINE_S, LineView, view_of
+from docllm.agent.reporting.views import LINE_S, LineView, from_line, view_of
 from docllm.producer.ledger.status.progress import Totals
 
 

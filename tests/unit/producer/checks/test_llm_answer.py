@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from docllm.producer.checks.llm_answer import model_and_remark
+from docllm.producer.checks.llm import model_and_remark
 from docllm.producer.checks.llm_call import CheckAnswer
 from docllm.schemas.errors import UnreachableError, UnsafeStateError
 from docllm.schemas.settings.config import Structured

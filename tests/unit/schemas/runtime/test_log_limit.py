@@ -1,6 +1,6 @@
 """A line that could come with every task is logged once a minute."""
 
-from docllm.schemas.runtime.log_limit import LOG_EVERY_S, LogLimit
+from docllm.schemas.runtime.outage import LOG_EVERY_S, LogLimit
 from tests.support.clock import HandClock
 
 

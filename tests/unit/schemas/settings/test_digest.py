@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from docllm.schemas.runtime.address import Address
+from docllm.schemas.settings.changes import settings_digest
 from docllm.schemas.settings.config import (
     AgentConfig,
     Config,
@@ -18,7 +19,6 @@ from docllm.schemas.settings.config import (
     Structured,
     TypeConfig,
 )
-from docllm.schemas.settings.digest import settings_digest
 
 CONFIG = Config(
     kafka=KafkaConfig("broker:9092", {"sasl.password": "pass", "group.protocol": "consumer"}),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from docllm.schemas.errors import ConfigError
-from docllm.schemas.settings.schema_file import MAX_BYTES
+from docllm.schemas.settings.kinds import MAX_BYTES
 from tests.unit.schemas.settings.test_sources import load
 
 TOML = "[types.invoice]\nschema = 'invoice.json'"

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from docllm.agent.documents.conversion.converters import Converters
-from docllm.agent.documents.conversion.process import ConversionDiedError, ConversionLimits
+from docllm.agent.documents.conversion.converters import (
+    ConversionDiedError,
+    ConversionLimits,
+    Converters,
+)
 from docllm.schemas.documents.kind import Kind
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.text.document_text import NoTextError

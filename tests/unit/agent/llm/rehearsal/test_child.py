@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from docllm.agent.llm.rehearsal.child import rehearsal_child
+from docllm.agent.llm.rehearsal.command import rehearsal_child
 from docllm.agent.ports import Reply
 from tests.unit.agent.llm.rehearsal.test_wire import _ended
 

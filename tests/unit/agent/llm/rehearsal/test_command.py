@@ -3,7 +3,7 @@
 import pytest
 
 from docllm.agent.cli.parser import main
-from docllm.agent.llm.rehearsal.child import rehearsal_child
+from docllm.agent.llm.rehearsal.command import rehearsal_child
 from docllm.schemas.errors import ConfigError
 
 

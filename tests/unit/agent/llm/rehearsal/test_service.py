@@ -10,8 +10,7 @@ import pytest
 
 from docllm.agent.llm.rehearsal import faults
 from docllm.agent.llm.rehearsal.provider_limits import ProviderLimits
-from docllm.agent.llm.rehearsal.record import CallRecord
-from docllm.agent.llm.rehearsal.service import Service
+from docllm.agent.llm.rehearsal.service import CallRecord, Service
 from docllm.agent.llm.rehearsal.wire import Ending, Request, ResponsePlan
 from docllm.agent.ports.llm import MAX_REPLY_BYTES
 from docllm.schemas.runtime.clock import SystemClock
