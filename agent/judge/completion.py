@@ -23,7 +23,7 @@ from docllm.schemas.text.wording import one_line
 _MAX_TOKENS = 2**31 - 1
 
 # The failures of answers that the provider made, and bills.
-_ANSWERED = frozenset({ErrorClass.BAD_OUTPUT, ErrorClass.TOO_LONG, ErrorClass.FILTERED})
+ANSWERED = frozenset({ErrorClass.BAD_OUTPUT, ErrorClass.TOO_LONG, ErrorClass.FILTERED})
 _OK = 200
 _NO_ERROR = frozenset({"", "none", "null", "ok", "success", "no error", "0", "200"})
 _NOTHING = AnswerRead()
@@ -49,7 +49,7 @@ class Completion:
     @property
     def is_of_unknown_cost(self) -> bool:
         """Whether the provider made an answer and said nothing of its tokens."""
-        is_answer = self.failure is None or self.failure.error_class in _ANSWERED
+        is_answer = self.failure is None or self.failure.error_class in ANSWERED
         return is_answer and not self.tokens_in and not self.tokens_out
 
 

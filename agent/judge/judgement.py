@@ -22,6 +22,7 @@ from docllm.schemas.refusals.words import unquoted
 from docllm.schemas.settings.config import Price
 from docllm.schemas.settings.wordings import NO_WORDINGS, Wordings
 from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.result.answer import beginning, said
 from docllm.schemas.task.result.codec import pack_result
 from docllm.schemas.text.untrusted import as_contained, contained
 from docllm.schemas.text.wording import one_line
@@ -78,16 +79,22 @@ def judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | S
         return _judge(reply, facts)
     except BaseException as error:  # noqa: BLE001 - any error is this reply's alone
         failure = completion.judging_failed(as_contained(error))
+        if isinstance(reply, Reply):
+            failure = replace(failure, reply=beginning(reply.body))
         return outcome_of_failure(failure, _unsure(facts), facts)
 
 
 def unjudged(
-    failure: Failure, judged: Succeeded | Retry | Snooze | Dead | None, facts: JudgeFacts
+    failure: Failure,
+    reply: Reply,
+    judged: Succeeded | Retry | Snooze | Dead | None,
+    facts: JudgeFacts,
 ) -> Retry | Snooze | Dead:
     """Return the outcome of a reply that could not be checked against its schema.
 
     `judged` is the outcome without the schema, from which the cost is taken; None if there is none.
     """
+    failure = replace(failure, reply=beginning(reply.body))
     return outcome_of_failure(failure, _unsure(facts) if judged is None else judged.spent, facts)
 
 
@@ -113,6 +120,8 @@ def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | 
         failure = taught(completion_read.failure, facts.wordings)
         if reply.status != _OK and failure.error_class == ErrorClass.SERVER:
             failure = replace(failure, text=one_line(f"status {reply.status}: {failure.text}"))
+        if failure.error_class in completion.ANSWERED:
+            failure = replace(failure, reply=said(reply.body))
         return outcome_of_failure(failure, spent, facts, reply.headers)
     body, codec = pack_result(completion_read.codec, reply.body)
     return Succeeded(body, codec, spent, oddities=completion_read.oddities)

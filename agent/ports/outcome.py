@@ -116,6 +116,7 @@ class Failure:
     does not match the schema, so the model may be asked to correct it. `keeps_losses`: the task's
     recorded losses stay, because it may still be the task that kills its agents. `may_be_of_task`:
     the provider refused the call as for a wrong key, but so may a firewall refuse one document.
+    `reply` is the beginning of what the model answered, if its answer is what cannot be used.
     """
 
     error_class: ErrorClass
@@ -125,6 +126,7 @@ class Failure:
     is_of_answer: bool = field(default=False, compare=False, repr=False)
     keeps_losses: bool = field(default=False, compare=False, repr=False)
     may_be_of_task: bool = field(default=False, compare=False, repr=False)
+    reply: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

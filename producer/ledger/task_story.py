@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from docllm.producer.ledger import hook_orders, task_locks
 from docllm.producer.ledger.quarantine import error_class
@@ -18,6 +18,7 @@ from docllm.schemas.ledger.tables import (
     dead_letter,
     follow_up,
     quarantine,
+    reply,
     task,
     task_attempt,
     task_input,
@@ -37,7 +38,7 @@ class PastAttempt:
 
     `attempt` counts from 1, and again from 1 after a replay. Times are UTC without a zone;
     `cost_micro` is in millionths of the currency's unit, and `unsure_micro` is the estimated part
-    of it.
+    of it. `reply` is the beginning of what the model said, if its answer could not be used.
     """
 
     attempt: int
@@ -56,6 +57,7 @@ class PastAttempt:
     route: str = ""
     model: str = ""
     release: str = ""
+    reply: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,8 +337,12 @@ def _history(connection: Connection, task_id: int) -> Sequence[PastAttempt]:
         "model",
         "release_name",
     )
+    said = select(reply.c.body).where(
+        reply.c.task_id == task_attempt.c.task_id, reply.c.owner == task_attempt.c.owner
+    )
     columns = [task_attempt.c[name] for name in names]
-    query = select(*columns).where(task_attempt.c.task_id == task_id).order_by(task_attempt.c.id)
+    query = select(*columns, func.coalesce(said.limit(1).scalar_subquery(), ""))
+    query = query.where(task_attempt.c.task_id == task_id).order_by(task_attempt.c.id)
     return [PastAttempt(row.attempt + 1, *row[1:]) for row in connection.execute(query)]
 
 

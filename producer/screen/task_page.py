@@ -90,7 +90,7 @@ def story_lines(story: Story, answer: str | None = None, *, full: bool = False) 
     failed = sum(attempt.error_class not in UNTRIED for attempt in story.history)
     yield f"  attempts that did not succeed: {failed or 'none'}"
     for attempt in story.history:
-        yield from _attempt_lines(attempt)
+        yield from _attempt_lines(attempt, full=full)
     for lock in story.locks:
         waiting = f"; {number_of(lock.waiting, 'task')} waiting for it" if lock.waiting else ""
         yield f"  holds the lock {shown(lock.name, 191)} since {written(lock.since)}{waiting}"
@@ -175,7 +175,7 @@ def _cost(paid: StoredResult | PastAttempt) -> str:
     return money(paid.cost_micro) + unsure
 
 
-def _attempt_lines(attempt: PastAttempt) -> Iterator[str]:
+def _attempt_lines(attempt: PastAttempt, *, full: bool) -> Iterator[str]:
     number = "no attempt" if attempt.error_class in UNTRIED else f"attempt {attempt.attempt}"
     spent = (
         f"{attempt.duration_ms / 1000:.1f} s, {attempt.tokens_in}+{attempt.tokens_out} tokens, "
@@ -188,6 +188,8 @@ def _attempt_lines(attempt: PastAttempt) -> Iterator[str]:
     if attempt.call_id:
         yield f"      {_call_text(attempt)}"
     yield f"      {shown(attempt.error, ERROR_SHOWN)}"
+    if attempt.reply:
+        yield f"      the model said: {_excerpt(attempt.reply, ANSWER_SHOWN, full=full)}"
 
 
 def record_lines(record: QuarantinedRecord, *, full: bool = False) -> Iterator[str]:

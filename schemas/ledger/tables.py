@@ -312,6 +312,21 @@ task_attempt = _table(
     Index("ix_attempt_task", "task_id", "owner"),
 )
 
+reply = _table(
+    "reply",
+    "one row for each attempt that failed because the model's answer cannot be used",
+    _key(auto=True, doc="number of the reply"),
+    Column("task_id", BigId, nullable=False, doc="the task"),
+    _big("owner", doc="the claim, as in `task_attempt`"),
+    Column(
+        "body",
+        LongText,
+        nullable=False,
+        doc="the beginning of what the model said: its message's text, else the reply's body",
+    ),
+    Index("ix_reply_task", "task_id", "owner"),
+)
+
 dead_letter = _table(
     "dead_letter",
     "one row for each task that is dead now; a replay removes it",

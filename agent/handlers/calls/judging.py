@@ -36,11 +36,11 @@ async def judged(reply: Reply | CallFailed, facts: JudgeFacts, apart: Executor) 
     try:
         return await apart(partial(sealed, partial(judge, reply, facts)))
     except TimeoutError:
-        return unjudged(_TOO_LONG, await _without_schema(reply, facts, apart), facts)
+        return unjudged(_TOO_LONG, reply, await _without_schema(reply, facts, apart), facts)
     except Exception as error:  # noqa: BLE001 - a reply that kills two children is at fault
         text = one_line(f"the reply ended the process that judged it: {describe_error(error)}")
         failure = Failure(ErrorClass.BAD_OUTPUT, text)
-        return unjudged(failure, await _without_schema(reply, facts, apart), facts)
+        return unjudged(failure, reply, await _without_schema(reply, facts, apart), facts)
 
 
 def _is_heavy_for(schema: dict[str, Any], reply: Reply) -> bool:

@@ -37,7 +37,7 @@ from docllm.producer.ledger import hook_orders, outbox, tally
 from docllm.producer.ports import Item, Order
 from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.by_ids import execute_by_ids
-from docllm.schemas.ledger.tables import batch, task, task_attempt, task_result
+from docllm.schemas.ledger.tables import batch, reply, task, task_attempt, task_result
 from docllm.schemas.task.failures import UNTRIED, AttemptOutcome
 from docllm.schemas.task.hooks import Hooked
 from docllm.schemas.task.states import SETTLES
@@ -204,6 +204,7 @@ def _write_attempts(
         or (isinstance(outcome, UncountedEnd) and outcome.spent.has_called)
     ]
     insert_rows(connection, task_attempt, rows)
+    insert_rows(connection, reply, list(written_rows.replies(chosen)))
 
 
 def _forget_moves(connection: Connection, ids: Sequence[int]) -> None:

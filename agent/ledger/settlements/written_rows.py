@@ -110,6 +110,19 @@ def attempt(
     } | _spent(settlement, outcome.spent)
 
 
+def replies(
+    chosen: Sequence[tuple[Settlement, Outcome]],
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the answers that could not be used, as far as their text is known."""
+    for settlement, outcome in chosen:
+        if isinstance(outcome, Retry | Snooze | Moved | Dead) and outcome.failure.reply:
+            yield {
+                "task_id": settlement.row.task_id,
+                "owner": settlement.owner,
+                "body": _text(outcome.failure.reply, _TEXT_CHARS),
+            }
+
+
 def waits_for_output(outcome: Outcome) -> bool:
     """Return whether a task waits for its output's store and this claim cost nothing.
 

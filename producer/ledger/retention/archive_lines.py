@@ -2,7 +2,8 @@
 
 A line has the columns of five tables by name, under the name of their table. It has neither hooks
 nor what a task ordered. `notes`, missing if there are none, are those beside the result, by kind.
-The first fields are for readers who do not know the tables: `id`, `status` and `answer`.
+An attempt has what the model said as `reply`, if that is kept. The first fields are for readers who
+do not know the tables: `id`, `status` and `answer`.
 """
 
 import base64
@@ -16,7 +17,14 @@ from sqlalchemy import Connection, RowMapping, Table, select
 
 from docllm.producer.ledger.results import export
 from docllm.schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
-from docllm.schemas.ledger.tables import dead_letter, task, task_attempt, task_input, task_result
+from docllm.schemas.ledger.tables import (
+    dead_letter,
+    reply,
+    task,
+    task_attempt,
+    task_input,
+    task_result,
+)
 from docllm.schemas.task.result.answer import answer_of, readable, stored_json
 from docllm.schemas.task.result.codec import EXPIRED, POINTER, plain
 from docllm.schemas.task.states import Status
@@ -41,9 +49,14 @@ def read_lines(connection: Connection, ids: Sequence[int]) -> list[ArchiveLine]:
     results = _by_task(connection, task_result, ids)
     letters = _by_task(connection, dead_letter, ids)
     notes = export.notes_of(connection, ids)
-    attempts: dict[int, list[RowMapping]] = {}
+    attempts: dict[int, list[Mapping[Any, Any]]] = {}
+    replies = {
+        (row["task_id"], row["owner"]): {"reply": row["body"]}
+        for row in _rows(connection, reply, ids, "task_id")
+    }
     for row in _rows(connection, task_attempt, ids, "task_id"):
-        attempts.setdefault(row["task_id"], []).append(row)
+        of_attempt = {**row, **replies.get((row["task_id"], row["owner"]), {})}
+        attempts.setdefault(row["task_id"], []).append(of_attempt)
     return [
         _line(
             row,
@@ -75,7 +88,7 @@ def _line(
     of_input: RowMapping | None,
     result: RowMapping | None,
     letter: RowMapping | None,
-    attempts: Sequence[RowMapping],
+    attempts: Sequence[Mapping[Any, Any]],
     notes: Mapping[str, Any],
 ) -> ArchiveLine:
     status = Status(row["status"])

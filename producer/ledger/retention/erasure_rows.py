@@ -25,6 +25,7 @@ from docllm.schemas.ledger.tables import (
     guard,
     hook,
     quarantine,
+    reply,
     result_note,
     task,
     task_attempt,
@@ -250,10 +251,10 @@ def _outputs(connection: Connection, ids: Sequence[int]) -> list[str]:
 
 
 def _empty(connection: Connection, ids: Sequence[int]) -> None:
-    """Delete inputs, notes, and results' bodies; times, tokens and cost stay."""
+    """Delete inputs, notes, refused answers, and results' bodies; times, tokens and cost stay."""
     emptied = update(task_result).where(task_result.c.task_id.in_(ids))
     connection.execute(emptied.values(codec=EXPIRED, body=b""))
-    for table in (result_note, task_input):
+    for table in (result_note, reply, task_input):
         connection.execute(delete(table).where(table.c.task_id.in_(ids)))
 
 

@@ -11,9 +11,10 @@ import orjson
 from docllm.schemas.task.result.codec import has_json, has_thoughts, is_value, unpacked
 from docllm.schemas.task.result.json_answer import json_answer
 from docllm.schemas.task.result.mending import read_json
-from docllm.schemas.task.result.message_text import text_of
+from docllm.schemas.task.result.message_text import refusal_of, text_of
 from docllm.schemas.task.result.wrapping import without_thoughts
 
+SAID_CHARS = 2000
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -73,6 +74,23 @@ def text_of_answer(body: bytes, codec: int) -> str:
     if not isinstance(content, str):
         return ""
     return without_thoughts(content) if has_thoughts(codec) else content
+
+
+def said(body: bytes) -> str:
+    """Return the beginning of what a model answered: its message's text, else the body."""
+    try:
+        message = _message(read_json(body).value)
+    except orjson.JSONDecodeError:
+        message = {}
+    for text in (text_of(message.get("content")), refusal_of(message)):
+        if isinstance(text, str) and text.strip():
+            return text[:SAID_CHARS]
+    return beginning(body)
+
+
+def beginning(body: bytes) -> str:
+    """Return the first characters of a body that is not to be parsed."""
+    return readable(body[: 4 * SAID_CHARS])[:SAID_CHARS]
 
 
 def strict_json(body: bytes) -> bytes:

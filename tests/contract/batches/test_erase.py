@@ -69,7 +69,7 @@ async def test_nothing_of_a_tenant_stays_but_counts(ledger_db: LedgerDatabase) -
     killed(ledger_db, succeeded, replace(SUCCEEDED, body=MARK.encode()))
     failure = RETRY.failure
     for task_id in (died, retried):
-        killed(ledger_db, task_id, replace(RETRY, failure=replace(failure, text=MARK)))
+        killed(ledger_db, task_id, replace(RETRY, failure=replace(failure, text=MARK, reply=MARK)))
     ledger_db.set(tables.task, died, status=int(Status.DEAD))
     letter = {"task_id": died, "fence": 1, "fingerprint": bytes(16), "error_text": MARK}
     ledger_db.run(lambda c: c.execute(insert(tables.dead_letter).values(tenant=MARK, **letter)))

@@ -81,6 +81,7 @@ OF_TASKS = (
     tables.task_result,
     tables.result_note,
     tables.task_attempt,
+    tables.reply,
     tables.dead_letter,
     tables.dead_line,
     tables.follow_up,

@@ -9,13 +9,14 @@ from docllm.agent.ledger.recovery import reaping
 from docllm.agent.ledger.settlements.uncounted_ends import FREE_ENDS
 from docllm.agent.ports import ClaimAnswer, Verdict
 from docllm.agent.ports.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze, Spent
-from docllm.producer.ledger import outbox
+from docllm.producer.ledger import outbox, task_story
 from docllm.producer.ports import Item
 from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.sql import NEVER_TIME
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.states import Status
 from tests.support.ledger_database import (
+    BATCH,
     DEAD,
     GROUP,
     ORIGIN,
@@ -63,6 +64,25 @@ def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(ledger_db: Ledger
     kept = [(row.task_id, row.fence, row.error_text) for row in ledger_db.rows(tables.task_attempt)]
 
     assert kept == [(task_id, 0, REFUSED.text), (task_id, 3, "raised still"), (other, 0, "raised")]
+
+
+def test_what_the_model_said_is_kept_with_its_attempt(ledger_db: LedgerDatabase) -> None:
+    """A settle that is repeated writes it once; an attempt without a refused answer has none."""
+    (task_id,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    refused = Failure(ErrorClass.BAD_OUTPUT, "no JSON", reply="I am sorry \ud800\x00")
+    for fence, failure in enumerate((refused, REFUSED)):
+        row = ledger_db.claimed(task_id, owner + fence, fence)
+        outcome = replace(RETRY, failure=failure, delay_s=0.0)
+        verdicts = [ledger_db.settle(row, owner + fence, outcome) for _ in range(2)]
+        assert verdicts == [Verdict.SETTLED] * 2
+
+    (kept,) = ledger_db.rows(tables.reply)
+    story = ledger_db.call(task_story.story, GROUP, BATCH, "a")
+
+    assert (kept.task_id, kept.owner) == (task_id, owner)
+    assert story is not None
+    assert [attempt.reply for attempt in story.history] == ["I am sorry ?\x00", ""]
 
 
 def test_a_success_is_written_whole(ledger_db: LedgerDatabase) -> None:

@@ -311,3 +311,34 @@ def test_a_rate_limits_reset_is_obeyed_by_that_class_alone(
     outcome = judge(Reply(status, headers, error(code=code)), FACTS)
 
     assert became(outcome) == (SNOOZED, 1.5 if seconds is None else seconds * 1.05)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (completion("I am sorry, I can not do that"), "I am sorry, I can not do that"),
+        (completion("x" * 5000), "x" * 2000),
+        (completion(None, message={"refusal": "No."}), "No."),
+        (completion("half an ans", reason="length"), "half an ans"),
+        (b'{"choices": [{"mess', '{"choices": [{"mess'),
+        (
+            b'{"id": 1, "choices": [{"message": {"content": "\xff',
+            '{"id": 1, "choices": [{"message": {"content": "\\xff',
+        ),
+    ],
+)
+def test_what_the_model_said_is_kept_where_it_cannot_be_used(body: bytes, said: str) -> None:
+    """The message's text, else the reply's body, as far as a person needs it."""
+    outcome = judge(Reply(200, {}, body), replace(FACTS, schema=SCHEMA))
+
+    assert not isinstance(outcome, Succeeded)
+    assert outcome.failure.reply == said
+
+
+def test_a_call_that_was_not_answered_keeps_no_reply() -> None:
+    """A provider's refusal is the error's text already."""
+    for reply in (Reply(400, {}, error("context_length_exceeded")), Reply(200, {}, b"<html>")):
+        outcome = judge(reply, FACTS)
+
+        assert not isinstance(outcome, Succeeded)
+        assert outcome.failure.reply == ""

@@ -231,6 +231,21 @@ def test_nothing_acts_on_a_terminal() -> None:
     assert printable(list(record_lines(record)))
 
 
+def test_what_the_model_said_is_shown_with_its_attempt() -> None:
+    """A terminal acts on nothing in it; `full` keeps its line ends."""
+    story = replace(STORY, history=(replace(ATTEMPT, reply=f"{ESCAPES}{'x' * 600}"), ATTEMPT))
+
+    lines = list(story_lines(story))
+    whole = "\n".join(story_lines(story, full=True)).split("\n")
+
+    assert printable(lines)
+    assert printable(whole)
+    (said,) = (line for line in lines if "the model said: " in line)
+    assert said.startswith("      the model said: a [31mred  b")
+    assert said.endswith("x ... (--full shows all of it)")
+    assert f"    b  {'x' * 600}" in whole
+
+
 def test_a_large_input_is_shortened_for_a_person_alone() -> None:
     """The terminal shows the beginning of a large input; the JSON holds all of it.
 
@@ -335,6 +350,7 @@ def test_the_json_of_a_story_is_whole() -> None:
         "route": "",
         "model": "",
         "release": "",
+        "reply": "",
     }
     assert document["result"] is None
 
