@@ -11,25 +11,12 @@ from typing import Any
 import orjson
 
 from docllm.schemas.settings.account import account, configured_routes
+from docllm.schemas.settings.catalog import NAMED, below, name_of
 from docllm.schemas.settings.config import Config, OtelConfig, Secret
 
 # Sections that a running agent can apply. Parts were built from all other sections at the start, so
 # those sections cannot change.
 LIVE = ("llm", "routes", "types", "prices", "tenants", "tenant_defaults", "guard")
-_NAMES = {
-    "database_url": "database.url",
-    "redis_url": "redis.url",
-    "document_roots": "documents.roots",
-    "document_allow": "documents.allow",
-    "document_private": "documents.private",
-    "document_kept_mb": "documents.kept_mb",
-    "retry_tiers": "retry.tiers",
-    "max_attempts": "retry.max_attempts",
-    "http_token": "http.token",
-    "log_format": "log.format",
-    "retention.purge_after_s": "retention.purge",
-}
-_NAMED = ("routes", "types", "prices", "tenants")
 
 
 def changed_settings(old: Config, new: Config) -> list[str]:
@@ -38,9 +25,7 @@ def changed_settings(old: Config, new: Config) -> list[str]:
         name
         for part in fields(Config)
         if part.compare
-        for name in _differences(
-            _NAMES.get(part.name, part.name), getattr(old, part.name), getattr(new, part.name)
-        )
+        for name in _differences(name_of(part), getattr(old, part.name), getattr(new, part.name))
     ]
 
 
@@ -65,17 +50,16 @@ def _differences(name: str, old: Any, new: Any) -> Iterator[str]:
         return
     if is_dataclass(old) and type(old) is type(new):
         for part in fields(old):
-            # The limits of an account stand beside its other settings.
-            inner = name if part.name == "limits" else f"{name}.{part.name}"
+            inner = below(name, name_of(part))
             yield from _differences(inner, getattr(old, part.name), getattr(new, part.name))
-    elif name in _NAMED:
+    elif name in NAMED:
         for key in sorted(old.keys() | new.keys()):
             if key in old and key in new:
                 yield from _differences(f"{name}.{key}", old[key], new[key])
             else:
                 yield f"{name}.{key}"
     else:
-        yield _NAMES.get(name, name)
+        yield name
 
 
 _CHARS = 16

@@ -1,6 +1,6 @@
-"""The configuration as frozen values.
+"""The configuration as frozen values; each field of a setting has its check, meaning and default.
 
-`schemas/settings/sources.py` says where they come from, and in which order.
+`schemas/settings/sources.py` says where the values come from, and in which order.
 """
 
 from collections.abc import Hashable
@@ -10,9 +10,14 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any
 
-from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.address import Address
+from docllm.schemas.settings import kinds
+from docllm.schemas.settings.headers import headers as header_table
+from docllm.schemas.settings.kinds import TRACE_ID, setting
 from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
+from docllm.schemas.settings.schedule import schedule as hours
+from docllm.schemas.settings.secret import Secret as Secret  # noqa: PLC0414 - its readers take it from here
+from docllm.schemas.settings.wordings import wordings as wording_table
 from docllm.schemas.task.hooks import Hooked, HookEvent
 from docllm.schemas.task.record.topics import DEFAULT_TIERS
 from docllm.schemas.task.task_types import BUILT_IN
@@ -20,52 +25,9 @@ from docllm.schemas.version import VERSION
 
 DEFAULT_ROUTE = "default"
 BYTES_PER_TOKEN = 4  # assumed in estimates
-TRACE_ID = "{trace_id}"  # stands for the id in a template of links to traces
-
-
-class Secret:
-    """A text that must not be shown.
-
-    `repr`, `str` and formatting give dots; `reveal()` gives the text.
-    """
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """Return the secret, to send, compare or hash it, or to mask it in texts of others.
-
-        Nobody stores or shows it; a test lists who calls this, and for what.
-        """
-        return self._text
-
-    def __repr__(self) -> str:
-        return "Secret(...)"
-
-    __str__ = __repr__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-
-def authorization(api_key: Secret | None) -> Secret | None:
-    """Return the value of the authorization header for an LLM.
-
-    Raises ConfigError for a key that no header can hold.
-    """
-    if api_key is None:
-        return None
-    key = api_key.reveal().strip()
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError(
-            "llm.api_key is empty, or has blanks or characters that no key has; copy the key again"
-        )
-    return Secret(f"Bearer {key}")
+MAX_TOKENS = 1_000_000_000  # the largest context of a model; more is a mistake
+_LIMIT_S = kinds.real(0.1, 86_400)
+_PRICE = kinds.real(0, 1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +37,11 @@ class KafkaConfig:
     `client` are librdkafka settings (TLS, SASL, group.protocol).
     """
 
-    bootstrap: str | None = None
+    bootstrap: str | None = setting(
+        kinds.text,
+        "brokers of Kafka, `HOST:PORT,...`; without it docllm uses the embedded bus",
+        variable="DOCLLM_KAFKA_BOOTSTRAP",
+    )
     client: dict[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -102,20 +68,40 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LLMConfig:
-    """The provider account.
+    """The provider account; without `base_url` no LLM is configured.
 
-    `base_url` ends before `/chat/completions`; None means that no LLM is configured.
-    `context_tokens`: how many tokens the model takes, None if unknown. `headers` are sent with each
-    call. `limits` are the provider's for `model`. `wordings` are those of the route.
+    `limits` are the provider's for `model`. `wordings` are those of the route.
     """
 
-    base_url: str | None = None
-    api_key: Secret | None = None
-    model: str | None = None
-    timeout_s: float = 600.0
-    context_tokens: int | None = None
-    headers: dict[str, Secret] = field(default_factory=dict)
-    structured: Structured = Structured.JSON_SCHEMA
+    base_url: str | None = setting(
+        kinds.http_url,
+        "address of an OpenAI-compatible server, up to but not including `/chat/completions`",
+        variable="DOCLLM_LLM_BASE_URL",
+    )
+    api_key: Secret | None = setting(
+        kinds.secret, "key for that address; never shown", variable="DOCLLM_LLM_API_KEY"
+    )
+    model: str | None = setting(
+        kinds.text, "model of tasks that name none", variable="DOCLLM_LLM_MODEL"
+    )
+    timeout_s: float = setting(
+        kinds.real(0.1, 86_400), "limit of one whole call, in seconds", 600.0
+    )
+    context_tokens: int | None = setting(
+        kinds.whole(1, MAX_TOKENS), "how many tokens the model takes"
+    )
+    headers: dict[str, Secret] = setting(
+        header_table,
+        'table of headers for each call to that address, such as `{ "api-key" = "..." }`; their '
+        "values are never shown",
+        {},
+    )
+    structured: Structured = setting(
+        kinds.choice(Structured),
+        "form in which the server takes a task's schema: `json_schema`, `json_object`, or "
+        "`none` for a server that takes none",
+        Structured.JSON_SCHEMA,
+    )
     limits: QuotaLimits = NO_LIMITS
     wordings: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -139,40 +125,83 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """Settings of an agent.
+    """Settings of an agent. Agents with different releases have equal settings."""
 
-    `slots`: calls in flight at once in one agent. `sweep_slack_s`: how long a task may wait beyond
-    its topic's oldest record. `park_probe_s`: how often one call is tried on a route that waits for
-    a person. `compact_after_s`: the age of a count from which on it is rolled up. `http`: where it
-    shows its health and metrics, None for nowhere. `release`: under which label its attempts are
-    counted; agents with different releases have equal settings.
-    """
-
-    slots: int = 64
-    drain_timeout_s: float = 20.0
-    sweep_slack_s: float = 600.0
-    park_probe_s: float = 60.0
-    compact_after_s: float = 900.0
-    http: Address | None = None
-    release: str = field(default=VERSION, compare=False)
+    slots: int = setting(
+        kinds.whole(1, 100_000),
+        "most attempts that run at once in one agent",
+        64,
+        variable="DOCLLM_SLOTS",
+    )
+    drain_timeout_s: float = setting(
+        kinds.real(0, 86_400),
+        "time that running calls get when the agent is told to stop, in seconds",
+        20.0,
+    )
+    sweep_slack_s: float = setting(
+        kinds.real(0, 86_400),
+        "the sweep publishes a task again when it has waited this much longer than the oldest "
+        "record of its topics, in seconds",
+        600.0,
+    )
+    park_probe_s: float = setting(
+        kinds.real(1, 86_400),
+        "time between probes (single calls) on a route that waits for a person, in seconds",
+        60.0,
+    )
+    compact_after_s: float = setting(
+        kinds.real(1, 86_400),
+        "age at which counts are moved into sums, in seconds; guards and `status` look back ten "
+        "minutes, and a smaller value shortens that",
+        900.0,
+    )
+    http: Address | None = setting(
+        kinds.address,
+        "address on which an agent shows `/metrics`, `/livez` and `/readyz`, such as "
+        "`127.0.0.1:9464`; with `--processes`, each further one takes the next port",
+        variable="DOCLLM_AGENT_HTTP",
+    )
+    release: str = setting(
+        kinds.release,
+        "label under which an agent's attempts are counted, so that two releases can be "
+        "[compared](../how-to/upgrade.md#compare-two-releases): 1 to 64 letters, digits, dots, "
+        "dashes, underscores and plus signs; by default the version of docllm",
+        VERSION,
+        variable="DOCLLM_AGENT_RELEASE",
+        compare=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class OtelConfig:
-    """Where traces go, in OTLP over HTTP, and which.
+    """Where traces go, in OTLP over HTTP, and which; nothing is traced without an `endpoint`.
 
-    `endpoint`: the collector's address, without `/v1/traces`; None if nothing is traced. `named`:
-    whether a setting named it, and not OpenTelemetry's own variable. `ratio`: the share of tasks
-    whose success is traced. `link_template`: where a person reads a trace. `to_provider`: whether
-    calls carry a `traceparent`.
+    `named`: whether a setting named it, and not OpenTelemetry's own variable.
     """
 
-    endpoint: str | None = None
+    endpoint: str | None = setting(
+        kinds.http_url,
+        "address of an OpenTelemetry collector that takes OTLP over HTTP, such as "
+        "`http://collector:4318`; without it, `OTEL_EXPORTER_OTLP_ENDPOINT` names one",
+    )
     named: bool = False
-    headers: dict[str, Secret] = field(default_factory=dict)
-    ratio: float = 0.01
-    link_template: str | None = None
-    to_provider: bool = False
+    headers: dict[str, Secret] = setting(
+        header_table,
+        "table of headers for the collector, as `llm.headers`, in addition to those of "
+        "`OTEL_EXPORTER_OTLP_HEADERS`; their values are never shown",
+        {},
+    )
+    ratio: float = setting(
+        kinds.real(0, 1), "share of tasks whose success is traced; failed attempts always are", 0.01
+    )
+    link_template: str | None = setting(
+        kinds.trace_link,
+        "address at which a person reads a trace, in which `{trace_id}` stands for its id; "
+        "`show` shows it",
+    )
+    to_provider: bool = setting(
+        kinds.truth, "whether calls of the provider carry a `traceparent` header", default=False
+    )
 
     def link(self, trace_id: str) -> str:
         """Return where a person reads a trace; empty if no setting says it."""
@@ -183,26 +212,43 @@ class OtelConfig:
 class GuardConfig:
     """Settings of guards.
 
-    `probe_s`: the time from one look of a guard to the next, and from one prompt to its route to
-    the next. A look that has lasted longer ends once none of its tasks runs.
+    `probe_s` is also the time from one prompt to a guard's route to the next. A look that has
+    lasted longer ends once none of its tasks runs.
     """
 
-    probe_s: float = 300.0
+    probe_s: float = setting(
+        kinds.real(1, 86_400),
+        "time between two looks of a guard, each of which tries some of its tasks, in seconds",
+        300.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class InboxConfig:
-    """`enabled`: whether agents read the group's inbox.
+    """Settings of the group's inbox."""
 
-    `join_batches`: whether its records may add to batches that `load` made. `redrive`: whether a
-    dead letter that another tool writes back replays its task. `max_backlog`: unfinished tasks of
-    the group from which on no record becomes a task; 0 is never.
-    """
-
-    enabled: bool = True
-    join_batches: bool = False
-    redrive: bool = False
-    max_backlog: int = 0
+    enabled: bool = setting(
+        kinds.truth,
+        "whether agents make tasks of the lines that your own producers write to `<group>.inbox`",
+        default=True,
+    )
+    join_batches: bool = setting(
+        kinds.truth,
+        "whether records of the inbox may add tasks to batches that `load` made",
+        default=False,
+    )
+    redrive: bool = setting(
+        kinds.truth,
+        "whether a dead letter that another tool writes back, to the inbox or to the topic it "
+        "came from, replays its task",
+        default=False,
+    )
+    max_backlog: int = setting(
+        kinds.whole(0, 1_000_000_000),
+        "unfinished tasks of the group from which on agents make no task of an inbox record; "
+        "the records wait on Kafka; 0 is never",
+        0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +259,18 @@ class RetentionConfig:
     `purge_after_s` they delete the rows of an archived batch.
     """
 
-    archive: str | None = None
-    purge_after_s: int | None = None
+    archive: str | None = setting(
+        kinds.folder,
+        "folder or `s3://`, `gs://` or `az://` prefix to which an agent archives batches that "
+        "have not changed for the time of `retention.purge`, or for a day",
+        variable="DOCLLM_RETENTION_ARCHIVE",
+    )
+    purge_after_s: int | None = setting(
+        kinds.seconds,
+        "time from the last change of a batch after which an agent archives it and deletes its "
+        "rows, such as `30d`; by default agents delete nothing",
+        name="purge",
+    )
 
     @property
     def archive_after_s(self) -> int:
@@ -226,8 +282,8 @@ class RetentionConfig:
 class Price:
     """The price of a million tokens, in the currency's unit."""
 
-    input_per_mtok: float
-    output_per_mtok: float
+    input_per_mtok: float = setting(_PRICE, "price of a million tokens of the prompt", 0.0)
+    output_per_mtok: float = setting(_PRICE, "price of a million tokens of the answer", 0.0)
 
     def cost_micro(self, tokens_in: int, tokens_out: int) -> int:
         """Return the price of these tokens in millionths of the currency's unit."""
@@ -240,28 +296,56 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class RouteConfig:
-    """A provider account for one model.
+    """A provider account for one model. A value of None is inherited from `[llm]`.
 
-    `model`: the name that tasks use, by default the route's name. A value of None is inherited from
-    `[llm]`. Key, headers and `structured` are inherited only if the address is that of `[llm]`, and
-    `context_tokens` only if the model is `llm.model` at that address. `headers` replace those of
-    `[llm]`. `fallback`: the routes to which tasks go on after a failure of `fallback_on`, in order.
-    `wordings`: texts of its server's refusals, by the class that they mean.
-    `limits` also hold for other routes of the same account and model
-    (`schemas/settings/account.py`).
+    Key, headers and `structured` are inherited only if the address is that of `[llm]`, and
+    `context_tokens` only if the model is `llm.model` at that address. `limits` also hold for other
+    routes of the same account and model (`schemas/settings/account.py`).
     """
 
-    base_url: str | None = None
-    api_key: Secret | None = None
-    model: str | None = None
-    timeout_s: float | None = None
-    context_tokens: int | None = None
-    headers: dict[str, Secret] | None = None
-    structured: Structured | None = None
+    base_url: str | None = setting(kinds.http_url, "as `llm.base_url`, which is the default")
+    api_key: Secret | None = setting(
+        kinds.secret, "as `llm.api_key`, which is the default if the route has the same address"
+    )
+    model: str | None = setting(
+        kinds.text, "model that the route calls; by default the route's name"
+    )
+    timeout_s: float | None = setting(
+        kinds.real(0.1, 86_400), "as `llm.timeout_s`, which is the default"
+    )
+    context_tokens: int | None = setting(
+        kinds.whole(1, MAX_TOKENS),
+        "how many tokens the model takes; `llm.context_tokens` holds for `llm.model` only",
+    )
+    headers: dict[str, Secret] | None = setting(
+        header_table,
+        "as `llm.headers`, which is the default if the route has the same address; a table of "
+        "the route's own replaces it",
+    )
+    structured: Structured | None = setting(
+        kinds.choice(Structured),
+        "as `llm.structured`, which is the default if the route has the same address",
+    )
+    fallback: tuple[str, ...] = setting(
+        kinds.names,
+        "routes to which tasks go on, in this order, when this one cannot answer them; each is "
+        "followed by its own `fallback`",
+        (),
+    )
+    fallback_on: tuple[Trigger, ...] = setting(
+        kinds.choices(Trigger),
+        "failures after which tasks go on to the fallback: `OUTAGE` (the route is stopped, or "
+        "parked for its key or model), `CAPACITY`, `TOO_LONG`, `FILTERED`, `MONEY`",
+        (Trigger.OUTAGE, Trigger.CAPACITY, Trigger.TOO_LONG),
+        shown="OUTAGE, CAPACITY, TOO_LONG",
+    )
+    wordings: dict[str, tuple[str, ...]] = setting(
+        wording_table,
+        "what refusals of this server mean: for a class, `TOO_LONG`, `FILTERED`, `RATE`, "
+        "`CAPACITY`, `MONEY` or `AUTH`, a list of texts and `/expressions/`",
+        {},
+    )
     limits: QuotaLimits = NO_LIMITS
-    fallback: tuple[str, ...] = ()
-    fallback_on: tuple[Trigger, ...] = (Trigger.OUTAGE, Trigger.CAPACITY, Trigger.TOO_LONG)
-    wordings: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class RunIn(StrEnum):
@@ -273,46 +357,108 @@ class RunIn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TypeConfig:
-    """Settings of one type of task.
+    """Settings of one type of task."""
 
-    `handler`: `package.module:function`, an async or a plain function. `route` or `model`: those of
-    tasks that name no model. `prompt` and `schema`: those of tasks that have none. `retry`
-    and `give_up`: names of the handler's exceptions that are retried, and that are not. `delay_s`:
-    the least wait before a next attempt. `tiers`: the retry tiers of its tasks, by default all.
-    After `soft_limit_s` an attempt is told to end, after `time_limit_s` it is ended. `slots`: most
-    attempts at once in one agent. `schedule`: the hours in which the tasks run. `run`: where the
-    handler runs; in a process of its own it may use `memory_mb` and run for `time_s`.
-    `on_success`, `on_retry` and `on_dead`: functions that run after an attempt has ended.
-    `part_tokens`, `overlap_tokens` and `merge_prompt`: how `map-reduce` splits and merges.
-    With `strict_answer`, no fence or thoughts are taken off around its answers.
-    `whole_input`: whether an answer to a prompt that the server has cut is a failure.
-    """
-
-    handler: str | None = None
-    run: RunIn = RunIn.AGENT
-    memory_mb: int | None = None
-    time_s: float | None = None
-    route: str | None = None
-    max_attempts: int | None = None
-    retry: tuple[str, ...] = ()
-    give_up: tuple[str, ...] = ()
-    delay_s: float = 0.0
-    model: str | None = None
-    prompt: str | None = None
-    schema: dict[str, Any] | None = None
-    tiers: tuple[str, ...] = ()
-    slots: int | None = None
-    schedule: str | None = None
-    soft_limit_s: float | None = None
-    time_limit_s: float | None = None
-    on_success: str | None = None
-    on_retry: str | None = None
-    on_dead: str | None = None
-    part_tokens: int | None = None
-    overlap_tokens: int | None = None
-    merge_prompt: str | None = None
-    strict_answer: bool = False
-    whole_input: bool = False
+    handler: str | None = setting(
+        kinds.function, "`package.module:function`, a function of yours that runs the tasks"
+    )
+    run: RunIn = setting(
+        kinds.choice(RunIn),
+        "where the handler runs: in the `agent`, or in a `process` of its own, whose end costs "
+        "the agent nothing",
+        RunIn.AGENT,
+    )
+    memory_mb: int | None = setting(
+        kinds.whole(32, 1 << 20),
+        "MiB of memory from which on a handler's process is ended, as a failure that counts",
+    )
+    time_s: float | None = setting(
+        _LIMIT_S, "seconds after which a handler's process is ended, as a failure that counts"
+    )
+    route: str | None = setting(
+        kinds.text, "route of the tasks that name no model", shown="default"
+    )
+    max_attempts: int | None = setting(
+        kinds.whole(1, 100), "as `retry.max_attempts`, which is the default"
+    )
+    retry: tuple[str, ...] = setting(
+        kinds.names, "names of the handler's exceptions that are tried again", ()
+    )
+    give_up: tuple[str, ...] = setting(
+        kinds.names, "names of the handler's exceptions that make the task dead at once", ()
+    )
+    delay_s: float = setting(
+        kinds.real(0, 86_400), "least wait before a next attempt, in seconds", 0.0
+    )
+    model: str | None = setting(
+        kinds.text, "model of the tasks that name none; a type has a `route` or a `model`"
+    )
+    prompt: str | None = setting(
+        kinds.prompt,
+        "prompt of the tasks that have none, with `{document}` where their input belongs",
+    )
+    schema: dict[str, Any] | None = setting(
+        kinds.schema_file,
+        "file with the JSON Schema of the tasks that have none; their answers are exported as JSON",
+    )
+    tiers: tuple[str, ...] = setting(
+        kinds.tiers,
+        "those of `retry.tiers` in which its tasks wait for a next attempt",
+        (),
+        shown="all",
+    )
+    slots: int | None = setting(
+        kinds.whole(1, 100_000), "most attempts of the type that run at once in one agent"
+    )
+    schedule: str | None = setting(
+        hours,
+        "hours of the day in which its tasks run, such as `22:00-06:00 UTC`; attempts that run "
+        "at their end go on",
+    )
+    soft_limit_s: float | None = setting(
+        _LIMIT_S,
+        "seconds after which the next call in a handler raises `SoftLimitError`, once, so that "
+        "it can end with what it has",
+    )
+    time_limit_s: float | None = setting(
+        _LIMIT_S, "seconds after which an attempt is ended, as a failure that counts"
+    )
+    on_success: str | None = setting(
+        kinds.function, "`package.module:function` of yours that runs after a task has succeeded"
+    )
+    on_retry: str | None = setting(
+        kinds.function, "the same, after a failed attempt that will be retried"
+    )
+    on_dead: str | None = setting(
+        kinds.function, "the same, after a task is dead or cancelled, such as to undo its work"
+    )
+    part_tokens: int | None = setting(
+        kinds.whole(200, MAX_TOKENS),
+        "most tokens of a part, where `map-reduce` splits a document; by default as many as the "
+        "model takes",
+    )
+    overlap_tokens: int | None = setting(
+        kinds.whole(0, 100_000),
+        "how many tokens a part has in common with the one before it",
+        shown="200",
+    )
+    merge_prompt: str | None = setting(
+        kinds.text,
+        "prompt that merges the answers for parts: `{answers}` stands for them, `{prompt}` for "
+        "the task's own prompt",
+    )
+    strict_answer: bool = setting(
+        kinds.truth,
+        "whether an answer is taken as it is: no fence around it and no thoughts before it are "
+        "taken off, before a schema is judged too",
+        default=False,
+    )
+    whole_input: bool = setting(
+        kinds.truth,
+        "`true`: a task whose prompt the server has cut is dead as `INPUT_CUT`; otherwise its "
+        "result has `truncated_input`",
+        default=False,
+    )
 
     @property
     def hooks(self) -> dict[HookEvent, str]:
@@ -332,29 +478,96 @@ NO_SETTINGS = TypeConfig()
 class Config:
     """All settings; `file` is the configuration file that was read, None if there is none."""
 
-    data_dir: Path = Path("docllm-data")
+    data_dir: Path = setting(
+        kinds.path,
+        "folder of the embedded parts (ledger, bus, locks), on a local disk; created with mode "
+        "0700",
+        Path("docllm-data"),
+        variable="DOCLLM_DATA_DIR",
+    )
     kafka: KafkaConfig = KafkaConfig()
-    database_url: Secret | None = None
-    redis_url: Secret | None = None
+    database_url: Secret | None = setting(
+        kinds.database_url,
+        "`mysql://USER:PASSWORD@HOST:3306/DATABASE`, also for MariaDB; required with Kafka",
+        name="database.url",
+        variable="DOCLLM_DATABASE_URL",
+    )
+    redis_url: Secret | None = setting(
+        kinds.redis_url,
+        "`redis://` or `rediss://`; optional, lets agents share which routes have stopped",
+        name="redis.url",
+        variable="DOCLLM_REDIS_URL",
+    )
     llm: LLMConfig = LLMConfig()
     agent: AgentConfig = AgentConfig()
+    http_token: Secret | None = setting(
+        kinds.secret,
+        "what readers of metrics send as `Authorization: Bearer TOKEN`; needed on addresses "
+        "that other machines reach; never shown",
+        name="http.token",
+        variable="DOCLLM_HTTP_TOKEN",
+    )
+    log_format: LogFormat = setting(
+        kinds.choice(LogFormat),
+        "`json` makes each line of the log an object, for programs that gather logs",
+        LogFormat.TEXT,
+        name="log.format",
+        variable="DOCLLM_LOG_FORMAT",
+    )
     otel: OtelConfig = OtelConfig()
     guard: GuardConfig = GuardConfig()
     inbox: InboxConfig = InboxConfig()
     retention: RetentionConfig = RetentionConfig()
-    document_roots: tuple[Path, ...] | None = None
-    document_allow: tuple[str, ...] = ()
-    document_private: tuple[IPv4Network | IPv6Network, ...] = ()
-    document_kept_mb: int = 512
+    tenant_defaults: TenantDefaults = TenantDefaults()
+    document_roots: tuple[Path, ...] | None = setting(
+        kinds.paths,
+        "folders from which agents may read documents; by default the current folder on "
+        "embedded parts, otherwise none",
+        name="documents.roots",
+        variable="DOCLLM_DOCUMENT_ROOTS",
+    )
+    document_allow: tuple[str, ...] = setting(
+        kinds.uri_prefixes,
+        "URI prefixes below which agents may read documents that are not files, and write "
+        "results; each ends with `/`, such as `s3://bucket/reports/`",
+        (),
+        name="documents.allow",
+        variable="DOCLLM_DOCUMENT_ALLOW",
+    )
+    document_private: tuple[IPv4Network | IPv6Network, ...] = setting(
+        kinds.networks,
+        "networks of your own, such as `10.0.0.0/8`, in which the servers of `https://` "
+        "documents may be; otherwise documents come from public addresses only",
+        (),
+        name="documents.private",
+        variable="DOCLLM_DOCUMENT_PRIVATE",
+    )
+    document_kept_mb: int = setting(
+        kinds.whole(0, 1_000_000),
+        "MiB in the data folder for the cached texts of converted documents, so that further "
+        "tasks on a document need no conversion; 0 turns the cache off",
+        512,
+        name="documents.kept_mb",
+        variable="DOCLLM_DOCUMENT_KEPT_MB",
+    )
+    retry_tiers: tuple[str, ...] = setting(
+        kinds.tiers,
+        "delays of the retry topics; the longest also serves guards and closed routes",
+        DEFAULT_TIERS,
+        name="retry.tiers",
+        variable="DOCLLM_RETRY_TIERS",
+    )
+    max_attempts: int = setting(
+        kinds.whole(1, 100),
+        "most counted attempts of a task, unless its line or its type sets another number",
+        5,
+        name="retry.max_attempts",
+        variable="DOCLLM_MAX_ATTEMPTS",
+    )
     prices: dict[str, Price] = field(default_factory=dict)
     routes: dict[str, RouteConfig] = field(default_factory=dict)
-    types: dict[str, TypeConfig] = field(default_factory=dict)
     tenants: dict[str, TenantConfig] = field(default_factory=dict)
-    tenant_defaults: TenantDefaults = field(default_factory=TenantDefaults)
-    retry_tiers: tuple[str, ...] = DEFAULT_TIERS
-    max_attempts: int = 5
-    http_token: Secret | None = None
-    log_format: LogFormat = LogFormat.TEXT
+    types: dict[str, TypeConfig] = field(default_factory=dict)
     file: Path | None = field(default=None, compare=False)
 
     @property
@@ -395,10 +608,7 @@ class Config:
 
     def tenant(self, name: str) -> TenantConfig:
         """Return what a tenant may take."""
-        defaults = self.tenant_defaults
-        return self.tenants.get(name) or TenantConfig(
-            weight=defaults.weight, in_flight=defaults.in_flight
-        )
+        return self.tenants.get(name) or self.tenant_defaults.tenant
 
     def roots(self) -> tuple[Path, ...]:
         """Return the folders below which documents may be read.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from docllm.schemas.settings.config import Secret, authorization
+from docllm.schemas.settings.secret import Secret, authorization
 
 AUTHORIZATION = "Authorization"
 # RFC 9110, 5.6.2.

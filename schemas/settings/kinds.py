@@ -8,7 +8,7 @@ in the wrong place.
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -20,13 +20,15 @@ import orjson
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.address import Address
 from docllm.schemas.settings import server_options
-from docllm.schemas.settings.config import TRACE_ID, Secret
+from docllm.schemas.settings.secret import Secret
 from docllm.schemas.task.allowed_uris import FORM as URI_PREFIX_FORM
 from docllm.schemas.task.allowed_uris import folder_uri, require_prefix
 from docllm.schemas.task.record.topics import duration_s
 from docllm.schemas.text.placeholder import with_places
 
 CheckValue = Callable[[Any], Any]
+TRACE_ID = "{trace_id}"  # stands for the id in a template of links to traces
+SETTING = "setting"  # where a field keeps its row
 
 # The ledger and the bus rely on these settings, and so do docllm's promises.
 FIXED_CLIENT_SETTINGS = (
@@ -63,6 +65,52 @@ _DRIVERS = {
 
 
 MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting: its check, and the environment variable that sets it too, if there is one.
+
+    `name` is that in the file, below its section. `meaning` and `default` are for the page of
+    settings; an empty default means that there is none.
+    """
+
+    name: str
+    check: CheckValue
+    meaning: str
+    default: str = ""
+    variable: str | None = None
+
+
+def setting(
+    check: CheckValue,
+    meaning: str,
+    default: Any = None,
+    *,
+    shown: str | None = None,
+    name: str = "",
+    variable: str | None = None,
+    compare: bool = True,
+) -> Any:
+    """Return the field of a setting. `shown`: the default in words, where it is not the value.
+
+    Without a `name`, the setting is called as the field.
+    """
+    row = Setting(name, check, meaning, _shown(default) if shown is None else shown, variable)
+    if default == {}:
+        return field(default_factory=dict, metadata={SETTING: row})
+    return field(default=default, compare=compare, metadata={SETTING: row})
+
+
+def _shown(default: Any) -> str:
+    """Return a default as the page of settings shows it."""
+    if default is None or default == {}:
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        return ",".join(default)
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def text(value: Any) -> str:

@@ -6,6 +6,14 @@ Nothing is counted here: these are the values from the settings.
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
+from docllm.schemas.settings import kinds
+from docllm.schemas.settings.kinds import setting
+
+_REQUESTS = kinds.whole(1, 100_000_000)
+_TOKENS = kinds.whole(1, 1_000_000_000_000)
+_CALLS = kinds.whole(1, 1_000_000)
+_WEIGHT = kinds.real(0.01, 1000)
+
 
 class ChargeRule(StrEnum):
     """What the provider charges for a call against its token limits, and when.
@@ -22,19 +30,23 @@ class ChargeRule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaLimits:
-    """The limits of one account for one model, kept by all agents together; None is no limit.
+    """The limits of one account for one model, kept by all agents together; None is no limit."""
 
-    Requests and tokens a minute (`rpm`, `tpm`; `itpm` of prompts, `otpm` of answers), requests a
-    day (`rpd`), and calls at once (`in_flight`).
-    """
-
-    rpm: int | None = None
-    tpm: int | None = None
-    itpm: int | None = None
-    otpm: int | None = None
-    rpd: int | None = None
-    in_flight: int | None = None
-    charge: ChargeRule = ChargeRule.MAX_THEN_REFUND
+    rpm: int | None = setting(
+        _REQUESTS, "the provider's limit of requests a minute, kept by all agents together"
+    )
+    tpm: int | None = setting(_TOKENS, "the provider's limit of tokens a minute, prompt and answer")
+    itpm: int | None = setting(_TOKENS, "the provider's limit of prompt tokens a minute")
+    otpm: int | None = setting(_TOKENS, "the provider's limit of answer tokens a minute")
+    rpd: int | None = setting(_REQUESTS, "the provider's limit of requests a day (UTC)")
+    in_flight: int | None = setting(_CALLS, "most calls at once, of all agents together")
+    charge: ChargeRule = setting(
+        kinds.choice(ChargeRule),
+        "what counts toward the token limits: `max_then_refund` for the longest answer until "
+        "its length is known, `max_kept` for the longest answer always, `input_then_output` for "
+        "the prompt first and the answer as it ends",
+        ChargeRule.MAX_THEN_REFUND,
+    )
 
     @property
     def given(self) -> dict[str, int]:
@@ -46,24 +58,35 @@ class QuotaLimits:
 
 
 NO_LIMITS = QuotaLimits()
-LIMIT_NAMES = tuple(part.name for part in fields(QuotaLimits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantConfig:
     """A tenant's settings: its `weight`, and its most calls at once (None: no limit)."""
 
-    weight: float = 1.0
-    in_flight: int | None = None
+    weight: float = setting(
+        _WEIGHT, "the tenant's part beside others that wait too; 2 is twice as much as 1", 1.0
+    )
+    in_flight: int | None = setting(
+        _CALLS, "most calls at once of this tenant, of all agents together"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantDefaults:
-    """What holds for every tenant without settings of its own.
+    """What holds for every tenant without settings of its own."""
 
-    `overflow`: unfinished tasks from which on a tenant's next ones go to the bulk lane; 0 is never.
-    """
+    weight: float = setting(_WEIGHT, "as `tenants.NAME.weight`, for tenants without a section", 1.0)
+    in_flight: int | None = setting(
+        _CALLS, "as `tenants.NAME.in_flight`, for each tenant without a section"
+    )
+    overflow: int = setting(
+        kinds.whole(0, 1_000_000_000),
+        "unfinished tasks of a tenant from which on its next ones go to the bulk lane; 0 is never",
+        10_000,
+    )
 
-    weight: float = 1.0
-    in_flight: int | None = None
-    overflow: int = 10_000
+    @property
+    def tenant(self) -> TenantConfig:
+        """The settings of a tenant without a section."""
+        return TenantConfig(weight=self.weight, in_flight=self.in_flight)

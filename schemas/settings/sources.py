@@ -16,22 +16,14 @@ from urllib.parse import quote
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.next_command import as_called
 from docllm.schemas.settings import kinds
-from docllm.schemas.settings.catalog import CLIENT, NAMED_SETTINGS, SETTINGS
+from docllm.schemas.settings.catalog import CLIENT, NAMED, NAMED_SETTINGS, SETTINGS, arguments
 from docllm.schemas.settings.config import (
     DEFAULT_ROUTE,
-    AgentConfig,
     Config,
-    GuardConfig,
-    InboxConfig,
-    KafkaConfig,
     LLMConfig,
     LogFormat,
     OtelConfig,
-    Price,
-    RetentionConfig,
-    RouteConfig,
     Secret,
-    TypeConfig,
 )
 from docllm.schemas.settings.fallback import fallback_faults
 from docllm.schemas.settings.faults import (
@@ -44,7 +36,7 @@ from docllm.schemas.settings.faults import (
 )
 from docllm.schemas.settings.file import FILE, NAMING, SettingFile
 from docllm.schemas.settings.kinds import SchemaFile
-from docllm.schemas.settings.quota import LIMIT_NAMES, QuotaLimits, TenantConfig, TenantDefaults
+from docllm.schemas.settings.quota import TenantConfig
 from docllm.schemas.task.task_types import is_name
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -361,36 +353,22 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Config:
-    default = Config()
-    return Config(
-        data_dir=values.get("data_dir", cwd / default.data_dir),
-        kafka=KafkaConfig(bootstrap=values.get("kafka.bootstrap"), client=_under(values, CLIENT)),
-        database_url=values.get("database.url"),
-        redis_url=values.get("redis.url"),
-        llm=_llm(_under(values, "llm."), environ),
-        agent=AgentConfig(**_under(values, "agent.")),
-        otel=_otel(_under(values, "otel."), environ),
-        guard=GuardConfig(**_under(values, "guard.")),
-        inbox=InboxConfig(**_under(values, "inbox.")),
-        retention=_retention(_under(values, "retention.")),
-        document_roots=values.get("documents.roots"),
-        document_allow=values.get("documents.allow", default.document_allow),
-        document_private=values.get("documents.private", default.document_private),
-        document_kept_mb=values.get("documents.kept_mb", default.document_kept_mb),
-        prices={
-            name: Price(**{"input_per_mtok": 0.0, "output_per_mtok": 0.0} | parts)
-            for name, parts in _sections(values, "prices")
+    config = Config(**arguments(Config, {"data_dir": cwd / Config().data_dir, **values}))
+    named: dict[str, Any] = {
+        section: {name: of(**arguments(of, parts)) for name, parts in _sections(values, section)}
+        for section, of in NAMED.items()
+        if section != "tenants"
+    }
+    return replace(
+        config,
+        kafka=replace(config.kafka, client=_under(values, CLIENT)),
+        llm=_with_openai(config.llm, environ),
+        otel=_with_endpoint(config.otel, environ),
+        tenants={
+            name: replace(config.tenant_defaults.tenant, **arguments(TenantConfig, parts))
+            for name, parts in _sections(values, "tenants")
         },
-        routes={
-            name: RouteConfig(**_with_limits(parts)) for name, parts in _sections(values, "routes")
-        },
-        types={name: TypeConfig(**parts) for name, parts in _sections(values, "types")},
-        tenants=_tenants(values),
-        tenant_defaults=TenantDefaults(**_under(values, "tenant_defaults.")),
-        retry_tiers=values.get("retry.tiers", default.retry_tiers),
-        max_attempts=values.get("retry.max_attempts", default.max_attempts),
-        http_token=values.get("http.token"),
-        log_format=values.get("log.format", default.log_format),
+        **named,
     )
 
 
@@ -402,46 +380,26 @@ def _under(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     }
 
 
-def _llm(settings: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
+def _with_openai(llm: LLMConfig, environ: Mapping[str, str]) -> LLMConfig:
     """Fill missing values from OpenAI's variables.
 
     OpenAI's key is only sent to the address that it belongs to.
     """
     fallback = environ.get("OPENAI_BASE_URL") or OPENAI_URL
-    key = settings.get("api_key")
-    is_openai = settings.get("base_url", fallback).rstrip("/") in {OPENAI_URL, fallback.rstrip("/")}
+    key = llm.api_key
+    is_openai = (llm.base_url or fallback).rstrip("/") in {OPENAI_URL, fallback.rstrip("/")}
     if key is None and is_openai and environ.get("OPENAI_API_KEY"):
         key = Secret(environ["OPENAI_API_KEY"].strip())
-    base_url = settings.get("base_url") or (
-        fallback if key or environ.get("OPENAI_BASE_URL") else None
-    )
-    return LLMConfig(**_with_limits(settings | {"base_url": base_url, "api_key": key}))
+    base_url = llm.base_url or (fallback if key or environ.get("OPENAI_BASE_URL") else None)
+    return replace(llm, base_url=base_url, api_key=key)
 
 
-def _otel(settings: dict[str, Any], environ: Mapping[str, str]) -> OtelConfig:
+def _with_endpoint(otel: OtelConfig, environ: Mapping[str, str]) -> OtelConfig:
     """Take a missing address from OpenTelemetry's variables."""
-    if "endpoint" in settings:
-        return OtelConfig(**settings, named=True)
+    if otel.endpoint is not None:
+        return replace(otel, named=True)
     endpoint = next((environ[name] for name in OTEL_ENDPOINTS if environ.get(name)), None)
-    return OtelConfig(**settings, endpoint=endpoint)
-
-
-def _with_limits(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of an account with its limits as one value."""
-    limits = {name: value for name, value in settings.items() if name in LIMIT_NAMES}
-    others = {name: value for name, value in settings.items() if name not in LIMIT_NAMES}
-    return others | {"limits": QuotaLimits(**limits)}
-
-
-def _retention(settings: Mapping[str, Any]) -> RetentionConfig:
-    return RetentionConfig(settings.get("archive"), settings.get("purge"))
-
-
-def _tenants(values: Mapping[str, Any]) -> dict[str, TenantConfig]:
-    """Return the tenants' settings; what a section leaves out is taken from the defaults."""
-    shared = _under(values, "tenant_defaults.")
-    shared.pop("overflow", None)
-    return {name: TenantConfig(**shared | parts) for name, parts in _sections(values, "tenants")}
+    return replace(otel, endpoint=endpoint)
 
 
 def _sections(values: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:

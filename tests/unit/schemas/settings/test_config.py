@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from docllm.schemas.errors import ConfigError
-from docllm.schemas.settings.config import KafkaConfig, Secret, authorization
+from docllm.schemas.settings.config import KafkaConfig, Secret
+from docllm.schemas.settings.secret import authorization
 from tests.unit.schemas.settings.test_sources import MYSQL, load
 
 
