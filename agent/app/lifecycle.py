@@ -32,7 +32,6 @@ from docllm.schemas.ledger import migrations
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.changes import settings_digest
 from docllm.schemas.settings.config import Config
-from docllm.schemas.settings.rereading import RereadRequest
 from docllm.schemas.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ async def registered_agent(
     *,
     rehearsal: bool,
     load: Callable[[], Config],
-    reread: RereadRequest,
+    reread: asyncio.Event,
     tell: Callable[[bytes], None] | None = None,
     number: int = 1,
 ) -> AsyncIterator[tuple[Agent, Progress]]:
@@ -128,7 +127,7 @@ def _serve(
     log.info("health and metrics: http://%s", replace(address, port=server.port))
 
 
-def _rereading(load: Callable[[], Config], reread: RereadRequest, *, rehearsal: bool) -> Rereading:
+def _rereading(load: Callable[[], Config], reread: asyncio.Event, *, rehearsal: bool) -> Rereading:
     return Rereading(
         load=(lambda: _rehearsed(load())) if rehearsal else load,
         form=partial(_form, rehearsal=rehearsal),

@@ -39,7 +39,6 @@ from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.runtime.starting import INTERRUPTED
 from docllm.schemas.settings.config import Config, LLMConfig, LogFormat
-from docllm.schemas.settings.rereading import RereadRequest
 from docllm.schemas.settings.sources import (
     current_folder,
     early_log_format,
@@ -179,8 +178,8 @@ def _allow_open_files(calls: int) -> bool:
 
 async def _run(config: Config, options: argparse.Namespace) -> bool:
     """Run an agent; return whether it must start anew."""
-    stop, reread = _signals(config.agent.drain_timeout_s + drain_watchdog.GRACE_S), RereadRequest()
-    _on_reread(reread.make)
+    stop, reread = _signals(config.agent.drain_timeout_s + drain_watchdog.GRACE_S), asyncio.Event()
+    _on_reread(reread.set)
     if not options.rehearsal:
         require_llm(config)
     if options.child:
@@ -243,7 +242,7 @@ async def _work(
     llm: LLMConfig,
     options: argparse.Namespace,
     stop: StopRequest,
-    reread: RereadRequest,
+    reread: asyncio.Event,
 ) -> None:
     config = replace(config, llm=llm)
     load = partial(_load_again, options, llm, current_folder())

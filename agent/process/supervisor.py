@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from subprocess import Popen
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from docllm.agent.process import child_process
 from docllm.agent.process.child_process import LinePipe, Word
@@ -69,7 +69,7 @@ class Watch(Protocol):
     """
 
     takes_errors: bool
-    tick_s: float | None
+    tick_s: float
 
     def take_message(self, message: bytes) -> None:
         """Take in a message of a child."""
@@ -82,25 +82,6 @@ class Watch(Protocol):
     def tick(self) -> None:
         """Show the time that has passed."""
         ...
-
-
-class Unwatched:
-    """Nobody watches the children."""
-
-    takes_errors = False
-    tick_s: float | None = None
-
-    def take_message(self, message: bytes) -> None:
-        """Ignore a message."""
-
-    def show_line(self, line: bytes) -> None:
-        """Ignore a line."""
-
-    def tick(self) -> None:
-        """Do nothing."""
-
-
-UNWATCHED = Unwatched()
 
 
 class Supervisor:
@@ -118,8 +99,8 @@ class Supervisor:
         until_done: bool,
         clock: Clock,
         jitter: Callable[[], float],
+        watch: Watch,
         backoff: Backoff = Backoff(),
-        watch: Watch = UNWATCHED,
     ) -> None:
         self._command = command
         self._until_done = until_done
@@ -153,12 +134,10 @@ class Supervisor:
     def _due(self) -> list[float]:
         return [child.due_at_s for child in self._children if child.due_at_s is not None]
 
-    def _pause_s(self) -> float | None:
+    def _pause_s(self) -> float:
         now_s = self._clock.now_s()
         pauses_s = [max(0.0, due_at_s - now_s) for due_at_s in self._due()]
-        if self._watch.tick_s is not None:
-            pauses_s.append(self._watch.tick_s)
-        return min(pauses_s, default=None)
+        return min([self._watch.tick_s, *pauses_s])
 
     def _pipes(self) -> list[int]:
         pipes = [pipe for child in self._children for pipe in (child.report, child.errors)]
@@ -200,14 +179,12 @@ class Supervisor:
         child.words = set()
         try:
             with ExitStack() as closing:
-                report = _pipe(closing)
-                child.report = LinePipe(report.reads)
-                errors = _pipe(closing) if self._watch.takes_errors else None
-                child.errors = None if errors is None else LinePipe(errors.reads)
+                child.report, words = _pipe(closing)
+                errors = None
+                if self._watch.takes_errors:
+                    child.errors, errors = _pipe(closing)
                 child.process = child_process.start(
-                    self._command(child.number, report.writes),
-                    stderr=None if errors is None else errors.writes,
-                    keep=(report.writes,),
+                    self._command(child.number, words), stderr=errors, keep=(words,)
                 )
         except OSError as error:
             self._close(child)
@@ -336,16 +313,11 @@ class Supervisor:
         )
 
 
-class _Pipe(NamedTuple):
-    reads: int
-    writes: int
-
-
-def _pipe(closing: ExitStack) -> _Pipe:
-    """Return a pipe whose writing end is closed with the stack."""
-    pipe = _Pipe(*os.pipe())
-    closing.callback(os.close, pipe.writes)
-    return pipe
+def _pipe(closing: ExitStack) -> tuple[LinePipe, int]:
+    """Return the reading end of a pipe, and its writing end, which is closed with the stack."""
+    reads, writes = os.pipe()
+    closing.callback(os.close, writes)
+    return LinePipe(reads), writes
 
 
 def _how_ended(code: int) -> str:
@@ -387,7 +359,7 @@ def _signal_socket() -> Iterator[socket.socket]:
         signals.close()
 
 
-def _numbers(signals: socket.socket, pipes: Sequence[int], timeout_s: float | None) -> bytes:
+def _numbers(signals: socket.socket, pipes: Sequence[int], timeout_s: float) -> bytes:
     """Return the signals that arrived; wait for one, or for a child's words, until the timeout."""
     signals_fd = signals.fileno()
     ready, _, _ = select.select([signals_fd, *pipes], [], [], timeout_s)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from docllm.agent.reporting.group_run import GroupRun
 from docllm.agent.reporting.telemetry import death_lines
-from docllm.agent.reporting.views import BarView, DeadExample, Note, View, from_line, view_of
+from docllm.agent.reporting.views import DeadExample, Note, View, from_line, view_of
 from docllm.producer.ledger.status.progress import Totals
 from docllm.producer.text.printable import shown
 from docllm.schemas.codes import Code
@@ -21,7 +21,7 @@ TICK_S = 1.0
 class GroupWatch:
     """Shows what several agents report of their group. `priced` are the models with a price."""
 
-    tick_s: float | None = TICK_S
+    tick_s = TICK_S
 
     def __init__(self, *, view: View, clock: Clock, group: str, priced: Collection[str]) -> None:
         self._view = view
@@ -33,7 +33,7 @@ class GroupWatch:
         self._notes: dict[str, str] = {}  # the code of each text
         self._next_at_s = 0.0
         # Lines of the agents would tear a bar.
-        self.takes_errors = isinstance(view, BarView)
+        self.takes_errors = view.draws
 
     def take_message(self, message: bytes) -> None:
         """Take in what an agent reports."""

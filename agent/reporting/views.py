@@ -6,13 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Protocol
 
 import orjson
 
 from docllm.agent.reporting.group_run import GroupRun
 from docllm.producer.ledger.status.progress import Totals
-from docllm.producer.screen.live import Bar, bar
+from docllm.producer.screen.live import bar
 from docllm.schemas.text.wording import one_line
 
 log = logging.getLogger(__name__)
@@ -72,34 +71,17 @@ def in_front() -> bool:
         return False
 
 
-class View(Protocol):
-    """Shows the progress of a run."""
+@dataclass(frozen=True, slots=True)
+class View:
+    """Shows the progress of a run every `check_every_s`. `draws`: it is a bar on a terminal."""
 
-    check_every_s: float
-
-    def show(self, run: GroupRun, totals: Totals, now_s: float) -> None:
-        """Show the progress."""
-        ...
-
-
-class BarView:
-    """A bar on a terminal."""
-
-    check_every_s = BAR_EVERY_S
-
-    def __init__(self, shown: Bar) -> None:
-        self._bar = shown
-
-    def show(self, run: GroupRun, totals: Totals, now_s: float) -> None:  # noqa: ARG002
-        """Move the bar."""
-        done, total = run.shares
-        self._bar.show(done, total, run.facts())
+    show: Callable[[GroupRun, Totals, float], None]
+    check_every_s: float = BAR_EVERY_S
+    draws: bool = False
 
 
 class LineView:
     """A log line now and then, while there is work or something changed."""
-
-    check_every_s = CHECK_EVERY_S
 
     def __init__(self) -> None:
         self._said: Totals | None = None
@@ -116,24 +98,16 @@ class LineView:
             self._said = totals
 
 
-class ParentView:
-    """The parent of several agents, which shows one progress for all."""
-
-    check_every_s = BAR_EVERY_S
-
-    def __init__(self, tell: Callable[[bytes], None]) -> None:
-        self._tell = tell
-
-    def show(self, run: GroupRun, totals: Totals, now_s: float) -> None:  # noqa: ARG002
-        """Send the totals."""
-        self._tell(to_line(totals))
-
-
 @contextmanager
 def view_of(tell: Callable[[bytes], None] | None) -> Iterator[View]:
     """Yield the place where progress goes, while the block runs."""
     if tell is not None:
-        yield ParentView(tell)
+        yield View(lambda _run, totals, _now_s: tell(to_line(totals)))
         return
     with bar("tasks", ticks=False, visible=in_front()) as shown:
-        yield BarView(shown) if shown.shown else LineView()
+        if shown.shown:
+            yield View(
+                lambda run, _totals, _now_s: shown.show(*run.shares, run.facts()), draws=True
+            )
+        else:
+            yield View(LineView().show, CHECK_EVERY_S)

@@ -1,5 +1,6 @@
 """What `docllm.agent.app`, or a simulation, chooses for an agent: here the two differ."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,7 +25,6 @@ from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.objects.write_once import WriteOnceStore
 from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.settings.config import Config
-from docllm.schemas.settings.rereading import RereadRequest
 
 if TYPE_CHECKING:
     from docllm.agent.reporting.metrics import AgentMetrics
@@ -40,7 +40,7 @@ class Rereading:
 
     load: Callable[[], Config]
     form: Callable[[Config], AgentReport]
-    request: RereadRequest
+    request: asyncio.Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

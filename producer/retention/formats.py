@@ -9,7 +9,7 @@ import io
 from collections.abc import Iterator
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -27,18 +27,6 @@ class ArchiveFormat(StrEnum):
     PARQUET = "parquet"
 
 
-class ArchiveWriter(Protocol):
-    """Makes one file of lines."""
-
-    def add(self, line: bytes) -> None:
-        """Add a line, which ends with a line end."""
-        ...
-
-    def content(self) -> bytes:
-        """Return the whole file; nothing is added after it."""
-        ...
-
-
 def suffix(file_format: ArchiveFormat) -> str:
     """Return the end of the names of files."""
     return {ArchiveFormat.JSONL: "jsonl.gz", ArchiveFormat.PARQUET: "parquet"}[file_format]
@@ -50,8 +38,8 @@ def require_library(file_format: ArchiveFormat) -> None:
         raise ConfigError(f"the format parquet {_PARQUET}")
 
 
-def writer(file_format: ArchiveFormat) -> ArchiveWriter:
-    """Return a writer for a new file."""
+def writer(file_format: ArchiveFormat) -> "_JsonLines | _ParquetWriter":
+    """Return a writer of lines into a new file; `content` is the whole file."""
     return _ParquetWriter() if file_format is ArchiveFormat.PARQUET else _JsonLines()
 
 

@@ -5,6 +5,7 @@ a row gave the same settings, or immediately if a person sent a signal. Invalid 
 reported, and the previous settings stay in use.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -23,28 +24,12 @@ CHECK_EVERY_S = 5.0
 LISTED_NAMES = 10
 
 
-class RereadRequest:
-    """A person's request to read the settings again, made by a signal."""
-
-    def __init__(self) -> None:
-        self._made = False
-
-    def make(self) -> None:
-        """Ask for a read as soon as possible."""
-        self._made = True
-
-    def take(self) -> bool:
-        """Return whether a read was asked for since the last call."""
-        made, self._made = self._made, False
-        return made
-
-
 class SettingsReader:
     """Reads one agent's settings again and again.
 
     `load` reads all of them and raises ConfigError for a fault; it runs on `executor`. `apply`
     makes the agent use them, or raises ConfigError and changes nothing. `refused` is told why a
-    change is not used; an empty text takes that back.
+    change is not used; an empty text takes that back. `request` is set by a signal.
     """
 
     def __init__(
@@ -54,7 +39,7 @@ class SettingsReader:
         load: Callable[[], Config],
         apply: Callable[[Config], None],
         refused: Callable[[str], None],
-        request: RereadRequest,
+        request: asyncio.Event,
         executor: Executor,
         clock: Clock,
     ) -> None:
@@ -74,7 +59,8 @@ class SettingsReader:
         """Read until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
-            asked = self._request.take()
+            if asked := self._request.is_set():
+                self._request.clear()
             if asked or self._clock.now_s() - self._read_at_s >= CHECK_EVERY_S:
                 self._read_at_s = self._clock.now_s()
                 await self.reread(asked=asked)

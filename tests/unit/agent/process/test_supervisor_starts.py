@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from docllm.agent.process.supervisor import Backoff, Supervisor
+from docllm.agent.reporting.group_watch import GroupWatch
+from docllm.agent.reporting.views import View
 from docllm.schemas.runtime.clock import SystemClock
 
 
@@ -27,6 +29,7 @@ def test_a_start_that_fails_is_tried_again(tmp_path: Path) -> None:
         until_done=False,
         clock=SystemClock(),
         jitter=lambda: 0.0,
+        watch=GroupWatch(view=View(lambda *_: None), clock=SystemClock(), group="g", priced=()),
     )
 
     both._start_due()

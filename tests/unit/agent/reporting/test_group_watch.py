@@ -2,34 +2,23 @@
 
 import pytest
 
-from docllm.agent.reporting.group_run import GroupRun
 from docllm.agent.reporting.group_watch import GroupWatch, watch
-from docllm.agent.reporting.views import DeadExample, Note, to_line
+from docllm.agent.reporting.views import DeadExample, Note, View, to_line
 from docllm.producer.ledger.status.progress import Totals
 from docllm.schemas.codes import Code
 from tests.support.clock import HandClock
 
 
-class Seen:
-    """A view that keeps what it was shown."""
-
-    check_every_s = 1.0
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def show(self, run: GroupRun, totals: Totals, now_s: float) -> None:
-        self.lines.append(run.line())
-
-
 def test_what_one_agent_tells_is_shown_for_all(caplog: pytest.LogCaptureFixture) -> None:
     """The run begins with the first totals; the end has examples and notes once."""
     caplog.set_level("INFO")
-    clock, view = HandClock(), Seen()
+    clock = HandClock()
+    lines: list[str] = []
+    view = View(lambda run, _totals, _now_s: lines.append(run.line()))
     parent = GroupWatch(view=view, clock=clock, group="g", priced=())
     parent.tick()
     parent.log_summary()
-    assert (view.lines, caplog.messages) == ([], [])
+    assert (lines, caplog.messages) == ([], [])
 
     for totals in (
         Totals(open=2, succeeded=5),
@@ -46,7 +35,7 @@ def test_what_one_agent_tells_is_shown_for_all(caplog: pytest.LogCaptureFixture)
     parent.take_message(b"noise")
     parent.log_summary()
 
-    assert [line.partition(",")[0] for line in view.lines] == [
+    assert [line.partition(",")[0] for line in lines] == [
         "0 of 2 tasks done",
         "1 of 2 tasks done",
         "2 of 2 tasks done",

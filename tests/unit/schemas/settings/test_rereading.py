@@ -11,7 +11,7 @@ import pytest
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.settings.config import Config, GuardConfig, LLMConfig, Secret
-from docllm.schemas.settings.rereading import CHECK_EVERY_S, TICK_S, RereadRequest, SettingsReader
+from docllm.schemas.settings.rereading import CHECK_EVERY_S, TICK_S, SettingsReader
 from tests.support.clock import HandClock
 
 OLD = Config(llm=LLMConfig(api_key=Secret("sk-old")), file=Path("/etc/docllm.toml"))
@@ -42,7 +42,7 @@ class Harness:
 
     def __post_init__(self) -> None:
         self.clock = EndingClock()
-        self.request = RereadRequest()
+        self.request = asyncio.Event()
         self.reader = SettingsReader(
             config=OLD,
             load=self._load,
@@ -162,7 +162,7 @@ def test_a_change_is_seen_within_seconds() -> None:
     run_for(20.0)
     assert harness.looks == pytest.approx(20.0 / CHECK_EVERY_S, abs=1)
     harness.looks = 0
-    harness.request.make()
+    harness.request.set()
     run_for(2 * TICK_S)
 
     assert harness.looks == 1
