@@ -1,4 +1,4 @@
-"""Reading a document: its source by scheme, its digest, its text, and failures of any kind."""
+"""Documents are read: their source by scheme, digest, text, shares of hosts and of memory."""
 
 import asyncio
 import hashlib
@@ -9,7 +9,7 @@ import pytest
 from docllm.agent.documents.conversion.by_content import ByContent
 from docllm.agent.documents.conversion.converters import Converters
 from docllm.agent.documents.ports import Expected
-from docllm.agent.documents.reader import Documents
+from docllm.agent.documents.reader import BytesInFlight, Documents, HostShares
 from docllm.agent.handlers import DocumentError
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.text.document_text import ReadText
@@ -189,3 +189,136 @@ def test_a_converted_document_holds_no_place_of_its_host() -> None:
         return await asyncio.wait_for(asyncio.gather(*reads), 10)
 
     assert asyncio.run(all_read()) == [ReadText("text")] * (most + 1)
+
+
+SLOW = "https://slow.example/a"
+
+
+class Reading:
+    """Holds a place of its URI's host until it is ended."""
+
+    def __init__(self, shares: HostShares, uri: str) -> None:
+        self.holds = False
+        self._end = asyncio.Event()
+        self.task = asyncio.create_task(self._run(shares, uri))
+
+    async def _run(self, shares: HostShares, uri: str) -> None:
+        async with shares.hold(uri):
+            self.holds = True
+            await self._end.wait()
+
+    async def end(self) -> None:
+        self._end.set()
+        await self.task
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("same", [SLOW, "HTTPS://user@SLOW.example.:444/b?c"])
+def test_a_host_has_its_share_and_others_go_on(same: str) -> None:
+    """The third document waits until one of the host's two has come; another host's does not."""
+
+    async def main() -> None:
+        shares = HostShares(2)
+        first, second, third, other = (
+            Reading(shares, uri) for uri in (SLOW, same, SLOW, "https://other.example/a")
+        )
+        await asyncio.sleep(0)
+        assert [one.holds for one in (first, second, third, other)] == [True, True, False, True]
+
+        await first.end()
+        assert third.holds
+        for one in (second, third, other):
+            await one.end()
+        assert (shares._places, dict(shares._users)) == ({}, {})
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_document_leaves_its_place() -> None:
+    async def main() -> None:
+        shares = HostShares(1)
+        first, second, third = (Reading(shares, SLOW) for _ in range(3))
+        await asyncio.sleep(0)
+        for one in (second, first):
+            one.task.cancel()
+            await asyncio.wait([one.task])
+        await asyncio.sleep(0)
+
+        assert third.holds
+        await third.end()
+        assert not shares._places
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("uri", ["file:///a", "s3://bucket/a", "https://[::1/a", "", "https:///a"])
+def test_other_documents_have_no_bound(uri: str) -> None:
+    async def main() -> None:
+        shares = HostShares(1)
+        async with shares.hold(uri), shares.hold(uri):
+            assert not shares._places
+
+    asyncio.run(main())
+
+
+class Holder:
+    """Holds bytes until it is let go."""
+
+    def __init__(self, bytes_in_flight: BytesInFlight, size: int) -> None:
+        self.holds = False
+        self._go = asyncio.Event()
+        self.task = asyncio.create_task(self._run(bytes_in_flight, size))
+
+    async def _run(self, bytes_in_flight: BytesInFlight, size: int) -> None:
+        async with bytes_in_flight.hold(size):
+            self.holds = True
+            await self._go.wait()
+        self.holds = False
+
+    async def end(self) -> None:
+        self._go.set()
+        await self.task
+
+
+def test_the_bytes_in_flight_are_bounded_in_the_order_of_asking() -> None:
+    """A small one does not pass a large one that waits, and one above the bound takes it all."""
+
+    async def main() -> None:
+        flight = BytesInFlight(10)
+        first, large, small = (Holder(flight, size) for size in (6, 100, 1))
+        await asyncio.sleep(0)
+        assert (first.holds, large.holds, small.holds) == (True, False, False)
+        await first.end()
+        await asyncio.sleep(0)
+        assert (large.holds, small.holds) == (True, False)
+        await large.end()
+        await asyncio.sleep(0)
+        assert small.holds
+        await small.end()
+        assert flight._free == 10
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_one_blocks_nobody() -> None:
+    """One that is cancelled while it waits, or as its turn comes, leaves its room to others."""
+
+    async def main() -> None:
+        flight = BytesInFlight(10)
+        first, large, small = (Holder(flight, size) for size in (6, 10, 1))
+        await asyncio.sleep(0)
+        large.task.cancel()
+        await asyncio.wait([large.task])
+        await asyncio.sleep(0)
+        assert small.holds
+        late = Holder(flight, 10)
+        await asyncio.sleep(0)
+        await small.end()
+        first._go.set()
+        await asyncio.wait([first.task])
+        late.task.cancel()  # its turn has come, and it has not run yet
+        await asyncio.wait([late.task])
+        await first.end()
+        assert (flight._free, len(flight._waiting)) == (10, 0)
+
+    asyncio.run(main())

@@ -5,7 +5,14 @@ import threading
 
 import pytest
 
-from docllm.schemas.runtime.outage import DUTY, MESSAGE_EVERY_S, PATIENCE_S, Outage
+from docllm.schemas.runtime.outage import (
+    DUTY,
+    LOG_EVERY_S,
+    MESSAGE_EVERY_S,
+    PATIENCE_S,
+    LogLimit,
+    Outage,
+)
 from tests.support.clock import HandClock
 
 
@@ -133,3 +140,16 @@ def test_a_duty_fails_and_works_again(clock: HandClock, caplog: pytest.LogCaptur
         "the sweep works again, after 60 s and 2 tries",
     ]
     assert outage.lasts_s == 0
+
+
+def test_a_line_comes_at_once_and_then_once_a_minute() -> None:
+    """Four questions a second for some minutes: one line for each minute that has begun."""
+    clock, minutes = HandClock(), 3
+    limit = LogLimit(clock)
+
+    permitted = 0
+    for _ in range(int(minutes * LOG_EVERY_S * 4)):
+        permitted += limit.permits()
+        clock.at_s += 0.25
+
+    assert permitted == minutes

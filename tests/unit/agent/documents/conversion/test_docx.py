@@ -11,6 +11,7 @@ from tests.support.made_documents import (
     linked_image,
     made_docx,
     paragraph,
+    related,
     table,
     zipped,
 )
@@ -74,3 +75,155 @@ def test_an_image_elsewhere_is_never_fetched() -> None:
         assert text_of_docx(raw) == ("before\n\nafter", ())
         with pytest.raises(BlockingIOError):
             listener.accept()
+
+
+MATH = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
+VML = 'xmlns:v="urn:schemas-microsoft-com:vml"'
+RELATIONS = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
+CHUNK = f'<w:altChunk {RELATIONS} r:id="c1"/>'
+COMPATIBLE = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+DRAWN = (
+    'xmlns:wps="http://schemas.microsoft.com/office/word/2010/wordprocessingShape" '
+    'xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing"'
+)
+MHTML = (
+    b'MIME-Version: 1.0\r\nContent-Type: multipart/related; type="text/html"; boundary="b"\r\n\r\n'
+    b'--b\r\nContent-Type: text/html; charset="utf-8"\r\n'
+    b"Content-Transfer-Encoding: quoted-printable\r\n\r\n"
+    b"<html><body><p>in the =\r\nchunk =C3=BC</p></body></html>\r\n--b--\r\n"
+)
+
+
+def with_chunk(part: str, content: bytes, *paragraphs: str) -> bytes:
+    """Return a DOCX with an altChunk after its paragraphs."""
+    files = {"word/_rels/document.xml.rels": related(c1=f"/word/{part}"), f"word/{part}": content}
+    return made_docx(*paragraphs, body=CHUNK + paragraph("after"), files=files)
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "text"),
+    [
+        ("a.mht", MHTML, "in the chunk ü"),
+        ("a.html", "<p>in a page ü".encode(), "in a page ü"),
+        ("a.htm", "<html><meta charset=cp1252><p>ü".encode("cp1252"), "ü"),
+        ("a.txt", b"plain", "plain"),
+        ("a.rtf", rb"{\rtf1 in RTF}", "in RTF"),
+        ("a.docx", made_docx("in a DOCX"), "in a DOCX"),
+        ("b.docx", with_chunk("c.docx", made_docx("deep")), "deep\n\nafter"),
+    ],
+)
+def test_an_alternative_chunk_is_read_in_its_place(part: str, content: bytes, text: str) -> None:
+    """Report generators write whole documents into one, of any kind that Word takes."""
+    read = text_of_docx(with_chunk(part, content, "before"))
+
+    assert read == (f"before\n\n{text}\n\nafter", ())
+
+
+@pytest.mark.parametrize(
+    ("part", "content"),
+    [("a.xml", b"<w:p>x</w:p>"), ("a.bin", b"a\0b"), ("a.mht", b"\x89PNG\r\n\x1a\n\0")],
+)
+def test_a_chunk_that_cannot_be_read_is_named(part: str, content: bytes) -> None:
+    """The rest of the document is read; the chunk's number says where to look."""
+    assert text_of_docx(with_chunk(part, content)) == ("after", ("altChunk 1",))
+
+
+def test_a_chunk_outside_the_file_or_missing_is_named() -> None:
+    """Nothing is fetched."""
+    files = {"word/_rels/document.xml.rels": related(external=True, c1="http://127.0.0.1:9/a.html")}
+
+    assert text_of_docx(made_docx("a", body=CHUNK, files=files)) == ("a", ("altChunk 1",))
+    assert text_of_docx(made_docx("a", body=CHUNK)) == ("a", ("altChunk 1",))
+
+
+def test_a_document_of_chunks_that_cannot_be_read_is_refused() -> None:
+    """It is not empty, and the error names the part."""
+    with pytest.raises(NoTextError, match=r"parts that are not read \(altChunk 1\)"):
+        text_of_docx(made_docx(body=CHUNK))
+
+
+def test_a_document_of_pictures_alone_points_to_ocr() -> None:
+    """It is not empty, and the error says what to do."""
+    raw = made_docx(files={"word/media/image1.png": b"a", "word/media/image2.png": b"a"})
+
+    with pytest.raises(NoTextError, match=r"2 pictures and no text.*OCR"):
+        text_of_docx(raw)
+
+
+def test_chunks_are_bounded() -> None:
+    """One part may be named many times, and a document may be a chunk of its own kind."""
+    with pytest.raises(NoTextError, match="more than 100 altChunks"):
+        text_of_docx(made_docx(body=CHUNK * 101))
+    inner = made_docx("innermost")
+    for _ in range(5):
+        inner = with_chunk("a.docx", inner)
+
+    lost = ("altChunk 1: altChunk 1: altChunk 1: altChunk 1",)
+    assert text_of_docx(inner) == ("after\n\nafter\n\nafter\n\nafter", lost)
+
+
+def math(inner: str) -> str:
+    return f"<w:p><m:oMathPara {MATH}><m:oMath>{inner}</m:oMath></m:oMathPara></w:p>"
+
+
+def run(text: str) -> str:
+    return f"<m:r><m:t>{text}</m:t></m:r>"
+
+
+LAST = f"<m:sup/><m:e>{run('i')}</m:e></m:nary>"
+ROW = f"<m:mr><m:e>{run('1')}</m:e><m:e>{run('2')}</m:e></m:mr>"
+AID, KEPT = (f"<w:r><w:t>{text}</w:t></w:r>" for text in ("aid", "kept"))
+
+
+@pytest.mark.parametrize(
+    ("equation", "text"),
+    [
+        (run("E=m") + run("c²"), "E=mc²"),
+        (f"<m:f><m:num>{run('a+b')}</m:num><m:den>{run('2')}</m:den></m:f>", "(a+b)/2"),
+        (f"<m:sSup><m:e>{run('x')}</m:e><m:sup>{run('n+1')}</m:sup></m:sSup>", "x^(n+1)"),
+        (f"<m:sSub><m:e>{run('x')}</m:e><m:sub>{run('12')}</m:sub></m:sSub>", "x_12"),
+        (f"<m:rad><m:deg/><m:e>{run('x+y')}</m:e></m:rad>", "√(x+y)"),
+        (f"<m:d><m:e>{run('q')}</m:e></m:d>", "(q)"),
+        (
+            f'<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr><m:sub>{run("i=1")}</m:sub>{LAST}',
+            "∑_(i=1)i",
+        ),
+        (f"<m:m>{ROW}{ROW}</m:m>", "[1, 2; 1, 2]"),
+    ],
+)
+def test_an_equation_is_one_line(equation: str, text: str) -> None:
+    """A power stays a power: its text alone would be another number."""
+    assert text_of_docx(made_docx("a", body=math(equation))) == (f"a\n\n{text}", ())
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        f'<w:fldSimple w:instr="DATE">{KEPT}</w:fldSimple>',
+        f'<w:bdo w:val="rtl"><w:dir>{KEPT}</w:dir></w:bdo>',
+        f"<w:r><w:ruby><w:rt>{AID}</w:rt><w:rubyBase>{KEPT}</w:rubyBase></w:ruby></w:r>",
+        f'<x:new xmlns:x="urn:x">{KEPT}</x:new>',
+        f'<w:r><w:pict><v:shape {VML}><v:textpath string="kept"/></v:shape></w:pict></w:r>',
+    ],
+    ids=["field", "direction", "ruby", "unknown", "WordArt"],
+)
+def test_an_element_that_is_not_known_gives_way_to_its_text(inner: str) -> None:
+    """What it is called says nothing about what it holds."""
+    read = text_of_docx(made_docx(body=f"<w:p><w:r><w:t>a</w:t></w:r>{inner}</w:p>"))
+
+    assert ("".join(read.text.split()), read.omitted) == ("akept", ())
+
+
+@pytest.mark.parametrize("old", ["", "<mc:Fallback><w:pict/></mc:Fallback>", "both"])
+def test_a_text_box_is_read_once(old: str) -> None:
+    """It is read whether or not the file has a form of it for old readers."""
+    box = f"<w:txbxContent>{paragraph('in a box')}</w:txbxContent>"
+    if old == "both":
+        shape = f"<v:shape {VML}><v:textbox>{box}</v:textbox></v:shape>"
+        old = f"<mc:Fallback><w:pict>{shape}</w:pict></mc:Fallback>"
+    drawing = f"<w:drawing><wp:inline><wps:txbx>{box}</wps:txbx></wp:inline></w:drawing>"
+    both = f"<mc:AlternateContent><mc:Choice>{drawing}</mc:Choice>{old}</mc:AlternateContent>"
+
+    for inner in (both, drawing):
+        body = f"<w:p {COMPATIBLE} {DRAWN}><w:r>{inner}</w:r></w:p>"
+        assert text_of_docx(made_docx("a", body=body)) == ("a\n\nin a box", ())

@@ -1,10 +1,15 @@
-"""The options of the rehearsal LLM."""
+"""The options of the rehearsal LLM, and its life as a child process."""
+
+import asyncio
+from pathlib import Path
 
 import pytest
 
 from docllm.agent.cli.parser import main
 from docllm.agent.llm.rehearsal.command import rehearsal_child
+from docllm.agent.ports import Reply
 from docllm.schemas.errors import ConfigError
+from tests.unit.agent.llm.rehearsal.test_wire import _ended
 
 
 @pytest.mark.parametrize(
@@ -29,3 +34,15 @@ def test_an_invalid_port_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert ended.value.code == 2
     assert "'99999' is not a port" in capsys.readouterr().err
+
+
+def test_an_address_of_ipv6_is_one_that_can_be_called() -> None:
+    """An IPv6 address stands in brackets; otherwise its last number would be the port."""
+    if "00000000000000000000000000000001" not in Path("/proc/net/if_inet6").read_text():
+        pytest.skip("no IPv6 here")
+
+    with rehearsal_child("--host ::1 --latency 0") as url:
+        reply = asyncio.run(_ended(url))
+
+    assert url.startswith("http://[::1]:")
+    assert isinstance(reply, Reply)
