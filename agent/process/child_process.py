@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -43,29 +44,29 @@ class Word(Enum):
     ENDED = b"e"  # the exit code that follows is the agent's own
 
 
+@dataclass(slots=True, eq=False)
 class ParentPipe:
     """The child's end of the pipe to its parent; without a parent it does nothing.
 
     Each word and each message is a line. A word has one letter, and no message is that short.
     """
 
-    def __init__(self, descriptor: int | None) -> None:
-        self._descriptor = descriptor
+    descriptor: int | None
 
     def say(self, word: Word) -> None:
         """Report a word to the parent. If the parent is gone, this process will end anyway."""
-        if self._descriptor is not None:
+        if self.descriptor is not None:
             with suppress(OSError):
-                os.write(self._descriptor, word.value + b"\n")
+                os.write(self.descriptor, word.value + b"\n")
 
     def tell(self, message: bytes) -> None:
         """Send a message about the work; drop it if the pipe is full or the message is too long."""
         line = message + b"\n"
-        if self._descriptor is None or len(line) > MESSAGE_BYTES:
+        if self.descriptor is None or len(line) > MESSAGE_BYTES:
             return
         with suppress(OSError):
-            if select.select([], [self._descriptor], [], 0)[1]:
-                os.write(self._descriptor, line)
+            if select.select([], [self.descriptor], [], 0)[1]:
+                os.write(self.descriptor, line)
 
 
 def program(*arguments: str) -> list[str]:

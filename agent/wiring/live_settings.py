@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from docllm.agent.handlers.claim_time import CLAIM_MARGIN_S, claim_s
 from docllm.agent.maintenance.duty import DutyLoop
@@ -22,16 +23,14 @@ log = logging.getLogger(__name__)
 TIDY_S = 10.0
 
 
+@dataclass(slots=True, eq=False)
 class LiveSettings:
     """The settings of a running agent, and the parts that use them and are no `AgentParts`."""
 
-    def __init__(
-        self, made: AgentParts, *, keeper: GuardKeeper, call_up: CallUpWalk, reporter: Reporter
-    ) -> None:
-        self.made = made
-        self._keeper = keeper
-        self._call_up = call_up
-        self._reporter = reporter
+    made: AgentParts
+    keeper: GuardKeeper
+    call_up: CallUpWalk
+    reporter: Reporter
 
     def apply(self, config: Config) -> None:
         """Use changed settings. Raises ConfigError if they cannot be used; nothing has changed."""
@@ -52,13 +51,13 @@ class LiveSettings:
         made.quotas.configured.apply(config)
         made.type_limits.apply(config.types)
         made.intake.apply(config)
-        self._keeper.probe_s = config.guard.probe_s
+        self.keeper.probe_s = config.guard.probe_s
         if rereading is not None:
-            self._reporter.form = rereading.form(config)
+            self.reporter.form = rereading.form(config)
         if (config.llm, config.routes, config.types) != (old.llm, old.routes, old.types):
             made.path.table.renew_plans(choices.routes.naming.renewed)
             made.unknown_types.forget_refusals()
-            self._call_up.settings_changed()
+            self.call_up.settings_changed()
         for warning in keys_in_clear(config, environment_proxies()):
             log.warning("%s", warning, extra={"code": Code.KEY_IN_CLEAR})
 

@@ -1,6 +1,7 @@
 """Converts documents by content: text is decoded here, other kinds in a child process."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -28,21 +29,19 @@ class TextMaker(Protocol):
         ...
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ByContent:
     """Converts by content, not by file name; `kept` is the cache of converted texts."""
 
-    def __init__(
-        self, *, executor: Executor, converters: TextMaker, kept: KeptTexts | None = None
-    ) -> None:
-        self._executor = executor
-        self._converters = converters
-        self._kept = kept
+    executor: Executor
+    converters: TextMaker
+    kept: KeptTexts | None = None
 
     async def text(self, raw: bytes, uri: str) -> ReadText:
         """Return the document's text. Raises DocumentError."""
         try:
             kind, text = await run_by_size(
-                self._executor, partial(_kind_and_text, raw, uri), size=len(raw)
+                self.executor, partial(_kind_and_text, raw, uri), size=len(raw)
             )
             return await self._converted(kind, raw) if text is None else ReadText(text)
         except NoTextError as error:
@@ -51,13 +50,13 @@ class ByContent:
             raise (refused if error.lasting else unreadable)(f"{uri} {error}") from None
 
     async def _converted(self, kind: Kind, raw: bytes) -> ReadText:
-        kept = self._kept
+        kept = self.kept
         if kept is None:
-            return await self._converters.text(kind, raw)
-        read = await self._executor(partial(kept.get, raw))
+            return await self.converters.text(kind, raw)
+        read = await self.executor(partial(kept.get, raw))
         if read is None:
-            read = await self._converters.text(kind, raw)
-            await self._executor(partial(kept.put, raw, read))
+            read = await self.converters.text(kind, raw)
+            await self.executor(partial(kept.put, raw, read))
         return read
 
 

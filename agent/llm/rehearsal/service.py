@@ -109,28 +109,19 @@ class _PreparedReply:
     tokens_out: int = 0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Service:
     """Answers requests. `latency_s` is the shortest and the longest time of a call.
 
     With `limits`, calls above them are refused; `shows_limits` says what is left in the headers.
     """
 
-    def __init__(
-        self,
-        *,
-        record: CallRecord,
-        dialed: Faults,
-        latency_s: tuple[float, float],
-        seed: int,
-        limits: ProviderLimits | None = None,
-        shows_limits: bool = True,
-    ) -> None:
-        self._record = record
-        self._faults = dialed
-        self._latency_s = latency_s
-        self._seed = seed
-        self._limits = limits
-        self._shows_limits = shows_limits
+    record: CallRecord
+    dialed: Faults
+    latency_s: tuple[float, float]
+    seed: int
+    limits: ProviderLimits | None = None
+    shows_limits: bool = True
 
     def plan(self, request: Request) -> ResponsePlan:
         """Return the answer to a request."""
@@ -149,7 +140,7 @@ class Service:
                     )
                 )
             case "GET", "/stats":
-                return ResponsePlan(response(_OK, self._record.as_json()))
+                return ResponsePlan(response(_OK, self.record.as_json()))
             case "GET" | "POST", "/faults":
                 return ResponsePlan(self._dial(request))
         return ResponsePlan(_error(_NOT_FOUND, "not_found", f"no such path: {path[:100]}"))
@@ -165,28 +156,28 @@ class Service:
             )
         if request.method == "POST":
             try:
-                self._faults = _faults(request.body)
+                self.dialed = _faults(request.body)
             except (ConfigError, ValueError) as wrong:
                 return _error(_BAD_REQUEST, "invalid_faults", str(wrong))
-        return response(_OK, orjson.dumps(self._faults.as_mapping()))
+        return response(_OK, orjson.dumps(self.dialed.as_mapping()))
 
     def _call(self, request: Request) -> ResponsePlan:
         request_id = request.headers.get("x-client-request-id", "-")
-        nth = self._record.start(request_id, request.path)
-        chance, share = faults.draw(self._seed, request_id.partition("#")[0], nth)
-        fault = self._faults.pick(chance)
+        nth = self.record.start(request_id, request.path)
+        chance, share = faults.draw(self.seed, request_id.partition("#")[0], nth)
+        fault = self.dialed.pick(chance)
         body = _json_object(request.body)
         answer = self._answer(body, fault)
         size = _size(body, answer)
-        if self._limits is not None and (over := self._limits.begin(size)) is not None:
+        if self.limits is not None and (over := self.limits.begin(size)) is not None:
             return self._refused(request_id, over)
         ending = {"hang": Ending.HANG, "cut": Ending.CUT}.get(fault or "", Ending.KEEP)
 
         def done(sent_bytes: int, left: bool) -> None:  # noqa: FBT001 - the signature of Plan.done
-            if self._limits is not None:
-                self._limits.end(size)
+            if self.limits is not None:
+                self.limits.end(size)
             status = 0 if left or ending is Ending.CUT else answer.status
-            self._record.end(
+            self.record.end(
                 request_id,
                 status,
                 sent_bytes,
@@ -195,31 +186,31 @@ class Service:
                 tokens_out=size.tokens_out,
             )
 
-        low, high = self._latency_s
+        low, high = self.latency_s
         return ResponsePlan(
             self._with_limits(answer),
-            self._faults.slow_s if fault == "slow" else low + share * (high - low),
+            self.dialed.slow_s if fault == "slow" else low + share * (high - low),
             ending,
             done,
         )
 
     def _refused(self, request_id: str, over: OverLimit) -> ResponsePlan:
         """Return the answer to a call above a limit. It comes at once."""
-        headers = {"Retry-After": f"{over.retry_after_s:.3f}"} if self._shows_limits else {}
+        headers = {"Retry-After": f"{over.retry_after_s:.3f}"} if self.shows_limits else {}
         text = f"the rehearsed limit {over.limit} is reached"
         answer = _error(_TOO_MANY, "rate_limit_exceeded", text, headers)
 
         def done(sent_bytes: int, left: bool) -> None:  # noqa: FBT001 - the signature of Plan.done
-            self._record.end(request_id, 0 if left else _TOO_MANY, sent_bytes, over.limit)
+            self.record.end(request_id, 0 if left else _TOO_MANY, sent_bytes, over.limit)
 
         return ResponsePlan(answer, done=done)
 
     def _with_limits(self, answer: _PreparedReply) -> bytes:
         """Return the bytes of an answer, with the headers that say what is left of the limits."""
-        if self._limits is None or not self._shows_limits:
+        if self.limits is None or not self.shows_limits:
             return answer.raw
         head, _, rest = answer.raw.partition(b"\r\n")
-        lines = (f"{name}: {value}" for name, value in self._limits.headers().items())
+        lines = (f"{name}: {value}" for name, value in self.limits.headers().items())
         return b"\r\n".join((head, *(line.encode() for line in lines), rest))
 
     def _answer(self, body: dict[str, Any], fault: str | None) -> _PreparedReply:
@@ -252,7 +243,7 @@ class Service:
     def _failed(self, status: int) -> bytes:
         if status != _TOO_MANY:
             return _error(status, "rehearsed_fault", f"a rehearsed failure with status {status}")
-        after = self._faults.retry_after
+        after = self.dialed.retry_after
         headers = {} if after is None else {"Retry-After": f"{after:g}"}
         return _error(status, "rate_limit_exceeded", "a rehearsed rate limit", headers)
 

@@ -1,6 +1,7 @@
 """Reads whole topics of the embedded bus. Changes nothing."""
 
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,15 +15,15 @@ PAGE_RECORDS = 500
 PAGE_BYTES = 4 << 20
 
 
+@dataclass(slots=True, eq=False)
 class EmbeddedTopicReader:
     """TopicReader on the bus file."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    path: Path
 
     async def read(self, topic: str) -> AsyncGenerator[Sequence[Incoming], None]:
         """Yield the records in pages; the records of one partition keep their order."""
-        executor = BusExecutor(self._path, executor=None)
+        executor = BusExecutor(self.path, executor=None)
         try:
             bounds = await executor.run(partial(_bounds, topic=topic))
             for number, partition_id, low, high in bounds:
