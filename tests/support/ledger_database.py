@@ -189,6 +189,11 @@ class LedgerDatabase:
     def settle(self, row: Row, owner: int, outcome: Outcome) -> Verdict:
         return self.settle_all([settlement(row, owner, outcome)])[0][0]
 
+    def settled(self, task_id: int, outcome: Outcome) -> Verdict:
+        """Let an agent claim a task and settle it."""
+        owner = self.agent().next_owner()
+        return self.settle(self.claimed(task_id, owner), owner, outcome)
+
     def settle_all(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         first_id = self.run(lambda c: store.take_ids(c, sum(map(len, map(ordered, settlements)))))
         return self.run(

@@ -31,11 +31,6 @@ def suspects(ledger_db: LedgerDatabase, *keys: str) -> list[int]:
     return list(ids)
 
 
-def settled(ledger_db: LedgerDatabase, task_id: int, outcome: Outcome) -> Verdict:
-    owner = ledger_db.agent().next_owner()
-    return ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
-
-
 @pytest.mark.parametrize("outcome", [DIED, STUCK], ids=["died", "stuck"])
 def test_a_suspect_without_an_end_of_its_own_stays_one(
     ledger_db: LedgerDatabase, outcome: Outcome
@@ -43,7 +38,7 @@ def test_a_suspect_without_an_end_of_its_own_stays_one(
     """The next attempt has a process of its own again; other tasks of the settle forget theirs."""
     (task_id,) = suspects(ledger_db, "a")
 
-    assert settled(ledger_db, task_id, outcome) is Verdict.SETTLED
+    assert ledger_db.settled(task_id, outcome) is Verdict.SETTLED
 
     assert ledger_db.task(task_id).lease_losses == 2
     assert ledger_db.task(task_id).attempt == 1
@@ -54,7 +49,7 @@ def test_the_losses_beside_a_suspect_that_died_are_taken_back(ledger_db: LedgerD
     """The suspect is the one that has ended the agents of the others."""
     culprit, beside = suspects(ledger_db, "culprit", "beside")
 
-    settled(ledger_db, culprit, DIED)
+    ledger_db.settled(culprit, DIED)
     taken_back = ledger_db.run(lambda c: reaping.undo_losses(c, GROUP))
 
     assert taken_back == 2

@@ -316,8 +316,7 @@ def test_times_are_those_of_the_first_and_the_newest_death(ledger_db: LedgerData
 def test_only_deaths_make_groups(ledger_db: LedgerDatabase) -> None:
     """Retries have fingerprints too; a group names its error class and one of its dead tasks."""
     (task_id,) = ledger_db.load("a")
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, DEAD)
+    ledger_db.settled(task_id, DEAD)
     counted = ledger_db.rows(tables.tally)[-1]
     of_death = {
         "batch_id": counted.batch_id,
@@ -442,8 +441,7 @@ def test_an_answered_prompt_is_remembered(ledger_db: LedgerDatabase) -> None:
 def test_a_success_is_known_for_ever(ledger_db: LedgerDatabase) -> None:
     """A key that once succeeded is never fruitless."""
     (task_id,) = ledger_db.load("a")
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, SUCCEEDED)
+    ledger_db.settled(task_id, SUCCEEDED)
     key = (ledger_db.batch().id, "document", "route")
     ledger_db.ago(tables.tally.c.created_at, OLD_S)
 

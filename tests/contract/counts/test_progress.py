@@ -36,11 +36,6 @@ def waits(ledger_db: LedgerDatabase, group: str = GROUP, **of: str) -> list[Long
     return ledger_db.run(lambda c: long_waits.read(c, WaitingTasks(group, **of)))
 
 
-def settled(ledger_db: LedgerDatabase, task_id: int, outcome: Outcome) -> None:
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
-
-
 @pytest.mark.parametrize(
     ("outcome", "counts"),
     [
@@ -62,7 +57,7 @@ def test_each_outcome_is_counted_where_it_belongs(
     ledger_db.load("z", into="theirs", group="other")
     assert totals(ledger_db) == Totals(open=1)
 
-    settled(ledger_db, task_id, outcome)
+    ledger_db.settled(task_id, outcome)
 
     now = totals(ledger_db)
     assert (now.open, now.succeeded, now.dead, now.retried) == counts
@@ -78,7 +73,7 @@ def test_an_empty_group_has_no_progress(ledger_db: LedgerDatabase) -> None:
 def test_a_wait_is_named(ledger_db: LedgerDatabase) -> None:
     """Retries with the time of the first, running tasks by agent, and half-loaded batches."""
     first, second, _ = ledger_db.load("a", "b", "c")
-    settled(ledger_db, first, RETRY)
+    ledger_db.settled(first, RETRY)
     lease = ledger_db.agent()
     ledger_db.claimed(second, lease.next_owner())
 
@@ -95,7 +90,7 @@ def test_a_wait_is_named(ledger_db: LedgerDatabase) -> None:
 def test_a_refused_task_waits_for_a_try(ledger_db: LedgerDatabase) -> None:
     """A task that waits for its first attempt is none of them, nor is one of another group."""
     first, _ = ledger_db.load("a", "b")
-    settled(ledger_db, first, SNOOZE)
+    ledger_db.settled(first, SNOOZE)
 
     found = waiting(ledger_db)
     elsewhere = ledger_db.run(lambda c: progress.waiting(c, "other"))
@@ -110,9 +105,9 @@ def test_a_long_wait_after_a_refused_call_is_told_from_a_short_one(
 ) -> None:
     """Only waits of over a minute count; those in a tier are not after a refused call."""
     short, long, tier = ledger_db.load("short", "long", "tier")
-    settled(ledger_db, short, SNOOZE)
-    settled(ledger_db, long, replace(SNOOZE, delay_s=600.0))
-    settled(ledger_db, tier, replace(RETRY, delay_s=600.0))
+    ledger_db.settled(short, SNOOZE)
+    ledger_db.settled(long, replace(SNOOZE, delay_s=600.0))
+    ledger_db.settled(tier, replace(RETRY, delay_s=600.0))
 
     (wait,) = waits(ledger_db)
 
@@ -141,7 +136,7 @@ def test_a_resume_ends_long_waits_for_agents_that_start_later(ledger_db: LedgerD
     mine, other = ledger_db.load("a", "b")
     (theirs,) = ledger_db.load("c", into="theirs", group="other")
     for task_id in (mine, other, theirs):
-        settled(ledger_db, task_id, replace(SNOOZE, delay_s=600.0))
+        ledger_db.settled(task_id, replace(SNOOZE, delay_s=600.0))
     ledger_db.run(lambda c: c.execute(update(task).where(task.c.id == other).values(route="b")))
     (route,) = {wait.route for wait in waits(ledger_db)} - {"b"}
 

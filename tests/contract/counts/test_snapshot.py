@@ -104,8 +104,7 @@ def test_attempts_are_counted_by_their_end(ledger_db: LedgerDatabase) -> None:
     """A task that was tried twice has two attempts; the class of a success is empty."""
     first, second, third = ledger_db.load("a", "b", "c")
     for task_id, outcome in ((first, RETRY), (second, DEAD), (third, SUCCEEDED)):
-        owner = ledger_db.agent().next_owner()
-        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
+        ledger_db.settled(task_id, outcome)
 
     sums = read(ledger_db).sums
 
@@ -171,8 +170,7 @@ def test_attempts_that_were_given_back_after_a_call_are_counted(
     """A person sees what it costs that agents leave in the middle of calls."""
     first, second = ledger_db.load("a", "b")
     for task_id, outcome in ((first, Released(SPENT)), (second, Released())):
-        owner = ledger_db.agent().next_owner()
-        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
+        ledger_db.settled(task_id, outcome)
 
     assert read(ledger_db).sums.abandoned.total() == 1
 
@@ -181,8 +179,7 @@ def test_purged_tasks_are_tasks_no_more_and_stay_counted(ledger_db: LedgerDataba
     """A gauge says what there is, a counter what has happened."""
     for batch, key in (("kept", "a"), ("purged", "b")):
         (task_id,) = ledger_db.load(key, into=batch)
-        owner = ledger_db.agent().next_owner()
-        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, DEAD)
+        ledger_db.settled(task_id, DEAD)
     _, purged = (row.id for row in ledger_db.rows(tables.batch))
     before = counters(read(ledger_db))
     ledger_db.set(tables.batch, purged, purged_at=utc_now())

@@ -54,11 +54,6 @@ def counts(ledger_db: LedgerDatabase) -> dict[str, int]:
     return {name: count for name, count in batch(ledger_db).counts.items() if count}
 
 
-def settled(ledger_db: LedgerDatabase, task_id: int, outcome: Outcome) -> None:
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, outcome)
-
-
 def test_loaded_tasks_are_pending(ledger_db: LedgerDatabase) -> None:
     """After a load the total and the pending count are the number of loaded tasks."""
     ledger_db.load("a", "b")
@@ -95,7 +90,7 @@ def test_a_settled_task_is_shown_where_it_went(
     """Each outcome shows its task once, in its state."""
     (task_id,) = ledger_db.load("a")
 
-    settled(ledger_db, task_id, outcome)
+    ledger_db.settled(task_id, outcome)
 
     assert counts(ledger_db) == {"total": 1, name: 1}
 
@@ -109,7 +104,7 @@ def test_no_more_than_a_page_of_tasks_that_are_retried_is_counted(
     """
     monkeypatch.setattr(batch_status, "MAX_COUNTED", 2)
     for task_id in ledger_db.load("a", "b", "c"):
-        settled(ledger_db, task_id, RETRY)
+        ledger_db.settled(task_id, RETRY)
 
     assert counts(ledger_db) == {"total": 3, "pending": 1, "retrying": 2}
 
@@ -117,7 +112,7 @@ def test_no_more_than_a_page_of_tasks_that_are_retried_is_counted(
 def test_nothing_is_counted_for_a_group_without_waiting_tasks(ledger_db: LedgerDatabase) -> None:
     """The tally shows that nothing waits, so no task is read, whatever other groups have."""
     (task_id,) = ledger_db.load("a")
-    settled(ledger_db, task_id, SUCCEEDED)
+    ledger_db.settled(task_id, SUCCEEDED)
     (theirs,) = ledger_db.load("a", into="theirs", group="other")
     owner = ledger_db.agent(group="other").next_owner()
     ledger_db.settle(ledger_db.claimed(theirs, owner), owner, RETRY)
@@ -134,9 +129,9 @@ def test_a_retried_task_that_succeeds_is_one_success(ledger_db: LedgerDatabase) 
     But there is one task, and it succeeded.
     """
     (task_id,) = ledger_db.load("a")
-    settled(ledger_db, task_id, SNOOZE)
+    ledger_db.settled(task_id, SNOOZE)
     ledger_db.ago(tables.task.c.due_at, 1, task_id)
-    settled(ledger_db, task_id, RETRY)
+    ledger_db.settled(task_id, RETRY)
     ledger_db.ago(tables.task.c.due_at, 1, task_id)
     owner = ledger_db.agent().next_owner()
     ledger_db.settle(ledger_db.claimed(task_id, owner, fence=1), owner, SUCCEEDED)
@@ -152,7 +147,7 @@ def test_a_retried_task_that_succeeds_is_one_success(ledger_db: LedgerDatabase) 
 def test_failures_are_counted_by_class(ledger_db: LedgerDatabase) -> None:
     """Dead tasks are counted by the class of their error."""
     for task_id in ledger_db.load("a", "b"):
-        settled(ledger_db, task_id, DEAD)
+        ledger_db.settled(task_id, DEAD)
 
     assert batch(ledger_db).failures == {"dead BAD_REQUEST": 2}
 
@@ -160,7 +155,7 @@ def test_failures_are_counted_by_class(ledger_db: LedgerDatabase) -> None:
 def test_cancelled_tasks_are_counted(ledger_db: LedgerDatabase) -> None:
     """After a cancel the waiting tasks are cancelled, and the batch is shown as cancelled."""
     first, _, _ = ledger_db.load("a", "b", "c")
-    settled(ledger_db, first, SUCCEEDED)
+    ledger_db.settled(first, SUCCEEDED)
     batch_id = ledger_db.batch().id
     ledger_db.cancel()
     ledger_db.run(lambda c: cancel.cancel_page(c, batch_id))
@@ -190,7 +185,7 @@ def test_a_rate_gives_an_end(ledger_db: LedgerDatabase) -> None:
     """
     first, _ = ledger_db.load("a", "b")
     assert (batch(ledger_db).rate_per_s, batch(ledger_db).eta_s) == (0.0, None)
-    settled(ledger_db, first, SUCCEEDED)
+    ledger_db.settled(first, SUCCEEDED)
     ledger_db.ago(tables.tally.c.created_at, 10)
 
     counted = batch(ledger_db)
@@ -216,7 +211,7 @@ def test_what_ended_is_counted_by_minute(ledger_db: LedgerDatabase) -> None:
     ends += [(other, SUCCEEDED, 150), (still, RETRY, 5)]
     for task_id, outcome, ended_s in ends:
         before = {row.id for row in ledger_db.rows(tables.tally)}
-        settled(ledger_db, task_id, outcome)
+        ledger_db.settled(task_id, outcome)
         for row in ledger_db.rows(tables.tally):
             if row.id not in before:
                 ledger_db.ago(tables.tally.c.created_at, ended_s, row.id)
@@ -233,7 +228,7 @@ def test_what_ended_is_counted_by_minute(ledger_db: LedgerDatabase) -> None:
 def test_failed_attempts_are_shown_while_they_matter(ledger_db: LedgerDatabase) -> None:
     """Failures of the last ten minutes are shown, until the batch is done."""
     (task_id,) = ledger_db.load("a")
-    settled(ledger_db, task_id, SNOOZE)
+    ledger_db.settled(task_id, SNOOZE)
     assert batch(ledger_db).failed_lately == {SNOOZE.failure.error_class: 1}
 
     for row in ledger_db.rows(tables.tally):
@@ -241,7 +236,7 @@ def test_failed_attempts_are_shown_while_they_matter(ledger_db: LedgerDatabase) 
     assert batch(ledger_db).failed_lately == {}
 
     ledger_db.ago(tables.task.c.due_at, 1, task_id)
-    settled(ledger_db, task_id, RETRY)
+    ledger_db.settled(task_id, RETRY)
     assert batch(ledger_db).failed_lately == {RETRY.failure.error_class: 1}
 
     ledger_db.ago(tables.task.c.due_at, 1, task_id)
@@ -279,7 +274,7 @@ def test_an_unknown_type_is_a_reason_while_a_task_may_have_it(ledger_db: LedgerD
     ledger_db.run(lambda c: leasing.beat(c, agent.agent_id, reporting(unknown)))
     assert any("tasks of type invoice wait" in reason for reason in shown(ledger_db).reasons)
 
-    settled(ledger_db, task_id, SUCCEEDED)
+    ledger_db.settled(task_id, SUCCEEDED)
 
     assert shown(ledger_db).reasons == ()
 
@@ -325,7 +320,7 @@ def test_status_says_why_nothing_runs(ledger_db: LedgerDatabase) -> None:
     assert any(reason.startswith("agent silent silent, ") for reason in report.reasons)
     assert not any(reason.startswith("agent lost lost") for reason in report.reasons)
     assert not any("no agent alive" in reason for reason in report.reasons)
-    settled(ledger_db, task_id, SUCCEEDED)
+    ledger_db.settled(task_id, SUCCEEDED)
     ledger_db.run(lambda c: leasing.beat(c, alive.agent_id, ""))
     assert shown(ledger_db).reasons == ()
 
@@ -539,7 +534,7 @@ def test_the_last_report_of_an_agent_that_stopped_is_not_shown(ledger_db: Ledger
 def test_the_json_form_is_whole(ledger_db: LedgerDatabase) -> None:
     """Version, group, ledger, agents and batches, with plain numbers only."""
     (task_id,) = ledger_db.load("a")
-    settled(ledger_db, task_id, SUCCEEDED)
+    ledger_db.settled(task_id, SUCCEEDED)
 
     report = shown(ledger_db).as_json()
 
@@ -568,7 +563,7 @@ def test_open_tasks_end_with_the_last_one(ledger_db: LedgerDatabase) -> None:
     for outcome in (SUCCEEDED, DEAD):
         (task_id,) = ledger_db.load(type(outcome).__name__)
         assert ledger_db.run(lambda c: open_work.any_open_task(c, GROUP))
-        settled(ledger_db, task_id, outcome)
+        ledger_db.settled(task_id, outcome)
         assert not ledger_db.run(lambda c: open_work.any_open_task(c, GROUP))
     ledger_db.load("theirs", into="elsewhere", group="other")
 
@@ -609,7 +604,7 @@ def test_counts_are_the_same_after_compaction(ledger_db: LedgerDatabase) -> None
     """A screen does not show which counts are rolled up."""
     outcomes: list[Outcome] = [SUCCEEDED, DEAD, RETRY]
     for task_id, outcome in zip(ledger_db.load("a", "b", "c"), outcomes, strict=True):
-        settled(ledger_db, task_id, outcome)
+        ledger_db.settled(task_id, outcome)
     ledger_db.ago(tables.tally.c.created_at, 1000)
     before = batch(ledger_db)
 

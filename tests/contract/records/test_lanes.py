@@ -66,7 +66,6 @@ def test_unfinished_tasks_are_counted_for_each_tenant(ledger_db: LedgerDatabase)
 
     assert ledger_db.call(tally.unfinished, GROUP) == {"acme": 2, "bolt": 1}
 
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(ids[2], owner), owner, SUCCEEDED)
+    ledger_db.settled(ids[2], SUCCEEDED)
 
     assert ledger_db.call(tally.unfinished, GROUP) == {"acme": 1, "bolt": 1}

@@ -48,8 +48,7 @@ def killed(
     (task_id,) = ledger_db.accept(
         [new_task("k\u00e9y", value, raw_key)], ledger_db.batch()
     ).new.values()
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, DEAD)
+    ledger_db.settled(task_id, DEAD)
     return task_id
 
 
@@ -82,8 +81,7 @@ def test_a_task_travels_as_it_was_loaded(ledger_db: LedgerDatabase) -> None:
 def test_a_retry_says_when_it_is_due(ledger_db: LedgerDatabase) -> None:
     """The record of a retry goes to its tier with its new fence, attempts and due time."""
     (task_id,) = ledger_db.load("a")
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
+    ledger_db.settled(task_id, RETRY)
 
     record = written(ledger_db, "retry.30s", Item(TASK, task_id, 1))[Item(TASK, task_id, 1)]
 

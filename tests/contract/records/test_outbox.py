@@ -134,8 +134,7 @@ def test_ids_of_orders_are_never_used_again(ledger_db: LedgerDatabase) -> None:
 def test_orders_of_final_tasks_are_dropped_at_once(ledger_db: LedgerDatabase) -> None:
     """Orders are dropped before their due time; an open task keeps its order."""
     done, waiting = ledger_db.load("done", "waiting")
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(done, owner), owner, SUCCEEDED)
+    ledger_db.settled(done, SUCCEEDED)
     place(ledger_db, "tasks", Item(outbox.TASK, done, 0), grace_s=30)
     place(ledger_db, "tasks", Item(outbox.TASK, done, 0), Item(outbox.TASK, waiting, 0), grace_s=30)
 
@@ -146,8 +145,7 @@ def test_orders_of_final_tasks_are_dropped_at_once(ledger_db: LedgerDatabase) ->
 def test_orders_are_dropped_in_the_order_of_their_ids(ledger_db: LedgerDatabase) -> None:
     """Rows are locked by their id, whatever their due time is."""
     (done,) = ledger_db.load("done")
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(done, owner), owner, SUCCEEDED)
+    ledger_db.settled(done, SUCCEEDED)
     ledger_db.run(lambda c: c.execute(tables.outbox.delete()))
     orders = [
         order
@@ -173,8 +171,7 @@ def test_a_dead_letters_order_is_never_dropped_for_its_tasks_state(
 ) -> None:
     """The task is dead, and its dead letter must still reach its topic."""
     (task_id,) = ledger_db.load("a")
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, DEAD)
+    ledger_db.settled(task_id, DEAD)
 
     assert ledger_db.run(lambda c: outbox.drop_final(c, GROUP)) == 0
     assert [row.destination for row in ledger_db.rows(tables.outbox)] == ["dlq"]
@@ -183,8 +180,7 @@ def test_a_dead_letters_order_is_never_dropped_for_its_tasks_state(
 def test_a_retrys_order_is_kept(ledger_db: LedgerDatabase) -> None:
     """A task that waits for its next attempt is not final."""
     (task_id,) = ledger_db.load("a")
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
+    ledger_db.settled(task_id, RETRY)
 
     assert ledger_db.run(lambda c: outbox.drop_final(c, GROUP)) == 0
 

@@ -86,8 +86,7 @@ def left(ledger_db: LedgerDatabase) -> list[int]:
 
 def dead(ledger_db: LedgerDatabase, key: str) -> int:
     (task_id,) = ledger_db.load(key)
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, DEAD)
+    ledger_db.settled(task_id, DEAD)
     return task_id
 
 
@@ -202,8 +201,7 @@ async def test_a_publisher_that_breaks_leaves_the_order(ledger_db: LedgerDatabas
 async def test_items_that_could_do_nothing_are_dropped(ledger_db: LedgerDatabase) -> None:
     """Final tasks and tasks whose fence moved on leave their order without a record."""
     done, moved, waiting = ledger_db.load("done", "moved", "waiting")
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(done, owner), owner, SUCCEEDED)
+    ledger_db.settled(done, SUCCEEDED)
     ledger_db.set(tables.task, moved, fence=1)
     ordered(ledger_db, [done, moved, waiting])
     publisher = FakePublisher()
@@ -319,8 +317,7 @@ async def test_a_failing_destination_delays_no_other(ledger_db: LedgerDatabase) 
         "old", "new", *(f"dead {number}" for number in range(outbox.MAX_TAKEN + 2))
     )
     for task_id in ids:
-        owner = ledger_db.agent().next_owner()
-        ledger_db.settle(ledger_db.claimed(task_id, owner), owner, TOO_LONG)
+        ledger_db.settled(task_id, TOO_LONG)
     ledger_db.ago(tables.outbox.c.due_at, 60)
     publisher = FakePublisher(lambda record: LOST if record.topic.endswith("dlq") else None)
     sender = relay(ledger_db, publisher)
@@ -349,8 +346,7 @@ async def test_a_failing_destination_delays_no_other(ledger_db: LedgerDatabase) 
 async def test_an_order_with_nothing_to_send_proves_nothing(ledger_db: LedgerDatabase) -> None:
     """While the bus fails, dropping an order of final tasks does not count as a delivery."""
     waiting, done = ledger_db.load("waiting", "done")
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(done, owner), owner, SUCCEEDED)
+    ledger_db.settled(done, SUCCEEDED)
     ordered(ledger_db, [waiting])
     sender = relay(ledger_db, FakePublisher(lambda _: LOST))
     await sender.relay_once()

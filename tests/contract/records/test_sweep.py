@@ -79,8 +79,7 @@ def test_a_task_that_waits_for_long_without_a_record_is_ordered(ledger_db: Ledge
 def test_a_retry_that_was_lost_is_ordered_with_its_fence(ledger_db: LedgerDatabase) -> None:
     """The new record carries the fence of the row, or it would be stale."""
     (task_id,) = ledger_db.load("a")
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
+    ledger_db.settled(task_id, RETRY)
     ledger_db.run(lambda c: c.execute(tables.outbox.delete()))
     ledger_db.ago(tables.task.c.due_at, SLACK_S + 60, task_id)
 
@@ -105,8 +104,7 @@ def test_a_task_behind_the_horizon_still_has_its_record(ledger_db: LedgerDatabas
 
 def retrying(ledger_db: LedgerDatabase, task_id: int) -> None:
     """Let a task's attempt fail, and its record reach a retry topic."""
-    owner = ledger_db.agent().next_owner()
-    ledger_db.settle(ledger_db.claimed(task_id, owner), owner, RETRY)
+    ledger_db.settled(task_id, RETRY)
     ledger_db.run(lambda c: c.execute(tables.outbox.delete()))
 
 
