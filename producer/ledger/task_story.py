@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from docllm.producer.ledger import hook_orders, task_locks
+from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ledger.quarantine import error_class
 from docllm.producer.ledger.results.result_lines import attempts_of
 from docllm.producer.ledger.task_locks import TaskLock
@@ -38,7 +39,8 @@ class PastAttempt:
 
     `attempt` counts from 1, and again from 1 after a replay. Times are UTC without a zone;
     `cost_micro` is in millionths of the currency's unit, and `unsure_micro` is the estimated part
-    of it. `reply` is the beginning of what the model said, if its answer could not be used.
+    of it. `reply` is the beginning of what the model said, if its answer could not be used. `agent`
+    is the agent that was lost with the attempt; empty if none was.
     """
 
     attempt: int
@@ -58,6 +60,7 @@ class PastAttempt:
     model: str = ""
     release: str = ""
     reply: str = ""
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +113,13 @@ class Child:
 class Story:
     """One task.
 
-    `attempts` includes the successful attempt. `history` has all other attempts, including those
-    before a replay. `claimed_at` is when the task began to run, if it runs now, and `agent` the
-    name of the agent that runs it. `ancestors` are the ids of its parent, its parent's parent, and
-    so on; `children` are the tasks that it ordered, as far as the ledger has noted them. `hooks`
-    are those that are not done, in words, and `locks` those that it holds now. `expired` names what
-    was deleted of it: `input`, `result`.
+    `attempts` includes the successful attempt. `losses` counts the attempts that were ever lost
+    with their agents, and `lease_losses` those since an attempt last counted. `history` has all
+    other attempts, including those before a replay. `claimed_at` is when the task began to run, if
+    it runs now, and `agent` the name of the agent that runs it. `ancestors` are the ids of its
+    parent, its parent's parent, and so on; `children` are the tasks that it ordered, as far as the
+    ledger has noted them. `hooks` are those that are not done, in words, and `locks` those that it
+    holds now. `expired` names what was deleted of it: `input`, `result`.
     """
 
     number: int
@@ -127,6 +131,7 @@ class Story:
     attempts: int
     max_attempts: int
     lease_losses: int
+    losses: int
     replays: int
     fence: int
     created_at: datetime
@@ -208,6 +213,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         attempts=attempts_of(row.attempt, Status(row.status), death),
         max_attempts=row.max_attempts,
         lease_losses=row.lease_losses,
+        losses=row.losses,
         replays=row.replays,
         fence=row.fence,
         created_at=row.created_at,
@@ -341,7 +347,9 @@ def _history(connection: Connection, task_id: int) -> Sequence[PastAttempt]:
         reply.c.task_id == task_attempt.c.task_id, reply.c.owner == task_attempt.c.owner
     )
     columns = [task_attempt.c[name] for name in names]
-    query = select(*columns, func.coalesce(said.limit(1).scalar_subquery(), ""))
+    lost = select(agent.c.name).where(agent.c.id == agent_in(task_attempt.c.lost_owner))
+    texts = (said.limit(1), lost)
+    query = select(*columns, *(func.coalesce(text.scalar_subquery(), "") for text in texts))
     query = query.where(task_attempt.c.task_id == task_id).order_by(task_attempt.c.id)
     return [PastAttempt(row.attempt + 1, *row[1:]) for row in connection.execute(query)]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
 
 from docllm.producer.input.estimate import Estimate
 from docllm.producer.input.lines import ValidLine, read_line
@@ -19,6 +19,7 @@ from docllm.producer.replay.runs import candidates
 from docllm.schemas.ledger.query_plans import unindexed
 from docllm.schemas.ledger.sql import utc_now
 from docllm.schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input
+from docllm.schemas.task.failures import AttemptOutcome
 
 SAMPLE = 2000
 MAX_READ = 10_000  # dead letters of a kind that are read one by one
@@ -223,7 +224,8 @@ def _spent(connection: Connection, tasks: Select[Any]) -> TotalCost:
         func.coalesce(func.sum(task_attempt.c[name]), 0)
         for name in ("tokens_in", "tokens_out", "cost_micro")
     ]
-    query = tasks.join(task_attempt, task_attempt.c.task_id == task.c.id).with_only_columns(
-        func.count(), *sums
+    of_task = and_(
+        task_attempt.c.task_id == task.c.id, task_attempt.c.outcome != AttemptOutcome.LOST
     )
+    query = tasks.join(task_attempt, of_task).with_only_columns(func.count(), *sums)
     return TotalCost(*(int(value) for value in connection.execute(query).one()))

@@ -22,7 +22,7 @@ from docllm.producer.ledger.task_story import (
 from docllm.producer.screen.dead_letters import ERROR_SHOWN, in_units, money, plain
 from docllm.producer.text.printable import shown, shown_lines
 from docllm.producer.text.times import written
-from docllm.schemas.task.failures import UNTRIED
+from docllm.schemas.task.failures import UNTRIED, AttemptOutcome
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 from docllm.schemas.task.line.strict_json import LineError
 from docllm.schemas.text.wording import number_of
@@ -126,9 +126,9 @@ def _children_lines(children: Sequence[Child]) -> Iterator[str]:
 def _counts(story: Story) -> Iterator[str]:
     """Yield how often a task was tried, lost and replayed, as far as it was."""
     yield f"{story.attempts} of {number_of(story.max_attempts, 'attempt')} counted"
-    if story.lease_losses:
-        losses = "agent was" if story.lease_losses == 1 else "agents were"
-        yield f"{story.lease_losses} {losses} lost while it ran"
+    if story.losses:
+        losses = "agent was" if story.losses == 1 else "agents were"
+        yield f"{story.losses} {losses} lost while it ran"
     if story.replays:
         yield f"replayed {number_of(story.replays, 'time')}"
 
@@ -176,6 +176,11 @@ def _cost(paid: StoredResult | PastAttempt) -> str:
 
 
 def _attempt_lines(attempt: PastAttempt, *, full: bool) -> Iterator[str]:
+    if attempt.outcome == AttemptOutcome.LOST:
+        by = f" with agent {shown(attempt.agent, 191)}" if attempt.agent else ""
+        yield f"    {written(attempt.started_at)}  lost{by}: {attempt.error_class}"
+        yield f"      {shown(attempt.error, ERROR_SHOWN)}"
+        return
     number = "no attempt" if attempt.error_class in UNTRIED else f"attempt {attempt.attempt}"
     spent = (
         f"{attempt.duration_ms / 1000:.1f} s, {attempt.tokens_in}+{attempt.tokens_out} tokens, "

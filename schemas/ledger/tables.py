@@ -196,7 +196,8 @@ task = _table(
     ),
     _count("attempt", doc="attempts that have counted"),
     _count("max_attempts", 5, doc="most attempts that may count"),
-    _count("lease_losses", doc="how many agents were lost over it"),
+    _count("lease_losses", doc="how many agents were lost over it since an attempt last counted"),
+    _count("losses", doc="how many of its attempts were lost with their agents, ever"),
     _count("replays", doc="how often it was replayed"),
     Column(
         "fence",
@@ -294,7 +295,8 @@ task_attempt = _table(
         "outcome",
         32,
         doc="how it ended: `retry`, `snooze`, `moved`, `dead`, `cancelled` or `released`; "
-        "`hook` is no attempt but the cost of a hook",
+        "`lost` if its agent was lost or its claim was overdue; `hook` is no attempt but the cost "
+        "of a hook",
     ),
     _word("error_class", 64, doc="class of the error"),
     _word("error_text", 2000, doc="text of the error"),
@@ -309,6 +311,11 @@ task_attempt = _table(
     _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
     _word("model", 191, doc="the model that was called"),
     _word("release_name", 64, doc="release of the agent"),
+    _big(
+        "lost_owner",
+        doc="of a lost attempt, whose `owner` is 0: its claim; the agent's id is "
+        "`lost_owner >> 24`",
+    ),
     Index("ix_attempt_task", "task_id", "owner"),
 )
 

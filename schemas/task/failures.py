@@ -74,6 +74,7 @@ class ErrorClass(StrEnum):
     UNKNOWN_TYPE = "UNKNOWN_TYPE", "no attempt: its agent's settings have no section for its type"
     HOOK = "HOOK", "no attempt: the cost of a hook that ran after one"
     SCHEDULE = "SCHEDULE", "no attempt: the hours of its type have not begun"
+    AGENT_LOST = "AGENT_LOST", "no counted attempt: its agent was lost, or its claim was overdue"
     WORKER_LOST = "WORKER_LOST", "agents were lost while they worked on it"
     FOLLOW_CLASH = (
         "FOLLOW_CLASH",
@@ -87,7 +88,7 @@ class ErrorClass(StrEnum):
     )
 
 
-# Classes of history rows that do not stand for an attempt.
+# Classes of history rows that do not stand for an attempt, or not for one that anybody counts.
 UNTRIED = frozenset(
     {
         ErrorClass.EXPIRED,
@@ -96,6 +97,7 @@ UNTRIED = frozenset(
         ErrorClass.UNKNOWN_TYPE,
         ErrorClass.HOOK,
         ErrorClass.SCHEDULE,
+        ErrorClass.AGENT_LOST,
     }
 )
 
@@ -124,6 +126,7 @@ class AttemptOutcome(StrEnum):
     CANCELLED = "cancelled"
     RELEASED = "released"
     HOOK = "hook"  # no attempt: what a hook had paid
+    LOST = "lost"  # its agent was lost, or its claim was overdue; a late settle deletes the row
 
 
 class TallyOutcome(StrEnum):

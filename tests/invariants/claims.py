@@ -52,6 +52,35 @@ def reaped_alive(run: Evidence) -> list[str]:
     return [str(move) for move in reaped if not _gone(run, move)]
 
 
+def lost_otherwise(run: Evidence) -> list[str]:
+    """Each reset is written once as a lost attempt, until its claim settles late after all."""
+    if run.moves is None or run.losses is None:
+        return []
+    written = Counter((loss.task_id, loss.owner) for loss in run.losses if loss.owner is not None)
+    reset: set[tuple[int, int]] = set()
+    late: set[tuple[int, int]] = set()
+    cancelled: set[tuple[int, int]] = set()  # by a person, or late
+    for move in run.moves:
+        claim = (move.task_id, move.old_owner)
+        if move.before is Status.PROCESSING and move.losses > 0:
+            reset.add(claim)
+        elif move.before is Status.PENDING and move.old_owner and move.owner == 0:
+            (cancelled if move.after is Status.CANCELLED else late).update({claim} & reset)
+    known = {task.id for task in run.tasks}
+    odd = [f"{claim}: {times} rows" for claim, times in written.items() if times > 1]
+    odd += [
+        f"{claim}: none" for claim in reset - late - cancelled - written.keys() if claim[0] in known
+    ]
+    odd += [f"{claim}: settled late" for claim in late & written.keys()]
+    rows = Counter(task_id for task_id, _ in written.elements())
+    odd += [
+        f"task {loss.task_id}: counts {loss.times}, has {rows[loss.task_id]}"
+        for loss in run.losses
+        if loss.owner is None and loss.times != rows[loss.task_id]
+    ]
+    return [f"lost attempt of {text}" for text in odd]
+
+
 def judged_alive(run: Evidence) -> list[str]:
     """No agent is declared lost whose heartbeat was recent, or that was able to send one."""
     odd = []

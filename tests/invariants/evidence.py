@@ -63,6 +63,15 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """A row of an attempt that was lost, or a task's count of them with `owner` None."""
+
+    task_id: int
+    owner: int | None
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """An ended attempt that did not succeed.
 
@@ -199,6 +208,7 @@ class Evidence:
     counts: Sequence[Count] = ()
     sums: Sequence[Sums] = ()
     misread: Sequence[str] = ()
+    losses: Sequence[Loss] | None = None
     ordered: Sequence[Ordered] = ()
     guards: Sequence[Guarded] = ()
     replayed: Sequence[Replayed] = ()

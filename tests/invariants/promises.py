@@ -54,10 +54,12 @@ def p1_every_task_ends_once(run: Evidence) -> list[str]:
 def p2_one_settle_per_claim(run: Evidence) -> list[str]:
     """P2: a claim has one accepted end, written under its owner.
 
+    A reset writes a lost attempt once, and a late settle takes it back.
     A task has a result if and only if it succeeded.
     """
     checks = (claims.ended_twice, claims.ended_by_others, claims.taken_over, steps.not_a_step)
-    return _said("P2", run, ends.results_not_fitting, ends.owned_at_the_end, *checks)
+    of_rows = (ends.results_not_fitting, ends.owned_at_the_end, claims.lost_otherwise)
+    return _said("P2", run, *of_rows, *checks)
 
 
 def p3_no_offset_passes_open_work(run: Evidence) -> list[str]:

@@ -23,7 +23,7 @@ from docllm.schemas.task.result.codec import POINTER
 from docllm.schemas.task.result.output_pointer import OutputAlteredError, OutputPointer
 from docllm.schemas.task.states import Status
 from tests.invariants import counted
-from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Quota, Task
+from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Loss, Quota, Task
 from tests.invariants.happened import (
     Claim,
     Commit,
@@ -125,6 +125,7 @@ class _Witness:
             counts=list(self._counts()),
             sums=[*counted.sums(self._rows, "sim_count"), counted.of_releases(self._rows)],
             misread=world.store.misread,
+            losses=list(self._losses()),
             ordered=list(self._ordered()),
             guards=list(self._guards()),
             replayed=list(self._replayed()),
@@ -309,6 +310,12 @@ class _Witness:
                 settled_s=ended_s.get((task_id, owner), 0.0),
                 owner=owner,
             )
+
+    def _losses(self) -> Iterator[Loss]:
+        lost = "SELECT task_id, lost_owner FROM task_attempt WHERE outcome='lost'"
+        yield from (Loss(task_id, owner) for task_id, owner in self._rows(lost))
+        for task_id, times in self._rows("SELECT id, losses FROM task"):
+            yield Loss(task_id, None, times)
 
     def _counts(self) -> Iterator[Count]:
         for turn, at, batch_id, kind, route, state, disposition, delta, outcome in self._rows(

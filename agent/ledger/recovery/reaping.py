@@ -69,6 +69,7 @@ class LostClaim(NamedTuple):
     """A claim whose task was taken from it; `claimed_utc_s` is when it was made."""
 
     task_id: int
+    key: str
     owner: int
     fence: int
     counted_before: int
@@ -101,6 +102,7 @@ def overdue(connection: Connection, group: str) -> list[int]:
 def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> ResetTasks:
     """Reset tasks of agents that are gone."""
     rows = _locked(connection, ids, _GONE)
+    _write_lost(connection, rows, "its agent was lost while it ran")
     guilty = losses.guilty(connection, rows)
     tasks = _end_cancelled(connection, rows)
     reset = _reset(connection, group, tasks, [row for row in guilty if row in tasks])
@@ -111,6 +113,7 @@ def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> Res
 def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> ResetTasks:
     """Reset tasks whose claims are overdue."""
     rows = _locked(connection, ids, _LATE)
+    _write_lost(connection, rows, "its claim was overdue, so the task was taken from its agent")
     tasks = _end_cancelled(connection, rows)
     guilty = [row for row in tasks if row.lease_losses + 1 >= LOSS_LIMIT]
     return replace(_reset(connection, group, tasks, guilty), taken=[_claim_of(row) for row in rows])
@@ -145,6 +148,7 @@ def _locked(
         task.c.lease_losses,
         task.c.lane,
         task.c.claimed_at,
+        task.c.task_key,
     )
     query = (
         select(*columns)
@@ -154,9 +158,35 @@ def _locked(
     return connection.execute(query.with_for_update(skip_locked=True)).all()
 
 
+def _write_lost(connection: Connection, rows: Sequence[Any], why: str) -> None:
+    """Record the attempts of these claims as lost; a late settle deletes them again."""
+    if not rows:
+        return
+    connection.execute(
+        update(task).where(task.c.id.in_([row.id for row in rows])).values(losses=task.c.losses + 1)
+    )
+    lost = {"owner": 0, "outcome": AttemptOutcome.LOST, "error_class": ErrorClass.AGENT_LOST}
+    connection.execute(
+        insert(task_attempt),
+        [
+            {
+                "task_id": row.id,
+                "attempt": row.attempt,
+                "fence": row.fence,
+                "error_text": why,
+                "started_at": row.claimed_at,
+                "lost_owner": row.owner,
+                **lost,
+            }
+            for row in rows
+        ],
+    )
+
+
 def _claim_of(row: Any) -> LostClaim:
     claimed_utc_s = row.claimed_at.replace(tzinfo=UTC).timestamp()
-    return LostClaim(row.id, row.owner, row.fence, row.attempt, row.type, claimed_utc_s)
+    key = row.task_key.decode(errors="backslashreplace")
+    return LostClaim(row.id, key, row.owner, row.fence, row.attempt, row.type, claimed_utc_s)
 
 
 def _end_cancelled(connection: Connection, rows: Sequence[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ that had committed, or it is superseded. Zero rows changed is a normal, named ou
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from sqlalchemy import Connection, bindparam, delete, null, select
+from sqlalchemy import Connection, bindparam, delete, null, select, update
 
 from docllm.agent.judge import Tier
 from docllm.agent.ledger.counts import release_counts
@@ -40,7 +40,7 @@ from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.tables import batch, reply, task, task_attempt, task_result
 from docllm.schemas.task.failures import UNTRIED, AttemptOutcome
 from docllm.schemas.task.hooks import Hooked
-from docllm.schemas.task.states import SETTLES
+from docllm.schemas.task.states import SETTLES, Status
 
 # Built once, as in `state_changes`.
 _LOCK = (
@@ -56,6 +56,12 @@ _FORMER_MOVES = (
     .order_by(task_attempt.c.id)
 )
 
+_REAPED = int(Status.PENDING)  # the state of a claimed task that waits again
+_FOUND = delete(task_attempt).where(
+    task_attempt.c.task_id == bindparam("of_task"),
+    task_attempt.c.lost_owner == bindparam("of_owner"),
+)
+_UNLOSE = update(task).where(task.c.id == bindparam("of_task")).values(losses=task.c.losses - 1)
 _NO_ROW = (None, None, None, None)
 NO_HOOKS: Hooked = MappingProxyType({})
 
@@ -143,7 +149,7 @@ def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list
     """
     ids = {settlement.row.task_id for settlement in settlements}
     rows = {columns[0]: columns for columns in execute_by_ids(connection, _LOCK, ids)}
-    accepted = []
+    accepted, late = [], []
     for settlement in settlements:
         _, status, owner, fence = rows.get(settlement.row.task_id, _NO_ROW)
         if owner != settlement.owner or status not in SETTLES:
@@ -154,7 +160,19 @@ def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list
                 f"the claim had {settlement.row.fence}"
             )
         accepted.append(settlement)
+        if status == _REAPED:
+            late.append(settlement)
+    if late:
+        _take_back_losses(connection, late)
     return accepted
+
+
+def _take_back_losses(connection: Connection, late: Sequence[Settlement]) -> None:
+    """Delete the lost attempts of claims that were reaped and end after all."""
+    claims = sorted((settlement.row.task_id, settlement.owner) for settlement in late)
+    values = [{"of_task": task_id, "of_owner": owner} for task_id, owner in claims]
+    connection.execute(_FOUND, values)
+    connection.execute(_UNLOSE, values)
 
 
 def _cancelled_batches(

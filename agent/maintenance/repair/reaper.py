@@ -1,11 +1,12 @@
 """The duty that resets the tasks of lost agents and those with overdue claims."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from docllm.agent.ledger.leases import leasing
 from docllm.agent.ledger.recovery import losses, reaping
+from docllm.agent.ledger.recovery.reaping import LostClaim
 from docllm.agent.maintenance.repair.lost_traces import LostTraces
 from docllm.agent.membership.heartbeat import Heartbeat
 from docllm.agent.membership.life_locks import LifeLocks
@@ -113,12 +114,20 @@ class Reaper:
                     crash.reach("reap.reset")
                     log.warning(
                         "%s of lost agents or with overdue claims may run again, "
-                        "%d died of their losses",
+                        "%d died of their losses: %s",
                         number_of(tasks.waiting, "task"),
                         tasks.dead,
+                        _named(tasks.taken),
                     )
                 dead += tasks.dead
                 if len(task_ids) < reaping.PAGE or not (tasks.waiting or tasks.dead):
                     break
         if dead:
             await self.take_back_losses()
+
+
+def _named(taken: Sequence[LostClaim]) -> str:
+    """Return the first ids of these tasks; `docllm show` tells more of each."""
+    ids = ", ".join(claim.key for claim in taken[: reaping.MAX_NAMED])
+    left = len(taken) - reaping.MAX_NAMED
+    return f"{ids} and {left:,} more" if left > 0 else ids

@@ -89,6 +89,7 @@ _ENDED = (
         _LINE.label("line"),
         _OF_INBOX.label("of_inbox"),
         _PARENT.c.task_key.label("parent_key"),
+        task.c.losses,
         *[task_result.c[name].label(f"result_{name}") for name in _OF_RESULT],
         *[dead_letter.c[name] for name in _OF_LETTER],
     )
@@ -273,6 +274,7 @@ def _task(row: Sequence[Any], spent: tuple[int, int, int], last_call_id: str) ->
         line,
         of_inbox,
         parent_key,
+        losses,
         codec,
         body,
         model,
@@ -299,6 +301,7 @@ def _task(row: Sequence[Any], spent: tuple[int, int, int], last_call_id: str) ->
         letter=_letter(letter, last_call_id) if status is Status.DEAD else None,
         of_inbox=bool(of_inbox),
         parent=parent_key and parent_key.decode(errors="backslashreplace"),
+        losses=losses,
     )
     if status is not Status.SUCCEEDED or has_result:
         return ended

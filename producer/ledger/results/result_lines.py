@@ -90,7 +90,8 @@ class ExportedTask:
     Times are UTC without a zone. Tokens and cost are the sums over all attempts. `of_inbox`: a
     record of the inbox brought the task, so whoever may write there chose its id. `parent` is the
     id of the task that ordered it. `lost_output` is the URI of a result that cannot be read.
-    `notes` are those beside the result, by kind.
+    `notes` are those beside the result, by kind. `losses` counts the attempts that were lost with
+    their agents.
     """
 
     task_id: int
@@ -107,6 +108,7 @@ class ExportedTask:
     parent: str | None = None
     lost_output: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
+    losses: int = 0
 
     @property
     def output(self) -> str:
@@ -154,6 +156,8 @@ def docllm_line(task: ExportedTask) -> bytes | None:
     }
     if task.of_inbox:
         line["origin"] = "inbox"
+    if task.losses:
+        line["losses"] = task.losses
     if task.parent is not None:
         line["parent"] = task.parent
     if task.output:

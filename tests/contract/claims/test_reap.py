@@ -207,7 +207,11 @@ def test_the_third_loss_is_death(ledger_db: LedgerDatabase) -> None:
         "WORKER_LOST",
     )
     assert letter.error_text == "3 agents were lost while they worked on it"
-    assert [attempt.outcome for attempt in ledger_db.rows(tables.task_attempt)] == ["dead"]
+    assert [attempt.outcome for attempt in ledger_db.rows(tables.task_attempt)] == [
+        "lost",
+        "lost",
+        "dead",
+    ]
     assert {order.destination for order in ledger_db.rows(tables.outbox)} == {"tasks", "dlq"}
     assert (ledger_db.rows(tables.tally)[-1].outcome, ledger_db.rows(tables.tally)[-1].delta) == (
         "WORKER_LOST",

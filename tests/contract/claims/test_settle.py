@@ -66,6 +66,32 @@ def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(ledger_db: Ledger
     assert kept == [(task_id, 0, REFUSED.text), (task_id, 3, "raised still"), (other, 0, "raised")]
 
 
+def test_a_lost_attempt_is_written_once_and_taken_back(ledger_db: LedgerDatabase) -> None:
+    """It does not count; the late settle of its claim takes back its own loss alone."""
+    (task_id,) = ledger_db.load("a")
+    agent = ledger_db.agent("host:1")
+    first, second = agent.next_owner(), agent.next_owner()
+    ledger_db.claimed(task_id, first)
+    reaped(ledger_db, task_id)
+    row = ledger_db.claimed(task_id, second)
+    reaped(ledger_db, task_id)
+
+    story = ledger_db.call(task_story.story, GROUP, BATCH, "a")
+    assert story is not None
+    assert [(each.outcome, each.error_class, each.agent) for each in story.history] == [
+        ("lost", "AGENT_LOST", "host:1")
+    ] * 2
+    assert (story.losses, story.attempts) == (2, 0)
+
+    assert ledger_db.settle(row, first, SUCCEEDED) is Verdict.SUPERSEDED
+    assert ledger_db.settle(row, second, DEAD) is Verdict.SETTLED
+
+    lost = [row for row in ledger_db.rows(tables.task_attempt) if row.outcome == "lost"]
+    (letter,) = ledger_db.rows(tables.dead_letter)
+    assert [(row.owner, row.lost_owner) for row in lost] == [(0, first)]
+    assert (ledger_db.task(task_id).losses, letter.attempts) == (1, 1)
+
+
 def test_what_the_model_said_is_kept_with_its_attempt(ledger_db: LedgerDatabase) -> None:
     """A settle that is repeated writes it once; an attempt without a refused answer has none."""
     (task_id,) = ledger_db.load("a")

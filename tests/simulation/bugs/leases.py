@@ -7,6 +7,7 @@ from sqlalchemy import true, update
 from docllm.agent import lease
 from docllm.agent.ledger.leases import leasing
 from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ledger.settlements import settling
 from docllm.producer.ledger import outbox
 from docllm.producer.ports import Item
 from docllm.schemas.ledger.sql import utc_after, utc_now
@@ -31,6 +32,14 @@ def _loss_not_counted(connection: Any, group: str, rows: Any) -> None:
     outbox.place(connection, group, "tasks", [Item(outbox.TASK, row.id, row.fence) for row in rows])
 
 
+def _not_taken_back(connection: Any, late: Any) -> None:
+    """Leave the lost attempts of claims that settle late."""
+
+
+def _lost_unwritten(connection: Any, rows: Any, why: str) -> None:
+    """Write no lost attempt."""
+
+
 def _no_amnesty(connection: Any, agent_id: int) -> int:
     late = update(agent).where(
         agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None), agent.c.seen_at < utc_after(-12)
@@ -42,6 +51,10 @@ BUGS = {
     "reaper without a second look": Bug("P7", replaced(reaping, "_GONE", true()), SLOW_REAPERS),
     "reap raises the fence": Bug("P1", replaced(reaping, "_requeue", _fence_raised_at_reap)),
     "a reap counts no loss": Bug("P2", replaced(reaping, "_requeue", _loss_not_counted)),
+    "a reset writes no lost attempt": Bug("P2", replaced(reaping, "_write_lost", _lost_unwritten)),
+    "a late settle leaves its loss": Bug(
+        "P2", replaced(settling, "_take_back_losses", _not_taken_back), ZOMBIES
+    ),
     "every lease lets calls begin": Bug(
         "P4", replaced(lease.Lease, "may_call", lambda _self, _now_s: True), ZOMBIES
     ),

@@ -59,6 +59,7 @@ STORY = Story(
     attempts=1,
     max_attempts=5,
     lease_losses=2,
+    losses=2,
     replays=3,
     fence=4,
     created_at=AT,
@@ -152,7 +153,7 @@ def test_the_page_says_nothing_of_what_never_happened() -> None:
     """A task without losses, replays and traces shows no zeros and no empty places."""
     plain = replace(
         STORY,
-        lease_losses=0,
+        losses=0,
         replays=0,
         attempts=1,
         max_attempts=1,
@@ -351,6 +352,7 @@ def test_the_json_of_a_story_is_whole() -> None:
         "model": "",
         "release": "",
         "reply": "",
+        "agent": "",
     }
     assert document["result"] is None
 

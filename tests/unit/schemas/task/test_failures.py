@@ -24,10 +24,10 @@ STORED: dict[type[StrEnum], str] = {
         "DOCUMENT_UNREADABLE HANDLER_GAVE_UP TOO_LONG INPUT_CUT FILTERED BAD_REQUEST "
         "REPLY_TOO_LARGE DOCUMENT_REFUSED DOCUMENT_CHANGED OUTPUT_UNWRITABLE OUTPUT_REFUSED "
         "NO_INPUT NO_PROMPT EXPIRED SETTLE INTERNAL RELEASED CANCELLED GUARD ROUTE UNKNOWN_TYPE "
-        "HOOK SCHEDULE WORKER_LOST FOLLOW_CLASH UNDECODABLE REJECTED UNREADABLE"
+        "HOOK SCHEDULE AGENT_LOST WORKER_LOST FOLLOW_CLASH UNDECODABLE REJECTED UNREADABLE"
     ),
     Disposition: "permanent exhausted expired worker_lost rejected undecodable",
-    AttemptOutcome: "retry snooze moved dead cancelled released hook",
+    AttemptOutcome: "retry snooze moved dead cancelled released hook lost",
     TallyOutcome: "loaded replayed succeeded cancelled probe hook call note",
     GuardCause: "no_success exhausted handler bad_request worker_lost",
     RouteState: "open stopped parked",
