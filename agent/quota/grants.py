@@ -3,7 +3,7 @@
 Pure. About twice a second, each agent reports the estimated cost of its next tasks, and the
 differences between granted and actual cost of earlier calls. The store grants the first few of
 these calls. It also leases seats: how many calls the agent may have at once until the next answer.
-The rules are those of `account.py`; `quota.lua` has the same in Redis.
+`quota.lua` has the rules of Redis, `share.py` those of an agent without it.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from docllm.schemas.settings.quota import QuotaLimits
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 
 MAX_WAITING = 64  # waiting calls in one request
+RATES = ("rpm", "tpm", "itpm", "otpm")  # limits of a minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,15 @@ class Refund:
     requests: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+
+
+def charged(limit: str, cost: Charge | Refund) -> int:
+    """Return what a cost means for one limit of a rate."""
+    if limit == "rpm":
+        return cost.requests if isinstance(cost, Refund) else 1
+    if limit == "itpm":
+        return cost.tokens_in
+    return cost.tokens_out + (cost.tokens_in if limit == "tpm" else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

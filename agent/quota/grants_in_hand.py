@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from docllm.agent.quota.grants import Charge, WaitingCall
-from docllm.agent.quota.minute import charged
+from docllm.agent.quota.grants import RATES, Charge, WaitingCall, charged
 from docllm.schemas.settings.quota import QuotaLimits
 
 # An estimate may exceed its grant by this much at the call; the difference becomes a debt.
 SLACK, SLACK_TOKENS = 1.125, 16
-TOKEN_RATES = ("tpm", "itpm", "otpm")
+TOKEN_RATES = RATES[1:]
 
 
 @dataclass(frozen=True, slots=True)

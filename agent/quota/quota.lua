@@ -1,4 +1,5 @@
--- One agent's request about one account, and what it is granted. See account.py for the rules.
+-- One agent's request about one account, and what it is granted. The rules are explained in
+-- tests/support, where lua_account.py, lua_minute.py and lua_spacing.py have the same for tests.
 -- All times are by Redis's own clock.
 --
 -- KEYS   1 account       hash: at, clock, scale (the accepted share), cut, pause, day, used,
@@ -135,7 +136,7 @@ local function charges(requests, tokens_in, tokens_out)
 end
 local in_flight, rpd = tonumber(ARGV[17]), tonumber(ARGV[16])
 
--- The charges of the last minute; see minute.py. `own` are those of the present slot, `older` is the
+-- The charges of the last minute. `own` are those of the present slot, `older` is the
 -- sum of the slots before it that count. Those are read only where they matter: twice a second.
 local slot, strict = math.floor(now / SLOT), number(16, 0)
 if strict > now + STRICT then strict = 0 end
@@ -327,7 +328,7 @@ if known == sequence then refund, refused = charges(0, 0, 0), 0 end
 adjust()
 fill(refund)
 if known ~= sequence then give_back() end
--- The starts of the calls; see spacing.py.
+-- The starts of the calls.
 local even = number(25, 0)
 if refused > 0 or even > now + STRICT then even = now + STRICT end
 local every = 0

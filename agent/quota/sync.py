@@ -13,7 +13,7 @@ from docllm.agent.ports import Clock
 from docllm.agent.quota.agent_quota import AgentQuota
 from docllm.agent.quota.grants import GrantStore, QuotaAnswer, QuotaAwayError, QuotaRequest
 from docllm.agent.quota.quotas import Quotas
-from docllm.agent.quota.share import ShareGrantStore
+from docllm.agent.quota.share import SHARE_EVERY_S, ShareGrantStore
 from docllm.schemas.codes import Code
 from docllm.schemas.runtime.outage import Outage, Words
 
@@ -83,15 +83,15 @@ class QuotaSync:
         """Exchange until cancelled. A store that is slow to answer does not delay the share."""
         async with asyncio.TaskGroup() as tasks:
             if self._store is not None:
-                tasks.create_task(self._repeat(partial(self.sync, self._store)))
-            tasks.create_task(self._repeat(self.keep_to_share))
+                tasks.create_task(self._repeat(partial(self.sync, self._store), EXCHANGE_EVERY_S))
+            tasks.create_task(self._repeat(self.keep_to_share, SHARE_EVERY_S))
 
-    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, step: Callable[[], Awaitable[None]], every_s: float) -> None:
         """Repeat the step; the pause is shortened by the time that the step took."""
         while True:
             began_s = self._clock.now_s()
             await step()
-            pause_s = EXCHANGE_EVERY_S * (0.8 + 0.4 * self._jitter())
+            pause_s = every_s * (0.8 + 0.4 * self._jitter())
             took_s = self._clock.now_s() - began_s
             await self._clock.sleep(max(MIN_PAUSE_S, pause_s - took_s))
 

@@ -4,11 +4,11 @@ import copy
 import random
 from collections.abc import Sequence
 
-from docllm.agent.quota.account import AccountBuckets
 from docllm.agent.quota.grants import QuotaAnswer, QuotaAwayError, QuotaRequest
 from docllm.schemas.runtime.clock import Clock
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.weather import Weather
+from tests.support.lua_account import AccountBuckets
 
 TIMEOUT_S = 1.0
 _USUAL_S = 0.002

@@ -6,8 +6,8 @@ store holds for Redis.
 
 from collections.abc import Callable, Sequence
 
-from docllm.agent.quota.account import AccountBuckets
 from docllm.agent.quota.grants import QuotaAnswer, QuotaAwayError, QuotaRequest
+from tests.support.lua_account import AccountBuckets
 
 
 class MemoryQuotaServer:

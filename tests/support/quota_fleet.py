@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from docllm.agent.quota.grants import Charge, GrantStore, WaitingCall
 from docllm.agent.quota.quotas import QuotaPermit, Quotas
-from docllm.agent.quota.share import ShareGrantStore
+from docllm.agent.quota.share import SHARE_EVERY_S, ShareGrantStore
 from docllm.agent.quota.sync import EXCHANGE_EVERY_S, QuotaSync
 from docllm.schemas.settings.quota import QuotaLimits
 
@@ -141,7 +141,7 @@ class FleetAgent:
         )
         self.calls: list[tuple[float, int, QuotaPermit, Charge]] = []
         self.starts: list[tuple[float, int, QuotaPermit, WaitingCall]] = []
-        self.next_s = EXCHANGE_EVERY_S * self.rng.random()
+        self.next_s = self.next_share_s = EXCHANGE_EVERY_S * self.rng.random()
         self.queue = [self._task() for _ in range(64)]
 
     def _task(self) -> WaitingCall:
@@ -165,6 +165,8 @@ class FleetAgent:
             self.next_s = now_s + EXCHANGE_EVERY_S * (0.8 + 0.4 * self.rng.random())
             if self.store is not None:
                 await self.sync.sync(self.store)
+        if now_s >= self.next_share_s:
+            self.next_share_s = now_s + SHARE_EVERY_S * (0.8 + 0.4 * self.rng.random())
             await self.sync.keep_to_share()
         for ask in asks:
             begun = self.quotas.permit(ROUTE, ask.charge, ask.tenant, now_s)

@@ -9,15 +9,6 @@ from typing import Any
 import pytest
 import redis
 
-from docllm.agent.quota.account import (
-    AWAY_MS,
-    CAPACITY_MS,
-    CUT,
-    DAY_MS,
-    SEAT_MS,
-    USE,
-    AccountBuckets,
-)
 from docllm.agent.quota.grants import (
     Charge,
     DayCount,
@@ -27,10 +18,18 @@ from docllm.agent.quota.grants import (
     Refund,
     WaitingCall,
 )
-from docllm.agent.quota.spacing import LEAD_MS
 from docllm.schemas.settings.quota import QuotaLimits
 from tests.servers import Redis
 from tests.support.clocked_quota import clocked, set_clock
+from tests.support.lua_account import (
+    AWAY_MS,
+    CAPACITY_MS,
+    CUT,
+    DAY_MS,
+    SEAT_MS,
+    USE,
+)
+from tests.support.lua_spacing import LEAD_MS
 from tests.support.memory_quota import MemoryQuotaServer
 
 TASK = WaitingCall(charge=Charge(tokens_in=800, tokens_out=200))
@@ -438,19 +437,6 @@ async def test_a_recount_of_ended_calls_leaves_room_for_running_calls(meeting: M
     answer = await meeting.say("a", limits, 7, running=3, used_today=today)
 
     assert (sum(answer.granted), answer.binding) == (2, "rpd")
-
-
-def test_a_recount_keeps_the_running_calls_of_a_share() -> None:
-    """The agent's own part of the day is smaller than the rest by its running calls."""
-    limits, today = QuotaLimits(rpd=100), DayCount(day=0, calls=80)
-    share = AccountBuckets()
-    asked = QuotaRequest(key="key", limits=limits, sequence=1)
-    share.exchange("self", asked, 0, 0.5)
-
-    asked = replace(asked, sequence=2, running=4, waiting=(TASK,) * 20, used_today=today)
-    answer = share.exchange("self", asked, 1_000, 0.5)
-
-    assert (sum(answer.granted), answer.binding) == (20 * 0.5 - 4, "rpd")
 
 
 async def test_a_day_survives_a_store_that_forgets_it(meeting: Meeting) -> None:

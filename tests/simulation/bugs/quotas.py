@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from docllm.agent.inflight.partition_share import PartitionShare
-from docllm.agent.quota import account
-from docllm.agent.quota.account import AccountBuckets
+from docllm.agent.quota import share
 from docllm.agent.quota.agent_quota import AgentQuota, CallStart
 from docllm.agent.quota.grants import Charge, QuotaAnswer, QuotaRequest
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import LIMITED
+from tests.support import lua_account
+from tests.support.lua_account import AccountBuckets
 
 
 def _used_twice() -> AbstractContextManager[Any]:
@@ -76,10 +77,10 @@ def _forgets_the_day() -> AbstractContextManager[Any]:
 def _alone() -> AbstractContextManager[Any]:
     seat = AccountBuckets._lease_seats
 
-    def alone(self: AccountBuckets, agent: str, request: QuotaRequest, share: float) -> Any:
+    def alone(self: AccountBuckets, agent: str, request: QuotaRequest) -> Any:
         agents = self._agents
         self._agents = {name: seats for name, seats in agents.items() if name == agent}
-        own = seat(self, agent, request, share)
+        own = seat(self, agent, request)
         self._agents = agents
         return own
 
@@ -105,12 +106,17 @@ BUGS = {
     "a flushed Redis forgets the calls of the day": Bug(
         "P5", _forgets_the_day, {**_DAYS, "events": _FLUSHED}
     ),
+    "a share fills twice as fast": Bug(
+        "P5",
+        replaced(share, "PACE", 2.0),
+        {**LIMITED, "events": _AWAY, "quota": {"rpm": 60}, "horizon_s": 30.0, "tasks": 90},
+    ),
     "without Redis each agent takes the whole day": Bug(
         "P5", replaced(PartitionShare, "__call__", lambda _self: 1.0), {**_DAYS, "events": _AWAY}
     ),
     "a grant of tokens is used twice": Bug("P5", _used_twice, _TOKENS),
     "what was not used is given back twice": Bug("P5", _told_twice, _TOKENS),
-    "a limit fills twice as fast": Bug("P5", replaced(account, "USE", 2.0), LIMITED),
-    "a limit of tokens fills twice as fast": Bug("P5", replaced(account, "USE", 2.0), _TOKENS),
+    "a limit fills twice as fast": Bug("P5", replaced(lua_account, "USE", 2.0), LIMITED),
+    "a limit of tokens fills twice as fast": Bug("P5", replaced(lua_account, "USE", 2.0), _TOKENS),
     "each agent takes all seats": Bug("P5", _alone, {**LIMITED, "quota": {"in_flight": 2}}),
 }

@@ -3,7 +3,7 @@
 import asyncio
 
 from docllm.agent.quota.grants import Charge, DayCount, QuotaRequest, WaitingCall
-from docllm.agent.quota.share import ShareGrantStore
+from docllm.agent.quota.share import SHARE_EVERY_S, ShareGrantStore
 from docllm.schemas.settings.quota import QuotaLimits
 from tests.support.quota_fleet import MovedClock
 
@@ -13,8 +13,8 @@ TASK = WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))
 def granted(share: ShareGrantStore, clock: MovedClock, seconds: int = 60, rpm: int = 600) -> int:
     """Return how many of endless tasks of an account with so many calls a minute are granted."""
     total = 0
-    for sequence in range(1, 2 * seconds + 1):
-        clock.at_s += 0.5
+    for sequence in range(1, round(seconds / SHARE_EVERY_S) + 1):
+        clock.at_s += SHARE_EVERY_S
         request = QuotaRequest(
             key="key", limits=QuotaLimits(rpm=rpm), sequence=sequence, waiting=(TASK,) * 20
         )
@@ -62,16 +62,34 @@ def test_the_calls_of_a_day_are_shared_too() -> None:
     clock, limits = MovedClock(), QuotaLimits(rpd=100)
     share = ShareGrantStore(partitions=lambda: 0.5, clock=clock)
 
-    def ask(sequence: int, used: int) -> int:
+    def ask(sequence: int, used: int | None) -> int:
         clock.at_s += 1
-        today = DayCount(day=1, calls=used)
+        today = None if used is None else DayCount(day=1, calls=used)
         request = QuotaRequest(
             key="key", limits=limits, sequence=sequence, waiting=(TASK,) * 60, used_today=today
         )
         (answer,) = asyncio.run(share.exchange([request]))
         return sum(answer.granted)
 
-    assert [ask(number, used) for number, used in enumerate((0, 0, 0, 90, 100))] == [0, 40, 0, 4, 0]
+    used_after = (None, 0, 0, 90, 100)
+    assert [ask(number, used) for number, used in enumerate(used_after)] == [0, 40, 0, 4, 0]
+
+
+def test_a_recount_keeps_the_running_calls_of_a_share() -> None:
+    """The agent's own part of the day is smaller than the rest by its running calls."""
+    share = ShareGrantStore(partitions=lambda: 1.0, clock=MovedClock())
+    request = QuotaRequest(
+        key="key",
+        limits=QuotaLimits(rpd=100),
+        sequence=1,
+        running=4,
+        waiting=(TASK,) * 20,
+        used_today=DayCount(day=1, calls=80),
+    )
+
+    (answer,) = asyncio.run(share.exchange([request]))
+
+    assert (sum(answer.granted), answer.binding) == (20 * 0.8 - 4, "rpd")
 
 
 def test_a_share_begins_empty_with_the_scale_that_was_known() -> None:

@@ -9,10 +9,20 @@ machine does not make reporting agents look silent.
 
 from dataclasses import dataclass, replace
 
-from docllm.agent.quota.grants import DayCount, QuotaAnswer, QuotaRequest, Refund, WaitingCall
-from docllm.agent.quota.minute import MINUTE_MS, RATES, RecentMinute, charged
-from docllm.agent.quota.spacing import CallSpacing, spaced_per_minute
+from docllm.agent.quota.grants import (
+    RATES,
+    DayCount,
+    QuotaAnswer,
+    QuotaRequest,
+    Refund,
+    WaitingCall,
+    charged,
+)
 from docllm.schemas.settings.quota import QuotaLimits
+from tests.support.lua_minute import RecentMinute
+from tests.support.lua_spacing import CallSpacing, spaced_per_minute
+
+MINUTE_MS = 60_000
 
 # The share of a limit that is granted. The rest is kept for grants that are used late.
 USE = 0.995
@@ -63,7 +73,6 @@ class AccountBuckets:
         self._is_full = False  # whether all buckets were full, before the request
         self._minute, self._spacing = RecentMinute(), CallSpacing()
         self._day, self._used = -1, 0
-        self._base = 0  # of `_used`: calls that this account was told of
         self._agents: dict[str, _AgentSeats] = {}
         self._waiting_at_ms: dict[str, float] = {}
 
@@ -72,32 +81,27 @@ class AccountBuckets:
         agent: str,
         request: QuotaRequest,
         now_ms: float,
-        share: float = 1.0,
-        today: int | None = None,
     ) -> QuotaAnswer:
-        """Answer a request. `share` is the share of the limits that this account may give.
-
-        `today` is the day (UTC) where `now_ms` does not count from 1970.
-        """
+        """Answer a request."""
         past_ms = self._pass_time(now_ms)
         before = self._agents.get(agent)
         is_repeated = before is not None and before.sequence == request.sequence
         # A repeated request was counted before.
         counted = replace(request, refund=Refund(), refused=0) if is_repeated else request
-        self._minute.begin(now_ms, self._clock_ms, request.limits, share)
+        self._minute.begin(now_ms, self._clock_ms, request.limits)
         self._adjust(counted, past_ms)
-        self._refill(counted, past_ms, share)
+        self._refill(counted, past_ms)
         self._minute.give_back(counted.refund)
-        rate = spaced_per_minute(request.limits) * USE * self.accepted_share * share
+        rate = spaced_per_minute(request.limits) * USE * self.accepted_share
         self._spacing.begin(now_ms, rate, refused=counted.refused > 0)
         if before is not None and is_repeated:
             before.seen_ms = self._clock_ms
             before.seats_held = max(request.running, before.seats)
             return self._answer(request, before)
-        self._count_day(request, int(now_ms // DAY_MS) if today is None else today)
+        self._count_day(request, int(now_ms // DAY_MS))
         self._note_waiting(agent, request.waiting)
-        seats = self._lease_seats(agent, request, share)
-        seats.granted, binding = self._grant(agent, request, seats, share)
+        seats = self._lease_seats(agent, request)
+        seats.granted, binding = self._grant(agent, request, seats)
         self._spacing.add(seats.granted)
         self._agents[agent] = seats
         return self._answer(request, seats, binding)
@@ -129,7 +133,7 @@ class AccountBuckets:
     def _adjust(self, request: QuotaRequest, past_ms: float) -> None:
         """Move the accepted share, and pause after a refusal."""
         if self._clock_ms - self._cut_at_ms >= CALM_MS:
-            fast = request.remaining is not None and request.remaining > 0.5  # noqa: PLR2004 - half
+            fast = request.remaining is not None and request.remaining > 0.5
             growth = FAST_GROWTH if fast else GROWTH
             self.accepted_share = min(1.0, self.accepted_share + growth * past_ms / 1000)
         if not request.refused:
@@ -141,7 +145,7 @@ class AccountBuckets:
         wait_ms = 1000 * min(request.retry_after_s, MAX_WAIT_S) / 2
         self._paused_until_ms = max(self._paused_until_ms, self._clock_ms + wait_ms)
 
-    def _refill(self, request: QuotaRequest, past_ms: float, share: float) -> None:
+    def _refill(self, request: QuotaRequest, past_ms: float) -> None:
         """Fill the buckets, and give back what was not used."""
         self._is_full = True
         for name in RATES:
@@ -150,7 +154,7 @@ class AccountBuckets:
             self._unfilled_ms[name] = unfilled_ms if limit is None else 0.0
             if limit is None:  # other agents may have one
                 continue
-            rate = limit * share / MINUTE_MS
+            rate = limit / MINUTE_MS
             capacity, gain = rate * CAPACITY_MS, rate * USE * self.accepted_share * unfilled_ms
             if name == "rpm":
                 capacity = max(capacity, 1 + rate * REST_MS)
@@ -163,12 +167,12 @@ class AccountBuckets:
             self._is_full = self._is_full and bucket >= capacity
             bucket += charged(name, request.refund)
             bucket = min(bucket, 0.0) if request.refused else bucket
-            # Bounded to a minute's limit both ways. A share may owe a task, or be below a request.
-            self.buckets[name] = max(-limit, min(max(1.0, rate * MINUTE_MS), bucket))
+            # Bounded to a minute's limit both ways.
+            self.buckets[name] = max(-limit, min(limit, bucket))
 
     def _count_day(self, request: QuotaRequest, day: int) -> None:
         if day != self._day:
-            self._day, self._used, self._base = day, 0, 0
+            self._day, self._used = day, 0
         self._used = max(0, self._used - request.refund.requests)
         # When all agents return at once, each tells what its share granted. An agent that returns
         # later tells what the agents' own records leave out, because the others told of the rest.
@@ -183,14 +187,14 @@ class AccountBuckets:
 
     def _note_told(self, told: DayCount | None, more: int = 0) -> None:
         if told is not None and told.day == self._day and told.calls + more > self._used:
-            self._used, self._base = told.calls + more, told.calls
+            self._used = told.calls + more
 
     def _note_waiting(self, agent: str, waiting: tuple[WaitingCall, ...]) -> None:
         self._waiting_at_ms.pop(agent, None)
         if waiting:
             self._waiting_at_ms[agent] = self._clock_ms
 
-    def _lease_seats(self, agent: str, request: QuotaRequest, share: float) -> _AgentSeats:
+    def _lease_seats(self, agent: str, request: QuotaRequest) -> _AgentSeats:
         """Lease seats: at least a fair share, and more while others want less than theirs."""
         running, sequence = request.running, request.sequence
         wanted = running + request.in_hand + len(request.waiting)
@@ -198,7 +202,6 @@ class AccountBuckets:
         limit = request.limits.in_flight
         if limit is None:
             return _AgentSeats(sequence, 0, wanted, running, running, self._clock_ms)
-        limit = max(1, int(limit * share))
         agents = len(others) + 1
         fair = limit // agents
         free = limit - sum(other.seats_held for other in others)
@@ -224,9 +227,7 @@ class AccountBuckets:
         seat_ms = min(SEAT_MS, ROUND_MS * limit // agents)
         return agent.seats > 0 and agent.seen_ms // seat_ms == self._clock_ms // seat_ms
 
-    def _grant(
-        self, agent: str, request: QuotaRequest, seats: _AgentSeats, share: float
-    ) -> tuple[int, str]:
+    def _grant(self, agent: str, request: QuotaRequest, seats: _AgentSeats) -> tuple[int, str]:
         """Return how many of the waiting calls are granted, and the limit that stopped the next."""
         limits = request.limits
         buckets = {name: self.buckets[name] for name in RATES if name in limits.given}
@@ -236,7 +237,7 @@ class AccountBuckets:
         usable = seats.seats - request.running - request.in_hand + ends
         for number, call in enumerate(request.waiting):
             binding = self._binding(call, number, buckets, waiting_agents)
-            if not binding and self._day_is_used(limits, share):
+            if not binding and self._day_is_used(limits):
                 binding = "rpd"
             if limits.in_flight is not None and number >= usable:
                 binding = "in_flight"
@@ -271,19 +272,9 @@ class AccountBuckets:
                 return name
         return ""
 
-    def _day_is_used(self, limits: QuotaLimits, share: float) -> bool:
-        """Return whether the calls of the day are used up, as far as is known.
-
-        With a share of the limits, an agent does not see the others' calls. So it takes its share
-        of the calls that were left when it was told last how many there had been.
-        """
-        if limits.rpd is None:
-            return False
-        return (
-            self._learns
-            or not share
-            or self._base + (self._used - self._base) / share >= limits.rpd
-        )
+    def _day_is_used(self, limits: QuotaLimits) -> bool:
+        """Return whether the calls of the day are used up, as far as is known."""
+        return limits.rpd is not None and (self._learns or self._used >= limits.rpd)
 
     def _answer(self, request: QuotaRequest, seats: _AgentSeats, binding: str = "") -> QuotaAnswer:
         return QuotaAnswer(

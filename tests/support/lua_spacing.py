@@ -6,8 +6,8 @@ The rule of the next start is the virtual scheduling algorithm of ITU-T I.371. F
 this would waste slots: an attempt that waits for its start has one.
 """
 
-from docllm.agent.quota.minute import MINUTE_MS, STRICT_MS
 from docllm.schemas.settings.quota import QuotaLimits
+from tests.support.lua_minute import STRICT_MS
 
 LEAD_MS = 800  # the latest start of a grant, after its exchange: what an idle account saves up
 
@@ -34,7 +34,7 @@ class CallSpacing:
         """
         if refused or self._until_ms > now_ms + STRICT_MS:  # the clock may have been set back
             self._until_ms = now_ms + STRICT_MS
-        self.every_ms = MINUTE_MS / per_minute if per_minute and now_ms < self._until_ms else 0.0
+        self.every_ms = 60_000 / per_minute if per_minute and now_ms < self._until_ms else 0.0
         self._now_ms, self._next_ms = now_ms, min(max(self._next_ms, now_ms), now_ms + LEAD_MS)
 
     def add(self, calls: int) -> None:

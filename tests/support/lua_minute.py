@@ -11,11 +11,10 @@ Room is kept for the agent whose call waits, so that smaller calls of others do 
 
 from dataclasses import dataclass
 
-from docllm.agent.quota.grants import Charge, Refund
+from docllm.agent.quota.grants import RATES, Charge, Refund, charged
 from docllm.schemas.settings.quota import QuotaLimits
 
-RATES = ("rpm", "tpm", "itpm", "otpm")
-MINUTE_MS, SLOT_MS = 60_000, 500
+SLOT_MS = 500
 # How many slots before the present one count. A grant may be used a second after it was given, so
 # one more second counts where minutes are strict.
 SLOTS, STRICT_SLOTS = 120, 122
@@ -26,17 +25,6 @@ SMALL = 0.02  # of a limit: what a larger call needs as room at least
 TOO_FULL = 1.005  # of a limit
 STRICT_MS = 3_600_000  # how long an account is strict after such a refusal
 KEPT_MS = 1500  # since the agent for which room is kept asked last
-
-
-def charged(limit: str, cost: Charge | Refund) -> int:
-    """Return what a cost means for one limit of a rate."""
-    if limit == "rpm":
-        return cost.requests if isinstance(cost, Refund) else 1
-    return {
-        "tpm": cost.tokens_in + cost.tokens_out,
-        "itpm": cost.tokens_in,
-        "otpm": cost.tokens_out,
-    }[limit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +45,10 @@ class RecentMinute:
         self._strict_until_ms = 0.0
         self._kept: _KeptRoom | None = None
 
-    def begin(self, now_ms: float, clock_ms: float, limits: QuotaLimits, share: float) -> None:
-        """Begin an exchange with a share of these limits; `clock_ms` is the account's own clock."""
+    def begin(self, now_ms: float, clock_ms: float, limits: QuotaLimits) -> None:
+        """Begin an exchange with these limits; `clock_ms` is the account's own clock."""
         self._now_ms, self._clock_ms = now_ms, clock_ms
-        self._limits = {name: limits.given[name] * share for name in RATES if name in limits.given}
+        self._limits = {name: limits.given[name] for name in RATES if name in limits.given}
         self._slot = int(now_ms // SLOT_MS)
         # Slots of the future are there after the clock was set back.
         self._slots = {
