@@ -10,6 +10,7 @@ from typing import Any
 _HANDLERS = "docllm.agent.handlers"
 _MODULES = {
     "BlockingContext": _HANDLERS,
+    "ComeBackError": _HANDLERS,
     "Context": _HANDLERS,
     "GiveUpError": _HANDLERS,
     "TryAgainError": _HANDLERS,

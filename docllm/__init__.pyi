@@ -1,3 +1,9 @@
-from docllm.agent.handlers import BlockingContext, Context, GiveUpError, TryAgainError
+from docllm.agent.handlers import (
+    BlockingContext,
+    ComeBackError,
+    Context,
+    GiveUpError,
+    TryAgainError,
+)
 
-__all__ = ["BlockingContext", "Context", "GiveUpError", "TryAgainError"]
+__all__ = ["BlockingContext", "ComeBackError", "Context", "GiveUpError", "TryAgainError"]

@@ -17,10 +17,10 @@ from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.start_decisions import (
     AttemptPermit,
     NotPermitted,
+    PutOff,
     RouteRefused,
     TypeAsleep,
     TypeUnknown,
-    WaitReason,
 )
 from docllm.agent.execution.type_limits import TypeLimits
 from docllm.agent.execution.unknown_types import UnknownTypes
@@ -199,7 +199,7 @@ class Admission:
 
     # ---- before an attempt
 
-    def decide(self, delivery: Delivery) -> AttemptPermit | WaitReason | NotPermitted:
+    def decide(self, delivery: Delivery) -> AttemptPermit | PutOff | NotPermitted:
         """Decide about a claimed task: it may run now, it has to wait, or it is given back.
 
         A task of an unknown type waits even if it could join a guard's look, because it could only
@@ -239,7 +239,7 @@ class Admission:
             return NotPermitted.SUSPECT
         return None
 
-    def _reason_to_wait(self, delivery: Delivery) -> WaitReason | None:
+    def _reason_to_wait(self, delivery: Delivery) -> PutOff | None:
         row = delivery.row
         if row is None:
             return None

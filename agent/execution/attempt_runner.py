@@ -1,5 +1,7 @@
 """One attempt at one task, from the claimed delivery to its outcome."""
 
+from collections.abc import Awaitable, Callable
+
 from docllm.agent.execution.attempt_routes import AttemptRoutes
 from docllm.agent.execution.lock_requests import ResourceLocks
 from docllm.agent.execution.observability.attempt_traces import AttemptTraces
@@ -13,11 +15,27 @@ from docllm.agent.handlers.follow_ups import Inherited
 from docllm.agent.handlers.handler_run import MadeCall
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Clock, Row
-from docllm.agent.ports.outcome import Dead, Failure, Outcome, Released, Spent, Succeeded
+from docllm.agent.ports.outcome import (
+    Dead,
+    Failure,
+    HandlerState,
+    Outcome,
+    Released,
+    Spent,
+    Succeeded,
+)
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 
 _SETTLE_S = 5.0  # kept at a claim's end for the settle, after an answer's write
+
+
+# Returns what the handler of a task kept when it came back the last time.
+StateOf = Callable[[int], Awaitable[HandlerState | None]]
+
+
+async def no_state(_task_id: int) -> None:
+    """Know of no task that came back."""
 
 
 class AttemptRunner:
@@ -31,8 +49,10 @@ class AttemptRunner:
         outputs: Outputs,
         clock: Clock,
         claim_s: float,
+        state_of: StateOf = no_state,
         traces: AttemptTraces | None = None,
     ) -> None:
+        self._state_of = state_of
         self._traces = traces
         self._outputs = outputs
         self._handlers = handlers
@@ -89,6 +109,11 @@ class AttemptRunner:
         first: MadeCall | None,
     ) -> Outcome:
         """Run the handler of the task's type; `first` is a call that was made for it."""
+        state = None
+        if row.fence and self._handlers.may_come_back(row.type):  # a come-back raises the fence
+            asked_s = self._clock.now_s()
+            state = await self._state_of(row.task_id)
+            left_s -= self._clock.now_s() - asked_s
         locks = self._locks.of(row.task_id, delivery.owner)
         run = HandlerRun(
             first_call=first,
@@ -119,6 +144,7 @@ class AttemptRunner:
             output_refusal=self._outputs.refusal,
             agents_lost=row.lease_losses,
             trace=trace,
+            state=state,
         )
         try:
             return await self._handlers.run(run)

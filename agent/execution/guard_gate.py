@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from docllm.agent.judge import Tier
-from docllm.agent.judge.tiers import move_to
+from docllm.agent.judge.tiers import move_for_guard
 from docllm.agent.ports import Clock, Ledger, Row
 from docllm.agent.ports.outcome import Failure, Moved, Spent
 from docllm.schemas.runtime import crash
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.guard import ANY_ROUTE, Guard
+from docllm.schemas.task.waits import guard_key
 
 # Per agent. It keeps an agent from rewriting a topic of a million tasks at full speed.
 MOVES_PER_S = 500.0
@@ -60,7 +61,7 @@ class GuardGate:
         return row.task_id not in self._look_tasks and self.guard_of(row, fallback) is not None
 
     async def join_look_or_move(self, guard: Guard, task_id: int) -> Moved | None:
-        """Let a task join the look (None: it may run), or return its move to a tier.
+        """Let a task join the look (None: it may run), or return its move to the ledger.
 
         Waits until it is the task's turn, so that at most MOVES_PER_S tasks move in a second.
         """
@@ -74,10 +75,11 @@ class GuardGate:
         await self.wait_to_move()
         # Not `guard.reason`: it quotes the error of another task, perhaps of another tenant.
         failure = Failure(ErrorClass.GUARD, f"the guard of {guard.title} is raised: {guard.cause}")
-        return move_to(self._longest_tier, failure, Spent(), task_id)
+        key = guard_key(guard.batch_id, guard.type)
+        return move_for_guard(failure, Spent(), task_id, key, self._longest_tier)
 
     async def wait_to_move(self) -> None:
-        """Wait until one more task may move to a tier: at most MOVES_PER_S do in a second."""
+        """Wait until one more task may be moved: at most MOVES_PER_S do in a second."""
         await self._clock.sleep(self._wait_s())
 
     def _may_ask(self, guard: Guard, task_id: int) -> bool:

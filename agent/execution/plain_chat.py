@@ -27,7 +27,7 @@ from docllm.schemas.text.untrusted import as_contained
 # The fields of lines that this way reads, or that do not concern a call.
 _FIELDS = frozenset({
     "id", "type", "prompt", "input", "model", "route", "routes_allowed", "params", "tenant",
-    "priority", "deadline", "max_attempts", "metadata",
+    "priority", "not_before", "deadline", "max_attempts", "metadata",
 })  # fmt: skip
 _TEXT_ALONE = {"text"}
 _MAX_BYTES = 1 << 20  # of a line: a larger one may make a prompt that is too long

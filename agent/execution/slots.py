@@ -18,17 +18,17 @@ from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.start_decisions import (
     AttemptPermit,
     NotPermitted,
+    PutOff,
     RouteRefused,
     TypeAsleep,
     TypeUnknown,
-    WaitReason,
 )
 from docllm.agent.execution.type_limits import TypeLimits
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.judge import Tier
 from docllm.agent.judge.guard_rule import closed_text
-from docllm.agent.judge.tiers import move_to
+from docllm.agent.judge.tiers import move
 from docllm.agent.ports import Clock
 from docllm.agent.ports.outcome import (
     NOTHING_SPENT,
@@ -54,6 +54,7 @@ from docllm.schemas.agent_report import BlockReport, CallReport
 from docllm.schemas.codes import Code
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.guard import Guard
+from docllm.schemas.task.waits import WaitReason
 
 INTERNAL_S = 60.0
 CANCEL_S = 5.0
@@ -142,7 +143,7 @@ class Slots:
             self._begin(delivery, partial(self._move_or_attempt, delivery, decision))
 
     def move(self, delivery: Delivery) -> None:
-        """Send a claimed delivery to the longest tier, because its route stays closed.
+        """Let a claimed delivery wait in the ledger, because its route stays closed.
 
         A delivery with a paid answer, or of a cancelled batch, needs no call and ends as usual.
         """
@@ -152,7 +153,15 @@ class Slots:
             self.start(delivery)
             return
         failure = Failure(ErrorClass.ROUTE, closed_text(delivery.route))
-        self._settle(delivery, move_to(self._longest_tier, failure, Spent(), delivery.task_id))
+        outcome = move(
+            failure,
+            Spent(),
+            delivery.task_id,
+            reason=WaitReason.ROUTE,
+            key=delivery.route,
+            delay_s=self._longest_tier.delay_s,
+        )
+        self._settle(delivery, outcome)
 
     def give_back(self, delivery: Delivery) -> None:
         """Release a claim whose attempt did not begin."""
@@ -229,7 +238,7 @@ class Slots:
             self._settle(delivery, outcome or Released(delivery.spent))
             self._freed.set()
 
-    async def _move_or_attempt(self, delivery: Delivery, reason: WaitReason) -> Outcome:
+    async def _move_or_attempt(self, delivery: Delivery, reason: PutOff) -> Outcome:
         """Move a task that must wait; run its attempt if it may join the look of its guard."""
         if isinstance(reason, Guard):
             return await self._guarded_attempt(delivery, reason)

@@ -59,5 +59,5 @@ class TypeAsleep:
     name: str
 
 
-# Why a claimed task keeps its slot until it may move to a tier.
-WaitReason = Guard | TypeUnknown | TypeAsleep | RouteRefused
+# Why a claimed task must wait in the ledger; it keeps its slot until it may be moved.
+PutOff = Guard | TypeUnknown | TypeAsleep | RouteRefused

@@ -1,14 +1,14 @@
 """The limits of types of task: their slots in one agent, and their hours.
 
-A task outside its type's hours is put off until the hours begin: it waits in a tier without a
-counted attempt, and delays its partition's watermark no longer than relief allows.
+A task outside its type's hours is put off until the hours begin: it waits in the ledger, without a
+counted attempt.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from docllm.agent.inflight.delivery import Delivery
-from docllm.agent.judge import SPREAD, Tier
+from docllm.agent.judge import SPREAD
 from docllm.agent.ports import Clock
 from docllm.agent.ports.outcome import Failure, Moved, Spent
 from docllm.schemas.agent_report import Reason
@@ -17,6 +17,7 @@ from docllm.schemas.settings.config import NO_SETTINGS, TypeConfig
 from docllm.schemas.settings.schedule import begins_in_s
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.task_types import BUILT_IN
+from docllm.schemas.task.waits import WaitReason
 
 # The longest extra wait after the hours begin; tasks get different waits, so that they do not all
 # start together.
@@ -26,13 +27,10 @@ LATER_S = 60.0
 class TypeLimits:
     """Counts the tasks of each type, and knows which types have their hours now.
 
-    `types` are the settings of types. `tiers` are the retry tiers, the shortest first.
+    `types` are the settings of types.
     """
 
-    def __init__(
-        self, *, types: Mapping[str, TypeConfig], tiers: Sequence[Tier], clock: Clock
-    ) -> None:
-        self._tiers = tiers
+    def __init__(self, *, types: Mapping[str, TypeConfig], clock: Clock) -> None:
         self._clock = clock
         # By delivery of a type with limits that is taken for a claim or has a slot: the type under
         # which it is counted.
@@ -97,11 +95,10 @@ class TypeLimits:
     def move_until_hours(self, name: str, task_id: int) -> Moved:
         """Return the outcome of a claimed task that waits for the hours of its type."""
         wait_s = self.wakes_in_s(name)
-        tier = next((tier for tier in self._tiers if tier.delay_s >= wait_s), self._tiers[-1])
         later_s = min(SPREAD * wait_s, LATER_S) * (task_id % 997) / 997
         hours = self._settings.get(name, NO_SETTINGS).schedule
         failure = Failure(ErrorClass.SCHEDULE, f"type {name} runs {hours}")
-        return Moved(failure, Spent(), tier.name, wait_s + later_s)
+        return Moved(failure, Spent(), wait_s + later_s, WaitReason.HOURS, name)
 
     def reasons(self) -> list[Reason]:
         """Return which types wait for their hours, for the agent's report."""

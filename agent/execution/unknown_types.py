@@ -1,22 +1,23 @@
 """Holds tasks whose type this agent does not know, or for which it has no allowed route.
 
 Such a task is not run as another type and not given up: another agent may know its type, or this
-agent may after a change of settings. It waits uncounted in each retry tier in turn, and then
-repeatedly in the longest. Each of its records goes to another partition of the tier, so that other
-agents of a mixed group meet it.
+agent may after a change of settings. It waits uncounted in the ledger, for the delay of each retry
+tier in turn, and then repeatedly for that of the longest. Each of its records may go to another
+partition, so that other agents of a mixed group meet it.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.judge import SPREAD, Tier
-from docllm.agent.judge.tiers import move_to
+from docllm.agent.judge.tiers import move
 from docllm.agent.ports import Clock
 from docllm.agent.ports.outcome import Failure, Moved, Spent
 from docllm.schemas.agent_report import Reason
 from docllm.schemas.codes import Code
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.waits import NO_ROUTE, WaitReason
 
 REMEMBERED = 20  # names of unknown types; they come from tasks, so there may be any number
 SHOWN_REASONS = 5
@@ -24,45 +25,48 @@ _SLACK_S = 60.0  # time by which a due task has certainly returned to some agent
 
 
 class UnknownTypes:
-    """The unknown types that an agent has met. `tiers` are the retry tiers, the shortest first.
-
-    `lane_topics` are the topics from which tasks come that have waited in no tier.
-    """
+    """The unknown types that an agent has met. `tiers` are the retry tiers, the shortest first."""
 
     def __init__(
         self,
         *,
         knows: Callable[[str], bool],
         tiers: Sequence[Tier],
-        lane_topics: Container[str],
         clock: Clock,
     ) -> None:
         self.knows = knows
-        self._lane_topics = lane_topics
         self._tiers = tiers
         self._clock = clock
         # How long each reason is shown, the last one met last.
         self._until_s: dict[Reason, float] = {}
 
     def move(self, delivery: Delivery) -> Moved:
-        """Return the outcome of a claimed task of an unknown type: it waits in the next tier."""
+        """Return the outcome of a claimed task of an unknown type."""
         row = delivery.row
         if row is None:
             raise AssertionError(f"task {delivery.task_id} is not claimed")
         failure = Failure(
             ErrorClass.UNKNOWN_TYPE, f"no agent that received it knows type {row.type}"
         )
-        return self._hold(delivery, failure, Reason(Code.TYPE_UNKNOWN, row.type))
+        return self._hold(
+            delivery, failure, WaitReason.TYPE, row.type, Reason(Code.TYPE_UNKNOWN, row.type)
+        )
 
     def move_for_route(self, delivery: Delivery, why: str) -> Moved:
         """Return the outcome of a claimed task that may take no route of this agent."""
-        reason = Reason(Code.ROUTE_REFUSED, delivery.plan.route, text=why)
-        return self._hold(delivery, Failure(ErrorClass.ROUTE, why), reason)
+        shown = Reason(Code.ROUTE_REFUSED, delivery.plan.route, text=why)
+        return self._hold(
+            delivery, Failure(ErrorClass.ROUTE, why), WaitReason.ROUTE, NO_ROUTE, shown
+        )
 
-    def _hold(self, delivery: Delivery, failure: Failure, reason: Reason) -> Moved:
-        tier = self._next_tier(delivery.partition.topic)
-        self._remember(reason, tier.delay_s * (1 + SPREAD) + _SLACK_S)
-        return move_to(tier, failure, Spent(), delivery.task_id)
+    def _hold(
+        self, delivery: Delivery, failure: Failure, reason: WaitReason, key: str, shown: Reason
+    ) -> Moved:
+        """Let a task wait; each wait raises its fence, and so it waits longer each time."""
+        waits = min(delivery.publication.fence, len(self._tiers) - 1)
+        delay_s = self._tiers[waits].delay_s
+        self._remember(shown, delay_s * (1 + SPREAD) + _SLACK_S)
+        return move(failure, Spent(), delivery.task_id, reason=reason, key=key, delay_s=delay_s)
 
     def forget_refusals(self) -> None:
         """Forget the refusals by routes, because the routes changed. Those that last come again."""
@@ -87,14 +91,6 @@ class UnknownTypes:
 
     def _is_known_now(self, reason: Reason) -> bool:
         return reason.code == Code.TYPE_UNKNOWN and self.knows(reason.name)
-
-    def _next_tier(self, topic: str) -> Tier:
-        """Return the tier after that of a record's topic, at most the longest one."""
-        if topic in self._lane_topics:
-            return self._tiers[0]
-        came_from = topic.rpartition(".")[2]
-        later = [number for number, tier in enumerate(self._tiers) if tier.name == came_from]
-        return self._tiers[min(later[0] + 1, len(self._tiers) - 1)] if later else self._tiers[-1]
 
     def _remember(self, reason: Reason, for_s: float) -> None:
         until_s = max(self._until_s.pop(reason, 0.0), self._clock.now_s() + for_s)

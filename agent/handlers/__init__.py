@@ -11,6 +11,7 @@ from docllm.agent.handlers.calls.results import Answer, CallRefusedError, LeaseL
 from docllm.agent.handlers.context import BlockingContext, Context
 from docllm.agent.handlers.decisions import (
     AttemptEndedError,
+    ComeBackError,
     GiveUpError,
     SoftLimitError,
     TryAgainError,
@@ -28,6 +29,7 @@ __all__ = [
     "BlockingContext",
     "CallRefusedError",
     "ChildExecutor",
+    "ComeBackError",
     "Context",
     "DocumentError",
     "DocumentReader",

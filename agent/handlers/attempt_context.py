@@ -2,8 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from datetime import datetime
+from functools import cached_property, partial
 from typing import Any
+
+import orjson
 
 from docllm.agent.handlers.attempt_time import AttemptTime
 from docllm.agent.handlers.calls.attempt_calls import AttemptCalls
@@ -15,12 +18,27 @@ from docllm.agent.handlers.handler_run import HandlerRun, Tools
 from docllm.agent.handlers.held_lock import ContextLocks
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.agent.judge import one_line
+from docllm.agent.judge.tiers import IN_LEDGER, MAX_WAIT_S
 from docllm.agent.ports import SUSPECT_LOSSES
-from docllm.agent.ports.outcome import Failure, FollowUp, Outcome, Spent
+from docllm.agent.ports.outcome import (
+    Dead,
+    Failure,
+    FollowUp,
+    HandlerState,
+    Moved,
+    Outcome,
+    Retry,
+    Spent,
+)
 from docllm.schemas.settings.config import NO_SETTINGS, Structured
 from docllm.schemas.settings.known_models import known_tokens
+from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import TaskLine
 from docllm.schemas.task.result.notes import NoteKind
+from docllm.schemas.task.waits import WaitReason
+
+MIN_COME_BACK_S = 1.0
+NO_STATE = HandlerState(b"{}", 0)
 
 
 class AttemptContext:
@@ -75,6 +93,12 @@ class AttemptContext:
     def attempt(self) -> int:
         """The number of the attempt: 1 for the first."""
         return self._run.counted_before + 1
+
+    @cached_property
+    def state(self) -> dict[str, Any]:
+        """What the handler kept when it came back the last time; empty if it did not."""
+        state: dict[str, Any] = orjson.loads((self._run.state or NO_STATE).json)
+        return state
 
     @property
     def model(self) -> str | None:
@@ -202,12 +226,36 @@ class AttemptContext:
         """Whether the task may be one that kills its agents."""
         return self.agents_lost >= SUSPECT_LOSSES
 
-    def failed(self, failure: Failure, *, after_s: float = 0.0) -> Outcome:
+    def failed(
+        self, failure: Failure, *, after_s: float = 0.0, at: datetime | None = None
+    ) -> Outcome:
         """Return the outcome of an attempt that failed outside a call.
 
-        The next attempt comes after at least `after_s` seconds.
+        The next attempt comes after at least `after_s` seconds, and not before `at`.
         """
-        return self._calls.failed(failure, after_s=after_s)
+        outcome = self._calls.failed(failure, after_s=after_s)
+        if at is not None and isinstance(outcome, Retry):
+            return replace(outcome, tier=IN_LEDGER, at=at)
+        return outcome
+
+    def comes_back(self, after_s: float, at: datetime | None, state: bytes | None) -> Moved | Dead:
+        """Return the outcome of an attempt whose handler comes back later, and keeps its state."""
+        kept = self._run.state or NO_STATE
+        most = self.rules.max_come_backs
+        if kept.come_backs >= most:
+            text = (
+                f"its handler has come back {most:,} times, the most that max_come_backs of type "
+                f"{self.task.type} allows"
+            )
+            return Dead(Failure(ErrorClass.HANDLER_GAVE_UP, text), self.spent)
+        return Moved(
+            Failure(ErrorClass.COME_BACK, "its handler comes back later"),
+            self.spent,
+            min(max(after_s, MIN_COME_BACK_S), MAX_WAIT_S),
+            WaitReason.TIME,
+            at=at,
+            state=HandlerState(kept.json if state is None else state, kept.come_backs + 1),
+        )
 
     # ---- for the built-in handlers
 

@@ -35,6 +35,11 @@ class AttemptPort(Protocol):
         ...
 
     @property
+    def state(self) -> dict[str, Any]:
+        """What the handler kept when it came back the last time."""
+        ...
+
+    @property
     def model(self) -> str | None:
         """The model for tasks that name none."""
         ...
@@ -117,6 +122,14 @@ class ContextValues:
         In a hook, it is the number of the last attempt that counted, or 1 if none has.
         """
         return self._attempt.attempt
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the last `ComeBackError` has kept; empty in the first run, and in a hook.
+
+        To keep a change, give the dict to the next `ComeBackError`.
+        """
+        return self._attempt.state
 
     @property
     def model(self) -> str | None:

@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
 
-from docllm.agent.handlers.decisions import GiveUpError, TryAgainError
+from docllm.agent.handlers.decisions import ComeBackError, GiveUpError, TryAgainError
 from docllm.agent.judge.rules import names_of
 from docllm.agent.process.containment import leaf_errors
 from docllm.agent.process.frames import frames_of_error, place_of, traceback_text
@@ -14,20 +17,30 @@ from docllm.schemas.text.wording import one_line
 _ABANDONED = "something that the handler waited for was cancelled"
 
 
+class Decision(StrEnum):
+    """What a handler decides about its task by an error."""
+
+    GIVE_UP = "give up"
+    TRY_AGAIN = "try again"
+    COME_BACK = "come back"
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """An error of a handler.
 
-    `names` are those of its class and of each class above it. `gives_up` and `after_s` are what the
-    handler decided, if it raised GiveUpError or TryAgainError.
+    `names` are those of its class and of each class above it. `decision` is what the handler
+    decided, with `after_s`, `at` and the JSON of its `state`; None for any other error.
     """
 
     text: str
     names: Sequence[Sequence[str]]
     traceback: str
     place: str
-    gives_up: bool = False
-    after_s: float | None = None
+    decision: Decision | None = None
+    after_s: float = 0.0
+    at: datetime | None = None
+    state: bytes | None = None
 
 
 class RemoteError(Exception):
@@ -50,9 +63,19 @@ def fault_of(error: BaseException, located: BaseException) -> Fault:
         names=names_of(error),
         traceback=traceback_text(located),
         place=place_of(frames_of_error(located)),
-        gives_up=isinstance(error, GiveUpError),
-        after_s=error.after_s if isinstance(error, TryAgainError) else None,
+        **_decided(error),
     )
+
+
+def _decided(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, GiveUpError):
+        return {"decision": Decision.GIVE_UP}
+    if isinstance(error, TryAgainError):
+        return {"decision": Decision.TRY_AGAIN, "after_s": error.after_s, "at": error.at}
+    if isinstance(error, ComeBackError):
+        wait = {"after_s": error.after_s, "at": error.at, "state": error.state_json}
+        return {"decision": Decision.COME_BACK, **wait}
+    return {}
 
 
 def deciding_leaf(raised: BaseException, first: type[BaseException]) -> BaseException:
@@ -62,7 +85,7 @@ def deciding_leaf(raised: BaseException, first: type[BaseException]) -> BaseExce
 
 
 def _description(error: BaseException) -> str:
-    if isinstance(error, GiveUpError | TryAgainError):
+    if isinstance(error, GiveUpError | TryAgainError | ComeBackError):
         return described(error)
     if isinstance(error, asyncio.CancelledError) and not error.args:
         return f"{type(error).__name__}: {_ABANDONED}"

@@ -155,6 +155,7 @@ class FollowUps:
             tenant=self._inherited.tenant if task.format == "openai" else task.tenant,
             max_attempts=task.max_attempts or self._rules.max_attempts_of(task.type),
             deadline=task.deadline,
+            not_before=task.not_before,
             lane=lane_for(task.priority) if "priority" in line else self._inherited.lane,
         )
 

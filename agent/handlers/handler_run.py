@@ -16,7 +16,7 @@ from docllm.agent.handlers.follow_ups import Inherited, RouteRefusal
 from docllm.agent.handlers.held_lock import AttemptLocks, FreeLocks
 from docllm.agent.judge import Tier, tiers_of
 from docllm.agent.ports import CallFailed, Clock, Reply, RouteClient
-from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze, Spent
+from docllm.agent.ports.outcome import Dead, HandlerState, Outcome, Retry, Snooze, Spent
 from docllm.agent.quota.estimate import Estimates
 from docllm.agent.reporting.handler_errors import HandlerErrors
 from docllm.agent.reporting.odd_answers import OddAnswers
@@ -61,6 +61,7 @@ class HandlerRun:
     - `trace`: records the attempt's calls as spans.
     - `first_call`: the first call of the attempt, if it was made before the handler began.
     - `agents_lost`: how many agents were lost over the task.
+    - `state`: what the handler kept when it came back the last time, if it did.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
       attempt returns no outcome.
     """
@@ -90,6 +91,7 @@ class HandlerRun:
     first_call: MadeCall | None = None
     agents_lost: int = 0
     is_on_fallback: bool = False
+    state: HandlerState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from docllm.agent.handlers.calls.results import (
 )
 from docllm.agent.handlers.claim_time import HANDLER_GRACE_S
 from docllm.agent.handlers.documents import DocumentError
-from docllm.agent.handlers.faults import deciding_leaf, fault_of
+from docllm.agent.handlers.faults import Decision, deciding_leaf, fault_of
 from docllm.agent.handlers.functions import NoRoomError
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
 from docllm.agent.handlers.json_values import as_json
@@ -77,6 +77,10 @@ class Handlers:
         plan = self._tools.plan(task_type, route)
         return plan if plan.is_plain else None
 
+    def may_come_back(self, task_type: str) -> bool:
+        """Return whether the handler of a type may ask to come back later."""
+        return task_type in self._by_type
+
     async def run(self, run: HandlerRun) -> Outcome:
         """Run the handler of the task's type; return how the attempt ended."""
         try:
@@ -128,10 +132,13 @@ class Handlers:
         # An error in a handler's exception group may have no traceback of its own, because it was
         # never raised.
         fault = fault_of(error, raised if error.__traceback__ is None else error)
-        if fault.gives_up or fault.after_s is not None:
-            error_class = ErrorClass.HANDLER_GAVE_UP if fault.gives_up else ErrorClass.HANDLER
+        if fault.decision is Decision.COME_BACK:
+            return context.comes_back(fault.after_s, fault.at, fault.state)
+        if fault.decision is not None:
+            gives_up = fault.decision is Decision.GIVE_UP
+            error_class = ErrorClass.HANDLER_GAVE_UP if gives_up else ErrorClass.HANDLER
             failure = Failure(error_class, fault.text, fault.traceback)
-            return context.failed(failure, after_s=fault.after_s or 0.0)
+            return context.failed(failure, after_s=fault.after_s, at=fault.at)
         text = _timeout_text(context.rules.time_limit_s) if timed_out else fault.text
         given_up = not timed_out and action_of(fault.names, context.rules) is Action.GIVE_UP
         error_class = ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER

@@ -16,8 +16,6 @@ from docllm.schemas.task.guard import GuardCause
 
 # The two parts of the error text of a task that was moved because its route is closed; the route's
 # name stands between them.
-CLOSED_BEFORE = "route "
-CLOSED_AFTER = " is closed"
 WINDOW_S = 600.0
 DEATHS = 10  # this many dead tasks raise a guard, if they are more than DEAD_SHARE of all
 DEAD_SHARE = 0.5
@@ -186,4 +184,4 @@ def next_in_s(look: Look, cause: str, *, vouched: bool, age_s: float, probe_s: f
 
 def closed_text(route: str) -> str:
     """Return the error text of a move that was made because this route was closed."""
-    return f"{CLOSED_BEFORE}{route}{CLOSED_AFTER}"
+    return f"route {route} is closed"

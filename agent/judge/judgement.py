@@ -7,7 +7,7 @@ from typing import Any
 
 from docllm.agent.judge import completion, snooze_delay
 from docllm.agent.judge.classes import CLASSES, Action
-from docllm.agent.judge.tiers import Tier, choose, retry_delay
+from docllm.agent.judge.tiers import IN_LEDGER, Tier, choose, ledger_delay, retry_delay
 from docllm.agent.ports import CallFailed, Reply
 from docllm.agent.ports.outcome import (
     Dead,
@@ -193,6 +193,9 @@ def _counted(
         return Dead(failure, spent, Disposition.EXHAUSTED)
     asked_s = snooze_delay.asked_for(headers, facts.utc_s) or 0.0
     wanted_s = max(facts.min_retry_s, snooze_delay.believed(asked_s))
+    if wanted_s > facts.tiers[-1].delay_s:  # it would hold up the topic's other tasks
+        delay_s = ledger_delay(wanted_s=wanted_s, jitter=facts.jitter)
+        return Retry(failure, spent, IN_LEDGER, delay_s)
     tier = choose(facts.tiers, counted_before=tier_of, wanted_s=wanted_s)
     delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=facts.jitter)
     return Retry(failure, spent, tier.name, delay_s)

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from docllm.agent.judge.snooze_delay import clamped
 from docllm.agent.ports.outcome import Failure, Moved, Spent
 from docllm.schemas.task.record.topics import duration_s
+from docllm.schemas.task.waits import WaitReason
 
 SPREAD = 0.2
+IN_LEDGER = ""  # the tier of a retry that waits in the ledger
+MAX_WAIT_S = 100 * 365 * 86_400.0
+# The longest spread of waits in the ledger: a wait of weeks must not become one of days more.
+_MAX_SPREAD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,11 @@ def choose(tiers: Sequence[Tier], *, counted_before: int, wanted_s: float) -> Ti
     return step if wanted_s <= step.delay_s else next(longer, tiers[-1])
 
 
+def ledger_delay(*, wanted_s: float, jitter: float) -> float:
+    """Return how long a retry waits in the ledger, in seconds: a little longer than `wanted_s`."""
+    return min(wanted_s, MAX_WAIT_S) + jitter * min(SPREAD * wanted_s, _MAX_SPREAD_S)
+
+
 def retry_delay(tier: Tier, *, wanted_s: float, jitter: float) -> float:
     """Return how long a retry waits, in seconds.
 
@@ -45,10 +55,16 @@ def retry_delay(tier: Tier, *, wanted_s: float, jitter: float) -> float:
     return max(tier.delay_s, clamped(wanted_s)) * (1 + SPREAD * jitter)
 
 
-def move_to(tier: Tier, failure: Failure, spent: Spent, task_id: int) -> Moved:
-    """Return the outcome of a task that waits in this tier, uncounted.
+def move(
+    failure: Failure, spent: Spent, task_id: int, *, reason: WaitReason, key: str, delay_s: float
+) -> Moved:
+    """Return the outcome of a task that waits uncounted for a reason, for `delay_s` at most.
 
-    It waits up to a fifth longer than the tier's delay. Its id decides how long, so that not all
-    tasks return at once.
+    It waits up to a fifth longer. Its id decides how long, so that not all tasks return at once.
     """
-    return Moved(failure, spent, tier.name, tier.delay_s * (1 + SPREAD * (task_id % 997) / 997))
+    return Moved(failure, spent, delay_s * (1 + SPREAD * (task_id % 997) / 997), reason, key)
+
+
+def move_for_guard(failure: Failure, spent: Spent, task_id: int, key: str, longest: Tier) -> Moved:
+    """Return the outcome of a task that waits uncounted for a guard; `key` is its `guard_key`."""
+    return move(failure, spent, task_id, reason=WaitReason.GUARD, key=key, delay_s=longest.delay_s)

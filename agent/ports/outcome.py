@@ -14,11 +14,12 @@ from docllm.schemas.task.provider_error import ProviderError
 from docllm.schemas.task.record.lanes import Lane
 from docllm.schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, POINTER, VALUE, VALUE_ZLIB
 from docllm.schemas.task.result.notes import Notes
+from docllm.schemas.task.waits import WaitReason
 
 __all__ = [
     "AMOUNTS", "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead",
-    "Failure", "FollowUp", "Moved", "Outcome", "Released", "Retry", "RouteSpent", "Snooze", "Spent",
-    "Succeeded",
+    "Failure", "FollowUp", "HandlerState", "Moved", "Outcome", "Released", "Retry", "RouteSpent",
+    "Snooze", "Spent", "Succeeded",
 ]  # fmt: skip
 
 AMOUNTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro")
@@ -143,6 +144,7 @@ class FollowUp:
     max_attempts: int
     deadline: datetime | None
     lane: Lane
+    not_before: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +172,16 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try again after `delay_s` at the earliest, in tier `tier`; the attempt counts."""
+    """Try again after `delay_s` at the earliest, and not before `at` (UTC); the attempt counts.
+
+    It waits in tier `tier`, or in the ledger if that is empty.
+    """
 
     failure: Failure
     spent: Spent
     tier: str
     delay_s: float
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,17 +199,28 @@ class Snooze:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """Wait in tier `tier` for at least `delay_s`, because such tasks do not run now.
+class HandlerState:
+    """What a handler keeps until it comes back, as JSON, and how often it has come back."""
 
-    A guard is raised, the route is closed, or the type is unknown or outside its hours. The attempt
-    does not count.
+    json: bytes
+    come_backs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Wait in the ledger, because such tasks do not run now; the attempt does not count.
+
+    The task returns when `reason` has ended for `key`, a route for example, and at the latest after
+    `delay_s` or at `at` (UTC), whichever is later. `state` is what its handler keeps.
     """
 
     failure: Failure
     spent: Spent
-    tier: str
     delay_s: float
+    reason: WaitReason
+    key: str = ""
+    at: datetime | None = None
+    state: HandlerState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def why_still(
             else ["tasks wait until their records arrive"]
         )
     has_trouble = bool(guards) or any(sentence.urgency.is_trouble for sentence in told)
-    return "; ".join(reasons), has_trouble or not (told or calls)
+    return "; ".join(reasons), has_trouble or not (told or calls or waiting.in_ledger)
 
 
 def _calls(report: AgentReport | None, waiting: Waiting, own: int) -> Iterator[str]:
@@ -86,6 +86,7 @@ def _calls(report: AgentReport | None, waiting: Waiting, own: int) -> Iterator[s
 def _pauses(waiting: Waiting) -> Iterator[str]:
     yield from _tries(waiting.retrying, waiting.due_s, "another attempt")
     yield from _tries(waiting.snoozed, waiting.snoozed_due_s, "a try after one that is not counted")
+    yield from (wait.text for wait in waiting.in_ledger)
     if waiting.orders:
         noun = "order waits" if waiting.orders == 1 else "orders wait"
         yield f"{waiting.orders:,} {noun} to be published"

@@ -44,7 +44,7 @@ _SUMMARY = {
     "retried": "to be tried again",
     "dead": "dead",
     "cancelled": "cancelled",
-    "moved": "put off uncounted to a retry topic",
+    "moved": "put off uncounted",
     "snoozed": "put off uncounted in memory",
     "released": "given back before they began",
     "superseded": "taken over by another agent",

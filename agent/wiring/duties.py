@@ -7,11 +7,11 @@ from docllm.agent.hooks.runner import HookRunner
 from docllm.agent.maintenance.duty import Duty, DutyLoop
 from docllm.agent.maintenance.monitoring.reporter import Reporter
 from docllm.agent.maintenance.rounds import repair_loops
-from docllm.agent.maintenance.waits.call_up_walk import CHECK_EVERY_S as CALL_UP_EVERY_S
-from docllm.agent.maintenance.waits.call_up_walk import CallUpWalk
 from docllm.agent.maintenance.waits.guard_keeper import GuardKeeper
 from docllm.agent.maintenance.waits.resume_listener import CHECK_EVERY_S as LISTEN_EVERY_S
 from docllm.agent.maintenance.waits.resume_listener import ResumeListener
+from docllm.agent.maintenance.waits.waker import CHECK_EVERY_S as WAKE_EVERY_S
+from docllm.agent.maintenance.waits.waker import Waker
 from docllm.agent.routes.names import preview
 from docllm.agent.routes.probe_sender import ProbeSender
 from docllm.agent.wiring.live_settings import LiveSettings, make_reread_duties
@@ -42,7 +42,7 @@ def make_duties(made: AgentParts, hooks: HookRunner) -> Sequence[DutyLoop]:
         routes=routes,
         table=made.path.table,
     )
-    call_up = CallUpWalk(
+    waker = Waker(
         transactions=parts.transactions,
         clock=made.clock,
         group=made.group,
@@ -63,17 +63,17 @@ def make_duties(made: AgentParts, hooks: HookRunner) -> Sequence[DutyLoop]:
         counts=choices.counts,
         clock=made.clock,
     )
-    calling_up = Duty(name="calling up tasks of open routes", work=call_up.check, clock=made.clock)
+    waking = Duty(name="calling up waiting tasks", work=waker.check, clock=made.clock)
     listening = Duty(name="looking for resumed routes", work=listener.check, clock=made.clock)
     locks = Duty(name="taking and giving back locks", work=made.locks.run_once, clock=made.clock)
-    live = LiveSettings(made, keeper=keeper, call_up=call_up, reporter=reporter)
+    live = LiveSettings(made, keeper=keeper, waker=waker, reporter=reporter)
     return (
         *_repair_loops(made),
         *choices.duties,
         keeper.run,
         probe_sender.run,
         listening.every(LISTEN_EVERY_S),
-        calling_up.every(CALL_UP_EVERY_S),
+        waking.every(WAKE_EVERY_S),
         made.memory.run,
         locks.every(0.0),  # it waits by itself while there is nothing to do
         # Without hooks in the settings, there will be some only if the settings can change.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from docllm.agent.handlers.claim_time import CLAIM_MARGIN_S, claim_s
 from docllm.agent.maintenance.duty import DutyLoop
 from docllm.agent.maintenance.monitoring.reporter import Reporter
-from docllm.agent.maintenance.waits.call_up_walk import CallUpWalk
 from docllm.agent.maintenance.waits.guard_keeper import GuardKeeper
+from docllm.agent.maintenance.waits.waker import Waker
 from docllm.agent.routes.clients import keys_in_clear
 from docllm.agent.wiring.parts import AgentParts
 from docllm.schemas.clients.llm_address import environment_proxies
@@ -29,7 +29,7 @@ class LiveSettings:
 
     made: AgentParts
     keeper: GuardKeeper
-    call_up: CallUpWalk
+    waker: Waker
     reporter: Reporter
 
     def apply(self, config: Config) -> None:
@@ -57,7 +57,7 @@ class LiveSettings:
         if (config.llm, config.routes, config.types) != (old.llm, old.routes, old.types):
             made.path.table.renew_plans(choices.routes.naming.renewed)
             made.unknown_types.forget_refusals()
-            self.call_up.settings_changed()
+            self.waker.settings_changed()
         for warning in keys_in_clear(config, environment_proxies()):
             log.warning("%s", warning, extra={"code": Code.KEY_IN_CLEAR})
 

@@ -1,6 +1,6 @@
 """The parts of one agent, each built from the parts above it when it is first asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import cached_property
 
 from docllm.agent.dispatch.record_finisher import Wakeups
@@ -22,10 +22,12 @@ from docllm.agent.inflight.decoder import RecordDecoder
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.intake.acceptance import Intake
 from docllm.agent.judge import tiers_of
+from docllm.agent.ledger.claims.claiming import handler_state
 from docllm.agent.ledger.leases.lock_rows import SqlLockTable
 from docllm.agent.ledger.returned_letters import ReturnedLetters
 from docllm.agent.ledger.sql_ledger import SqlLedger
 from docllm.agent.ports import Ledger, Source
+from docllm.agent.ports.outcome import HandlerState
 from docllm.agent.process.containment import MemoryWatch
 from docllm.agent.process.failures import Failures
 from docllm.agent.quota.configured import ConfiguredQuotas
@@ -93,6 +95,9 @@ class AgentParts:
             return ledger
         return ObservedLedger(ledger, clock=self.clock, metrics=metrics, traces=self.traces)
 
+    def _state_of(self, task_id: int) -> Awaitable[HandlerState | None]:
+        return self.choices.parts.transactions.read(handler_state, task_id)
+
     @cached_property
     def letters(self) -> ReturnedLetters:
         """The dead letters that come back on the topics that this agent reads."""
@@ -131,7 +136,7 @@ class AgentParts:
     def type_limits(self) -> TypeLimits:
         """The slots and hours of types."""
         types = self.choices.parts.config.types
-        return TypeLimits(types=types, tiers=self.tiers, clock=self.clock)
+        return TypeLimits(types=types, clock=self.clock)
 
     @cached_property
     def unknown_types(self) -> UnknownTypes:
@@ -139,7 +144,6 @@ class AgentParts:
         return UnknownTypes(
             knows=self.knows_type,
             tiers=self.tiers,
-            lane_topics=self.choices.parts.topics.lanes,
             clock=self.clock,
         )
 
@@ -196,6 +200,7 @@ class AgentParts:
             guards=self.guards,
             suspects=self.suspects,
             attempt_runner=AttemptRunner(
+                state_of=self._state_of,
                 handlers=self.handling.handlers,
                 locks=self.locks,
                 outputs=self.outputs,

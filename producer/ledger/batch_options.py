@@ -4,7 +4,8 @@ Other versions write them too, so a reader ignores unknown fields.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -19,10 +20,14 @@ _TENANT, _PRIORITY = "tenant", "priority"
 
 @dataclass(frozen=True, slots=True)
 class TaskDefaults:
-    """Tenant and priority of new tasks whose lines name none; None leaves docllm's defaults."""
+    """What new tasks get whose lines do not set it; None leaves docllm's defaults.
+
+    `not_before` is of one load, in UTC without a zone, and is not stored.
+    """
 
     tenant: str | None = None
     priority: int | None = None
+    not_before: datetime | None = None
 
 
 def allow_routes(connection: Connection, batch_id: int, routes: Sequence[str]) -> None:
@@ -44,7 +49,7 @@ def set_defaults(connection: Connection, batch_id: int, given: TaskDefaults) -> 
     given_changes = {name: value for name, value in changes.items() if value is not None}
     if given_changes:
         _change(connection, batch_id, given_changes)
-    return task_defaults(connection, batch_id)
+    return replace(task_defaults(connection, batch_id), not_before=given.not_before)
 
 
 def task_defaults(connection: Connection, batch_id: int) -> TaskDefaults:

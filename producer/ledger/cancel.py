@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select, update
 
-from docllm.producer.ledger import audit, guards, hook_orders, tally
+from docllm.producer.ledger import audit, guards, hook_orders, tally, waiting_rows
 from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.ledger.store import Batch
 from docllm.schemas.ledger.query_plans import along_open
@@ -136,6 +136,9 @@ def cancel_waiting(connection: Connection, rows: Sequence[Any]) -> int:
     )
     if waiting:
         connection.execute(statement)
+        ids = [row.id for row in waiting]
+        waiting_rows.forget(connection, ids)
+        waiting_rows.forget_states(connection, ids)
         hook_orders.order_cancelled(connection, waiting)
     tally.write(connection, map(tally.cancelled, waiting))
     return len(waiting)

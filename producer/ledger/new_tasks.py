@@ -11,7 +11,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from docllm.producer.ledger import outbox, tally
+from docllm.producer.ledger import outbox, tally, waiting_rows
+from docllm.producer.ledger.waiting_rows import WaitingFor
 from docllm.producer.ports import Item, Order
 from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.sql import NEVER_TIME
@@ -19,6 +20,7 @@ from docllm.schemas.ledger.tables import task, task_input
 from docllm.schemas.task.failures import FOLLOW_UP, TallyOutcome
 from docllm.schemas.task.record.lanes import Lane
 from docllm.schemas.task.states import Status
+from docllm.schemas.task.waits import WaitReason
 
 
 @dataclass(slots=True)
@@ -28,6 +30,7 @@ class NewTask:
     `raw_key` is the key of the record that brought the task, `headers` that record's headers as
     JSON. `parent_id` is the task that ordered it, 0 for none, and `depth` how many ancestors it
     has. `names_tenant` and `names_priority` say whether its line does; if not, its batch may.
+    `not_before` is in UTC without a zone, as `expires_at`.
     """
 
     key: bytes
@@ -44,12 +47,20 @@ class NewTask:
     depth: int = 0
     names_tenant: bool = True
     names_priority: bool = True
+    not_before: datetime | None = None
 
 
 def insert(connection: Connection, batch_id: int, tasks: Mapping[int, NewTask]) -> None:
     """Write the rows of tasks, by id; a task whose key the batch has already is left out."""
     by_key = sorted(tasks.items(), key=lambda item: item[1].key)
-    insert_rows(connection, task, [_row(batch_id, *item) for item in by_key], keep=True)
+    rows = [_row(batch_id, *item) for item in by_key if item[1].not_before is None]
+    insert_rows(connection, task, rows, keep=True)
+    later = [
+        {**_row(batch_id, *item), "due_at": item[1].not_before}
+        for item in by_key
+        if item[1].not_before is not None
+    ]
+    insert_rows(connection, task, later, keep=True)
 
 
 def complete(
@@ -64,14 +75,25 @@ def complete(
         connection,
         [tally.TallyChange(_key(batch_id, *alike), count) for alike, count in counts.items()],
     )
+    later = [
+        (task_id, WaitingFor(WaitReason.TIME))
+        for task_id, new in tasks.items()
+        if new.not_before is not None
+    ]
+    if later:
+        waiting_rows.put(connection, group, later)
     return _order(connection, group, tasks)
 
 
 def _order(connection: Connection, group: str, tasks: Mapping[int, NewTask]) -> list[Order]:
-    """Order the first records of new tasks in their lanes, in the order of their ids."""
+    """Order the first records of tasks that wait for no time, in their lanes, by their ids."""
     orders = []
     for lane in Lane:
-        items = [Item(outbox.TASK, key, 0) for key, new in tasks.items() if new.lane is lane]
+        items = [
+            Item(outbox.TASK, task_id, 0)
+            for task_id, new in tasks.items()
+            if new.lane is lane and new.not_before is None
+        ]
         orders += outbox.place(connection, group, lane.destination, items)
     return orders
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from docllm.producer.ledger import hook_orders, task_locks
+from docllm.producer.ledger import hook_orders, task_locks, waiting_rows
 from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ledger.quarantine import error_class
 from docllm.producer.ledger.results.result_lines import attempts_of
@@ -27,7 +27,7 @@ from docllm.schemas.ledger.tables import (
 )
 from docllm.schemas.task.owner import agent_of
 from docllm.schemas.task.result.codec import EXPIRED
-from docllm.schemas.task.states import Status
+from docllm.schemas.task.states import WAITING, Status
 from docllm.schemas.text.packed_text import text_of_packed
 
 _NO_HEADERS = b"[]"
@@ -119,7 +119,8 @@ class Story:
     it runs now, and `agent` the name of the agent that runs it. `ancestors` are the ids of its
     parent, its parent's parent, and so on; `children` are the tasks that it ordered, as far as the
     ledger has noted them. `hooks` are those that are not done, in words, and `locks` those that it
-    holds now. `expired` names what was deleted of it: `input`, `result`.
+    holds now. `expired` names what was deleted of it: `input`, `result`. `waits` says for what
+    it waits in the ledger, in words.
     """
 
     number: int
@@ -149,6 +150,7 @@ class Story:
     hooks: tuple[str, ...] = ()
     locks: tuple[TaskLock, ...] = ()
     expired: tuple[str, ...] = ()
+    waits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         agent=_agent(connection, row),
         ancestors=tuple(_ancestors(connection, row)),
         children=tuple(_children(connection, row.id)),
+        waits=waiting_rows.of_task(connection, row.id, row.fence) if row.status in WAITING else "",
         hooks=tuple(hook_orders.of_task(connection, row.id)),
         locks=tuple(_locks(connection, group, row)),
         expired=tuple(_expired(connection, row)),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime
 
 from docllm.producer.ledger.batch_options import TaskDefaults
 from docllm.producer.ledger.new_tasks import NewTask
@@ -36,10 +36,11 @@ def new_task(
         type=line.type,
         tenant=line.tenant,
         max_attempts=line.max_attempts or max_attempts_of(line.type),
-        expires_at=line.deadline and line.deadline.astimezone(UTC).replace(tzinfo=None),
+        expires_at=_stored(line.deadline),
         raw_key=raw_key,
         headers=headers,
         lane=lane_for(line.priority),
+        not_before=_stored(line.not_before),
         names_tenant="tenant" in line.given,
         names_priority="priority" in line.given,
     )
@@ -47,9 +48,15 @@ def new_task(
 
 
 def with_defaults(new: NewTask, defaults: TaskDefaults) -> NewTask:
-    """Return the task with its batch's tenant and priority where its line names none."""
+    """Return the task with what its batch or load sets where its line does not."""
     if defaults.tenant is not None and not new.names_tenant:
         new = replace(new, tenant=defaults.tenant)
     if defaults.priority is not None and not new.names_priority:
         new = replace(new, lane=lane_for(defaults.priority))
+    if defaults.not_before is not None and new.not_before is None:
+        new = replace(new, not_before=defaults.not_before)
     return new
+
+
+def _stored(time: datetime | None) -> datetime | None:
+    return time and time.astimezone(UTC).replace(tzinfo=None)

@@ -114,12 +114,14 @@ def workload(reading: Reading, *, slots: int, accounts: ProviderAccounts) -> Wor
     routes = {route.name for route in facts}
     inbox = reading.backlogs.get("inbox")
     retrying = sum(batch.counts["retrying"] for batch in status.batches)
+    # Tasks that wait in the ledger are retrying too, or have a `not_before`.
+    later = max(retrying, sum(wait.tasks for wait in status.waiting))
     succeeded = sum(count for key, count in sums.attempts.items() if key[1] == "succeeded")
     tokens: Counter[str] = Counter()
     for (_, direction), count in sums.tokens.items():
         tokens[direction] += count
     return Workload(
-        waiting=max(0, sums.open - retrying) + (0 if inbox is None else inbox.lag),
+        waiting=max(0, sums.open - later) + (0 if inbox is None else inbox.lag),
         unfinished=sums.open,
         agents=sum(agent.works for agent in status.agents),
         slots=max((report.slots for report in reports), default=0) or slots,

@@ -22,6 +22,7 @@ from docllm.schemas.agent_report import RouteFacts
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.guard import GuardCause
 from docllm.schemas.task.route_state import RouteState
+from docllm.schemas.task.waits import WaitReason
 
 # Work waits on purpose; alerts about work that stands still leave it alone. While it waits for a
 # route, more agents may still help: for what they cannot, see `exporter.MORE_AGENTS_WOULD_WAIT`.
@@ -32,6 +33,7 @@ ON_PURPOSE = (
     Urgency.TYPE_ASLEEP,
     Urgency.LOCK_HELD,
 )
+FOR_TIME = "time"  # all open tasks wait in the ledger, some of them for a time
 _CAUSES = frozenset(map(str, GuardCause))
 
 
@@ -169,6 +171,13 @@ def _of_tables(reading: Reading) -> Iterator[Metric]:
     )
 
 
+def _all_wait(reading: Reading) -> bool:
+    """Return whether all open tasks wait in the ledger, some for a time."""
+    waits = reading.snapshot.status.waiting
+    any_for_time = any(wait.reason == WaitReason.TIME for wait in waits)
+    return any_for_time and sum(wait.tasks for wait in waits) >= reading.snapshot.sums.open
+
+
 def _of_waits(reading: Reading) -> Iterator[Metric]:
     snapshot, status = reading.snapshot, reading.snapshot.status
     urgencies = {wait.urgency for wait in status.waits}
@@ -176,7 +185,19 @@ def _of_waits(reading: Reading) -> Iterator[Metric]:
         "docllm_group_waiting",
         "1 if work waits on purpose for this reason.",
         ("group", "reason"),
-        {(status.group, kind.code): int(kind in urgencies) for kind in ON_PURPOSE},
+        {
+            **{(status.group, kind.code): int(kind in urgencies) for kind in ON_PURPOSE},
+            (status.group, FOR_TIME): int(_all_wait(reading)),
+        },
+    )
+    in_ledger = Counter[str]()
+    for wait in status.waiting:
+        in_ledger[wait.reason] += wait.tasks
+    yield gauge(
+        "docllm_ledger_waiting_tasks",
+        "Tasks that wait in the ledger; counted up to some thousands.",
+        ("group", "reason"),
+        {(status.group, reason): in_ledger[reason] for reason in WaitReason},
     )
     causes = Counter(guard.cause if guard.cause in _CAUSES else OTHER for guard in status.guards)
     yield gauge(

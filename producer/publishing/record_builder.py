@@ -37,7 +37,6 @@ from docllm.schemas.task.record.envelope import (
     encode_each,
     text,
 )
-from docllm.schemas.task.record.lanes import lane_at
 from docllm.schemas.task.record.topics import Topics
 from docllm.schemas.task.states import FINAL, Status
 
@@ -108,10 +107,9 @@ def _records(
             due_ms = int((utc_s + max(0.0, row.due_in_s)) * 1000)
             publication = _publication(row, ledger, topics.group, due_ms)
             headers = encode(replace(publication, tenant=_named(row.tenant)))
-            # In a tier, each fence may lead to another agent: one of them may know a type that this
-            # one does not.
-            salt = 0 if lane_at(order.destination) is not None else row.fence
-            records[item] = Outgoing(topic, row.task_key, row.body, headers, salt)
+            # Each fence may lead to another agent: one of them may know a type that this one does
+            # not.
+            records[item] = Outgoing(topic, row.task_key, row.body, headers, salt=row.fence)
     return records
 
 

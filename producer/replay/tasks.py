@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select, update
 
-from docllm.producer.ledger import audit, outbox, replay_progress, tally
+from docllm.producer.ledger import audit, outbox, replay_progress, tally, waiting_rows
 from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.ledger.outbox import TASK
 from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
@@ -162,6 +162,7 @@ def _to_pending(
         .values(status=int(Status.PENDING), fence=task.c.fence + 1, **values)
     )
     connection.execute(delete(dead_letter).where(dead_letter.c.task_id.in_(ids)))
+    waiting_rows.count_anew(connection, ids)
     tally.write(
         connection, [change for row in rows for change in _tally_changes(row, letters.get(row.id))]
     )

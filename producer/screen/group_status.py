@@ -354,6 +354,8 @@ def _group_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
         yield f"{number_of(status.orders, 'publish order')} {wait}", ""
     for line in status.held_texts:
         yield line, "yellow"
+    for ledger_wait in status.waiting:
+        yield ledger_wait.text, ""
     if status.quarantined:
         yield status.quarantined_text, "yellow"
     if not status.batches:

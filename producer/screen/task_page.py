@@ -69,10 +69,11 @@ def _headers(packed: bytes | None) -> Any:
 def story_lines(story: Story, answer: str | None = None, *, full: bool = False) -> Iterator[str]:
     """Yield the lines that describe a task for a person; with `full`, no text is cut."""
     since = "" if story.claimed_at is None else f" since {written(story.claimed_at)}"
+    waits = f", waits {shown(story.waits, ERROR_SHOWN)}" if story.waits else ""
     by = f" in agent {shown(story.agent, 191)}" if story.agent else ""
     yield (
         f"task {shown(story.key, 191)} of batch {shown(story.batch, 191)}: "
-        f"{story.status.name.lower()}{since}{by}"
+        f"{story.status.name.lower()}{since}{by}{waits}"
     )
     deadline = "" if story.expires_at is None else f", deadline {written(story.expires_at)}"
     is_usual = story.tenant in {"", DEFAULT_TENANT}

@@ -695,6 +695,35 @@ route_resume = _table(
     _now("resumed_at", doc="when"),
 )
 
+waiting = _table(
+    "waiting",
+    "one row for each task that waits in the ledger; it has no record until it is called up",
+    _key("task_id", doc="the task"),
+    Column(
+        "fence", Integer, nullable=False, doc="of the task while it waits; a row behind it is void"
+    ),
+    _word("group_name", 100, doc="the group"),
+    _word("reason", 16, doc="why it waits; see Waits"),
+    _word("reason_key", 191, doc="what it waits for, if its reason has several"),
+    _now("due_at", doc="when it is called up at the latest"),
+    Index("ix_waiting_reason", "group_name", "reason", "reason_key", "due_at"),
+    Index("ix_waiting_due", "group_name", "due_at"),
+)
+
+task_state = _table(
+    "task_state",
+    "one row for each task whose handler has asked to come back later",
+    _key("task_id", doc="the task"),
+    Column(
+        "come_backs",
+        Integer,
+        nullable=False,
+        server_default=text("0"),
+        doc="how often it has, since it was loaded or replayed",
+    ),
+    Column("state", Blob, nullable=False, doc="what the handler keeps until then, as JSON"),
+)
+
 task_loss = _table(
     "task_loss",
     "one row for each agent that was lost over a task",

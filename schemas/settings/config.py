@@ -423,6 +423,11 @@ class TypeConfig:
     time_limit_s: float | None = setting(
         _LIMIT_S, "seconds after which an attempt is ended, as a failure that counts"
     )
+    max_come_backs: int = setting(
+        kinds.whole(1, 1_000_000),
+        "how often a task's handler may come back by `ComeBackError`; then the task is given up",
+        1000,
+    )
     on_success: str | None = setting(
         kinds.function, "`package.module:function` of yours that runs after a task has succeeded"
     )
@@ -552,7 +557,7 @@ class Config:
     )
     retry_tiers: tuple[str, ...] = setting(
         kinds.tiers,
-        "delays of the retry topics; the longest also serves guards and closed routes",
+        "delays of the retry topics; the longest is also how long tasks wait for closed routes",
         DEFAULT_TIERS,
         name="retry.tiers",
         variable="DOCLLM_RETRY_TIERS",

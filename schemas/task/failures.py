@@ -74,6 +74,7 @@ class ErrorClass(StrEnum):
     UNKNOWN_TYPE = "UNKNOWN_TYPE", "no attempt: its agent's settings have no section for its type"
     HOOK = "HOOK", "no attempt: the cost of a hook that ran after one"
     SCHEDULE = "SCHEDULE", "no attempt: the hours of its type have not begun"
+    COME_BACK = "COME_BACK", "no attempt: its handler asked to come back later"
     AGENT_LOST = "AGENT_LOST", "no counted attempt: its agent was lost, or its claim was overdue"
     WORKER_LOST = "WORKER_LOST", "agents were lost while they worked on it"
     FOLLOW_CLASH = (
@@ -97,12 +98,10 @@ UNTRIED = frozenset(
         ErrorClass.UNKNOWN_TYPE,
         ErrorClass.HOOK,
         ErrorClass.SCHEDULE,
+        ErrorClass.COME_BACK,
         ErrorClass.AGENT_LOST,
     }
 )
-
-# Why tasks are moved to a tier without a guard; agents call them up once the reason is gone.
-CALLED_UP = (ErrorClass.ROUTE, ErrorClass.UNKNOWN_TYPE, ErrorClass.SCHEDULE)
 
 
 class Disposition(StrEnum):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from docllm.agent.ledger.leases.leasing import LOST_AFTER_S
 from docllm.schemas.task.owner import agent_of
@@ -44,6 +45,17 @@ def early(run: Evidence) -> list[str]:
     """A task is not claimed before it is due."""
     moves = [move for move in run.moves or () if move.claims and move.old_due_s > move.at_s]
     return [f"{move}, {move.old_due_s - move.at_s:.3f} s before it was due" for move in moves]
+
+
+def before_its_time(run: Evidence) -> list[str]:
+    """A task is not claimed before its line's `not_before`, unless somebody has replayed it."""
+    times = {task.id: task.not_before_s for task in run.tasks if not task.replays}
+    moves = [
+        move
+        for move in run.moves or ()
+        if move.claims and move.at_s < times.get(move.task_id, -inf)
+    ]
+    return [f"{move}, {times[move.task_id] - move.at_s:.3f} s before its time" for move in moves]
 
 
 def reaped_alive(run: Evidence) -> list[str]:

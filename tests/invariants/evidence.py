@@ -6,6 +6,7 @@ rows come from the database, records and offsets from the bus, calls from the LL
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from tests.invariants.counted import Sums
 from tests.invariants.happened import (
@@ -41,7 +42,7 @@ class Task:
 
     `settled_s` is the UTC time of the result in seconds. `result_owner` is the claim under which
     the result was written, None if it was not recorded. `with_parent`: it is no follow-up, or was
-    made in the transaction in which its parent succeeded.
+    made in the transaction in which its parent succeeded. `not_before_s` is on the clock of moves.
     """
 
     id: int
@@ -60,6 +61,7 @@ class Task:
     result_owner: int | None = None
     with_parent: bool = True
     tenant: str = "default"
+    not_before_s: float = -inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from docllm.agent.handlers import Context, TryAgainError
+from docllm.agent.handlers import ComeBackError, Context, TryAgainError
 from docllm.agent.handlers.builtin.chat import chat
 from docllm.agent.hooks.functions import HookOutcome
-from tests.simulation.machine import CHILDREN
+from tests.simulation.machine import CHILDREN, COME_BACKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,14 @@ async def waits(context: Context) -> object:
     """Ask for time once."""
     if context.attempt == 1:
         raise TryAgainError("not yet", after_s=7.0)
+    return await chat(context)
+
+
+async def polls(context: Context) -> object:
+    """Come back some times before the call."""
+    seen = context.state.get("seen", 0)
+    if seen < COME_BACKS:
+        raise ComeBackError(after_s=3.0, state={"seen": seen + 1})
     return await chat(context)
 
 

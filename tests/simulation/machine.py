@@ -55,7 +55,20 @@ FAMILY, CHILDREN = "family", 2  # a type whose tasks order so many follow-ups; o
 HOOKED = "hooked"  # a type that has every hook
 FRAGILE = "fragile"  # a type that runs in processes, and ends some of them
 NARROW, NARROW_SLOTS = "narrow", 1  # a type with so many slots in each agent
-HANDLED = ("raises", "kills", "waits", "hangs", "panics", LOCKS, FAMILY, HOOKED, FRAGILE, NARROW)
+POLLS, COME_BACKS = "polls", 2  # a type whose tasks come back so often before they call
+HANDLED = (
+    "raises",
+    "kills",
+    "waits",
+    "hangs",
+    "panics",
+    LOCKS,
+    FAMILY,
+    HOOKED,
+    FRAGILE,
+    NARROW,
+    POLLS,
+)
 _HANDLERS = "tests.simulation.handlers"
 PROBE_S = 8.0
 COMPACT_AFTER_S = 10.0

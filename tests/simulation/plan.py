@@ -128,6 +128,8 @@ SEPARATE = {
     "fragile": (0.1, 25),
     "family": (0.1, 10),
     "narrow": (0.1, 25),
+    "polls": (0.1, 25),
+    "timed": (0.15, 25),
 }
 BIG, SMALL_TENANTS = "big", ("small", "poor")  # tenants; most tasks are of the big one
 _WEIGHTS = {"refused": 5000}  # a wrong parameter: all of the batch

@@ -44,7 +44,7 @@ _AFTER: tuple[tuple[str, type, str, Callable[..., bool]], ...] = (
     ),
 )  # fmt: skip
 # Limits that rows or crash points show, and an answer that was not kept.
-MOVED, RELIEF, FORGOTTEN = "move to a tier", "relief", "paid answer dropped"
+MOVED, RELIEF, FORGOTTEN = "move to the ledger", "relief", "paid answer dropped"
 POINTS = {"relief.ordered": RELIEF}
 ALL = (*(name for name, *_ in _AFTER), MOVED, RELIEF, FORGOTTEN)
 

@@ -85,6 +85,9 @@ def _line(
         line["deadline"] = datetime.fromtimestamp(
             EPOCH_S + rng.uniform(1, 2 * horizon_s), UTC
         ).isoformat()
+    if kind == "timed":
+        at_s = EPOCH_S + random.Random(f"time of {key}").uniform(0, horizon_s)  # noqa: S311 - as above
+        line["not_before"] = datetime.fromtimestamp(at_s, UTC).isoformat()
     if model := rng.choice(models):
         line["model"] = model
     value = orjson.dumps(line)

@@ -59,9 +59,9 @@ _SEEN = {
     ),
     "follow-up": "SELECT count(*) FROM task WHERE parent_id > 0",
     "retry": "SELECT count(*) FROM task_attempt WHERE outcome='retry'",
-    "moved": "SELECT count(*) FROM task_attempt WHERE outcome='moved'",
+    "moved": "SELECT count(*) FROM sim_move WHERE status=2 AND fence>old_fence AND attempts=0",
     "moved by a closed route": (
-        "SELECT count(*) FROM task_attempt WHERE outcome='moved' AND error_class='ROUTE'"
+        "SELECT coalesce(sum(delta), 0) FROM sim_count WHERE outcome='ROUTE'"
     ),
     "snoozed": "SELECT count(*) FROM task_attempt WHERE outcome='snooze'",
     "succeeded": "SELECT count(*) FROM sim_move WHERE status=3",

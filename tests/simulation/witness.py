@@ -3,8 +3,11 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+import orjson
 
 from docllm.producer.ledger import outbox
 from docllm.producer.ledger.quarantine import headers_of
@@ -252,6 +255,7 @@ class _Witness:
             "i.raw_key, i.body"
         )
         tenants = dict(self._rows("SELECT id, tenant FROM task"))
+        times = dict(self._times())
         for task_id, *rest in self._rows(
             f"{columns} FROM task t JOIN task_input i ON i.task_id=t.id"
         ):
@@ -263,7 +267,16 @@ class _Witness:
                 or made.get(task_id) == succeeded.get(parents[task_id]),
                 "tenant": tenants[task_id],
             }
+            if task_id in times:
+                facts["not_before_s"] = times[task_id]
             yield Task(task_id, self._names[task_id], *rest, **facts)
+
+    def _times(self) -> Iterator[tuple[int, float]]:
+        """Yield the tasks whose lines have a `not_before`, with it."""
+        lines = "SELECT task_id, body FROM task_input WHERE body LIKE '%\"not_before\"%'"
+        for task_id, body in self._rows(lines):
+            at = datetime.fromisoformat(orjson.loads(body)["not_before"])
+            yield task_id, at.timestamp() - EPOCH_S
 
     def _read_moves(self) -> Iterator[Move]:
         for (

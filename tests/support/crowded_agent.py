@@ -150,7 +150,7 @@ class CrowdedAgent:
         self._exchanges, self._claims = self._exchange(), self._claimer.claim_forever()
 
     def _make_parts(self) -> None:
-        types = TypeLimits(types=self.config.types, tiers=[SHORTEST, LONGEST], clock=self.clock)
+        types = TypeLimits(types=self.config.types, clock=self.clock)
         guards = GuardGate(clock=self.clock, longest_tier=LONGEST, ledger=FakeLedger())
         guards.replace([])
         suspects = CrashSuspects()
@@ -165,7 +165,6 @@ class CrowdedAgent:
             unknown_types=UnknownTypes(
                 knows=lambda _name: True,
                 tiers=[SHORTEST, LONGEST],
-                lane_topics={PARTITION.topic},
                 clock=self.clock,
             ),
             types=types,

@@ -135,10 +135,9 @@ class SlotsHarness:
         self.unknown_types = UnknownTypes(
             knows=lambda name: name == "document",
             tiers=[SHORTEST, LONGEST],
-            lane_topics={PARTITION.topic},
             clock=self.clock,
         )
-        self.types = TypeLimits(types={}, tiers=[SHORTEST, LONGEST], clock=self.clock)
+        self.types = TypeLimits(types={}, clock=self.clock)
         self.quotas = quota_gate_of(Config(), self.clock)
         self.guards = GuardGate(
             clock=self.clock, longest_tier=LONGEST, ledger=LookLedger(join_look)

@@ -58,7 +58,14 @@ print(before, set(docllm.__all__) <= {*dir(docllm)}, set(docllm.__all__) <= {*gl
     assert done.stdout == "[] True True\n"
 
 
-@pytest.mark.parametrize("error", [docllm.GiveUpError("x"), docllm.TryAgainError("x", after_s=3)])
+@pytest.mark.parametrize(
+    "error",
+    [
+        docllm.GiveUpError("x"),
+        docllm.TryAgainError("x", after_s=3),
+        docllm.ComeBackError(after_s=3, state={"a": 1}),
+    ],
+)
 def test_an_error_of_a_handler_crosses_a_process(error: Exception) -> None:
     """A pickled error is the same public class again, with what it says."""
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -18,8 +19,9 @@ from docllm.agent.handlers.calls.results import (
     LeaseLostError,
     WaitedTooLongError,
 )
+from docllm.agent.handlers.decisions import state_json
 from docllm.agent.handlers.documents import DocumentError
-from docllm.agent.handlers.faults import Fault, RemoteError
+from docllm.agent.handlers.faults import Decision, Fault, RemoteError
 from docllm.agent.handlers.processes.link import FORWARDED
 from docllm.agent.handlers.processes.messages import (
     MESSAGE_HEAD,
@@ -120,6 +122,7 @@ class HandlerProcess:
                     "name": context.name,
                     "attempt": context.attempt,
                     "tenant": context.task.tenant,
+                    "state": context.state,
                 }
                 fields = {"run": run.number, **task_facts, "facts": facts}
                 await self._send(Message("run", fields, context.line))
@@ -287,14 +290,17 @@ def _result(ended: Message, run: _Run) -> Any:
 
 
 def _fault(fields: Mapping[str, Any]) -> Fault:
-    after_s = fields["after_s"]
+    at, state = fields["at"], fields["state"]
+    decision = fields["decision"]
     return Fault(
         text=one_line(str(fields["text"])),
         names=[[str(name) for name in names] for names in fields["names"]],
         traceback=str(fields["traceback"])[:_TRACE_CHARS],
         place=one_line(str(fields["place"])),
-        gives_up=bool(fields["gives_up"]),
-        after_s=None if after_s is None else float(after_s),
+        decision=None if decision is None else Decision(decision),
+        after_s=float(fields["after_s"]),
+        at=None if at is None else datetime.fromisoformat(at),
+        state=None if state is None else state_json(orjson.loads(state)),
     )
 
 

@@ -43,6 +43,7 @@ class RemoteAttempt:
     task: TaskLine
     name: str
     attempt: int
+    state: dict[str, Any]
     run: int
     link: AgentLink
 
@@ -177,7 +178,12 @@ def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> Non
     try:
         task = replace(parse_again(message.data), tenant=fields["tenant"])
         attempt = RemoteAttempt(
-            task=task, name=fields["name"], attempt=fields["attempt"], run=number, link=link
+            task=task,
+            name=fields["name"],
+            attempt=fields["attempt"],
+            state=fields["state"],
+            run=number,
+            link=link,
         )
         if is_async(function):
             result = asyncio.run(function(Context(attempt)))
@@ -194,8 +200,10 @@ def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> Non
             names=fault.names,
             traceback=fault.traceback,
             place=fault.place,
-            gives_up=fault.gives_up,
+            decision=fault.decision,
             after_s=fault.after_s,
+            at=fault.at and fault.at.isoformat(),
+            state=fault.state and fault.state.decode(),
         )
 
 

@@ -11,11 +11,12 @@ from sqlalchemy import Connection, and_, bindparam, select, true, update
 
 from docllm.agent.ledger.claims.answering import answer
 from docllm.agent.ports import SUSPECT_LOSSES, Claimable, ClaimAnswer, ClaimAnswers, Row
+from docllm.agent.ports.outcome import HandlerState
 from docllm.producer.ledger import batch_options, outbox
 from docllm.producer.ports import Order
 from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.sql import seconds_until, utc_after, utc_now
-from docllm.schemas.ledger.tables import batch, task, task_input
+from docllm.schemas.ledger.tables import batch, task, task_input, task_state
 from docllm.schemas.runtime import crash
 from docllm.schemas.task.record.lanes import known_lane
 from docllm.schemas.task.states import TRANSITIONS, WAITING, Status
@@ -63,6 +64,9 @@ _READ = (
     )
     .join(batch, batch.c.id == task.c.batch_id)
     .where(task.c.id.in_(bindparam("ids", expanding=True)))
+)
+_STATE = select(task_state.c.state, task_state.c.come_backs).where(
+    task_state.c.task_id == bindparam("of_task")
 )
 _RELEASE = (
     update(task)
@@ -119,6 +123,12 @@ def bodies(connection: Connection, task_ids: Iterable[int]) -> dict[int, tuple[b
         .where(task.c.id.in_(sorted(task_ids)))
     )
     return {row.id: (row.task_key, row.body) for row in connection.execute(query)}
+
+
+def handler_state(connection: Connection, task_id: int) -> HandlerState | None:
+    """Return what the handler of a task kept when it came back the last time, if it did."""
+    row = connection.execute(_STATE, {"of_task": task_id}).one_or_none()
+    return None if row is None else HandlerState(bytes(row.state), row.come_backs)
 
 
 def release(connection: Connection, owner: int, task_ids: Iterable[int]) -> None:

@@ -16,14 +16,15 @@ from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from docllm.agent.judge import Effect, Tier, effect_of, fingerprint
 from docllm.agent.judge.guard_rule import WINDOW_S, KeyHistory
-from docllm.agent.judge.tiers import move_to
+from docllm.agent.judge.tiers import move_for_guard
 from docllm.agent.ledger.guards import key_history
-from docllm.agent.ports import Settlement
+from docllm.agent.ports import Row, Settlement
 from docllm.agent.ports.outcome import Dead, Moved, Outcome, Succeeded
 from docllm.schemas.ledger.sql import insert_new, utc_after, utc_now
 from docllm.schemas.ledger.tables import guard, guard_look
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.guard import ANY_ROUTE, GuardCause
+from docllm.schemas.task.waits import guard_key
 
 
 class GuardKey(NamedTuple):
@@ -110,7 +111,13 @@ def _decide(
     )
     if case.history.cause is not None and not case.failed:
         case.failed = f"{failure.error_class}: {failure.text}"
-    return outcome if dies else move_to(longest, failure, outcome.spent, settlement.row.task_id)
+    return outcome if dies else put_off(settlement.row, outcome, longest)
+
+
+def put_off(row: Row, death: Dead, longest: Tier) -> Moved:
+    """Return the outcome of a task that may not die now: it waits for its guard."""
+    key = guard_key(row.batch_id, row.type)
+    return move_for_guard(death.failure, death.spent, row.task_id, key, longest)
 
 
 def _let_die(history: KeyHistory, outcome: Dead) -> bool:

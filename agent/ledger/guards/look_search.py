@@ -8,28 +8,14 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, exists, literal, or
 
 from docllm.schemas.ledger.query_plans import along_open
 from docllm.schemas.ledger.sql import LONG_AGO_TIME, UtcTime, utc_now
-from docllm.schemas.ledger.tables import guard_look, task, task_attempt, task_input
-from docllm.schemas.task.failures import CALLED_UP, AttemptOutcome
+from docllm.schemas.ledger.tables import guard_look, task, task_input, waiting
 from docllm.schemas.task.guard import ANY_ROUTE, Guard
 from docllm.schemas.task.states import Status
+from docllm.schemas.task.waits import WaitReason, guard_key
 
 PAGE = 100  # tasks whose values are read at once
 PAGES = 10  # of one search: it stays short
 
-# Tasks that wait because a guard moved them. Any other wait is an attempt's own delay or the
-# provider's wish, and is not cut short. A subquery with a limit is never turned into a join, for
-# which a server might read every attempt of the ledger.
-_MOVE = (
-    select(task_attempt.c.id)
-    .where(
-        task_attempt.c.task_id == task.c.id,
-        task_attempt.c.fence == task.c.fence - 1,
-        task_attempt.c.outcome == AttemptOutcome.MOVED,
-        task_attempt.c.error_class.not_in(CALLED_UP),
-    )
-    .limit(1)
-)
-MOVED = _MOVE.correlate(task).scalar_subquery().is_not(None)
 # Tasks that a guard moved are called up first, then those that are due anyway.
 _STATUSES = (Status.RETRYING, Status.PENDING)
 
@@ -68,14 +54,18 @@ def of_guard(subject: Guard) -> tuple[ColumnElement[bool], ...]:
 
 
 def search(
-    connection: Connection, raised: Guard, position: SearchPosition, routes_of: RoutesOf
+    connection: Connection,
+    group: str,
+    raised: Guard,
+    position: SearchPosition,
+    routes_of: RoutesOf,
 ) -> SearchResult:
     """Search the next pages for tasks that may take the guarded route.
 
     In a page, tasks that begin on the guarded route go first; others have it as a fallback.
     """
     for _ in range(PAGES):
-        rows = _page(connection, raised, position)
+        rows = _page(connection, group, raised, position)
         if fences := _fitting(connection, rows, raised, routes_of):
             return SearchResult(fences, position)
         if len(rows) == PAGE:
@@ -87,19 +77,30 @@ def search(
     return SearchResult({}, position)
 
 
-def _page(connection: Connection, raised: Guard, after: SearchPosition) -> list[WaitingTask]:
-    due_at = literal(after.due_at, UtcTime)
-    later = or_(task.c.due_at > due_at, and_(task.c.due_at == due_at, task.c.id > after.task_id))
-    query = select(task.c.id, task.c.fence, task.c.due_at).where(
+def _page(
+    connection: Connection, group: str, raised: Guard, after: SearchPosition
+) -> list[WaitingTask]:
+    """Return the next tasks that a guard moved; or those that are due anyway."""
+    is_moved = after.status == Status.RETRYING
+    due_at = waiting.c.due_at if is_moved else task.c.due_at
+    after_at = literal(after.due_at, UtcTime)
+    query = select(task.c.id, task.c.fence, due_at).where(
         *of_guard(raised),
         task.c.status == int(after.status),
-        MOVED if after.status == Status.RETRYING else task.c.due_at <= utc_now(),
-        task.c.due_at >= due_at,
-        later,
+        due_at >= after_at,
+        or_(due_at > after_at, and_(due_at == after_at, task.c.id > after.task_id)),
         ~exists().where(guard_look.c.guard_id == raised.id, guard_look.c.task_id == task.c.id),
     )
-    in_order = along_open(query.order_by(task.c.due_at, task.c.id).limit(PAGE))
-    return list(connection.execute(in_order))
+    in_order = query.order_by(due_at, task.c.id).limit(PAGE)
+    if not is_moved:
+        return list(connection.execute(along_open(in_order.where(task.c.due_at <= utc_now()))))
+    of_row = and_(task.c.id == waiting.c.task_id, task.c.fence == waiting.c.fence)
+    moved = in_order.join_from(waiting, task, of_row).where(
+        waiting.c.group_name == group,
+        waiting.c.reason == WaitReason.GUARD.value,
+        waiting.c.reason_key == guard_key(raised.batch_id, raised.type),
+    )
+    return list(connection.execute(moved))
 
 
 def _fitting(

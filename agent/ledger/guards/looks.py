@@ -12,11 +12,10 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, delete, literal, select, update
 
 from docllm.agent.judge.guard_rule import WINDOW_S, Look, next_in_s, next_size
-from docllm.agent.ledger.claims.call_up import make_due
+from docllm.agent.ledger.claims.waking import call_up_told, make_due
 from docllm.agent.ledger.guards.key_history import PROBE_BATCH, route_works
 from docllm.agent.ledger.guards.look_search import (
     BEGINNING,
-    MOVED,
     RoutesOf,
     SearchPosition,
     of_guard,
@@ -24,6 +23,7 @@ from docllm.agent.ledger.guards.look_search import (
 )
 from docllm.agent.ports import Order
 from docllm.producer.ledger import tally
+from docllm.producer.ledger.waiting_rows import WaitingFor
 from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.query_plans import along_open
 from docllm.schemas.ledger.sql import UtcTime, utc_after, utc_now
@@ -31,8 +31,8 @@ from docllm.schemas.ledger.tables import guard, guard_look, task, task_result
 from docllm.schemas.task.failures import TallyOutcome
 from docllm.schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 from docllm.schemas.task.states import WAITING, Status
+from docllm.schemas.task.waits import WaitReason, guard_key
 
-PAGE = 500
 PATIENCE_S = 3.0  # so long only tasks that an agent holds are offered a look's places
 # For this long after the opening, an agent with an outdated copy of the guard may still move tasks.
 LINGER_S = 10.0
@@ -178,7 +178,7 @@ def call_up_for_look(
         return [], position
     # The guard's row is locked now, and rows of `task` follow, against the order of row locks. But
     # `make_due` skips tasks that are locked, so this transaction never waits for a task.
-    result = search(connection, raised, position, routes_of)
+    result = search(connection, group, raised, position, routes_of)
     if not result.fences and result.position == BEGINNING:
         connection.execute(
             update(guard).where(guard.c.id == raised.id, guard.c.look_left > 0).values(look_left=0)
@@ -186,7 +186,7 @@ def call_up_for_look(
     chosen = _join(connection, raised.id, result.fences)
     if not chosen:
         return [], result.position
-    orders = make_due(connection, group, task.c.id.in_(chosen), task.c.status.in_(WAITING))
+    orders = make_due(connection, group, chosen)
     return orders, result.position
 
 
@@ -286,18 +286,10 @@ def call_up_moved(connection: Connection, group: str, opened: Guard) -> list[Ord
 
     When none is left LINGER_S after the opening, the guard's row says so (`called_at`).
     """
-    moved_tasks = (
-        task.c.status == int(Status.RETRYING),
-        *of_guard(opened),
-        task.c.due_at > utc_now(),
-    )
-    page = along_open(
-        select(task.c.id).where(*moved_tasks, MOVED).order_by(task.c.due_at).limit(PAGE)
-    )
-    ids = sorted(connection.execute(page).scalars())
-    if ids:
-        still_later = task.c.status.in_(WAITING) & (task.c.due_at > utc_now())
-        return make_due(connection, group, task.c.id.in_(ids), still_later)
+    key = guard_key(opened.batch_id, opened.type)
+    page = call_up_told(connection, group, WaitingFor(WaitReason.GUARD, key))
+    if page.seen:
+        return page.orders
     long_open = (guard.c.id == opened.id, guard.c.opened_at < utc_after(-LINGER_S))
     connection.execute(update(guard).where(*long_open).values(called_at=utc_now()))
     return []

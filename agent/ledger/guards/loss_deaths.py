@@ -11,7 +11,6 @@ from typing import NamedTuple
 from sqlalchemy import Connection, func, select
 
 from docllm.agent.judge import Tier
-from docllm.agent.judge.tiers import move_to
 from docllm.agent.ledger.guards import decisions
 from docllm.agent.ports import Settlement
 from docllm.agent.ports.outcome import Dead, Outcome
@@ -76,8 +75,7 @@ def _waiting(settlement: Settlement, longest: Tier) -> Settlement:
     outcome = settlement.outcome
     if not isinstance(outcome, Dead):
         return settlement
-    waiting = move_to(longest, outcome.failure, outcome.spent, settlement.row.task_id)
-    return replace(settlement, outcome=waiting)
+    return replace(settlement, outcome=decisions.put_off(settlement.row, outcome, longest))
 
 
 def deaths_left(connection: Connection, group: str) -> int:

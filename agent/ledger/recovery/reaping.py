@@ -27,7 +27,7 @@ from docllm.agent.ledger.leases.leasing import REMEMBER_S
 from docllm.agent.ledger.recovery import losses
 from docllm.agent.ledger.settlements import dead_letters
 from docllm.agent.ports import SUSPECT_LOSSES
-from docllm.producer.ledger import hook_orders, outbox, tally
+from docllm.producer.ledger import hook_orders, outbox, tally, waiting_rows
 from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ports import Item
 from docllm.schemas.codes import Code
@@ -276,6 +276,7 @@ def _cancel(connection: Connection, rows: Sequence[Any]) -> None:
             .where(task.c.id.in_(ids))
             .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
         )
+        waiting_rows.forget_states(connection, [row.id for row in rows])
         hook_orders.order_cancelled(connection, rows)
         tally.write(connection, map(tally.cancelled, rows))
 

@@ -11,7 +11,7 @@ rows.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC
+from datetime import UTC, datetime
 from itertools import count
 
 from sqlalchemy import Connection, bindparam, delete, select
@@ -165,7 +165,7 @@ def _decide(
 
 
 def _task(settlement: Settlement, follow_up: FollowUp) -> NewTask:
-    key, deadline = follow_up.key.encode(), follow_up.deadline
+    key = follow_up.key.encode()
     return NewTask(
         key=key,
         digest=digest(key, follow_up.value),
@@ -173,12 +173,17 @@ def _task(settlement: Settlement, follow_up: FollowUp) -> NewTask:
         type=follow_up.type,
         tenant=follow_up.tenant,
         max_attempts=follow_up.max_attempts,
-        expires_at=deadline and deadline.astimezone(UTC).replace(tzinfo=None),
+        expires_at=_stored(follow_up.deadline),
+        not_before=_stored(follow_up.not_before),
         raw_key=key,
         lane=follow_up.lane,
         parent_id=settlement.row.task_id,
         depth=settlement.row.depth + 1,
     )
+
+
+def _stored(time: datetime | None) -> datetime | None:
+    return time and time.astimezone(UTC).replace(tzinfo=None)
 
 
 def _clashed(settlement: Settlement, key: bytes) -> Settlement:

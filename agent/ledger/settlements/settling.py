@@ -38,7 +38,7 @@ from docllm.producer.ports import Item, Order
 from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.tables import batch, reply, task, task_attempt, task_result
-from docllm.schemas.task.failures import UNTRIED, AttemptOutcome
+from docllm.schemas.task.failures import AttemptOutcome
 from docllm.schemas.task.hooks import Hooked
 from docllm.schemas.task.states import SETTLES, Status
 
@@ -48,12 +48,6 @@ _LOCK = (
     .where(task.c.id.in_(bindparam("ids", expanding=True)))
     .order_by(task.c.id)
     .with_for_update()
-)
-_FORMER_MOVES = (
-    select(task_attempt.c.id)
-    .where(task_attempt.c.task_id.in_(bindparam("ids", expanding=True)))
-    .where(task_attempt.c.outcome == AttemptOutcome.MOVED, task_attempt.c.error_class.in_(UNTRIED))
-    .order_by(task_attempt.c.id)
 )
 
 _REAPED = int(Status.PENDING)  # the state of a claimed task that waits again
@@ -97,7 +91,7 @@ def settle(
     orders: list[Order] = []
     if len(succeeded) < len(chosen):
         others = [pair for pair in chosen if not isinstance(pair[1], Succeeded)]
-        state_changes.write(connection, others)
+        state_changes.write(connection, group, others)
         _write_attempts(connection, others, now_utc_s, release)
         letters = dead_letters.write(
             connection,
@@ -209,30 +203,14 @@ def _write_attempts(
     now_utc_s: float,
     release: str,
 ) -> None:
-    untried = [
-        settlement.row.task_id
-        for settlement, outcome in of_kind(chosen, Moved)
-        if outcome.failure.error_class in UNTRIED
-    ]
-    _forget_moves(connection, sorted(untried))
     rows = [
         written_rows.attempt(settlement, outcome, now_utc_s, release)
         for settlement, outcome in chosen
-        if (isinstance(outcome, Unsuccessful) and not written_rows.waits_for_output(outcome))
+        if (isinstance(outcome, Unsuccessful) and not written_rows.leaves_no_row(outcome))
         or (isinstance(outcome, UncountedEnd) and outcome.spent.has_called)
     ]
     insert_rows(connection, task_attempt, rows)
     insert_rows(connection, reply, list(written_rows.replies(chosen)))
-
-
-def _forget_moves(connection: Connection, ids: Sequence[int]) -> None:
-    """Delete the earlier moves without a call of tasks that are moved again.
-
-    A guard that is raised for days would otherwise leave a row for each hour.
-    """
-    former = connection.execute(_FORMER_MOVES, {"ids": ids}).scalars().all() if ids else ()
-    if former:
-        connection.execute(delete(task_attempt).where(task_attempt.c.id.in_(former)))
 
 
 def _write_orders(
@@ -244,7 +222,7 @@ def _write_orders(
             items.setdefault("dlq", []).append(
                 Item(outbox.TASK, settlement.row.task_id, settlement.row.fence)
             )
-        elif isinstance(outcome, Retry | Moved):
+        elif isinstance(outcome, Retry) and outcome.tier:
             items.setdefault(carrier(outcome), []).append(
                 Item(outbox.TASK, settlement.row.task_id, settlement.row.fence + 1)
             )

@@ -4,6 +4,7 @@ Which outcomes are accepted, and under which locks, is decided in `settling`.
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from itertools import starmap
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -22,11 +23,14 @@ from docllm.agent.ports.outcome import (
     Snooze,
     Succeeded,
 )
+from docllm.producer.ledger import waiting_rows
+from docllm.producer.ledger.waiting_rows import WaitingFor
 from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
 from docllm.schemas.ledger.tables import result_note, task, task_loss, task_result
 from docllm.schemas.task.states import Status
+from docllm.schemas.task.waits import WaitReason
 
 # These statements are built once. A statement that is built for each page is also compiled, or
 # looked up, for each page.
@@ -77,7 +81,6 @@ _MOVE = (
         fence=task.c.fence + 1,
         due_at=utc_after(bindparam("delay_s")),
         route=bindparam("by_route"),
-        carrier=bindparam("to_carrier"),
     )
 )
 _SNOOZE = (
@@ -107,10 +110,11 @@ def write_successes(
     )
     insert_rows(connection, result_note, list(written_rows.notes(succeeded)))
     _update_all(connection, _SUCCEED, succeeded)
+    waiting_rows.forget_states(connection, _may_have_state(succeeded))
     _forget_losses(connection, [settlement for settlement, _ in succeeded])
 
 
-def write(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]]) -> None:
+def write(connection: Connection, group: str, chosen: Sequence[tuple[Settlement, Outcome]]) -> None:
     """Give each task that did not succeed the row that its outcome means."""
     _die(connection, of_kind(chosen, Dead))
     _forget_losses(
@@ -121,11 +125,40 @@ def write(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]]) 
             if isinstance(outcome, Dead | Retry) and not _keeps_losses(outcome)
         ],
     )
-    _end_on_routes(connection, _CANCEL, of_kind(chosen, Cancelled))
+    cancelled = of_kind(chosen, Cancelled)
+    _end_on_routes(connection, _CANCEL, cancelled)
+    waiting_rows.forget_states(connection, _may_have_state(cancelled))
     _update_all(connection, _RELEASE, of_kind(chosen, Released))
     _run_by_task(connection, _RETRY, starmap(_retry_values, of_kind(chosen, Retry)))
-    _run_by_task(connection, _MOVE, starmap(_tier_values, of_kind(chosen, Moved)))
+    _run_by_task(connection, _MOVE, starmap(_delay_values, of_kind(chosen, Moved)))
     _run_by_task(connection, _SNOOZE, starmap(_delay_values, of_kind(chosen, Snooze)))
+    _wait_in_ledger(connection, group, chosen)
+
+
+def _wait_in_ledger(
+    connection: Connection, group: str, chosen: Sequence[tuple[Settlement, Outcome]]
+) -> None:
+    """Let the tasks wait that get no record, and keep what their handlers keep."""
+    waits: list[tuple[int, WaitingFor]] = []
+    times: list[tuple[int, datetime]] = []
+    states: list[dict[str, Any]] = []
+    for settlement, outcome in chosen:
+        task_id = settlement.row.task_id
+        if isinstance(outcome, Moved):
+            waits.append((task_id, WaitingFor(outcome.reason, outcome.key)))
+            if outcome.state is not None:
+                kept = {"come_backs": outcome.state.come_backs, "state": outcome.state.json}
+                states.append({"task_id": task_id, **kept})
+        elif isinstance(outcome, Retry) and not outcome.tier:
+            waits.append((task_id, WaitingFor(WaitReason.TIME)))
+        else:
+            continue
+        if outcome.at is not None:
+            times.append((task_id, outcome.at.replace(tzinfo=None)))
+    waiting_rows.wait_until(connection, times)
+    if waits:
+        waiting_rows.put(connection, group, waits)
+    waiting_rows.keep_states(connection, states)
 
 
 def of_kind(
@@ -135,9 +168,14 @@ def of_kind(
     return [(settlement, outcome) for settlement, outcome in chosen if isinstance(outcome, kind)]
 
 
-def carrier(outcome: Retry | Moved) -> str:
-    """Return the destination whose record carries the task next."""
-    return f"retry.{outcome.tier}"
+def carrier(outcome: Retry) -> str:
+    """Return the destination of the task's next record; empty if it waits in the ledger."""
+    return f"retry.{outcome.tier}" if outcome.tier else ""
+
+
+def _may_have_state(ended: Sequence[tuple[Settlement, Outcome]]) -> list[int]:
+    """Return the tasks whose handlers may keep something: each come-back has raised the fence."""
+    return [settlement.row.task_id for settlement, _ in ended if settlement.row.fence]
 
 
 def _keeps_losses(outcome: Outcome) -> bool:
@@ -178,11 +216,8 @@ def _delay_values(settlement: Settlement, outcome: Retry | Moved | Snooze) -> di
 
 
 def _retry_values(settlement: Settlement, outcome: Retry) -> dict[str, Any]:
-    return _tier_values(settlement, outcome) | {"losses_kept": int(_keeps_losses(outcome))}
-
-
-def _tier_values(settlement: Settlement, outcome: Retry | Moved) -> dict[str, Any]:
-    return _delay_values(settlement, outcome) | {"to_carrier": carrier(outcome)}
+    losses = {"losses_kept": int(_keeps_losses(outcome))}
+    return _delay_values(settlement, outcome) | losses | {"to_carrier": carrier(outcome)}
 
 
 def _run_by_task(

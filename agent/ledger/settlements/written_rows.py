@@ -25,7 +25,7 @@ from docllm.agent.ports.outcome import (
 )
 from docllm.producer.ledger import hook_orders, tally
 from docllm.producer.ledger.tally import TallyChange, TallyKey
-from docllm.schemas.task.failures import AttemptOutcome, ErrorClass, TallyOutcome
+from docllm.schemas.task.failures import UNTRIED, AttemptOutcome, ErrorClass, TallyOutcome
 from docllm.schemas.task.hooks import Hooked, HookEvent
 from docllm.schemas.task.result.notes import detail
 from docllm.schemas.task.states import Status
@@ -123,11 +123,14 @@ def replies(
             }
 
 
-def waits_for_output(outcome: Outcome) -> bool:
-    """Return whether a task waits for its output's store and this claim cost nothing.
+def leaves_no_row(outcome: Outcome) -> bool:
+    """Return whether this end gets no row: it cost nothing, and its task waits.
 
-    Such ends get no row: while a store is unavailable, one would be written every few seconds.
+    Such an end may come often. What the task waits for stands in `waiting`, or is the output's
+    store.
     """
+    if isinstance(outcome, Moved):
+        return outcome.failure.error_class in UNTRIED and not outcome.spent.has_called
     return (
         isinstance(outcome, Snooze)
         and outcome.failure.error_class == ErrorClass.OUTPUT_UNWRITABLE

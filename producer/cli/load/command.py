@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from docllm.producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
 from docllm.producer.cli.load.input import Input
@@ -253,11 +254,19 @@ async def _open_batch(
     await write(store.begin_load, into)
     if options.routes_allowed is not None:
         await write(batch_options.allow_routes, into.id, options.routes_allowed)
-    given = batch_options.TaskDefaults(options.tenant, options.priority)
+    not_before = _not_before(options.not_before, parts.clock)
+    given = batch_options.TaskDefaults(options.tenant, options.priority, not_before)
     defaults = await write(batch_options.set_defaults, into.id, given)
     if options.output_uri is not None:
         await write(batch_options.send_outputs, into.id, options.output_uri)
     return into, defaults
+
+
+def _not_before(given: datetime | timedelta | None, clock: Clock) -> datetime | None:
+    """Return when the tasks of a load may run, as the ledger stores it."""
+    if isinstance(given, timedelta):
+        given = datetime.fromtimestamp(clock.utc_s(), UTC) + given
+    return given and given.replace(tzinfo=None)
 
 
 async def _load(

@@ -6,6 +6,7 @@ Each function returns a value, or raises the error that argparse shows with exit
 import argparse
 import math
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.address import Address
@@ -70,6 +71,19 @@ def seconds(text: str) -> int:
         return duration_s(text)
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def time_or_delay(text: str) -> datetime | timedelta:
+    """Return a time in UTC, or the time from now on that a text such as `+2h` means."""
+    try:
+        if text.startswith("+"):
+            return timedelta(seconds=duration_s(text[1:]))
+        time: datetime = field_checks.instant("--not-before", text)
+    except (ConfigError, LineError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time; write +2h, or RFC 3339 such as 2027-01-31T18:00:00Z"
+        ) from None
+    return time
 
 
 def address(text: str) -> Address:

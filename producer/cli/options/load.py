@@ -7,6 +7,7 @@ from docllm.producer.cli.options.arguments import (
     output_uri,
     route_names,
     tenant_name,
+    time_or_delay,
     type_name,
     up_to,
     utf8_text,
@@ -109,6 +110,12 @@ def _add_defaults(parser: Parser) -> None:
         type=up_to(9, least=0),
         metavar="0-9",
         help=f"priority of lines that name none ({DEFAULT_PRIORITY})",
+    )
+    add(
+        "--not-before",
+        type=time_or_delay,
+        metavar="TIME",
+        help="when lines that name no time may run, such as +2h",
     )
     add(
         "--output-uri",

@@ -32,6 +32,8 @@ from docllm.schemas.ledger.tables import (
     task_input,
     task_loss,
     task_result,
+    task_state,
+    waiting,
 )
 from docllm.schemas.task.states import FINAL
 
@@ -46,6 +48,8 @@ _OF_TASK: tuple[Column[Any], ...] = (
     follow_up.c.parent_id,
     guard_look.c.task_id,
     task_loss.c.task_id,
+    waiting.c.task_id,
+    task_state.c.task_id,
     hook.c.task_id,
 )
 

@@ -17,6 +17,7 @@ from docllm.producer.ledger import (
     outbox,
     quarantine,
     replay_progress,
+    waiting_rows,
 )
 from docllm.producer.ledger.long_waits import LongWait, WaitingTasks
 from docllm.producer.ledger.replay_progress import ReplayRun
@@ -25,6 +26,7 @@ from docllm.producer.ledger.status import agent_status, batch_status, releases
 from docllm.producer.ledger.status.agent_status import AgentStatus
 from docllm.producer.ledger.status.batch_status import BatchStatus
 from docllm.producer.ledger.status.releases import ReleaseStatus
+from docllm.producer.ledger.waiting_rows import LedgerWait
 from docllm.producer.text.agent_sentences import Sentence
 from docllm.producer.text.pace import duration
 from docllm.producer.text.times import written
@@ -53,6 +55,7 @@ class GroupStatus:
     quarantined: int = 0  # records that are no task, counted up to the reader's limit
     oldest_order: int = 0  # the id of the oldest publish order, 0 if there is none
     held: tuple[LongWait, ...] = ()  # tasks that a refused call lets wait for long, by route
+    waiting: tuple[LedgerWait, ...] = ()  # for what tasks wait in the ledger
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -102,6 +105,7 @@ class GroupStatus:
             "quarantined": self.quarantined,
             "reasons": list(self.reasons),
             "waits": [{"code": wait.code, "text": wait.text} for wait in self.waits],
+            "waiting": [wait.as_json() for wait in self.waiting],
         }
         head |= {"guards": [guards.as_json(guard) for guard in self.guards]}
         head |= {"replays": [replay_progress.as_json(run) for run in self.replays]}
@@ -138,6 +142,7 @@ def read_group(
         if release.is_worse
     )
     replays = tuple(replay_progress.unfinished(connection, group))
+    any_open = any(batch.open for batch in batches)
     any_pending = any(batch.counts["pending"] for batch in batches)
     held = long_waits.read(connection, WaitingTasks(group)) if any_pending else []
     return GroupStatus(
@@ -154,6 +159,7 @@ def read_group(
         quarantine.count_left(connection, group, max_quarantined),
         waiting.oldest_id,
         tuple(held),
+        tuple(waiting_rows.read(connection, group)) if any_open else (),
     )
 
 

@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Connection, Select, Subquery, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Subquery, exists, func, select
 
-from docllm.producer.ledger import guards, outbox, store
+from docllm.producer.ledger import guards, outbox, store, waiting_rows
 from docllm.producer.ledger import tally as counts
 from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ledger.status import agent_status
+from docllm.producer.ledger.waiting_rows import LedgerWait
 from docllm.schemas.ledger.query_plans import along_due
 from docllm.schemas.ledger.sql import seconds_until, utc_now
 from docllm.schemas.ledger.tables import batch, task
+from docllm.schemas.ledger.tables import waiting as waiting_table
 from docllm.schemas.task.failures import UNTRIED, TallyOutcome
 from docllm.schemas.task.guard import Guard
 from docllm.schemas.task.states import FINAL, Status
@@ -49,8 +51,9 @@ class Waiting:
 
     `retrying` counts tasks that wait for their next attempt, the first of which is due in `due_s`
     seconds. `snoozed` counts those whose last attempt is not counted, as after a refused call, and
-    `snoozed_due_s` is the time until the first of them is due. `running` counts the tasks that
-    agents hold, by the agent's id; `names` has the living agents that take tasks.
+    `snoozed_due_s` is the time until the first of them is due. `in_ledger` says for what other
+    tasks wait in the ledger. `running` counts the tasks that agents hold, by the agent's id;
+    `names` has the living agents that take tasks.
     """
 
     guards: tuple[Guard, ...] = ()
@@ -62,6 +65,7 @@ class Waiting:
     names: Mapping[int, str] = field(default_factory=dict)
     half_loaded: tuple[str, ...] = ()
     orders: int = 0
+    in_ledger: tuple[LedgerWait, ...] = ()
 
 
 def read_totals(connection: Connection, group: str) -> Totals:
@@ -124,6 +128,7 @@ def waiting(connection: Connection, group: str) -> Waiting:
         names={agent.id: agent.name for agent in agents if agent.works},
         half_loaded=tuple(store.half_loaded(connection, group)),
         orders=outbox.waiting(connection, group).orders,
+        in_ledger=tuple(waiting_rows.read(connection, group)),
     )
 
 
@@ -137,7 +142,8 @@ def _count_and_first(
     """Return how many of the tasks are the group's, and in how many seconds the first is due."""
     count, due_s = connection.execute(
         select(func.count(), func.min(seconds_until(tasks.c.due_at))).where(
-            tasks.c.batch_id.in_(_batches(group))
+            tasks.c.batch_id.in_(_batches(group)),
+            ~exists().where(waiting_table.c.task_id == tasks.c.id),
         )
     ).one()
     return count, None if due_s is None else max(0.0, float(due_s))
@@ -145,7 +151,7 @@ def _count_and_first(
 
 def _first_due(status: Status, *conditions: ColumnElement[bool]) -> Subquery:
     """Return the tasks of a state that are due first, over all groups."""
-    tasks = select(task.c.batch_id, task.c.owner, task.c.due_at).where(
+    tasks = select(task.c.id, task.c.batch_id, task.c.owner, task.c.due_at).where(
         task.c.status == int(status), *conditions
     )
     return along_due(tasks.order_by(task.c.due_at)).limit(MAX_READ).subquery()

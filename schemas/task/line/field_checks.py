@@ -225,7 +225,7 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def deadline(field: str, value: Any) -> datetime:
+def instant(field: str, value: Any) -> datetime:
     """Return the UTC time of an RFC 3339 text."""
     if _RFC3339.fullmatch(text(field, value)) is None:
         raise _no_time(field)

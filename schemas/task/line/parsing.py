@@ -48,10 +48,10 @@ class TaskLine:
     """One task as it was written. Nobody changes it, but a frozen one would cost thrice as much.
 
     In format docllm, `prompt` is set, and one of `text` and `uri` if there is an input. In format
-    openai, `body` is the whole request. `deadline` is UTC; `size` is in bytes; `priority` chooses
-    the lane. `routes_allowed` bounds the routes of the task. Its result goes below `output_uri`.
-    None means that the line does not set the field; `given` names the fields with a default that it
-    does set.
+    openai, `body` is the whole request. `not_before` and `deadline` are UTC; `size` is in bytes;
+    `priority` chooses the lane. `routes_allowed` bounds the routes of the task. Its result goes
+    below `output_uri`. None means that the line does not set the field; `given` names the fields
+    with a default that it does set.
     """
 
     key: str
@@ -72,6 +72,7 @@ class TaskLine:
     schema: dict[str, Any] | None = None
     body: dict[str, Any] | None = None
     priority: int = DEFAULT_PRIORITY
+    not_before: datetime | None = None
     deadline: datetime | None = None
     max_attempts: int | None = None
     metadata: dict[str, Any] | None = None
@@ -148,6 +149,7 @@ def _docllm(line: dict[str, Any], checks: Mapping[str, CheckField]) -> TaskLine:
     source: dict[str, Any] = fields.pop("input", {})
     _check_prompt(fields, with_input=bool(source))
     _check_prompt_chars(fields.get("prompt", ""), source.get("text", ""))
+    _check_times(fields)
     given = frozenset(fields) & {"tenant", "priority"}
     return TaskLine(key=fields.pop("id"), format="docllm", given=given, **fields, **source)
 
@@ -176,6 +178,15 @@ def _check_prompt(fields: dict[str, Any], *, with_input: bool) -> None:
             f"input.text and write {PLACEHOLDER} as the prompt"
         )
         raise LineError("input", f"is missing, but the prompt has {PLACEHOLDER}", fix)
+
+
+def _check_times(fields: Mapping[str, Any]) -> None:
+    """Refuse a task that may never begin."""
+    begin, end = fields.get("not_before"), fields.get("deadline")
+    if begin is not None and end is not None and begin >= end:
+        raise LineError(
+            "not_before", "is not before the deadline", "write an earlier time, or a later deadline"
+        )
 
 
 def _check_prompt_chars(prompt: str, document: str) -> None:
@@ -286,7 +297,8 @@ _DOCLLM: dict[str, CheckField] = {
     "schema": field_checks.answer_schema,
     "tenant": field_checks.name,
     "priority": field_checks.whole(0, 9),
-    "deadline": field_checks.deadline,
+    "not_before": field_checks.instant,
+    "deadline": field_checks.instant,
     "max_attempts": field_checks.whole(1, 100),
     "metadata": field_checks.json_object,
 }

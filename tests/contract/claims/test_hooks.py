@@ -17,6 +17,7 @@ from docllm.producer.ledger.status import group_status
 from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.sql import utc_after
 from docllm.schemas.task.hooks import HookEvent, HookState
+from docllm.schemas.task.waits import WaitReason
 from tests.support.ledger_database import (
     DEAD,
     GROUP,
@@ -92,7 +93,7 @@ def test_the_end_of_an_attempt_orders_its_hook(
     )
 
 
-@pytest.mark.parametrize("outcome", [SNOOZE, RELEASED, Moved(REFUSED, SPENT, "1h", 9.0)])
+@pytest.mark.parametrize("outcome", [SNOOZE, RELEASED, Moved(REFUSED, SPENT, 9.0, WaitReason.TIME)])
 def test_an_end_that_does_not_count_orders_nothing(
     ledger_db: LedgerDatabase, outcome: Outcome
 ) -> None:

@@ -8,13 +8,23 @@ from docllm.agent.judge import fingerprint
 from docllm.agent.ledger.recovery import reaping
 from docllm.agent.ledger.settlements.uncounted_ends import FREE_ENDS
 from docllm.agent.ports import ClaimAnswer, Verdict
-from docllm.agent.ports.outcome import Cancelled, Failure, Moved, Outcome, Released, Snooze, Spent
+from docllm.agent.ports.outcome import (
+    NOTHING_SPENT,
+    Cancelled,
+    Failure,
+    Moved,
+    Outcome,
+    Released,
+    Snooze,
+    Spent,
+)
 from docllm.producer.ledger import outbox, task_story
 from docllm.producer.ports import Item
 from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.sql import NEVER_TIME
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.states import Status
+from docllm.schemas.task.waits import WaitReason
 from tests.support.ledger_database import (
     BATCH,
     DEAD,
@@ -39,11 +49,8 @@ def reaped(ledger_db: LedgerDatabase, task_id: int) -> None:
     assert ledger_db.run(lambda c: reaping.reset_overdue(c, GROUP, [task_id])).waiting == 1
 
 
-def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(ledger_db: LedgerDatabase) -> None:
-    """A raised guard and a closed route move the task each hour.
-
-    Real attempts stay in the history, with the move that followed one of them.
-    """
+def test_a_move_without_a_call_leaves_no_row_in_the_history(ledger_db: LedgerDatabase) -> None:
+    """A raised guard and a closed route move the task each hour; a move after a call has cost."""
     (task_id,) = ledger_db.load("a")
     owner = ledger_db.agent().next_owner()
     failures = [
@@ -56,14 +63,15 @@ def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(ledger_db: Ledger
         ledger_db.settle(
             ledger_db.claimed(task_id, owner + fence, fence),
             owner + fence,
-            Moved(failure, SPENT, "1h", 0.0),
+            Moved(failure, NOTHING_SPENT, 0.0, WaitReason.GUARD, "1/document"),
         )
-    other, _ = ledger_db.load("b", "c")
-    ledger_db.settle(ledger_db.claimed(other, owner), owner, Moved(failures[1], SPENT, "1h", 0.0))
+    (other,) = ledger_db.load("b")
+    paid = Moved(failures[1], replace(SPENT, call_id="call"), 0.0, WaitReason.GUARD, "1/document")
+    ledger_db.settle(ledger_db.claimed(other, owner), owner, paid)
 
     kept = [(row.task_id, row.fence, row.error_text) for row in ledger_db.rows(tables.task_attempt)]
 
-    assert kept == [(task_id, 0, REFUSED.text), (task_id, 3, "raised still"), (other, 0, "raised")]
+    assert kept == [(task_id, 0, REFUSED.text), (other, 0, "raised")]
 
 
 def test_a_lost_attempt_is_written_once_and_taken_back(ledger_db: LedgerDatabase) -> None:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from docllm.agent.lease import Lease
-from docllm.agent.ledger.claims import call_up, claiming
+from docllm.agent.ledger.claims import claiming, waking
 from docllm.agent.ledger.leases import leasing
 from docllm.agent.ledger.recovery import reaping, sweeping
 from docllm.agent.ports import Claimable, Row, Settlement
@@ -33,6 +33,7 @@ from docllm.schemas.task.failures import UNTRIED, Disposition, ErrorClass
 from docllm.schemas.task.record.envelope import Publication
 from docllm.schemas.task.record.lanes import Lane, lane_at
 from docllm.schemas.task.states import WAITING, Status
+from docllm.schemas.task.waits import WaitReason
 from tests.contract.support.ledger_dead import applied, delivered, request, stored
 from tests.support.ledger_database import GROUP, ORIGIN, LedgerDatabase
 
@@ -149,7 +150,7 @@ class Lives:
         if self.random.random() < 0.5:
             self.ledger_db.call(claiming.relieve, GROUP, self._record(row), row.fence, None)
         elif row.status in WAITING:
-            self.ledger_db.call(call_up.make_due, GROUP, tables.task.c.id == row.id)
+            self.ledger_db.call(waking.make_due, GROUP, [row.id])
         else:
             delivered(self.ledger_db)
             self.ledger_db.ago(tables.task.c.due_at, 700)
@@ -180,7 +181,7 @@ class Lives:
             Succeeded(b"answer", COMPLETION, spent),
             Retry(failure, spent, "30s", 1.0),
             Retry(failure, spent, "1h", 1.0),
-            Moved(Failure(ErrorClass.ROUTE, "it is closed"), Spent(), "1h", 1.0),
+            Moved(Failure(ErrorClass.ROUTE, "closed"), Spent(), 1.0, WaitReason.ROUTE, "x"),
             Snooze(failure, spent, 1.0),
             Released(spent),
             Released(),

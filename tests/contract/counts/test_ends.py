@@ -19,7 +19,7 @@ from tests.contract.counts.random_lives import Lives, faults
 from tests.support.ledger_database import LedgerDatabase, only_sqlite
 
 STEPS = 60
-SEEDS = 8
+SEEDS = 16
 
 Patch = pytest.MonkeyPatch
 

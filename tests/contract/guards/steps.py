@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from docllm.agent.judge.guard_rule import closed_text
 from docllm.agent.ports import Order, Row, Settlement, Verdict
-from docllm.agent.ports.outcome import Dead, Failure, Outcome
+from docllm.agent.ports.outcome import NOTHING_SPENT, Dead, Failure, Moved, Outcome
 from docllm.producer.ledger import guards
 from docllm.schemas.ledger import tables
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.guard import Guard
+from docllm.schemas.task.waits import WaitReason, guard_key
 from tests.support.ledger_database import BATCH, GROUP, ORIGIN, SPENT, LedgerDatabase
 
 ROUTE = "route"
@@ -21,6 +23,19 @@ def exhausted(text: str = "ValueError: no", error_class: str = "HANDLER") -> Dea
 def refused(text: str = "400: unknown parameter: temprature") -> Dead:
     """Return the end of a task that its provider refuses for good."""
     return Dead(Failure(ErrorClass.BAD_REQUEST, text), SPENT)
+
+
+def moved_for_route(route: str = ROUTE) -> Moved:
+    """Return the end of a task that waits because its route is closed."""
+    failure = Failure(ErrorClass.ROUTE, closed_text(route))
+    return Moved(failure, NOTHING_SPENT, 3600.0, WaitReason.ROUTE, route)
+
+
+def moved_for_guard(row: Row) -> Moved:
+    """Return the end of a task that a guard stops."""
+    key = guard_key(row.batch_id, row.type)
+    failure = Failure(ErrorClass.GUARD, "it is raised")
+    return Moved(failure, NOTHING_SPENT, 3600.0, WaitReason.GUARD, key)
 
 
 def different(count: int) -> list[Outcome]:

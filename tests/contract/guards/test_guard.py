@@ -60,7 +60,7 @@ def test_a_success_in_the_same_transaction_counts(ledger_db: LedgerDatabase) -> 
 
 
 def test_without_a_success_on_the_route_the_task_waits(ledger_db: LedgerDatabase) -> None:
-    """The task waits in the longest tier, uncounted, with its own error.
+    """The task waits in the ledger, uncounted, with its own error.
 
     Its guard is raised in the same transaction, and a look is due.
     """
@@ -72,9 +72,9 @@ def test_without_a_success_on_the_route_the_task_waits(ledger_db: LedgerDatabase
     assert verdicts == [HELD]
     assert (task.status, task.owner, task.attempt, task.fence) == (Status.RETRYING, 0, 0, 1)
     assert 3590 < ledger_db.due_in_s(row.task_id) <= 3600 * 1.2
-    assert [(order.destination, order.items) for order in orders] == [
-        ("retry.1h", ((0, row.task_id, 1),))
-    ]
+    assert orders == []
+    (wait,) = ledger_db.rows(tables.waiting)
+    assert (wait.task_id, wait.fence, wait.reason) == (row.task_id, 1, "GUARD")
     (attempt,) = ledger_db.rows(tables.task_attempt)
     assert (attempt.owner, attempt.outcome, attempt.error_class, attempt.error_text) == (
         owner,

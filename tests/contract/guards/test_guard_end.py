@@ -3,18 +3,24 @@
 A guard ends because nothing is left, or because a person opens it.
 """
 
-from docllm.agent.judge.tiers import move_to
+from docllm.agent.ledger.claims import waking
 from docllm.agent.ledger.guards import looks
 from docllm.agent.maintenance.waits.guard_keeper import MAX_GUARDS
-from docllm.agent.ports import Row
-from docllm.agent.ports.outcome import Failure, Moved
 from docllm.producer.ledger import guards
 from docllm.schemas.ledger import tables
-from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.states import Status
 from tests.contract.guards.duty import ObservedKeeper, fail_as_a_whole, look_at, the
-from tests.contract.guards.steps import claimed, end, ended, exhausted, open_all, raised
-from tests.support.ledger_database import BATCH, GROUP, LONGEST, SPENT, LedgerDatabase
+from tests.contract.guards.steps import (
+    claimed,
+    end,
+    ended,
+    exhausted,
+    moved_for_guard,
+    moved_for_route,
+    open_all,
+    raised,
+)
+from tests.support.ledger_database import BATCH, GROUP, LedgerDatabase
 
 
 async def test_a_guard_with_nothing_left_is_opened(ledger_db: LedgerDatabase) -> None:
@@ -48,7 +54,7 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: Ledge
 
     Then the guard's row is marked as done.
     """
-    count = 2 * looks.PAGE + 100
+    count = 2 * waking.PAGE + 100
     ids = ledger_db.load(*(f"many {number}" for number in range(count)))
     fail_as_a_whole(ledger_db)
     owner = ledger_db.agent().next_owner()
@@ -59,11 +65,7 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(ledger_db: Ledge
         ).values()
         if row is not None
     ]
-    stopped: list[tuple[Row, Moved]] = [
-        (row, move_to(LONGEST, Failure(ErrorClass.GUARD, "why"), SPENT, row.task_id))
-        for row in rows_of
-    ]
-    ended(ledger_db, [(row, owner) for row, _ in stopped], *[outcome for _, outcome in stopped])
+    ended(ledger_db, [(row, owner) for row in rows_of], *map(moved_for_guard, rows_of))
     open_all(ledger_db)
     keeper = ObservedKeeper(ledger_db)
 
@@ -110,7 +112,7 @@ async def test_tasks_that_were_moved_for_their_route_are_not_called_up(
     ended(
         ledger_db,
         elsewhere,
-        Moved(Failure(ErrorClass.ROUTE, "route x is closed"), SPENT, "1h", 3600.0),
+        moved_for_route("x"),
     )
     open_all(ledger_db)
     keeper = ObservedKeeper(ledger_db)
@@ -129,7 +131,7 @@ async def test_a_late_move_is_called_up_too(ledger_db: LedgerDatabase) -> None:
     keeper = ObservedKeeper(ledger_db)
     await keeper.keep_once()
 
-    ended(ledger_db, late, move_to(LONGEST, Failure(ErrorClass.GUARD, "why"), SPENT, 1))
+    ended(ledger_db, late, moved_for_guard(late[0][0]))
     await keeper.keep_once()
 
     assert late[0][0].task_id in keeper.called

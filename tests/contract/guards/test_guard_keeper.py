@@ -12,7 +12,7 @@ from sqlalchemy import delete
 from docllm.agent.judge.guard_rule import FASTER
 from docllm.agent.ledger.guards import look_search, looks
 from docllm.agent.ports import ClaimAnswer, Verdict
-from docllm.agent.ports.outcome import Failure, Moved, Snooze
+from docllm.agent.ports.outcome import Failure, Snooze
 from docllm.schemas.ledger import tables
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.states import Status
@@ -26,7 +26,16 @@ from tests.contract.guards.duty import (
     run_in_look,
     the,
 )
-from tests.contract.guards.steps import ROUTE, claimed, deaths, end, ended, exhausted, raised
+from tests.contract.guards.steps import (
+    ROUTE,
+    claimed,
+    deaths,
+    end,
+    ended,
+    exhausted,
+    moved_for_guard,
+    raised,
+)
 from tests.support.ledger_database import (
     BATCH,
     RETRY,
@@ -95,7 +104,7 @@ async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(
     The task is due now, and it passes its guard.
     """
     _, first, *_ = moved_ones = fail_as_a_whole(ledger_db, 14)
-    ledger_db.ago(tables.task.c.due_at, -60, first)
+    ledger_db.ago(tables.waiting.c.due_at, -60, first)
     keeper = ObservedKeeper(ledger_db)
     await looking(ledger_db, keeper)
     patient(ledger_db)
@@ -233,11 +242,8 @@ def move(ledger_db: LedgerDatabase, task_ids: Iterable[int]) -> None:
     """Let the guard move these tasks."""
     owner = ledger_db.agent().next_owner()
     for task_id in task_ids:
-        ended(
-            ledger_db,
-            [(ledger_db.claimed(task_id, owner), owner)],
-            Moved(Failure(ErrorClass.GUARD, "it is raised"), SPENT, "1h", 60.0),
-        )
+        row = ledger_db.claimed(task_id, owner)
+        ended(ledger_db, [(row, owner)], moved_for_guard(row))
 
 
 async def called_up(ledger_db: LedgerDatabase, values: dict[str, bytes]) -> list[bytes]:

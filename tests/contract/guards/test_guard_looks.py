@@ -8,12 +8,10 @@ import pytest
 from docllm.agent.judge.guard_rule import FASTER
 from docllm.agent.ledger.leases.leasing import declare_lost
 from docllm.agent.ledger.recovery import reaping
-from docllm.agent.ports.outcome import Failure, Moved
 from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.replay_progress import ReplayRequest
 from docllm.producer.replay import tasks as replay_tasks
 from docllm.schemas.ledger import tables
-from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.states import Status
 from tests.contract.guards.duty import (
     PROBE_S,
@@ -25,8 +23,8 @@ from tests.contract.guards.duty import (
     the,
     whole_look,
 )
-from tests.contract.guards.steps import deaths, end, ended, exhausted, raised
-from tests.support.ledger_database import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, LedgerDatabase
+from tests.contract.guards.steps import deaths, end, ended, exhausted, moved_for_route, raised
+from tests.support.ledger_database import DEAD, GROUP, RETRY, SUCCEEDED, LedgerDatabase
 
 
 async def test_a_guard_of_bad_tasks_ends_by_itself(ledger_db: LedgerDatabase) -> None:
@@ -201,7 +199,7 @@ async def test_a_task_whose_route_was_closed_does_not_count(ledger_db: LedgerDat
         ledger_db,
         keeper,
         [first],
-        Moved(Failure(ErrorClass.ROUTE, "route is closed"), SPENT, "1h", 3600.0),
+        moved_for_route(),
     )
 
     assert the(raised(ledger_db)).look_size == 1

@@ -91,6 +91,7 @@ STORIES = (
     ),
     Story(failing.writing_back, "letters.judged letters.lines_judged"),
     Story(failing.loading_back, "from_topic.accepted"),
+    Story(failing.waiting, "wait.called_up"),
     Story(
         failing.guarding,
         "guard.turn_taken guard.answered guard.opened guard.called_up",

@@ -87,6 +87,20 @@ def loading_back(installation: Installation) -> None:
     assert len(llm.calls()) == 2 * TASKS
 
 
+def waiting(installation: Installation) -> None:
+    """Tasks of a later time run once each then, although the agent that called them up dies."""
+    deployment = installation.deployment
+    llm = deployment.llm("--latency", "0")
+    path = deployment.write_lines(task_line(number) for number in range(FEW))
+    deployment.producer("load", str(path), "--not-before", "+1s")
+    deployment.expect(BATCH, (f"t{number}" for number in range(FEW)))
+    installation.crash_agent("wait.called_up")
+    installation.age_orders()
+    run = installation.recover()
+    assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
+    assert len(llm.calls()) == FEW
+
+
 def guarding(installation: Installation) -> None:
     """A batch that failed as a whole waits, and runs once its route works, whoever dies over it."""
     deployment = installation.deployment

@@ -18,6 +18,7 @@ from tests.simulation.bugs import (
     quotas,
     records,
     turns,
+    waits,
 )
 from tests.simulation.bugs.bug import Bug
 
@@ -35,4 +36,5 @@ BUGS: dict[str, Bug] = (
     | turns.BUGS
     | hooks.BUGS
     | outputs.BUGS
+    | waits.BUGS
 )

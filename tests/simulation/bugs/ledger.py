@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, update
 from docllm.agent.ledger.claims import claiming
 from docllm.agent.ledger.settlements import follow_ups, settling, state_changes
 from docllm.agent.maintenance.repair.replayer import Replayer
-from docllm.agent.ports.outcome import Dead, Moved, Retry
+from docllm.agent.ports.outcome import Dead, Retry
 from docllm.producer.ledger import outbox, quarantine, store
 from docllm.producer.ledger.outbox import TASK
 from docllm.producer.ports import Item
@@ -80,10 +80,10 @@ def _retry_keeps_fence() -> AbstractContextManager[Any]:
                 "dlq"
                 if isinstance(outcome, Dead)
                 else f"retry.{outcome.tier}"
-                if isinstance(outcome, Retry | Moved)
+                if isinstance(outcome, Retry)
                 else None
             )
-            fence = settlement.row.fence + isinstance(outcome, Moved)
+            fence = settlement.row.fence
             placed += (
                 outbox.place(
                     connection,

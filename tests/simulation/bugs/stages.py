@@ -194,6 +194,8 @@ HOOKED: Stage = {
     "crashes": [("hook.leased", 2), ("hook.ran", 2)] * 3,
 }
 # All tasks are of a type with one slot.
+TIMED: Stage = {**_PLAIN, "kinds": {"timed": 1}, "tasks": 20}
+POLLS: Stage = {**_PLAIN, "kinds": {"polls": 1}, "tasks": 20, "events": []}
 NARROW: Stage = {**_BUSY, **_PLAIN, "kinds": {"narrow": 1}, "tasks": 20, "events": []}
 # A third of the tasks end their processes, another third breaks them.
 FRAGILE: Stage = {**_BUSY, **_PLAIN, "kinds": {"fragile": 1}, "events": [], "max_attempts": 5}

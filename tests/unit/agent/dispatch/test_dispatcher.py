@@ -26,6 +26,7 @@ from docllm.agent.ports.outcome import (
 from docllm.agent.reporting.telemetry import Counts
 from docllm.agent.wiring.record_path import RecordPath
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.waits import WaitReason
 from tests.support.dispatch import DispatchHarness
 from tests.support.slots import PARTITION, claimed
 
@@ -78,7 +79,7 @@ def test_a_task_that_waits_again_keeps_its_record(
         (Verdict.RETRIED, Snooze(FAILURE, Spent(), 60.0), DeliveryState.ENDED),
         (Verdict.DIED, Snooze(FAILURE, Spent(), 60.0), DeliveryState.ENDED),
         (Verdict.SETTLED, Retry(FAILURE, Spent(), "30s", 30.0), DeliveryState.ENDED),
-        (Verdict.SETTLED, Moved(FAILURE, Spent(), "1h", 3600.0), DeliveryState.ENDED),
+        (Verdict.SETTLED, Moved(FAILURE, Spent(), 3600.0, WaitReason.TIME), DeliveryState.ENDED),
         (Verdict.SETTLED, Dead(FAILURE, Spent()), DeliveryState.ENDED),
         (Verdict.SETTLED, Succeeded(b"{}", 0, Spent()), DeliveryState.ENDED),
     ],

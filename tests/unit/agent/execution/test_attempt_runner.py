@@ -8,7 +8,7 @@ import pytest
 
 from docllm.agent.execution.admission import Admission
 from docllm.agent.execution.attempt_routes import AttemptRoutes
-from docllm.agent.execution.attempt_runner import AttemptRunner
+from docllm.agent.execution.attempt_runner import AttemptRunner, StateOf, no_state
 from docllm.agent.execution.lock_requests import ResourceLocks
 from docllm.agent.execution.output_writer import Claimed, Outputs
 from docllm.agent.execution.start_decisions import AttemptPermit
@@ -17,7 +17,15 @@ from docllm.agent.handlers.claim_time import SETTLE_MARGIN_S
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Partition
 from docllm.agent.ports.lock_table import LockTable
-from docllm.agent.ports.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
+from docllm.agent.ports.outcome import (
+    COMPLETION,
+    Dead,
+    HandlerState,
+    Outcome,
+    Released,
+    Spent,
+    Succeeded,
+)
 from docllm.agent.routes import RoutePermit
 from docllm.schemas.objects.write_once import WriteOnceStore
 from docllm.schemas.settings.config import Config
@@ -37,6 +45,9 @@ class FakeHandlers:
 
     def plain_plan(self, _task_type: str, _route: str) -> None:
         """Let no task be plain."""
+
+    def may_come_back(self, task_type: str) -> bool:
+        return task_type == "polls"
 
     async def run(self, attempt: HandlerRun) -> Outcome:
         self.attempts.append(attempt)
@@ -76,7 +87,11 @@ def claimed(**changes: Any) -> Delivery:
 
 
 def worked(
-    delivery: Delivery, at_s: float = 1000.0, *, handlers: FakeHandlers | None = None
+    delivery: Delivery,
+    at_s: float = 1000.0,
+    *,
+    handlers: FakeHandlers | None = None,
+    state_of: StateOf = no_state,
 ) -> tuple[Outcome, list[HandlerRun]]:
     handlers = handlers or FakeHandlers()
     runner = AttemptRunner(
@@ -85,6 +100,7 @@ def worked(
         outputs=Outputs(store=cast("WriteOnceStore", None), allow=(), clock=StillClock(at_s)),
         clock=StillClock(at_s),
         claim_s=DEADLINE_S,
+        state_of=state_of,
     )
     permits = quota_gate_of(Config(), StillClock(at_s)).reserve_first_call(delivery, delivery.route)
     assert permits is not None
@@ -92,6 +108,27 @@ def worked(
     admission = cast("Admission", None)
     routes = AttemptRoutes(admission=admission, delivery=delivery, permit=permit)
     return asyncio.run(runner.run(delivery, permit, routes)), handlers.attempts
+
+
+@pytest.mark.parametrize(
+    ("kind", "fence", "asked"), [("polls", 2, [7]), ("polls", 0, []), ("document", 2, [])]
+)
+def test_what_a_handler_kept_is_read_only_where_there_may_be_something(
+    kind: str, fence: int, asked: list[int]
+) -> None:
+    """A come-back raises the fence, and only handlers of one's own come back."""
+    delivery, handlers, read = claimed(), FakeHandlers(), list[int]()
+    assert delivery.row is not None
+    delivery.row.type, delivery.row.fence = kind, fence
+
+    async def state_of(task_id: int) -> HandlerState:
+        read.append(task_id)
+        return HandlerState(b'{"a":1}', 2)
+
+    _, (run,) = worked(delivery, handlers=handlers, state_of=state_of)
+
+    assert read == asked
+    assert run.state == (HandlerState(b'{"a":1}', 2) if asked else None)
 
 
 def test_an_attempt_has_the_budget_of_its_row() -> None:

@@ -14,6 +14,7 @@ from docllm.agent.ports.outcome import Failure, Moved
 from docllm.producer.ledger.guards import as_json
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.guard import ANY_ROUTE, Guard, GuardCause
+from docllm.schemas.task.waits import WaitReason
 from tests.support.ledger import new_row
 from tests.support.slots import LookLedger
 
@@ -162,7 +163,9 @@ def test_a_stopped_task_is_moved_uncounted_and_names_the_guard() -> None:
 
     assert isinstance(outcome, Moved)
     text = "the guard of batch tasks, type document, route default is raised: exhausted"
-    assert (outcome.tier, outcome.failure) == ("1h", Failure(ErrorClass.GUARD, text))
+    assert (outcome.reason, outcome.key) == (WaitReason.GUARD, "7/document")
+    assert outcome.failure == Failure(ErrorClass.GUARD, text)
+    assert 3600.0 <= outcome.delay_s <= 1.2 * 3600.0
 
 
 def test_moves_are_limited_in_rate() -> None:

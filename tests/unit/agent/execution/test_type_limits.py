@@ -8,13 +8,13 @@ from docllm.agent.execution.type_limits import LATER_S, TypeLimits
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.table import InFlightTable
-from docllm.agent.judge import tiers_of
 from docllm.agent.ports.outcome import Moved
 from docllm.agent.quota.estimate import CallSize
 from docllm.schemas.agent_report import Reason
 from docllm.schemas.codes import Code
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.waits import WaitReason
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, routes
 from tests.support.slots import SlotsHarness, claimed, ending, started
@@ -24,23 +24,22 @@ NIGHT = {"document": TypeConfig(schedule="22:00-06:00 UTC"), "scan": TypeConfig(
 
 
 def limits(clock: HandClock) -> TypeLimits:
-    return TypeLimits(types=NIGHT, tiers=tiers_of(["30s", "5m", "1h"]), clock=clock)
+    return TypeLimits(types=NIGHT, clock=clock)
 
 
 # ---- hours
 
 
 @pytest.mark.parametrize(
-    ("at_h", "tier", "wait_s"),
-    [(21.995, "30s", 18.0), (21.95, "5m", 180.0), (20.0, "1h", 7200.0), (6.0, "1h", 57_600.0)],
+    ("at_h", "wait_s"), [(21.995, 18.0), (21.95, 180.0), (20.0, 7200.0), (6.0, 57_600.0)]
 )
-def test_a_task_waits_until_the_hours_of_its_type(at_h: float, tier: str, wait_s: float) -> None:
-    """The task waits in the shortest tier that is long enough, and comes soon after they begin."""
+def test_a_task_waits_until_the_hours_of_its_type(at_h: float, wait_s: float) -> None:
+    """The task waits until they begin, and comes soon after."""
     clock = HandClock()
     clock.at_s = at_h * HOUR_S
     moved = [limits(clock).move_until_hours("document", task_id) for task_id in (997, 996)]
 
-    assert {outcome.tier for outcome in moved} == {tier}
+    assert {(outcome.reason, outcome.key) for outcome in moved} == {(WaitReason.HOURS, "document")}
     assert moved[0].delay_s == pytest.approx(wait_s)
     assert wait_s < moved[1].delay_s <= wait_s + LATER_S
     assert moved[0].failure.error_class == ErrorClass.SCHEDULE
@@ -75,7 +74,7 @@ def test_no_call_is_made_outside_of_the_hours() -> None:
     (outcome,) = started(harness, claimed(1, harness.clock.now_s()))
 
     assert isinstance(outcome, Moved)
-    assert (outcome.tier, outcome.failure.error_class) == ("1h", ErrorClass.SCHEDULE)
+    assert (outcome.reason, outcome.failure.error_class) == (WaitReason.HOURS, ErrorClass.SCHEDULE)
     assert harness.counts.attempts == 0
     admission = harness.admission(CrashSuspects())
     assert admission.decide(claimed(2, harness.clock.now_s())) == TypeAsleep("document")

@@ -15,9 +15,10 @@ from docllm.schemas.agent_report import Reason
 from docllm.schemas.codes import Code
 from docllm.schemas.settings.fallback import FallbackStep
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.waits import NO_ROUTE, WaitReason
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, ROUTE, routes
-from tests.support.slots import PARTITION, RAISED, SlotsHarness, claimed, ending, started
+from tests.support.slots import RAISED, SlotsHarness, claimed, ending, started
 
 TIERS = tiers_of(["30s", "5m", "1h"])
 
@@ -26,35 +27,23 @@ def unknown(clock: HandClock | None = None) -> UnknownTypes:
     return UnknownTypes(
         knows=lambda name: name == "a",
         tiers=TIERS,
-        lane_topics={"g.tasks", "g.tasks.urgent", "g.5m.tasks"},
         clock=clock or HandClock(),
     )
 
 
-def held(types: UnknownTypes, topic: str, name: str = "b") -> Moved:
+def held(types: UnknownTypes, name: str = "b", fence: int = 0) -> Moved:
     delivery = claimed(1, 0.0, type_name=name)
-    delivery.partition = PARTITION._replace(topic=topic)
+    delivery.publication = replace(delivery.publication, fence=fence)
     return types.move(delivery)
 
 
-@pytest.mark.parametrize(
-    ("topic", "tier"),
-    [
-        ("g.tasks", "30s"),
-        ("g.tasks.urgent", "30s"),
-        ("g.retry.30s", "5m"),
-        ("g.retry.5m", "1h"),
-        ("g.retry.1h", "1h"),
-        ("g.retry.7m", "1h"),  # an old tier
-        ("g.5m.tasks", "30s"),
-    ],
-)
-def test_it_waits_in_the_tier_after_the_one_it_came_from(topic: str, tier: str) -> None:
+@pytest.mark.parametrize(("fence", "delay_s"), [(0, 30.0), (1, 300.0), (2, 3600.0), (99, 3600.0)])
+def test_it_waits_longer_each_time(fence: int, delay_s: float) -> None:
     """Another agent may know the type, so it is tried soon at first, and then seldom."""
-    moved = held(unknown(), topic)
+    moved = held(unknown(), fence=fence)
 
-    delay_s = {tier.name: tier.delay_s for tier in TIERS}[tier]
-    assert (moved.tier, moved.failure.error_class) == (tier, ErrorClass.UNKNOWN_TYPE)
+    assert (moved.reason, moved.key) == (WaitReason.TYPE, "b")
+    assert moved.failure.error_class == ErrorClass.UNKNOWN_TYPE
     assert delay_s <= moved.delay_s <= 1.2 * delay_s
     assert not moved.spent.has_called
 
@@ -63,7 +52,7 @@ def test_the_report_names_the_type_until_its_tasks_have_come_back() -> None:
     """The reason stays while tasks wait, and goes when they no longer come."""
     clock = HandClock()
     types = unknown(clock)
-    held(types, "g.tasks")
+    held(types)
 
     assert types.reasons(clock.now_s()) == [Reason(Code.TYPE_UNKNOWN, "b")]
     clock.at_s += 95
@@ -75,11 +64,9 @@ def test_the_report_names_the_type_until_its_tasks_have_come_back() -> None:
 def test_a_type_is_no_reason_once_the_settings_have_it() -> None:
     """A person who has added its section is not told to add it; other reasons stay."""
     clock, known = HandClock(), {"a"}
-    types = UnknownTypes(
-        knows=known.__contains__, tiers=TIERS, lane_topics={"g.tasks"}, clock=clock
-    )
-    held(types, "g.tasks")
-    held(types, "g.tasks", "c")
+    types = UnknownTypes(knows=known.__contains__, tiers=TIERS, clock=clock)
+    held(types)
+    held(types, "c")
     known.add("b")
 
     assert types.reasons(clock.now_s()) == [Reason(Code.TYPE_UNKNOWN, "c")]
@@ -89,7 +76,7 @@ def test_any_number_of_names_fills_no_memory() -> None:
     """Names come from tasks: some are remembered, and fewer are shown."""
     types = unknown()
     for number in range(10 * REMEMBERED):
-        held(types, "g.tasks", f"name-{number}")
+        held(types, f"name-{number}")
 
     assert len(types.reasons(0.0)) == SHOWN_REASONS
     assert len(types._until_s) == REMEMBERED
@@ -114,7 +101,7 @@ def test_no_call_is_made_for_it() -> None:
     (outcome,) = ran(harness)
 
     assert isinstance(outcome, Moved)
-    assert (outcome.tier, outcome.failure.error_class) == ("30s", ErrorClass.UNKNOWN_TYPE)
+    assert (outcome.reason, outcome.key) == (WaitReason.TYPE, "later")
     assert harness.counts.attempts == 0
     assert harness.attempt_runner.limits_s == []
 
@@ -123,7 +110,7 @@ def test_a_refusal_by_routes_is_forgotten_when_routes_change() -> None:
     """A person who has added the route is not told to add it; unknown types stay."""
     clock = HandClock()
     types = unknown(clock)
-    held(types, "g.tasks")
+    held(types)
     types.move_for_route(claimed(1, 0.0), "no agent that received it has a route lost")
     assert len(types.reasons(clock.now_s())) == 2
 
@@ -183,7 +170,7 @@ def test_a_task_that_may_take_no_route_waits_without_a_call(plan: RoutePlan, why
     (outcome,) = started(harness, delivery)
 
     assert isinstance(outcome, Moved)
-    assert (outcome.tier, outcome.failure.error_class) == ("30s", ErrorClass.ROUTE)
+    assert (outcome.reason, outcome.key) == (WaitReason.ROUTE, NO_ROUTE)
     assert outcome.failure.text == why
     assert harness.attempt_runner.limits_s == []
     assert harness.unknown_types.reasons(harness.clock.now_s()) == [

@@ -1,14 +1,34 @@
 """A handler's own decisions, and the rules of its type."""
 
 import asyncio
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
+from typing import Any
 
+import orjson
 import pytest
 
-from docllm.agent.handlers import Context, GiveUpError, Handler, TryAgainError
+from docllm.agent.handlers import ComeBackError, Context, GiveUpError, Handler, TryAgainError
+from docllm.agent.handlers.decisions import MAX_STATE_BYTES
+from docllm.agent.judge.tiers import IN_LEDGER, MAX_WAIT_S
 from docllm.agent.ports import Reply
-from docllm.agent.ports.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
+from docllm.agent.ports.outcome import (
+    Dead,
+    Failure,
+    HandlerState,
+    Moved,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.waits import WaitReason
 from tests.support.handlers import TASK, failure_of, handlers_harness, of_author
 
 
@@ -42,12 +62,150 @@ def test_an_invalid_wait_is_refused(after_s: float) -> None:
         TryAgainError("x", after_s=after_s)
 
 
-def test_a_wait_without_end_is_a_day() -> None:
-    """A requested wait is at most a day."""
-    outcome = handlers_harness(document=raising(TryAgainError("x", after_s=float("inf")))).run()
+@pytest.mark.parametrize(
+    ("after_s", "least_s"), [(3601.0, 3601.0), (2e6, 2e6), (float("inf"), MAX_WAIT_S)]
+)
+def test_a_wait_that_is_longer_than_each_tier_is_in_the_ledger(
+    after_s: float, least_s: float
+) -> None:
+    """It would keep the other records of its topic waiting; a minute of spread is enough."""
+    outcome = handlers_harness(document=raising(TryAgainError("x", after_s=after_s))).run()
 
     assert isinstance(outcome, Retry)
-    assert outcome.delay_s == pytest.approx(86_400 * 1.1)
+    assert outcome.tier == IN_LEDGER
+    assert least_s <= outcome.delay_s <= least_s + 60
+
+
+def test_a_handler_may_name_the_time_of_the_next_attempt() -> None:
+    """The ledger compares it with its own clock; the delay of a tier is the least wait."""
+    at = datetime(2030, 1, 31, 12, tzinfo=timezone(timedelta(hours=2)))
+    outcome = handlers_harness(document=raising(TryAgainError("x", at=at))).run()
+    last = handlers_harness(document=raising(TryAgainError("x", at=at))).run(counted_before=4)
+
+    assert isinstance(outcome, Retry)
+    assert (outcome.tier, outcome.at) == (IN_LEDGER, datetime(2030, 1, 31, 10, tzinfo=UTC))
+    assert outcome.delay_s >= 30
+    assert isinstance(last, Dead)
+
+
+@pytest.mark.parametrize("raised", [partial(TryAgainError, "x"), ComeBackError])
+def test_a_time_without_a_zone_is_refused(raised: Callable[..., Exception]) -> None:
+    """And a time beside seconds, where the handler raises the error."""
+    with pytest.raises(ValueError, match="time zone"):
+        raised(at=datetime(2030, 1, 1))  # noqa: DTZ001 - that is the mistake
+    with pytest.raises(ValueError, match="not both"):
+        raised(after_s=1, at=datetime(2030, 1, 1, tzinfo=UTC))
+
+
+# ---- handlers that come back
+
+
+def came_back(error: ComeBackError, **run: Any) -> Outcome:
+    return handlers_harness(document=raising(error)).run(**run)
+
+
+def test_a_handler_may_come_back_later() -> None:
+    """The attempt does not count, and the state is kept."""
+    outcome = came_back(ComeBackError(after_s=90, state={"job": 7}), counted_before=4)
+
+    assert isinstance(outcome, Moved)
+    assert (outcome.reason, outcome.key) == (WaitReason.TIME, "")
+    assert outcome.failure.error_class == ErrorClass.COME_BACK
+    assert (outcome.delay_s, outcome.at) == (90.0, None)
+    assert outcome.state == HandlerState(b'{"job":7}', 1)
+
+
+@pytest.mark.parametrize(
+    ("wait", "delay_s"),
+    [({"after_s": 0}, 1.0), ({"after_s": 0.2}, 1.0), ({"at": datetime(2030, 1, 1, tzinfo=UTC)}, 1)],
+)
+def test_the_shortest_wait_is_a_second(wait: dict[str, Any], delay_s: float) -> None:
+    """A handler that polls without a pause would keep the ledger busy."""
+    outcome = came_back(ComeBackError(**wait))
+
+    assert isinstance(outcome, Moved)
+    assert (outcome.delay_s, outcome.at) == (delay_s, wait.get("at"))
+
+
+def test_without_a_state_the_former_one_stays() -> None:
+    """The handler has nothing new to keep."""
+    outcome = came_back(ComeBackError(after_s=1), state=HandlerState(b'{"a":1}', 3))
+
+    assert isinstance(outcome, Moved)
+    assert outcome.state == HandlerState(b'{"a":1}', 4)
+
+
+@pytest.mark.parametrize("kept", [None, HandlerState(b'{"seen":["x"]}', 2)])
+def test_the_next_run_finds_the_state(kept: HandlerState | None) -> None:
+    """The first run finds an empty dict."""
+
+    async def read(context: Context) -> Any:
+        return context.state
+
+    outcome = handlers_harness(document=read).run(state=kept)
+
+    assert isinstance(outcome, Succeeded)
+    assert orjson.loads(outcome.body) == ({} if kept is None else {"seen": ["x"]})
+
+
+def test_a_handler_that_comes_back_for_ever_is_given_up() -> None:
+    """After `max_come_backs` of its type."""
+    harness = handlers_harness(
+        types={"document": TypeConfig(max_come_backs=2)},
+        document=raising(ComeBackError(after_s=1)),
+    )
+    last, over = (harness.run(state=HandlerState(b"{}", number)) for number in (1, 2))
+
+    assert isinstance(last, Moved)
+    assert isinstance(over, Dead)
+    assert over.failure.error_class == ErrorClass.HANDLER_GAVE_UP
+    assert "has come back 2 times, the most that max_come_backs of type document" in (
+        over.failure.text
+    )
+
+
+def test_follow_ups_of_a_run_that_comes_back_are_dropped() -> None:
+    """Only a success makes them."""
+
+    async def order(context: Context) -> Any:
+        await context.follow({"id": "b", "prompt": "x"})
+        raise ComeBackError(after_s=1)
+
+    outcome = handlers_harness(document=order).run()
+
+    assert isinstance(outcome, Moved)
+    assert not hasattr(outcome, "follow_ups")
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "text"),
+    [
+        ([1], TypeError, "state is a list; give a dict"),
+        ({"a": {1, 2}}, TypeError, "state has what JSON cannot hold"),
+        ({1: 2}, TypeError, "text keys"),
+        ({"a": float("nan")}, ValueError, "state['a'] is nan"),
+        ({"a": "x" * MAX_STATE_BYTES}, ValueError, "at most 65,536 are kept"),
+    ],
+)
+def test_a_state_that_cannot_be_kept_is_refused(
+    state: Any, error: type[Exception], text: str
+) -> None:
+    """Where the handler raises it."""
+    with pytest.raises(error, match=re.escape(text)):
+        ComeBackError(after_s=1, state=state)
+
+
+def test_the_largest_state_is_kept() -> None:
+    """Of 64 KiB as JSON."""
+    state = {"a": "x" * (MAX_STATE_BYTES - len('{"a":""}'))}
+
+    assert len(ComeBackError(after_s=1, state=state).state_json or b"") == MAX_STATE_BYTES
+
+
+def test_a_come_back_needs_a_time() -> None:
+    """A handler that knows none has failed."""
+    with pytest.raises(ValueError, match="say when"):
+        ComeBackError(state={})
 
 
 def test_a_handler_may_give_up() -> None:

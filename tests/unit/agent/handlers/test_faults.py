@@ -1,7 +1,7 @@
 """What a handler's error says, wherever it was raised."""
 
 from docllm.agent.handlers import CallRefusedError, GiveUpError, TryAgainError
-from docllm.agent.handlers.faults import Fault, RemoteError, deciding_leaf, fault_of
+from docllm.agent.handlers.faults import Decision, Fault, RemoteError, deciding_leaf, fault_of
 from docllm.agent.ports.outcome import Dead, Failure, Spent
 from docllm.schemas.task.failures import ErrorClass
 
@@ -35,8 +35,8 @@ def test_a_decision_of_the_handler_is_kept() -> None:
     """The decision's text is what the handler said, without the class."""
     up, again = raised(GiveUpError("no invoice")), raised(TryAgainError("later", after_s=7.0))
 
-    assert (up.text, up.gives_up, up.after_s) == ("no invoice", True, None)
-    assert (again.text, again.gives_up, again.after_s) == ("later", False, 7.0)
+    assert (up.text, up.decision) == ("no invoice", Decision.GIVE_UP)
+    assert (again.text, again.decision, again.after_s) == ("later", Decision.TRY_AGAIN, 7.0)
 
 
 def test_an_error_of_another_process_says_what_it_said_there() -> None:

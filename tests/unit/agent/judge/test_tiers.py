@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from docllm.agent.judge.tiers import Tier, choose, move_to, retry_delay, tiers_of
+from docllm.agent.judge.tiers import Tier, choose, move_for_guard, retry_delay, tiers_of
 from docllm.agent.ports.outcome import Failure, Spent
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.waits import WaitReason
 
 TIERS = tiers_of(("30s", "5m", "1h"))
 
@@ -98,21 +99,18 @@ def test_a_retry_is_never_early(
     assert tier.delay_s >= min(wanted_s, lengths[-1])
 
 
-def test_moved_tasks_come_back_spread_over_a_fifth_of_the_tier() -> None:
-    """Moved tasks return spread over a fifth of the tier.
+def test_moved_tasks_come_back_spread_over_a_fifth_of_their_wait() -> None:
+    """Moved tasks return spread over a fifth of the time that they wait.
 
     A million tasks that were moved in one hour must not return in one second.
     """
-    tier, failure = Tier("1h", 3600.0), Failure(ErrorClass.GUARD, "why")
-    delays = {move_to(tier, failure, Spent(), number).delay_s for number in range(10_000, 11_000)}
+    failure, longest = Failure(ErrorClass.GUARD, "why"), Tier("1h", 3600.0)
+    moves = [move_for_guard(failure, Spent(), number, "1/a", longest) for number in range(1000)]
+    delays = {moved.delay_s for moved in moves}
 
-    assert (
-        move_to(tier, failure, Spent(), 7).tier,
-        move_to(tier, failure, Spent(), 7).failure,
-    ) == (
-        "1h",
-        failure,
-    )
+    assert {(moved.failure, moved.reason, moved.key) for moved in moves} == {
+        (failure, WaitReason.GUARD, "1/a")
+    }
     assert len(delays) > 900
     assert min(delays) >= 3600
     assert max(delays) <= 3600 * 1.2

@@ -176,6 +176,7 @@ def test_reasons_to_wait_are_a_closed_set() -> None:
         "route_limited": 0,
         "type_asleep": 0,
         "lock_held": 0,
+        "time": 0,
     }
 
 

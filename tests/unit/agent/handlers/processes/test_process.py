@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,15 @@ from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
 from docllm.agent.handlers.processes.process import ProcessLimits
 from docllm.agent.handlers.processes.starting import ProcessStarter, check
-from docllm.agent.ports.outcome import Dead, Failure, Retry, Snooze, Succeeded
+from docllm.agent.ports.outcome import (
+    Dead,
+    Failure,
+    HandlerState,
+    Moved,
+    Retry,
+    Snooze,
+    Succeeded,
+)
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.settings.config import TypeConfig
@@ -25,8 +34,10 @@ from tests.support.handlers import HandlersHarness, completion, failure_of, hand
 
 MODULE = """
 import asyncio, logging, os, re, sys, threading
+from datetime import datetime, timedelta, timezone
 
-from docllm.agent.handlers import CallRefusedError, DocumentError, GiveUpError, TryAgainError
+from docllm.agent.handlers import CallRefusedError, ComeBackError, DocumentError, GiveUpError
+from docllm.agent.handlers import TryAgainError
 from docllm.agent.ports.outcome import Dead, Failure, Released, Spent
 from docllm.schemas.task.failures import ErrorClass
 
@@ -57,6 +68,15 @@ def give_up(context):
 
 def again(context):
     raise TryAgainError("later", after_s=400)
+
+
+def poll(context):
+    number = context.state.get("number", 0)
+    raise ComeBackError(after_s=5, state={"number": number + 1})
+
+
+def poll_until(context):
+    raise ComeBackError(at=datetime(2030, 1, 31, tzinfo=timezone(timedelta(hours=1))))
 
 
 class BusyError(ConnectionError):
@@ -307,6 +327,26 @@ def test_what_a_handler_raises_is_judged_as_elsewhere(
     if function == "again":
         assert isinstance(outcome, Retry)
         assert outcome.delay_s >= 400
+
+
+@pytest.mark.parametrize(
+    ("function", "kept"), [("poll", b'{"number":4}'), ("poll_until", b'{"number":3}')]
+)
+def test_a_handler_in_a_process_comes_back_with_its_state(
+    folder: Path, function: str, kept: bytes
+) -> None:
+    """The state goes there and back again, and so does the time."""
+
+    async def scene(harness: HandlersHarness) -> Any:
+        state = HandlerState(b'{"number":3}', 7)
+        return await harness.handlers.run(harness.attempt(state=state))
+
+    _, outcome = played(f"invoices:{function}", scene)
+
+    assert isinstance(outcome, Moved)
+    assert outcome.state == HandlerState(kept, 8)
+    at = datetime(2030, 1, 30, 23, tzinfo=UTC) if function == "poll_until" else None
+    assert (outcome.at, outcome.delay_s) == (at, 5.0 if at is None else 1.0)
 
 
 def test_a_refused_call_ends_the_handler_with_the_judges_outcome(folder: Path) -> None:

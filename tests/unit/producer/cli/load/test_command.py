@@ -6,7 +6,9 @@ import json
 import os
 import re
 import shlex
+import sqlite3
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from docllm.producer.cli.load import command
 from docllm.producer.cli.parser import parser
 from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.runtime import collector
-from docllm.schemas.settings.sources import load_config
+from docllm.schemas.settings.sources import LEDGER_FILE, load_config
 
 FIRST, SECOND = b'{"id":"a","prompt":"x"}\n', b'{"id":"b","prompt":"x"}\n'
 
@@ -360,6 +362,57 @@ def test_a_source_that_cannot_be_read_is_a_usage_error(
         run(tmp_path, source)
 
     assert not list(tmp_path.glob("*.rejects.jsonl"))
+
+
+@pytest.mark.parametrize("time", ["+2h", "2090-01-31T08:00:00+01:00"])
+def test_a_load_may_wait_for_a_time(tmp_path: Path, time: str) -> None:
+    """Lines that name a time of their own keep it."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(
+        b'{"id":"a","prompt":"x"}\n{"id":"b","prompt":"x","not_before":"2091-01-01T00:00:00Z"}\n'
+    )
+
+    assert run(tmp_path, str(path), "--not-before", time) == 0
+    with sqlite3.connect(tmp_path / "docllm-data" / LEDGER_FILE) as ledger:
+        rows = dict(ledger.execute("SELECT task_key, due_at FROM task").fetchall())
+
+    assert rows[b"b"].startswith("2091-01-01 00:00:00")
+    assert rows[b"a"].startswith("2090-01-31 07:00:00") or time == "+2h"
+    assert rows[b"a"] > datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+LATE = b'{"id":"a","prompt":"x","deadline":"2030-01-01T00:00:00Z"'
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        (b'{"id":"a","prompt":"x","not_before":"tomorrow"}', "not_before"),
+        (b'{"id":"a","prompt":"x","not_before":"2030-01-01T00:00:00"}', "not_before"),
+        (LATE + b',"not_before":"2031-01-01T00:00:00Z"}', "not_before"),
+    ],
+)
+def test_a_bad_time_is_a_reject(tmp_path: Path, line: bytes, field: str) -> None:
+    """It names the line and the field."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(b'{"id":"good","prompt":"x"}\n' + line + b"\n")
+
+    assert run(tmp_path, str(path)) == 1
+    (reject,) = map(json.loads, (tmp_path / "tasks.jsonl.rejects.jsonl").read_text().splitlines())
+
+    assert (reject["line"], reject["field"]) == (2, field)
+
+
+@pytest.mark.parametrize("time", ["2h", "+2", "tomorrow", "2030-01-01T00:00:00"])
+def test_a_bad_time_of_a_load_is_a_wrong_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], time: str
+) -> None:
+    """The message says how to write it."""
+    with pytest.raises(SystemExit) as ended:
+        run(tmp_path, "x.jsonl", "--not-before", time)
+
+    assert ended.value.code == 2
+    assert "write +2h, or RFC 3339" in capsys.readouterr().err
 
 
 def test_a_document_for_scripts_has_the_warnings(
