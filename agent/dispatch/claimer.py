@@ -117,6 +117,7 @@ class Claimer:
 
     def ask_about_batches(self, batches: frozenset[str]) -> None:
         """Ask at once about the waiting tasks of cancelled batches, because they are final."""
+        self._slots.give_back_ahead(lambda delivery: delivery.publication.batch in batches)
         if self._table.ask_about_batches(batches):
             self._wakeups.set()
 
@@ -130,7 +131,7 @@ class Claimer:
             self._wakeups.set()
 
     async def claim_forever(self) -> None:
-        """Claim as many deliveries as there are free slots, until cancelled."""
+        """Claim deliveries for free slots, and some ahead, until cancelled."""
         while True:
             await self._wakeups.claim.wait()
             if self._admission.room() < GATHER_SHARE * self._admission.slots:
@@ -138,20 +139,50 @@ class Claimer:
             self._wakeups.claim.clear()
             if suspect := self._table.take_suspect(self._admission.reserve_call_of_suspect):
                 await self._claim_reserved([suspect], Purpose.RUN_SUSPECT)
+            if self._table.knows_suspect:
+                self._slots.give_back_ahead()
             limit = min(self._limits.page, self._room())
-            if deliveries := self._selection.take(limit):
-                await self._claim_reserved(deliveries, Purpose.RUN)
+            deliveries = self._selection.take(limit)
+            # If slots stay free, what waits has other limits.
+            most = self._room_ahead() if len(deliveries) == limit else 0
+            ahead = self._selection.take_ahead(min(most, self._limits.page - limit))
+            if deliveries or ahead:
+                await self._claim_reserved(deliveries, Purpose.RUN, ahead)
 
-    async def _claim_reserved(self, deliveries: Sequence[Delivery], purpose: Purpose) -> None:
+    def _room_ahead(self) -> int:
+        """Return how many tasks to claim before a slot is free for them.
+
+        Such claims begin when half of the tasks that were claimed ahead have started: a claim of
+        one task costs as much as a claim of many.
+        """
+        ends = self._limits.ahead_s * self._admission.ends_per_s()
+        most = min(self._admission.slots, int(ends))
+        room = most - self._slots.ahead
+        if 2 * room < most or self._table.knows_suspect:
+            return 0
+        return room if self._admission.may_claim_ahead(self._table.routes) else 0
+
+    async def _claim_reserved(
+        self, deliveries: Sequence[Delivery], purpose: Purpose, ahead: Sequence[Delivery] = ()
+    ) -> None:
         """Claim deliveries whose first calls are reserved; give unused calls back."""
         try:
-            await self.claim(deliveries, purpose)
+            await self.claim(deliveries, purpose, ahead)
         finally:
             self._admission.release_calls(deliveries)
 
     def end_overdue(self) -> None:
-        """End attempts whose claims are over."""
+        """End attempts whose claims are over, and waits for a slot that take too long.
+
+        What waits for a slot is also given back if its partition was revoked.
+        """
         self._slots.end_overdue()
+        since_s = self._clock.now_s() - self._limits.ahead_most_s
+        self._slots.give_back_ahead(
+            lambda delivery: (
+                delivery.claimed_at_s < since_s or delivery.partition not in self._partitions
+            )
+        )
 
     async def wait_for_claim(self) -> None:
         """Return once no claim is under way; while the agent leaves, no other follows."""
@@ -166,21 +197,29 @@ class Claimer:
         waits = bool(lone) and self._clock.now_s() < self._alone_until_s
         return 0 if waits else self._admission.room()
 
-    async def claim(self, deliveries: Sequence[Delivery], purpose: Purpose) -> None:
-        """Claim the tasks of these deliveries; start, move or give back what was claimed."""
+    async def claim(
+        self, deliveries: Sequence[Delivery], purpose: Purpose, ahead: Sequence[Delivery] = ()
+    ) -> None:
+        """Claim the tasks of these deliveries; start, move or give back what was claimed.
+
+        The tasks of `ahead` start when slots are free for them.
+        """
         async with self._claiming:
             lease, began_s = self._leases.current, self._clock.now_s()
             claim = Claim(lease.next_owner(), lease, began_s, purpose)
             with lease.held():
-                await self._claim(deliveries, claim)
+                await self._claim(deliveries, ahead, claim)
             self._finisher.advance()
 
-    async def _claim(self, deliveries: Sequence[Delivery], claim: Claim) -> None:
-        with self._admission.reserved(deliveries):
+    async def _claim(
+        self, for_slots: Sequence[Delivery], ahead: Sequence[Delivery], claim: Claim
+    ) -> None:
+        deliveries = [*for_slots, *ahead]
+        with self._admission.reserved(for_slots):
             answers = await self._ledger.claim(
                 [delivery.claimable() for delivery in deliveries],
                 claim.owner,
-                self._claim_s,
+                self._claim_s + self._limits.ahead_most_s,
                 with_suspects=claim.purpose is Purpose.RUN_SUSPECT,
             )
             crash.reach("claim.claimed")
@@ -190,14 +229,22 @@ class Claimer:
                 if answers[delivery.task_id][0] is ClaimAnswer.CLAIMED
             )
             rerouted = await self._bodies.fetch(claimed, moving=claim.purpose is Purpose.MOVE)
-        for delivery in deliveries:
+        for number, delivery in enumerate(deliveries):
             answer, row = answers[delivery.task_id]
             if answer is ClaimAnswer.CLAIMED and row is not None:
-                self._start(delivery, row, claim, rerouted=delivery in rerouted)
+                self._start(
+                    delivery,
+                    row,
+                    claim,
+                    rerouted=delivery in rerouted,
+                    ahead=number >= len(for_slots),
+                )
             else:
                 self._answers.apply(delivery, answer, row)
 
-    def _start(self, delivery: Delivery, row: Row, claim: Claim, *, rerouted: bool) -> None:
+    def _start(
+        self, delivery: Delivery, row: Row, claim: Claim, *, rerouted: bool, ahead: bool
+    ) -> None:
         """Start, move or give back a claimed delivery.
 
         It is given back if it needs another route. It is also given back if its partition was
@@ -212,5 +259,7 @@ class Claimer:
             self._slots.give_back(delivery)
         elif claim.purpose is Purpose.MOVE:
             self._slots.move(delivery)
+        elif ahead:
+            self._slots.start_when_free(delivery)
         else:
             self._slots.start(delivery)

@@ -37,7 +37,12 @@ from docllm.schemas.codes import Code
 log = logging.getLogger(__name__)
 
 DELAY_SPREAD_S = 15.0
-_CLAIMED = {DeliveryState.CLAIMING, DeliveryState.RUNNING, DeliveryState.SETTLING}
+_CLAIMED = {
+    DeliveryState.CLAIMING,
+    DeliveryState.CLAIMED,
+    DeliveryState.RUNNING,
+    DeliveryState.SETTLING,
+}
 
 
 class Dispatcher:
@@ -118,7 +123,8 @@ class Dispatcher:
     def _drop(self, deliveries: Iterable[Delivery]) -> None:
         """Forget the deliveries of a revoked partition.
 
-        Claimed deliveries keep running under their leases; only their offsets are ignored.
+        Claimed deliveries keep running under their leases; only their offsets are ignored. Those
+        that wait for a slot are given back at the next tick.
         """
         dropped = [delivery for delivery in deliveries if delivery.state not in _CLAIMED]
         self._dropped_answers.add(sum(delivery.kept_answer is not None for delivery in dropped))

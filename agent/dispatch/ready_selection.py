@@ -49,6 +49,21 @@ class ReadySelection:
                 selected += source(limit - len(selected), room, counted)
         return selected
 
+    def take_ahead(self, limit: int) -> list[Delivery]:
+        """Take up to `limit` deliveries to claim before a slot is free for them.
+
+        None is taken after a delivery in whose way is more than the slot, although its turn has
+        come: it gets the next slot.
+        """
+        may_go_on = True
+
+        def needs_only_slot(delivery: Delivery) -> bool:
+            nonlocal may_go_on
+            may_go_on = may_go_on and self._admission.needs_only_slot(delivery)
+            return may_go_on
+
+        return self._table.take_ready(limit, lambda _route: limit, needs_only_slot)
+
     def _own(self, limit: int, room: RoomOf, counted: Counter[str]) -> list[Delivery]:
         """Take deliveries that run on their own routes."""
         selected = self._table.take_ready(limit, room, self._admission.reserve_call)

@@ -72,14 +72,49 @@ class Admission:
 
     def room(self) -> int:
         """Return how many more tasks may be claimed."""
-        may_claim = (
+        return self.free if self._may_claim() else 0
+
+    @property
+    def free(self) -> int:
+        """How many slots are free and not reserved."""
+        return self.slots - self._busy.total()
+
+    def _may_claim(self) -> bool:
+        return (
             not self._leaving
             and not self._suspects.runs_alone
             and self._guards.has_read_guards
             and self._settler.queued <= 2 * self.slots
             and self._leases.current.may_claim(self._clock.now_s())
         )
-        return self.slots - self._busy.total() if may_claim else 0
+
+    def ends_per_s(self) -> float:
+        """Return how many of the running tasks usually end within a second."""
+        return sum(number / self._routes.usual_s(route) for route, number in self._busy.items())
+
+    def may_claim_ahead(self, routes: Iterable[str]) -> bool:
+        """Return whether tasks may be claimed before a slot is free for them.
+
+        `routes` are those for which deliveries are ready. None may have another limit than the
+        slots: its tasks would never get one while other tasks are claimed ahead. Tasks that a
+        guard may hold back, or that a crash suspect may take with it, are claimed when they start.
+        """
+        now_s = self._clock.now_s()
+        return (
+            self._may_claim()
+            and not self._guards.any_raised
+            and not self._suspects.is_running
+            and all(self._routes.is_free(route, now_s) for route in routes)
+        )
+
+    def needs_only_slot(self, delivery: Delivery) -> bool:
+        """Return whether a ready delivery, on a route without limits, waits for a slot alone."""
+        return (
+            delivery.task_type in self._types.plain
+            and not self._quotas.configured.has_limit(delivery.route, delivery.tenant)
+            and (delivery.row is None or not delivery.row.lease_losses)
+            and delivery.kept_answer is None
+        )
 
     def room_for(self, route: str, taken: int = 0) -> int:
         """Return how many more tasks of a route may be claimed, by the rules of the route alone.

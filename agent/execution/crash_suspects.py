@@ -20,6 +20,11 @@ class CrashSuspects:
         self._running: Delivery | None = None
 
     @property
+    def is_running(self) -> bool:
+        """Whether a suspect runs."""
+        return self._running is not None
+
+    @property
     def runs_alone(self) -> bool:
         """Whether a suspect runs beside which no other task may start."""
         return self._running is not None and self._running.runs_alone

@@ -45,6 +45,11 @@ class GuardGate:
         self._joined &= self._look_tasks
         self._asked = Counter()
 
+    @property
+    def any_raised(self) -> bool:
+        """Whether a guard is raised."""
+        return bool(self._raised)
+
     def guard_of(self, row: Row, route: str) -> Guard | None:
         """Return the guard that holds a task back; None if it may run.
 

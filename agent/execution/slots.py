@@ -5,6 +5,7 @@ A task runs under its claim's lease. Losing its partition does not end it.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeGuard
@@ -96,6 +97,12 @@ class Slots:
         self._freed = freed
         self._claim_s = claim_s
         self._running: dict[Delivery, asyncio.Task[None]] = {}
+        self._ahead: deque[Delivery] = deque()
+
+    @property
+    def ahead(self) -> int:
+        """How many deliveries are claimed ahead: they wait for a slot."""
+        return len(self._ahead)
 
     @property
     def running(self) -> int:
@@ -142,6 +149,31 @@ class Slots:
         else:
             self._begin(delivery, partial(self._move_or_attempt, delivery, decision))
 
+    def start_when_free(self, delivery: Delivery) -> None:
+        """Start a delivery that was claimed ahead, as soon as a slot is free."""
+        if self._admission.leaving or (delivery.row is not None and delivery.row.lease_losses):
+            self.give_back(delivery)
+            return
+        delivery.state = DeliveryState.CLAIMED
+        self._ahead.append(delivery)
+        self._start_ahead()
+
+    def _start_ahead(self) -> None:
+        """Start deliveries that were claimed ahead; all that may have changed is decided now."""
+        while self._ahead and self._admission.free > 0:
+            delivery = self._ahead.popleft()
+            delivery.claimed_at_s = self._clock.now_s()  # the time of its attempt begins now
+            self.start(delivery)
+
+    def give_back_ahead(self, is_over: Callable[[Delivery], bool] = lambda _: True) -> None:
+        """Give back the claims of deliveries that wait for a slot and for which this is over."""
+        waiting, self._ahead = self._ahead, deque()
+        for delivery in waiting:
+            if is_over(delivery):
+                self.give_back(delivery)
+            else:
+                self._ahead.append(delivery)
+
     def move(self, delivery: Delivery) -> None:
         """Let a claimed delivery wait in the ledger, because its route stays closed.
 
@@ -184,10 +216,12 @@ class Slots:
             cancel(run)
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for running attempts; after `timeout_s`, cancel the rest and release their claims.
+        """Give back what waits for a slot, and wait for running attempts.
 
-        A handler that ignores its cancellation is left running.
+        After `timeout_s`, cancel the rest and release their claims. A handler that ignores its
+        cancellation is left running.
         """
+        self.give_back_ahead()
         if self._running and timeout_s > 0:
             await asyncio.wait(self._running.values(), timeout=timeout_s)
         unfinished = list(self._running.values())
@@ -237,6 +271,7 @@ class Slots:
             self._admission.leave(delivery)
             self._settle(delivery, outcome or Released(delivery.spent))
             self._freed.set()
+            self._start_ahead()
 
     async def _move_or_attempt(self, delivery: Delivery, reason: PutOff) -> Outcome:
         """Move a task that must wait; run its attempt if it may join the look of its guard."""

@@ -7,6 +7,9 @@ HANDLER_GRACE_S more than its calls: a call reaches its own limit first, so that
 is not taken for a hanging handler. A type's longer time limit counts as that of a route; the
 handlers of other types still have the time of the routes.
 
+A task that is claimed ahead may wait for its slot first. The ledger's claims last longer by the
+most that it waits, and the time of its attempt counts from its start.
+
 A task's `deadline` has no part in this: only a claim looks at it.
 """
 

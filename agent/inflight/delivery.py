@@ -23,6 +23,7 @@ class DeliveryState(Enum):
     ASKING = "asking"  # waits for, or is in, a question without locks
     READY = "ready"  # may be claimed when a slot is free
     CLAIMING = "claiming"  # in a claim call
+    CLAIMED = "claimed"  # claimed ahead: its attempt begins when a slot is free
     RUNNING = "running"  # claimed, its attempt is under way
     SETTLING = "settling"  # its outcome is not durable yet
     DELAYED = "delayed"  # in the delay queue: the ledger is asked about it later

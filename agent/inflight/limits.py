@@ -32,6 +32,11 @@ class InFlightLimits:
         move_after_s: time after which the deliveries of a closed route may go to a tier.
         crowd: deliveries of a closed route above which they go to a tier if another route is open.
 
+    Claims before a slot is free:
+        ahead_s: as many tasks are claimed ahead as usually end within this time, at most the slots.
+        ahead_most_s: time after which a task that still waits for its slot is given back. Claims
+            last longer by it, so that the time of an attempt counts from its start.
+
     One step:
         page: most deliveries in one question or one claim; at least 2, since half of a question is
             for due deliveries of the delay queue.
@@ -61,6 +66,9 @@ class InFlightLimits:
     shelve_after_s: float = 5.0
     move_after_s: float = 60.0
     crowd: int = 25_000
+
+    ahead_s: float = 0.5
+    ahead_most_s: float = 10.0
 
     page: int = 500
     move_page: int = 125

@@ -286,6 +286,11 @@ class InFlightTable:
         return chosen
 
     @property
+    def knows_suspect(self) -> bool:
+        """Whether a crash suspect waits."""
+        return bool(self._suspects)
+
+    @property
     def lone_suspects(self) -> list[Delivery]:
         """The waiting crash suspects beside which nothing may run."""
         return [

@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 
 from docllm.agent.judge import Effect
 from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze
@@ -132,6 +133,16 @@ class Route:
                 running - len(self._running)
             )
         return max(0, min(free, slots - running))
+
+    def is_free(self, now_s: float) -> bool:
+        """Return whether nothing but slots limits the calls."""
+        is_open = self.state is RouteState.OPEN and not self._waits_for_prompt
+        return is_open and self._limit.allowed(now_s) is None
+
+    @property
+    def usual_s(self) -> float:
+        """How long an answer usually takes; infinity before the first."""
+        return self._times.usual_s if self._times.known else inf
 
     def _places_taken(self, now_s: float) -> int:
         """Return how many running calls count for the limit.

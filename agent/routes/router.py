@@ -6,6 +6,7 @@ A route is made at its first call. The table is bounded, because tasks name the 
 from collections.abc import Callable, Container, Hashable, Iterator
 from dataclasses import replace
 from itertools import chain
+from math import inf
 
 from docllm.agent.ports.outcome import Outcome
 from docllm.agent.routes.evidence import RouteEvidence
@@ -108,6 +109,16 @@ class Router:
         """
         route = self._routes.get(permit.route) or self._made(permit.route, now_s)
         return route.ended(permit, outcome, now_s)
+
+    def is_free(self, name: str, now_s: float) -> bool:
+        """Return whether nothing but slots limits the calls of a route."""
+        route = self._routes.get(name)
+        return route is None or route.is_free(now_s)
+
+    def usual_s(self, name: str) -> float:
+        """Return how long answers of a route usually take; infinity while that is unknown."""
+        route = self._routes.get(name)
+        return inf if route is None else route.usual_s
 
     def answered_since(self, name: str, at_s: float) -> bool:
         """Return whether a route takes calls and has answered one that began after `at_s`."""

@@ -5,7 +5,7 @@ here.
 
 A claimed record passes through five calls. Each call is made by the part in the line above it:
 
-    claimer.claim(deliveries, purpose)            agent/dispatch/claimer.py
+    claimer.claim(deliveries, purpose, ahead)     agent/dispatch/claimer.py
     slots.start(delivery)                         agent/execution/slots.py
     attempt_runner.run(delivery, permit, routes)  agent/execution/attempt_runner.py
     settler.settle(delivery, outcome)             agent/execution/settler.py

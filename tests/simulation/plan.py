@@ -221,6 +221,7 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
         _draw_faults(plan, rng)
         # From other draws than the rest, so that new limits change nothing else of a plan.
         _draw_limits(plan, random.Random(f"limits {seed}"))  # noqa: S311 - the same
+        _draw_ahead(plan, random.Random(f"ahead {seed}"))  # noqa: S311 - the same
         _draw_redrives(plan, random.Random(f"redrives {seed}"))  # noqa: S311 - the same
         _draw_quota(plan, random.Random(f"quota {seed}"))  # noqa: S311 - the same
         for kind, (share, weight) in SEPARATE.items():
@@ -266,6 +267,12 @@ def _draw_faults(plan: Plan, rng: random.Random) -> None:
         if rng.random() < share:
             often = kind in {"raises", "broken", "panics"}
             plan.kinds[kind] = rng.choice((5, 15, 40)) if often else _WEIGHTS.get(kind, 8)
+
+
+def _draw_ahead(plan: Plan, rng: random.Random) -> None:
+    """Let more be claimed ahead: there are few slots, and calls take seconds."""
+    plan.limits["ahead_s"] = rng.choice((0.5, 5.0, 20.0))
+    plan.limits["ahead_most_s"] = rng.choice((1.0, 10.0))
 
 
 def _draw_redrives(plan: Plan, rng: random.Random) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from docllm.agent.dispatch.backpressure import Backpressure
 from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
 from docllm.agent.execution.settler import Settler
+from docllm.agent.execution.slots import Slots
 from docllm.agent.inflight.kept_answers import KeptAnswers
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.inflight.ready_queue import ReadyQueue
@@ -35,6 +36,7 @@ _AFTER: tuple[tuple[str, type, str, Callable[..., bool]], ...] = (
         "claims in pages", InFlightTable, "take_ready",
         lambda table, taken: len(taken) == table.kept_answers._limits.page,
     ),
+    ("claims ahead", Slots, "start_when_free", lambda slots, _: slots.ahead > 0),
     ("quarantine in pages", QuarantineQueue, "_page", lambda queue, _: bool(queue._rejected)),
     ("settles in pages", Settler, "_take_page", lambda settler, _: bool(settler._waiting)),
     ("inbox in pages", Inbox, "take_page", lambda inbox, _: not inbox.is_empty),

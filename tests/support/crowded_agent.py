@@ -4,6 +4,7 @@ Tested by tests/unit/agent/dispatch/test_waiting_calls_starvation.py.
 """
 
 import random
+from collections import deque
 from collections.abc import Coroutine, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -109,6 +110,33 @@ class RouteOutage:
     lasts_s: float
 
 
+class _CrowdedSlots:
+    """The slots of a crowded agent, and what is claimed ahead for them."""
+
+    def __init__(self, agent: "CrowdedAgent") -> None:
+        self._waiting = deque[Delivery]()
+        self.most = 0
+        self.start, self.give_back, self._admission = agent.start, agent.give_back, agent.admission
+
+    @property
+    def ahead(self) -> int:
+        self.most = max(self.most, len(self._waiting))
+        return len(self._waiting)
+
+    def start_when_free(self, delivery: Delivery) -> None:
+        delivery.state = DeliveryState.CLAIMED
+        self._waiting.append(delivery)
+        self._start_ahead()
+
+    def _start_ahead(self) -> None:
+        while self._waiting and self._admission.free > 0:
+            self.start(self._waiting.popleft())
+
+    def give_back_ahead(self) -> None:
+        while self._waiting:
+            self.give_back(self._waiting.popleft())
+
+
 class CrowdedAgent:
     """One agent with endless tasks. `step` lets time pass.
 
@@ -154,7 +182,7 @@ class CrowdedAgent:
         guards = GuardGate(clock=self.clock, longest_tier=LONGEST, ledger=FakeLedger())
         guards.replace([])
         suspects = CrashSuspects()
-        self._admission = Admission(
+        self.admission = Admission(
             slots=self.config.agent.slots,
             leases=OneLease(self._lease),
             routes=self._router,
@@ -176,10 +204,11 @@ class CrowdedAgent:
             has_own_queue=lambda name: self.config.type_settings(name).slots is not None,
         )
         self._waiting_calls = WaitingCalls(
-            table=self._table, admission=self._admission, quotas=self.gate
+            table=self._table, admission=self.admission, quotas=self.gate
         )
         ledger = FakeLedger()
         ledger.claim = self._claim  # type: ignore[method-assign,assignment]
+        self._slots = _CrowdedSlots(self)
         self._claimer = Claimer(
             ledger=ledger,
             leases=OneLease(self._lease),
@@ -189,8 +218,8 @@ class CrowdedAgent:
             quarantine=double_of(QuarantineQueue, quarantine_foreign_behind=lambda _delivery: None),
             answers=double_of(AnswerActions),
             bodies=double_of(BodyLoader, fetch=self._fetch),
-            admission=self._admission,
-            slots=double_of(Slots, start=self._start, give_back=self._give_back),
+            admission=self.admission,
+            slots=stand_in(Slots, self._slots),
             finisher=double_of(RecordFinisher, advance=lambda: None),
             wakeups=Wakeups(claim=SteppedEvent()),  # type: ignore[arg-type]
             clock=self.clock,
@@ -237,13 +266,14 @@ class CrowdedAgent:
         del moving
         return set()
 
-    def _start(self, delivery: Delivery) -> None:
-        decision = self._admission.decide(delivery)
+    def start(self, delivery: Delivery) -> None:
+        """Start a claimed task, or give it back."""
+        decision = self.admission.decide(delivery)
         if not isinstance(decision, AttemptPermit):
-            self._give_back(delivery)
+            self.give_back(delivery)
             return
         delivery.state = DeliveryState.RUNNING
-        self._admission.enter(delivery)
+        self.admission.enter(delivery)
         self.running.add(delivery)
         kind = self._kind_of[delivery]
         self._since_s[kind] = inf if kind.rest_s else self.clock.now_s()
@@ -252,7 +282,8 @@ class CrowdedAgent:
         if _goes_on(attempt):
             self._attempts.append(attempt)
 
-    def _give_back(self, delivery: Delivery) -> None:
+    def give_back(self, delivery: Delivery) -> None:
+        """Let a claimed task be ready again."""
         self._lease.running -= 1
         self._table.queue_for_claim(delivery, was_waiting=True)
 
@@ -270,9 +301,10 @@ class CrowdedAgent:
                 break
         self.running.discard(delivery)
         is_down = route in self._down
-        self._admission.take_back(permit, failed() if is_down else GOOD)
-        self._admission.leave(delivery)
+        self.admission.take_back(permit, failed() if is_down else GOOD)
+        self.admission.leave(delivery)
         self._lease.running -= 1
+        self._slots._start_ahead()
         if is_down:
             self._table.queue_for_claim(delivery, was_waiting=True)
             return
@@ -318,6 +350,11 @@ class CrowdedAgent:
             self._table.remove(delivery)
             self._arrive(self._kind_of.pop(delivery))
 
+    @property
+    def most_ahead(self) -> int:
+        """How many tasks have waited for a slot at once, claimed already."""
+        return self._slots.most
+
     def close(self) -> None:
         """Drop what still runs."""
         for work in (*self._attempts, self._claims, self._exchanges):
@@ -347,8 +384,8 @@ class CrowdedAgent:
         return None
 
     def _may_begin(self, delivery: Delivery) -> bool:
-        has_room = self._admission.room_for(delivery.route) > 0
-        return has_room and self._admission.reserve_call(delivery)
+        has_room = self.admission.room_for(delivery.route) > 0
+        return has_room and self.admission.reserve_call(delivery)
 
 
 def _goes_on(work: Coroutine[Any, Any, None]) -> bool:

@@ -1,10 +1,14 @@
 """Bugs of leases and of the reaper."""
 
+from collections import deque
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 from sqlalchemy import true, update
 
 from docllm.agent import lease
+from docllm.agent.execution.slots import Slots
 from docllm.agent.ledger.leases import leasing
 from docllm.agent.ledger.recovery import reaping
 from docllm.agent.ledger.settlements import settling
@@ -13,7 +17,13 @@ from docllm.producer.ports import Item
 from docllm.schemas.ledger.sql import utc_after, utc_now
 from docllm.schemas.ledger.tables import agent, task
 from tests.simulation.bugs.bug import Bug, replaced
-from tests.simulation.bugs.stages import DATABASE_AWAY, SLOW_REAPERS, ZOMBIES
+from tests.simulation.bugs.stages import (
+    AHEAD_REVOCATIONS,
+    AHEAD_ZOMBIES,
+    DATABASE_AWAY,
+    SLOW_REAPERS,
+    ZOMBIES,
+)
 
 
 def _fence_raised_at_reap(connection: Any, group: str, rows: Any) -> None:
@@ -47,7 +57,27 @@ def _no_amnesty(connection: Any, agent_id: int) -> int:
     return int(connection.execute(late.values(lost_at=utc_now())).rowcount)
 
 
+def _started_under_a_lease_without_end(self: Slots) -> None:
+    for delivery in self._ahead:
+        if delivery.lease is not None:
+            delivery.lease = replace(delivery.lease, beaten_at_s=inf, is_lost=False)
+    _START_AHEAD(self)
+
+
+def _forgotten_ahead(self: Slots, is_over: Any = lambda _: True) -> None:
+    self._ahead = deque(delivery for delivery in self._ahead if not is_over(delivery))
+
+
+_START_AHEAD = Slots._start_ahead
+
+
 BUGS = {
+    "a task claimed ahead outlives its lease": Bug(
+        "P4", replaced(Slots, "_start_ahead", _started_under_a_lease_without_end), AHEAD_ZOMBIES
+    ),
+    "what waits for a slot is forgotten, not given back": Bug(
+        "P7", replaced(Slots, "give_back_ahead", _forgotten_ahead), AHEAD_REVOCATIONS
+    ),
     "reaper without a second look": Bug("P7", replaced(reaping, "_GONE", true()), SLOW_REAPERS),
     "reap raises the fence": Bug("P1", replaced(reaping, "_requeue", _fence_raised_at_reap)),
     "a reap counts no loss": Bug("P2", replaced(reaping, "_requeue", _loss_not_counted)),

@@ -131,6 +131,15 @@ OVERLAPPING: Stage = {
     "slow_s": {"database": 3.0},
     "limits": {"settle_page": 1},
 }
+# Many tasks are claimed ahead of few slots, by agents whose leases are lost.
+AHEAD_ZOMBIES: Stage = {
+    **ZOMBIES,
+    **_PLAIN,
+    "slots": 8,
+    "limits": {"ahead_s": 60.0, "ahead_most_s": 60.0},
+}
+# The same while partitions move. Calls are quick enough for answers to be known.
+AHEAD_REVOCATIONS: Stage = {**REVOCATIONS, "tasks": 60, "slots": 2, "limits": {"ahead_s": 20.0}}
 # Limits that every run reaches.
 SMALL: Stage = {"limits": {"bodies_bytes": 300, "ready": 2, "rejected": 0, "page": 2}}
 # Tasks of a closed route wait beside those of an open one.

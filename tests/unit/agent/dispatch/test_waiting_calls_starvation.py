@@ -310,3 +310,42 @@ def test_second_calls_of_a_tenant_do_not_wait_for_its_first_ones() -> None:
     agent.close()
 
     assert most <= 2
+
+
+QUICK = TaskKind(route="b", lasts_s=0.1, backlog=20)  # many of them are claimed ahead
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(QUICK, backlog=1, lease_losses=3, rest_s=SUSPECT_RESTS_S),
+        replace(QUICK, backlog=3, type=NARROW),
+        replace(QUICK, backlog=3, tenant="acme"),
+        TaskKind(route="a", lasts_s=0.1),
+    ],
+    ids=["a suspect that must run alone", "a narrow type", "a tenant's limit", "a route's limit"],
+)
+def test_no_task_waits_for_ever_beside_tasks_that_are_claimed_ahead(other: TaskKind) -> None:
+    """Tasks without other limits than the slot go on, too."""
+    config = Config(
+        agent=AgentConfig(slots=4),
+        llm=LLMConfig(base_url="http://h/v1", model="m", timeout_s=60.0),
+        routes={"a": RouteConfig(limits=QuotaLimits(rpm=300)), "b": RouteConfig()},
+        tenants={"acme": TenantConfig(in_flight=1)},
+        types={NARROW: TypeConfig(slots=1)},
+    )
+
+    check(config, [QUICK, other], [])
+
+
+def test_tasks_are_claimed_ahead_while_only_the_slots_limit_them() -> None:
+    """Slots are never empty while tasks wait."""
+    config = Config(
+        agent=AgentConfig(slots=4), llm=LLMConfig(base_url="http://h/v1", model="m", timeout_s=60.0)
+    )
+    agent = CrowdedAgent(config=config, kinds=[replace(QUICK, route="default")], outages=[])
+    for _ in range(20):
+        agent.step()
+
+    assert agent.most_ahead == config.agent.slots
+    agent.close()
