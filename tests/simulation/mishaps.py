@@ -47,6 +47,7 @@ class Mishaps:
     def __init__(self, rng: Random, well: Callable[[], bool]) -> None:
         self._rng = rng
         self._well = well
+        self._judging = False
 
     def parsing(self, parse: Callable[[bytes], Result]) -> Callable[[bytes], Result]:
         """Return the parser of the inbox's lines."""
@@ -71,15 +72,22 @@ class Mishaps:
 
         def judged(message: Any, *rest: Any, **options: Any) -> Result:
             self._fail_sometimes(MISJUDGED in str(message))
-            return judge(message, *rest, **options)
+            self._judging = True
+            try:
+                return judge(message, *rest, **options)
+            finally:
+                self._judging = False
 
         return judged
 
     def validating(self, make: Callable[..., Result]) -> Callable[..., Result]:
-        """Return the function that makes a schema's validator; it may fail."""
+        """Return the function that makes a schema's validator; it may fail over an answer.
+
+        A line whose schema cannot be read is a bad line, and no task comes of it.
+        """
 
         def made(schema: dict[str, Any]) -> Result:
-            self._fail_sometimes(schema.get("title") == MISJUDGED)
+            self._fail_sometimes(self._judging and schema.get("title") == MISJUDGED)
             return make(schema)
 
         return made
