@@ -34,7 +34,7 @@ from docllm.producer.ledger.new_tasks import NewTask
 from docllm.producer.loading import foreign_records
 from docllm.producer.loading.backlog_limit import BacklogLimit
 from docllm.producer.loading.overflow import Overflow
-from docllm.producer.loading.task_row import with_defaults
+from docllm.producer.loading.task_row import give_defaults
 from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError, UnsafeStateError
@@ -287,7 +287,9 @@ class Intake:
         )
         crash.reach("intake.batch_made")
         defaults = await self._transactions.read(batch_options.task_defaults, batch.id)
-        placed = await self._overflow.place([with_defaults(task, defaults) for task in tasks])
+        for task in tasks:
+            give_defaults(task, defaults)
+        await self._overflow.place(tasks)
         first_id = await self._transactions.write(store.take_ids, len(tasks))
         crash.reach("intake.ids_taken")
-        return await self._transactions.write(store.accept, batch, placed, first_id)
+        return await self._transactions.write(store.accept, batch, tasks, first_id)

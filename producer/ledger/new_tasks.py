@@ -87,15 +87,15 @@ def complete(
 
 def _order(connection: Connection, group: str, tasks: Mapping[int, NewTask]) -> list[Order]:
     """Order the first records of tasks that wait for no time, in their lanes, by their ids."""
-    orders = []
-    for lane in Lane:
-        items = [
-            Item(outbox.TASK, task_id, 0)
-            for task_id, new in tasks.items()
-            if new.lane is lane and new.not_before is None
-        ]
-        orders += outbox.place(connection, group, lane.destination, items)
-    return orders
+    items: dict[Lane, list[Item]] = {lane: [] for lane in Lane}
+    for task_id, new in tasks.items():
+        if new.not_before is None:
+            items[new.lane].append(Item(outbox.TASK, task_id, 0))
+    return [
+        order
+        for lane, of_lane in items.items()
+        for order in outbox.place(connection, group, lane.destination, of_lane)
+    ]
 
 
 def _row(batch_id: int, task_id: int, new: NewTask) -> dict[str, Any]:

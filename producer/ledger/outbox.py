@@ -152,6 +152,14 @@ def shrink(connection: Connection, order: Order, unsent: Sequence[Item]) -> None
         connection.execute(delete(outbox).where(outbox.c.id == order.id))
 
 
+def shrink_each(
+    connection: Connection, orders: Sequence[Order], unsent: Sequence[Sequence[Item]]
+) -> None:
+    """Shrink each of these orders to its items that are left."""
+    for order, left in zip(orders, unsent, strict=True):
+        shrink(connection, order, left)
+
+
 def ordered(connection: Connection, group: str, destination: str) -> set[int]:
     """Return the ids of tasks in a group's orders for one destination.
 

@@ -17,9 +17,9 @@ from docllm.producer.ledger.new_tasks import NewTask
 from docllm.producer.loading.backlog_limit import BacklogLimit
 from docllm.producer.loading.overflow import Overflow
 from docllm.producer.loading.task_row import new_task
-from docllm.producer.ports import Item, Order, Publisher
+from docllm.producer.ports import Order, Publisher
 from docllm.producer.publishing import record_builder
-from docllm.producer.tracing.publications import Headers, PublicationTraces
+from docllm.producer.tracing.publications import PublicationTraces
 from docllm.schemas.errors import DocllmError
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
@@ -51,6 +51,15 @@ class Summary:
     bad: int = 0
     unsent: int = 0
     errors: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Lines that are loaded together: the good ones, each with its task, and the bad ones."""
+
+    good: list[ValidLine] = field(default_factory=list)
+    tasks: list[NewTask] = field(default_factory=list)
+    bad: list[InvalidLine] = field(default_factory=list)
 
 
 class _OrderedRefusals:
@@ -131,26 +140,34 @@ class Loader:
 
     async def _load(self, lines: Iterable[ValidLine | InvalidLine]) -> None:
         free_chunks = asyncio.Semaphore(IN_FLIGHT)
-        in_chunks = chunks(lines, SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK)
+        size = SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK
+        in_chunks = chunks(lines, size, self._new_task)
         refusals = _OrderedRefusals(self._refuse)
         async with asyncio.TaskGroup() as group:
             for number in count():
-                chunk = await self._reading(lambda: next(in_chunks, []))
-                if not chunk:
+                chunk = await self._reading(lambda: next(in_chunks, None))
+                if chunk is None:
                     return
-                bad_lines = [line for line in chunk if isinstance(line, InvalidLine)]
-                good_lines = [line for line in chunk if isinstance(line, ValidLine)]
-                if not good_lines:
-                    refusals.put(number, bad_lines)
+                if not chunk.good:
+                    refusals.put(number, chunk.bad)
                 else:
                     await free_chunks.acquire()
                     await self._backlog.wait()
                     # Take ids in the order of the lines, because an export follows the ids.
-                    first_id = await self._transactions.write(store.take_ids, len(good_lines))
+                    first_id = await self._transactions.write(store.take_ids, len(chunk.good))
                     crash.reach("load.ids_taken")
-                    refuse = partial(self._refuse_of_chunk, refusals, number, bad_lines)
-                    loading = self._load_chunk(good_lines, first_id, refuse)
+                    refuse = partial(self._refuse_of_chunk, refusals, number, chunk.bad)
+                    loading = self._load_chunk(chunk, first_id, refuse)
                     group.create_task(loading).add_done_callback(lambda _: free_chunks.release())
+
+    def _new_task(self, line: ValidLine) -> NewTask:
+        return new_task(
+            line.task,
+            line.value,
+            self._max_attempts_of,
+            raw_key=line.key.encode(),
+            defaults=self._defaults,
+        )
 
     def _refuse_of_chunk(
         self,
@@ -167,26 +184,17 @@ class Loader:
 
     async def _load_chunk(
         self,
-        chunk: Sequence[ValidLine],
+        chunk: Chunk,
         first_id: int,
         refuse: Callable[[Sequence[ValidLine]], None],
     ) -> None:
-        tasks: Sequence[NewTask] = [
-            new_task(
-                line.task,
-                line.value,
-                self._max_attempts_of,
-                raw_key=line.key.encode(),
-                defaults=self._defaults,
-            )
-            for line in chunk
-        ]
-        tasks = await self._overflow.place(tasks)
+        lines, tasks = chunk.good, chunk.tasks
+        await self._overflow.place(tasks)
         accepted = await self._transactions.write(store.accept, self._into, tasks, first_id)
         crash.reach("load.accepted")
-        refuse([chunk[position] for position in accepted.clashing])
+        refuse([lines[position] for position in accepted.clashing])
         for position in accepted.new:
-            self._is_new(chunk[position])
+            self._is_new(lines[position])
         self.summary.new += len(accepted.new)
         self.summary.known += len(accepted.known)
         self._progress(self.summary.new + self.summary.known)
@@ -197,20 +205,17 @@ class Loader:
             )
 
     async def _publish(self, orders: Sequence[Order], tasks: dict[int, NewTask]) -> None:
-        """Publish the new tasks from memory; shrink each order by the records that arrived."""
-        for order in orders:
-            records = self._records(order, tasks)
-            answers = await self._publisher.publish(records)
-            crash.reach("load.published")
-            unsent = [
-                item
-                for item, answer in zip(order.items, answers, strict=True)
-                if answer is not None
-            ]
-            self.summary.unsent += len(unsent)
-            self.summary.errors += [answer.reason for answer in answers if answer is not None][:1]
-            await self._transactions.write(outbox.shrink, order, unsent)
-            crash.reach("load.shrunk")
+        """Publish the new tasks from memory; shrink the orders by the records that arrived."""
+        answers = await self._publisher.publish(
+            [record for order in orders for record in self._records(order, tasks)]
+        )
+        crash.reach("load.published")
+        answer_of = iter(answers)
+        unsent = [[item for item in order.items if next(answer_of) is not None] for order in orders]
+        self.summary.unsent += sum(map(len, unsent))
+        self.summary.errors += [answer.reason for answer in answers if answer is not None][:1]
+        await self._transactions.write(outbox.shrink_each, orders, unsent)
+        crash.reach("load.shrunk")
 
     def _records(self, order: Order, tasks: dict[int, NewTask]) -> list[Outgoing]:
         topic, due_ms = self._topics.name(order.destination), int(self._clock.utc_s() * 1000)
@@ -218,33 +223,33 @@ class Loader:
         all_headers = record_builder.first_headers(
             self._ledger_id, self._topics.group, self._into.name, tenants, due_ms
         )
-        return [
-            Outgoing(
-                topic,
-                (task := tasks[item.id]).key,
-                task.value,
-                headers + self._trace_headers(order, item),
-            )
+        records = [
+            Outgoing(topic, (task := tasks[item.id]).key, task.value, headers)
             for item, headers in zip(order.items, all_headers, strict=True)
         ]
-
-    def _trace_headers(self, order: Order, item: Item) -> Headers:
-        if self._traces is None:
-            return []
-        return self._traces.headers(item.id, order.destination, item.fence, order.id)
+        if self._traces is not None:
+            for item, record in zip(order.items, records, strict=True):
+                record.headers += self._traces.headers(
+                    item.id, order.destination, item.fence, order.id
+                )
+        return records
 
 
 def chunks(
-    lines: Iterable[ValidLine | InvalidLine], size: int
-) -> Iterator[list[ValidLine | InvalidLine]]:
-    """Yield the lines in lists of at most `size`, bounded in bytes too."""
-    chunk: list[ValidLine | InvalidLine] = []
-    chunk_bytes = 0
+    lines: Iterable[ValidLine | InvalidLine], size: int, make: Callable[[ValidLine], NewTask]
+) -> Iterator[Chunk]:
+    """Yield the lines in chunks of at most `size`, bounded in bytes too; `make` makes the tasks."""
+    chunk, count, chunk_bytes = Chunk(), 0, 0
     for line in lines:
-        chunk.append(line)
-        chunk_bytes += len(line.value) if isinstance(line, ValidLine) else 0
-        if len(chunk) >= size or chunk_bytes >= CHUNK_BYTES:
+        if isinstance(line, ValidLine):
+            chunk.good.append(line)
+            chunk.tasks.append(make(line))
+            chunk_bytes += len(line.value)
+        else:
+            chunk.bad.append(line)
+        count += 1
+        if count >= size or chunk_bytes >= CHUNK_BYTES:
             yield chunk
-            chunk, chunk_bytes = [], 0
-    if chunk:
+            chunk, count, chunk_bytes = Chunk(), 0, 0
+    if count:
         yield chunk

@@ -5,8 +5,7 @@ turns.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from docllm.producer.ledger import tally
 from docllm.producer.ledger.new_tasks import NewTask
@@ -32,19 +31,20 @@ class Overflow:
         self._unfinished: Counter[str] = Counter()
         self._asked_at_s = float("-inf")
 
-    async def place(self, tasks: Sequence[NewTask]) -> Sequence[NewTask]:
-        """Return the tasks in the lanes in which they shall wait."""
+    async def place(self, tasks: Sequence[NewTask]) -> None:
+        """Put the tasks into the lanes in which they shall wait."""
         if self.limit and self._clock.now_s() - self._asked_at_s > FRESH_S:
             self._asked_at_s = self._clock.now_s()
             self._unfinished = await self._transactions.read(tally.unfinished, self._group)
         more = Counter([task.tenant for task in tasks])
         if self.limit and any(self._unfinished[name] + more[name] > self.limit for name in more):
-            return list(self._placed(tasks))
-        self._unfinished.update(more)
-        return tasks
+            self._move(tasks)
+        else:
+            self._unfinished.update(more)
 
-    def _placed(self, tasks: Iterable[NewTask]) -> Iterable[NewTask]:
+    def _move(self, tasks: Sequence[NewTask]) -> None:
         for task in tasks:
-            is_over = self.limit <= self._unfinished[task.tenant]
-            self._unfinished[task.tenant] += 1
-            yield replace(task, lane=Lane.BULK) if is_over and task.lane is Lane.NORMAL else task
+            count = self._unfinished[task.tenant]
+            if count >= self.limit and task.lane is Lane.NORMAL:
+                task.lane = Lane.BULK
+            self._unfinished[task.tenant] = count + 1

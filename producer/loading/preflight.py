@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from docllm.producer.input.lines import InvalidLine, ValidLine, clashing
 from docllm.producer.ledger.new_tasks import NewTask
 from docllm.producer.ledger.store import Accepted
-from docllm.producer.loading.loader import CHUNK, Summary, chunks
+from docllm.producer.loading.loader import CHUNK, Chunk, Summary, chunks
 from docllm.producer.loading.task_row import new_task
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.executors import Executor
@@ -118,20 +118,16 @@ class Preflight:
 
     async def read(self, lines: Iterable[ValidLine | InvalidLine]) -> Summary:
         """Read to the end; return what a load would do."""
-        index, chunks_left = KeyIndex(), chunks(lines, CHUNK)
+        index, chunks_left = KeyIndex(), chunks(lines, CHUNK, _new_task)
         try:
-            while chunk := await self._reading(lambda: next(chunks_left, [])):
+            while chunk := await self._reading(lambda: next(chunks_left, None)):
                 await self._check_chunk(chunk, index)
         finally:
             await self._reading(index.close)  # a statement may still run on that executor
         return self.summary
 
-    async def _check_chunk(self, chunk: Sequence[ValidLine | InvalidLine], index: KeyIndex) -> None:
-        good_lines = [line for line in chunk if isinstance(line, ValidLine)]
-        tasks = [
-            new_task(line.task, line.value, lambda _type: _ANY_ATTEMPTS, raw_key=None)
-            for line in good_lines
-        ]
+    async def _check_chunk(self, chunk: Chunk, index: KeyIndex) -> None:
+        good_lines, tasks = chunk.good, chunk.tasks
         in_input = await self._reading(lambda: index.matching(tasks))
         new, clashes = set(in_input.new), set(in_input.clashing)
         if self._ask is not None and tasks:
@@ -139,7 +135,7 @@ class Preflight:
             new, clashes = new & in_ledger.new.keys(), clashes | set(in_ledger.clashing)
         for position in sorted(new):
             self._is_new(good_lines[position])
-        bad_lines = [line for line in chunk if isinstance(line, InvalidLine)] + [
+        bad_lines = chunk.bad + [
             clashing(good_lines[position], self._batch) for position in clashes
         ]
         for line in sorted(bad_lines, key=lambda bad: bad.line):
@@ -148,3 +144,7 @@ class Preflight:
         self.summary.bad += len(bad_lines)
         self.summary.known += len(good_lines) - len(new) - len(clashes)
         self.summary.repeated += len(set(in_input.known) - clashes)
+
+
+def _new_task(line: ValidLine) -> NewTask:
+    return new_task(line.task, line.value, lambda _type: _ANY_ATTEMPTS, raw_key=None)

@@ -1,7 +1,6 @@
 """Turns a task line into the row that the ledger stores."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from docllm.producer.ledger.batch_options import TaskDefaults
@@ -44,18 +43,18 @@ def new_task(
         names_tenant="tenant" in line.given,
         names_priority="priority" in line.given,
     )
-    return with_defaults(new, defaults)
-
-
-def with_defaults(new: NewTask, defaults: TaskDefaults) -> NewTask:
-    """Return the task with what its batch or load sets where its line does not."""
-    if defaults.tenant is not None and not new.names_tenant:
-        new = replace(new, tenant=defaults.tenant)
-    if defaults.priority is not None and not new.names_priority:
-        new = replace(new, lane=lane_for(defaults.priority))
-    if defaults.not_before is not None and new.not_before is None:
-        new = replace(new, not_before=defaults.not_before)
+    give_defaults(new, defaults)
     return new
+
+
+def give_defaults(new: NewTask, defaults: TaskDefaults) -> None:
+    """Give the task what its batch or load sets where its line does not."""
+    if defaults.tenant is not None and not new.names_tenant:
+        new.tenant = defaults.tenant
+    if defaults.priority is not None and not new.names_priority:
+        new.lane = lane_for(defaults.priority)
+    if defaults.not_before is not None and new.not_before is None:
+        new.not_before = defaults.not_before
 
 
 def _stored(time: datetime | None) -> datetime | None:

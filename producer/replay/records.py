@@ -16,7 +16,7 @@ from docllm.producer.ledger.outbox import QUARANTINE
 from docllm.producer.ledger.replay_progress import ItemState
 from docllm.producer.loading import foreign_records
 from docllm.producer.loading.foreign_records import ReadLine
-from docllm.producer.loading.task_row import with_defaults
+from docllm.producer.loading.task_row import give_defaults
 from docllm.producer.ports import Order
 from docllm.producer.replay import runs
 from docllm.producer.replay.runs import Page
@@ -101,7 +101,9 @@ def _accept(
     try:
         into = store.open_batch(connection, name, group, store.Origin.QUARANTINE, joins=joins)
         defaults = batch_options.task_defaults(connection, into.id)
-        tasks = [with_defaults(task, defaults) for _, task in numbered_tasks]
+        tasks = [task for _, task in numbered_tasks]
+        for task in tasks:
+            give_defaults(task, defaults)
         accepted = store.accept(connection, into, tasks, first_id)
     except (ConfigError, UnsafeStateError) as error:
         reasons |= dict.fromkeys((number for number, _ in numbered_tasks), str(error))

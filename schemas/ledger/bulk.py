@@ -7,6 +7,7 @@ out of, and numbers are digits. SQLite's driver takes the values as they are.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import repeat
 from typing import Any
 
 from sqlalchemy import Connection, DateTime, Table
@@ -77,18 +78,20 @@ def _head(table: Table[Any], rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _pages(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     # A value that all rows share is made a literal once. No literal has a percent sign.
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    shared = {
-        name: _LITERALS[type(all_[0])](all_[0])
-        for name, all_ in columns.items()
-        if _are_equal(all_)
-    }
-    differing = [name for name in columns if name not in shared]
-    shape = ",".join([shared.get(name, "%s") for name in columns])
+    shared: list[str] = []
+    differing: list[Iterator[str]] = []
+    for name in rows[0]:
+        column = [row[name] for row in rows]
+        if column.count(column[0]) == len(column):
+            shared.append(_LITERALS[type(column[0])](column[0]))
+        else:
+            shared.append("%s")
+            differing.append(_literals(column))
+    shape = f"({','.join(shared)})"
     page: list[str] = []
     size = 0
-    for row in rows:
-        values = f"({shape % tuple([_LITERALS[type(row[name])](row[name]) for name in differing])})"
+    for literals in zip(*differing, strict=True) if differing else repeat((), len(rows)):
+        values = shape % literals
         page.append(values)
         size += len(values)
         if size >= STATEMENT_BYTES:
@@ -98,8 +101,12 @@ def _pages(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield ",".join(page)
 
 
-def _are_equal(values: list[Any]) -> bool:
-    return values.count(values[0]) == len(values)
+def _literals(column: list[Any]) -> Iterator[str]:
+    """Return the literals of a column; each is made when it is asked for."""
+    kinds = set(map(type, column))
+    if len(kinds) == 1:
+        return map(_LITERALS[kinds.pop()], column)
+    return (_LITERALS[type(value)](value) for value in column)
 
 
 def _write_to_sqlite(

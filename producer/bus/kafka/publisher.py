@@ -7,9 +7,10 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -90,7 +91,7 @@ class Sender:
             self._renew()
         end_s = self._clock.now_s() + SEND_S
         refusals = self._try_once(records, end_s)
-        if len(records) > 1:
+        if len(records) > 1 and any(refusals):
             refusals = [
                 self._retry_alone(record, refusal, end_s)
                 for record, refusal in zip(records, refusals, strict=True)
@@ -130,8 +131,9 @@ class Sender:
         return self._try_once([record], end_s)[0]
 
     def _produce(self, record: Outgoing, end_s: float) -> Refusal | None:
-        headers: list[tuple[str, str | bytes | None]] = [*record.headers]
-        partition = self._partition(record)
+        # The client reads the pairs as they are, and its stubs ask for a wider type.
+        headers = cast("list[tuple[str, str | bytes | None]]", record.headers)
+        partition = self._partition(record) if record.salt else BY_KEY
         while True:
             try:
                 self._producer.produce(
@@ -147,8 +149,8 @@ class Sender:
                 return None
 
     def _partition(self, record: Outgoing) -> int:
-        """Return the partition of a record that does not go by its key alone."""
-        if not record.salt or record.key is None:
+        """Return the partition of a record with a salt."""
+        if record.key is None:
             return BY_KEY
         if record.topic not in self._partitions:
             self._partitions[record.topic] = self._count_partitions(record.topic)
@@ -219,9 +221,9 @@ class Sender:
             log.warning("%s; docllm continues by itself", error.str())
 
 
-def not_sent(records: Iterable[Outgoing], reason: str) -> list[Refusal | None]:
+def not_sent(records: Sequence[Outgoing], reason: str) -> list[Refusal | None]:
     """Return one refusal for each of the records, none of which was sent."""
-    return [Refusal(reason, permanent=False) for _ in records]
+    return [Refusal(reason, permanent=False)] * len(records)
 
 
 @dataclass(slots=True)

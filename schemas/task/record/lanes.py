@@ -16,7 +16,7 @@ class Lane(IntEnum):
     @property
     def destination(self) -> str:
         """The lane's topic without the group; the normal one is `tasks`."""
-        return "tasks" if self is Lane.NORMAL else f"tasks.{self.word}"
+        return _DESTINATION_OF[self]
 
     @property
     def word(self) -> str:
@@ -24,6 +24,7 @@ class Lane(IntEnum):
         return self.name.lower()
 
 
+_DESTINATION_OF = {lane: "tasks" if lane is Lane.NORMAL else f"tasks.{lane.word}" for lane in Lane}
 MAIN = Lane.NORMAL.destination
 # In the order in which a person reads them, the most urgent first.
 DESTINATIONS = tuple(lane.destination for lane in (Lane.URGENT, Lane.NORMAL, Lane.BULK))

@@ -48,14 +48,16 @@ def overflow(ledger: Ledger, limit: int, clock: HandClock | None = None) -> Over
 
 
 def lanes(chooser: Overflow, tasks: Sequence[NewTask]) -> list[Lane]:
-    return [task.lane for task in asyncio.run(chooser.place(tasks))]
+    asyncio.run(chooser.place(tasks))
+    return [task.lane for task in tasks]
 
 
 def test_what_exceeds_the_limit_goes_to_the_bulk_lane() -> None:
     """What the ledger has counts, and what this load has added before."""
     chooser = overflow(Ledger(acme=3), limit=5)
 
-    assert lanes(chooser, [new_task("acme")] * 4) == [Lane.NORMAL] * 2 + [Lane.BULK] * 2
+    four = [new_task("acme") for _ in range(4)]
+    assert lanes(chooser, four) == [Lane.NORMAL] * 2 + [Lane.BULK] * 2
     assert lanes(chooser, [new_task("acme"), new_task("bolt")]) == [Lane.BULK, Lane.NORMAL]
 
 
