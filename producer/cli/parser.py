@@ -32,7 +32,7 @@ examples:
   docllm load tasks.jsonl                    '-' is standard input
   docllm load --documents 'docs/*.txt' --prompt 'Sum up: {document}'
   docllm status                              --json for scripts
-  docllm export --batch tasks results.jsonl  --format openai
+  docllm export --batch tasks results.csv    tables, JSON lines
   docllm cancel --batch tasks                end waiting tasks
   docllm dead list                           why tasks died
   docllm show ID                             what became of a task
@@ -91,21 +91,39 @@ def _add_status(commands: Subparsers) -> None:
 
 def _add_export(commands: Subparsers) -> None:
     parser = commands.add("export", "write the results", "In the order of loading, at any time.")
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "output",
         nargs="?",
         metavar="FILE",
         help="file that appears when it is complete; '-' or none: stdout",
     )
-    parser.add_argument("-o", dest="file", metavar="FILE", help="the same as FILE")
-    parser.add_argument(
-        "--batch", type=named, metavar="NAME", help="only this batch (default: all of the group)"
-    )
-    parser.add_argument(
+    add("-o", dest="file", metavar="FILE", help="the same as FILE")
+    add("--batch", type=named, metavar="NAME", help="only this batch (default: all of the group)")
+    add(
         "--format",
-        choices=["docllm", "openai"],
-        default="docllm",
-        help="openai: the batch API's output file",
+        choices=["jsonl", "csv", "parquet", "openai"],
+        help="by default what FILE's name ends with, else jsonl; openai: the batch API's "
+        "output file",
+    )
+    add(
+        "--flatten",
+        action="store_true",
+        help="a column result.NAME for each field of the results, 200 at most",
+    )
+    add("--bom", action="store_true", help="begin CSV with a byte order mark, for Excel")
+    add("--id", type=named, metavar="ID", help="only this task")
+    add(
+        "--status",
+        action="append",
+        choices=["pending", "processing", "retrying", "succeeded", "dead", "cancelled"],
+        metavar="STATE",
+        help="only tasks in this state, such as dead; may be repeated",
+    )
+    add(
+        "--only-new",
+        action="store_true",
+        help="only results that no earlier export with --only-new has written",
     )
     parser.set_defaults(run=Imported("docllm.producer.cli.export:export"))
 

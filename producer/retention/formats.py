@@ -4,20 +4,18 @@ Equal lines make equal bytes, so a file that an interrupted run has written is r
 """
 
 import gzip
-import importlib
 import io
 from collections.abc import Iterator
 from enum import StrEnum
-from importlib.util import find_spec
 from typing import Any
 
 import orjson
 
-from docllm.schemas.errors import ConfigError
+from docllm.producer.arrow import arrow, require_arrow
 
 _LEVEL = 6
 _ROWS = 10_000  # rows of a group in a Parquet file
-_PARQUET = "needs the extra `archive`; run: pip install 'docllm[archive]'"
+_PARQUET = "the format parquet"
 
 
 class ArchiveFormat(StrEnum):
@@ -34,8 +32,8 @@ def suffix(file_format: ArchiveFormat) -> str:
 
 def require_library(file_format: ArchiveFormat) -> None:
     """Raise ConfigError if the library of the format is not installed."""
-    if file_format is ArchiveFormat.PARQUET and find_spec("pyarrow") is None:
-        raise ConfigError(f"the format parquet {_PARQUET}")
+    if file_format is ArchiveFormat.PARQUET:
+        require_arrow(_PARQUET)
 
 
 def writer(file_format: ArchiveFormat) -> "_JsonLines | _ParquetWriter":
@@ -86,19 +84,11 @@ _COLUMNS: tuple[tuple[str, tuple[str, str], str], ...] = (
 )
 
 
-def _arrow() -> tuple[Any, Any]:
-    """Return the modules of the library, which is an extra."""
-    try:
-        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise ConfigError(f"the format parquet {_PARQUET}") from None
-
-
 class _ParquetWriter:
     """A column for each field that people filter by, and `line` with the whole line."""
 
     def __init__(self) -> None:
-        self._arrow, parquet = _arrow()
+        self._arrow, parquet = arrow(_PARQUET)
         texts = ("id", "status", "answer")
         named = [(name, self._arrow.string()) for name in texts]
         named += [(name, getattr(self._arrow, kind)()) for name, _, kind in _COLUMNS]
@@ -140,7 +130,7 @@ def _row(line: bytes) -> dict[str, Any]:
 
 
 def _parquet_lines(content: bytes) -> Iterator[bytes]:
-    _, parquet = _arrow()
+    _, parquet = arrow(_PARQUET)
     for group in parquet.ParquetFile(io.BytesIO(content)).iter_batches(_ROWS, columns=["line"]):
         for line in group.column(0):
             yield line.as_py()

@@ -150,6 +150,11 @@ batch = _table(
         doc="what holds for tasks whose lines do not say otherwise, as JSON: `routes_allowed`, "
         "`output_uri`, `tenant`, `priority`",
     ),
+    Column(
+        "exported_until",
+        UtcTime,
+        doc="up to when stored results were written by `export --only-new`",
+    ),
     Column("purging_at", UtcTime, doc="when a purge began to delete rows of it"),
     Column("purged_at", UtcTime, doc="when all rows of its tasks were deleted"),
 )

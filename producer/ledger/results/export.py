@@ -6,13 +6,14 @@ own, so an export of millions holds no snapshot and no lock.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import orjson
-from sqlalchemy import BindParameter, Connection, and_, bindparam, case, func, select
+from sqlalchemy import BindParameter, Connection, Select, and_, bindparam, case, func, select
 
 from docllm.producer.ledger import store
 from docllm.producer.ledger.batch_ids import id_range
@@ -20,7 +21,6 @@ from docllm.producer.ledger.results.pointed_results import Fetch, follow, no_out
 from docllm.producer.ledger.results.result_lines import (
     ExportedTask,
     Letter,
-    LineOf,
     Result,
     expired,
     with_unreadable_output,
@@ -80,6 +80,7 @@ _SIZES = (
     .order_by(task.c.id)
     .limit(bindparam("most"))
 )
+_STATES = _SIZES.add_columns(task.c.status, task_result.c.created_at)
 _ENDED = (
     select(
         task.c.id,
@@ -132,25 +133,49 @@ class Read(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which tasks of a batch an export has; None bounds nothing.
+
+    `stored` bounds the time at which the task's result was stored: after the first time, and not
+    after the second.
+    """
+
+    task_id: int | None = None
+    statuses: frozenset[Status] | None = None
+    stored: tuple[datetime, datetime] | None = None
+
+    def has(self, status: int, stored_at: datetime | None) -> bool:
+        """Return whether the export has a task; `stored_at` is None if it has no result."""
+        if self.statuses is not None and status not in self.statuses:
+            return False
+        if self.stored is None:
+            return True
+        return stored_at is not None and self.stored[0] < stored_at <= self.stored[1]
+
+
+ALL = Selection()
+
+
 def export(
     read: Read,
-    batch_ids: Sequence[int],
-    line_of: LineOf,
-    output: BinaryIO,
+    batches: Mapping[int, Selection],
+    line_of: Callable[[ExportedTask], T | None],
+    write: Callable[[T], object],
     fetch: Fetch = no_outputs,
     note_lost: Callable[[str], None] = log.warning,
 ) -> dict[int, Counter[Status]]:
-    """Write each task's line to `output`; return, by batch, how many tasks are in each state.
+    """Write what `line_of` makes of each task; return by batch how many tasks are in each state.
 
     `fetch` reads results outside the ledger; `note_lost` hears of those that are not there.
     """
     counts: dict[int, Counter[Status]] = {}
-    for batch_id in batch_ids:
+    for batch_id, selection in batches.items():
         statuses = counts[batch_id] = Counter()
-        for ended in follow(_tasks(read, batch_id), fetch, note_lost):
+        for ended in follow(_tasks(read, batch_id, selection), fetch, note_lost):
             statuses[ended.status] += 1
             if line := _written(ended, line_of):
-                output.write(line)
+                write(line)
     return counts
 
 
@@ -161,7 +186,7 @@ def one_task(connection: Connection, task_id: int) -> ExportedTask:
     return ended
 
 
-def _written(ended: ExportedTask, line_of: LineOf) -> bytes | None:
+def _written(ended: ExportedTask, line_of: Callable[[ExportedTask], T | None]) -> T | None:
     """Return the line of a task, or a line that reports that its stored end cannot be read."""
     try:
         with contained():
@@ -176,42 +201,61 @@ def _written(ended: ExportedTask, line_of: LineOf) -> bytes | None:
         return line_of(with_unreadable_output(ended, error))
 
 
+def with_key(connection: Connection, group: str, key: bytes) -> dict[int, int]:
+    """Return by batch the id of the group's task with this key."""
+    query = select(task.c.batch_id, task.c.id).join(batch, batch.c.id == task.c.batch_id)
+    rows = connection.execute(query.where(batch.c.group_name == group, task.c.task_key == key))
+    return {row.batch_id: row.id for row in rows}
+
+
 def unfinished(counts: Counter[Status]) -> int:
     """Return how many of the counted tasks are not final."""
     return sum(counts[status] for status in OPEN)
 
 
-def _tasks(read: Read, batch_id: int) -> Iterator[ExportedTask]:
-    for ids in id_groups(read, batch_id):
-        yield from read(partial(_ended, batch_id=batch_id, ids=ids))
+def _tasks(read: Read, batch_id: int, selection: Selection = ALL) -> Iterator[ExportedTask]:
+    only = selection.task_id
+    within = None if only is None else (only, only)
+    for ids in id_groups(read, batch_id, within, selection):
+        tasks = read(partial(_ended, batch_id=batch_id, ids=ids))
+        if selection.statuses is not None:  # a task may have changed its state since
+            tasks = [ended for ended in tasks if ended.status in selection.statuses]
+        yield from tasks
 
 
 def id_groups(
-    read: Read, batch_id: int, within: tuple[int, int] | None = None
+    read: Read,
+    batch_id: int,
+    within: tuple[int, int] | None = None,
+    selection: Selection = ALL,
 ) -> Iterator[list[int]]:
     """Yield the ids of a batch's tasks in order, in pages that take little memory.
 
     `within` bounds the ids; without it they are all of the batch.
     """
     next_id, last_id = within or read(partial(id_range, batch_id=batch_id))
+    is_all = selection == ALL
+    statement = _SIZES if is_all else _STATES
     while next_id <= last_id:
-        page = read(partial(_page, batch_id=batch_id, first_id=next_id, last_id=last_id))
+        ids = {"of_batch": batch_id, "first_id": next_id, "last_id": last_id, "most": _PAGE}
+        page = read(partial(_page, statement=statement, values=ids))
         if not page:
             return
         next_id = page[-1][0] + 1
-        yield from _groups([(key, size) for key, of_batch, size in page if of_batch == batch_id])
+        if not is_all:
+            page = [row for row in page if selection.has(row.status, row.created_at)]
+        yield from _groups([(row[0], row[2]) for row in page if row[1] == batch_id])
 
 
 def _page(
-    connection: Connection, batch_id: int, first_id: int, last_id: int
-) -> list[tuple[int, int, int]]:
-    """Return ids, batches and sizes along the primary key.
+    connection: Connection, statement: Select[Any], values: Mapping[str, int]
+) -> Sequence[Any]:
+    """Return ids, batches and sizes along the primary key, and states if `statement` has them.
 
     The query finds rows by their ids alone: the batch would tempt the server to sort the whole
     batch for each page. Sizes are stored bytes, 0 for tasks of other batches.
     """
-    values = {"of_batch": batch_id, "first_id": first_id, "last_id": last_id, "most": _PAGE}
-    return [(row[0], row[1], row[2]) for row in connection.execute(_SIZES, values).all()]
+    return connection.execute(statement, values).all()
 
 
 def _groups(sizes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:

@@ -134,6 +134,11 @@ def attempts_of(counted: int, status: Status, death: str = "") -> int:
 
 def docllm_line(task: ExportedTask) -> bytes | None:
     """Return the line of our format; a task that is not final has one too."""
+    return orjson.dumps(fields_of(task), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def fields_of(task: ExportedTask) -> dict[str, Any]:
+    """Return the fields of our line; JSON that stays as it was written is a fragment of orjson."""
     result, letter, ended_at = task.result, task.letter, task.ended_at
     answer, mended = None, result.mended if result else ()
     if result is not None:
@@ -166,7 +171,7 @@ def docllm_line(task: ExportedTask) -> bytes | None:
         line["mended"] = mended
     if task.notes:
         line |= task.notes
-    return _line(line)
+    return line
 
 
 def _route(task: ExportedTask) -> str | None:
@@ -243,7 +248,6 @@ def expired(task: ExportedTask, at: datetime, route: str, call_id: str) -> Expor
 
 
 LineOf = Callable[[ExportedTask], bytes | None]
-FORMATS: dict[str, LineOf] = {"docllm": docllm_line, "openai": openai_line}
 
 
 def _line(value: dict[str, Any]) -> bytes:

@@ -18,7 +18,7 @@ from docllm.producer.ledger.dead_letters import selection_query
 from docllm.producer.ledger.dead_letters.error_groups import listed
 from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.replay_progress import ItemState
-from docllm.producer.ledger.results.export import export
+from docllm.producer.ledger.results.export import ALL, export
 from docllm.producer.ledger.results.result_lines import docllm_line
 from docllm.producer.ledger.retention import archive_rows, purge_rows, purge_rules
 from docllm.producer.ledger.retention.purge_rules import Purgeable
@@ -156,7 +156,7 @@ def counters(ledger_db: LedgerDatabase) -> group_sums.GroupSums:
 
 def lines(ledger_db: LedgerDatabase, line_of: Any = docllm_line) -> list[Any]:
     output = io.BytesIO()
-    export(ledger_db.database.run_singly, [ledger_db.batch().id], line_of, output)
+    export(ledger_db.database.run_singly, {ledger_db.batch().id: ALL}, line_of, output.write)
     return [orjson.loads(line) for line in output.getvalue().splitlines()]
 
 

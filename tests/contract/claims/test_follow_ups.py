@@ -14,7 +14,7 @@ from docllm.agent.ledger.counts.compaction import CompactionLimits, compact
 from docllm.agent.ports import Row, Verdict
 from docllm.agent.ports.outcome import FollowUp, Outcome
 from docllm.producer.ledger import store, task_story
-from docllm.producer.ledger.results.export import export
+from docllm.producer.ledger.results.export import ALL, export
 from docllm.producer.ledger.results.result_lines import docllm_line
 from docllm.producer.ledger.status import batch_status, progress
 from docllm.producer.ledger.task_story import Child
@@ -128,7 +128,7 @@ def test_screens_and_exports_know_parents(ledger_db: LedgerDatabase) -> None:
     ]
     assert story_json(middle)["children"][1] == {"id": "a/1/2", "status": "pending"}
     output = io.BytesIO()
-    export(ledger_db.run, [ledger_db.batch().id], docllm_line, output)
+    export(ledger_db.run, {ledger_db.batch().id: ALL}, docllm_line, output.write)
     lines = map(orjson.loads, output.getvalue().splitlines())
     assert {line["id"]: line.get("parent") for line in lines} == {
         "a": None,

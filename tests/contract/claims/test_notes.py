@@ -9,7 +9,7 @@ import orjson
 from docllm.agent.ledger.counts.compaction import CompactionLimits, compact
 from docllm.agent.ports import Verdict
 from docllm.agent.ports.outcome import Succeeded
-from docllm.producer.ledger.results.export import export
+from docllm.producer.ledger.results.export import ALL, export
 from docllm.producer.ledger.results.result_lines import docllm_line
 from docllm.producer.ledger.retention import erasure_rows
 from docllm.producer.ledger.status import batch_status, group_sums
@@ -47,7 +47,7 @@ def settled(ledger_db: LedgerDatabase, **notes: Notes) -> dict[str, int]:
 
 def exported(ledger_db: LedgerDatabase) -> dict[str, dict[str, Any]]:
     output = io.BytesIO()
-    export(ledger_db.run, [ledger_db.batch().id], docllm_line, output)
+    export(ledger_db.run, {ledger_db.batch().id: ALL}, docllm_line, output.write)
     return {line["id"]: line for line in map(orjson.loads, output.getvalue().splitlines())}
 
 

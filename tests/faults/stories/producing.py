@@ -1,4 +1,4 @@
-"""Deaths of the producer's commands: load, cancel, migrate, topics apply."""
+"""Deaths of the producer's commands: load, export, cancel, migrate, topics apply."""
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported without saying so
     AdminClient,
@@ -7,10 +7,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported wi
     ConfigResource,
     ResourceType,
 )
+from sqlalchemy import update
 
 from docllm.producer.bus.embedded import topics
 from docllm.producer.bus.embedded.file import BusFile
 from docllm.producer.bus.topic_family import TOPIC_SETTINGS
+from docllm.schemas.ledger.sql import utc_after
+from docllm.schemas.ledger.tables import task_result
 from docllm.schemas.task.states import Status
 from tests.faults.installation import Installation
 from tests.integration.support.buses import KafkaBus
@@ -43,6 +46,21 @@ def loading(installation: Installation) -> None:
     installation.age_orders()
     installation.recover("--slots", "200")
     assert len(llm.calls()) == number * each
+
+
+def exporting(installation: Installation) -> None:
+    """New results whose file is whole are new again if the export dies before it notes them."""
+    deployment = installation.deployment
+    deployment.llm("--latency", "0")
+    deployment.load(FEW)
+    installation.recover("--slots", "200")
+    installation.write(update(task_result).values(created_at=utc_after(-100.0)))
+    only_new = ("export", "--only-new")
+    path = deployment.folder / "new.jsonl"
+    installation.crash_producer("export.whole", *only_new, str(path))
+    assert len(path.read_text().splitlines()) == FEW
+    assert len(deployment.producer(*only_new).splitlines()) == FEW
+    assert deployment.producer(*only_new) == ""
 
 
 def cancelling(installation: Installation) -> None:

@@ -128,8 +128,9 @@ def test_a_folder_of_pdfs_becomes_a_table(tmp_path: Path) -> None:
     with (work / "invoices.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["id"]: row for row in csv.DictReader(file)}
     assert len(rows) == 6
-    assert all("Brown & Sons" in rows[f"invoice-{number}.pdf"]["seller"] for number in (1, 4))
-    assert all(bool(row["error"]) == (name == "scan.pdf") for name, row in rows.items())
+    sellers = {name: row["result.seller"] for name, row in rows.items()}
+    assert all("Brown & Sons" in sellers[f"invoice-{number}.pdf"] for number in (1, 4))
+    assert all(bool(row["error.code"]) == (name == "scan.pdf") for name, row in rows.items())
 
 
 def test_the_pages_have_the_code_of_the_examples() -> None:

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Connection, event, insert, update
 
 from docllm.producer.ledger.results import export as exports
-from docllm.producer.ledger.results.export import export, unfinished
+from docllm.producer.ledger.results.export import ALL, export, unfinished
 from docllm.producer.ledger.results.result_lines import docllm_line, openai_line
 from docllm.producer.ledger.store import Origin
 from docllm.producer.ledger.task_story import story
@@ -128,7 +128,9 @@ def filled(database: Database) -> Filled:
 
 def lines(filled: Filled, *batches: int, openai: bool = False) -> list[dict[str, Any]]:
     out = io.BytesIO()
-    export(filled.database.run_singly, batches or (1,), openai_line if openai else docllm_line, out)
+    line_of = openai_line if openai else docllm_line
+    chosen = dict.fromkeys(batches or (1,), ALL)
+    export(filled.database.run_singly, chosen, line_of, out.write)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -204,7 +206,7 @@ def test_unfinished_tasks_are_exported_and_counted(filled: Filled) -> None:
     filled.succeeded("done", completion("x"))
     out = io.BytesIO()
 
-    counts = export(filled.database.run_singly, [1], docllm_line, out)[1]
+    counts = export(filled.database.run_singly, {1: ALL}, docllm_line, out.write)[1]
 
     assert [json.loads(line)["status"] for line in out.getvalue().splitlines()] == [
         "pending",
@@ -243,7 +245,8 @@ def test_each_batch_is_counted_by_itself(filled: Filled) -> None:
     filled.add("a", Status.PENDING, batch=1)
     filled.succeeded("b", completion("x"), batch=2)
 
-    counts = export(filled.database.run_singly, [1, 2, 3], docllm_line, io.BytesIO())
+    chosen = dict.fromkeys([1, 2, 3], ALL)
+    counts = export(filled.database.run_singly, chosen, docllm_line, io.BytesIO().write)
 
     assert [(batch, unfinished(its), its.total()) for batch, its in counts.items()] == [
         (1, 1, 1),
@@ -352,7 +355,7 @@ def test_a_completion_of_one_line_is_exported_byte_for_byte(filled: Filled) -> N
     filled.succeeded("a", b'{"n": 1.50, "big": 123456789012345678901234567890}')
     out = io.BytesIO()
 
-    export(filled.database.run_singly, [1], openai_line, out)
+    export(filled.database.run_singly, {1: ALL}, openai_line, out.write)
 
     assert b'{"n": 1.50, "big": 123456789012345678901234567890}' in out.getvalue()
 
