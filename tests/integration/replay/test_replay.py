@@ -369,7 +369,7 @@ def test_usage_errors_have_their_exit_code_and_advice(embedded: Deployment) -> N
         (["replay", "--from-topic", "--yes"], 2, "of this ledger"),
         (["dead"], 2, "ACTION"),
         (["dead", "show"], 2, "ID"),
-        (["dead", "show", "--json", "nobody"], 1, "dead list"),
+        (["dead", "show", "--json", "nobody"], 1, "docllm status"),
         (["dead", "list", "--fingerprint", "12"], 2, "6 hexadecimal digits"),
         (["replay", "--all", "--dry-run"], 0, "nothing is changed"),
         (["replay", "--id", "t1", "--tenant", "nobody", "--yes"], 0, "is dead"),
