@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -178,6 +179,7 @@ async def registered_repair_agent(parts: Parts) -> AsyncIterator[RepairAgent]:
             ask_about_tasks_of=lambda _gone: None,
             ask_about_batches=lambda _batches: None,
             partitions=(),
+            resets=Counter(),
         )
         retention = make_retention_loops(parts, retaining)
         beating = HeartbeatThread(heartbeat, executor=parts.transactions.executor)

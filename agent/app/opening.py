@@ -302,5 +302,18 @@ def _metrics(
                 lambda: watch.lag_s,
             ),
         ),
-        odd_answers=counts.odd_answers.counts,
+        by_label=(
+            (
+                "docllm_odd_answers",
+                "Answers that were taken although they are not as OpenAI would send them.",
+                "kind",
+                counts.odd_answers.counts,
+            ),
+            (
+                "docllm_tasks_reset",
+                "Tasks that this agent took from claims: of lost agents, or overdue ones.",
+                "cause",
+                lambda: counts.resets,
+            ),
+        ),
     )

@@ -4,6 +4,7 @@ Any number of agents may repair at once. None settles a task for an agent that i
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -46,12 +47,14 @@ def repair_loops(
     ask_about_tasks_of: Callable[[frozenset[int]], None],
     ask_about_batches: Callable[[frozenset[str]], None],
     partitions: Sequence[Partitions],
+    resets: Counter[str],
 ) -> Sequence[DutyLoop]:
     """Return the loops of one agent's repairs: reaping, relaying, tidying, and replays.
 
     The duties of a round run one after another, so slow duties never run at the same time. Replays
     run apart from them, because a replay at full speed takes minutes.
-    `lost_records` is set when Kafka seems to have lost records: then the sweep runs soon.
+    `lost_records` is set when Kafka seems to have lost records: then the sweep runs soon. `resets`
+    counts the tasks that are taken from other claims, by cause.
     """
     transactions, clock, topics, admin = parts.transactions, parts.clock, parts.topics, parts.admin
     duty = partial(Duty, clock=clock, kafka=parts.kafka)
@@ -64,6 +67,7 @@ def repair_loops(
         locks=locks,
         ask_about_tasks_of=ask_about_tasks_of,
         traces=_lost_traces(parts),
+        resets=resets,
     )
     canceller = Canceller(
         transactions=transactions, group=group, ask_about_batches=ask_about_batches

@@ -34,12 +34,14 @@ GROUP_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 # A value that is read at each scrape: its name, its meaning, and the function that returns it.
 MetricSource = tuple[str, str, Callable[[], float]]
+# A counter for each value of a label: the same, with the label before the function.
+LabelledSource = tuple[str, str, str, Callable[[], Mapping[str, int]]]
 
 
 class AgentMetrics(Collector):
     """What one agent measures.
 
-    `counters`, `gauges` and `odd_answers` are read at each scrape; counters must never fall. Each
+    `counters`, `by_label` and `gauges` are read at each scrape; counters must never fall. Each
     series has the label `group`, since agents of several groups may be watched by one Prometheus.
     """
 
@@ -50,14 +52,14 @@ class AgentMetrics(Collector):
         routes: Sequence[str],
         counters: Sequence[MetricSource],
         gauges: Sequence[MetricSource],
-        odd_answers: Callable[[], Mapping[str, int]] = dict,
+        by_label: Sequence[LabelledSource] = (),
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._group = group
         self._labels = RouteLabels(routes, most=ROUTES)
         self._counters = counters
         self._gauges = gauges
-        self._odd_answers = odd_answers
+        self._by_label = by_label
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -141,14 +143,11 @@ class AgentMetrics(Collector):
         yield build
         for name, text, read in self._counters:
             yield CounterMetricFamily(name, text, value=read())
-        odd = CounterMetricFamily(
-            "docllm_odd_answers",
-            "Answers that were taken although they are not as OpenAI would send them.",
-            labels=("kind",),
-        )
-        for kind, count in self._odd_answers().items():
-            odd.add_metric((kind,), count)
-        yield odd
+        for name, text, label, read_each in self._by_label:
+            labelled = CounterMetricFamily(name, text, labels=(label,))
+            for kind, count in read_each().items():
+                labelled.add_metric((kind,), count)
+            yield labelled
         for name, text, read in self._gauges:
             yield GaugeMetricFamily(name, text, value=read())
 

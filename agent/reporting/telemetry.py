@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -188,6 +189,8 @@ class Counts:
     retries: Retries = field(default_factory=Retries)
     handler_errors: HandlerErrors = field(default_factory=HandlerErrors)
     odd_answers: OddAnswers = field(default_factory=OddAnswers)
+    # Tasks that this agent took from other claims, by cause.
+    resets: Counter[str] = field(default_factory=Counter)
 
     def note_settings_refused(self, why: str) -> None:
         """Note why changed settings are not used; an empty text takes that back."""

@@ -99,4 +99,5 @@ def _repair_loops(made: AgentParts) -> Sequence[DutyLoop]:
         ask_about_tasks_of=claimer.ask_about_tasks_of,
         ask_about_batches=claimer.ask_about_batches,
         partitions=(made.path.partitions, made.inbox_partitions),
+        resets=choices.counts.resets,
     )

@@ -105,6 +105,11 @@ async def _list(parts: LedgerParts, options: argparse.Namespace, answer: Command
         or f"nothing was replayed in group {options.group}",
         replays=[replays.run_json(run) for run in runs],
     )
+    if not options.json:
+        advice = f"what is dead now: docllm dead list --group {options.group}"
+        if any(run.ended_at is None for run in runs):
+            advice = f"to follow the unfinished: docllm replay --resume --group {options.group}"
+        note(with_config(advice, options.config))
     return 0
 
 

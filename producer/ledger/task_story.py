@@ -1,7 +1,7 @@
 """Everything about one task or one quarantined record, for a person who asks why. Read only."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,7 @@ from docllm.schemas.ledger.tables import (
     task_input,
     task_result,
 )
+from docllm.schemas.task.failures import AttemptOutcome
 from docllm.schemas.task.owner import agent_of
 from docllm.schemas.task.result.codec import EXPIRED
 from docllm.schemas.task.states import WAITING, Status
@@ -40,7 +41,8 @@ class PastAttempt:
     `attempt` counts from 1, and again from 1 after a replay. Times are UTC without a zone;
     `cost_micro` is in millionths of the currency's unit, and `unsure_micro` is the estimated part
     of it. `reply` is the beginning of what the model said, if its answer could not be used. `agent`
-    is the agent that was lost with the attempt; empty if none was.
+    is the agent that was lost with the attempt; empty if none was. Nobody knows how long a lost
+    attempt took.
     """
 
     attempt: int
@@ -50,7 +52,7 @@ class PastAttempt:
     error: str
     call_id: str
     started_at: datetime
-    duration_ms: int
+    duration_ms: int | None
     tokens_in: int
     tokens_out: int
     cost_micro: int
@@ -354,7 +356,13 @@ def _history(connection: Connection, task_id: int) -> Sequence[PastAttempt]:
     texts = (said.limit(1), lost)
     query = select(*columns, *(func.coalesce(text.scalar_subquery(), "") for text in texts))
     query = query.where(task_attempt.c.task_id == task_id).order_by(task_attempt.c.id)
-    return [PastAttempt(row.attempt + 1, *row[1:]) for row in connection.execute(query)]
+    return [_past(row) for row in connection.execute(query)]
+
+
+def _past(row: Any) -> PastAttempt:
+    attempt = PastAttempt(row.attempt + 1, *row[1:])
+    is_lost = attempt.outcome == AttemptOutcome.LOST
+    return replace(attempt, duration_ms=None) if is_lost else attempt
 
 
 def record(connection: Connection, group: str, number: int) -> QuarantinedRecord | None:

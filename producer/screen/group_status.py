@@ -308,6 +308,7 @@ def _agent_line(agent: AgentStatus, width: int) -> Text:
             Text.assemble(f"agent {shown(agent.name)}: ", (state, style)),
             Text(f"seen {agent.silent_s:.0f} s ago"),
             *(Text(shown(part), "yellow" if is_slow else "") for part in _work(agent)),
+            *(Text(shown(f"has {named}")) for named in _tasks(agent)),
         ],
         width,
     )
@@ -332,6 +333,15 @@ def _work(agent: AgentStatus) -> Iterator[str]:
     if call is not None:
         oldest = call_text(call) if call.running_s >= SLOW_S else f"{call.running_s:.0f} s"
         yield f"oldest call {oldest}"
+
+
+def _tasks(agent: AgentStatus) -> Iterator[str]:
+    """Yield the oldest tasks that an agent has, and since when."""
+    if agent.tasks:
+        yield ", ".join(
+            f"{claimed.batch}/{claimed.id} since {claimed.claimed_at:%H:%M:%S}"
+            for claimed in agent.tasks
+        )
 
 
 # ---- everything else

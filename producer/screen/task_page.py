@@ -183,10 +183,8 @@ def _attempt_lines(attempt: PastAttempt, *, full: bool) -> Iterator[str]:
         yield f"      {shown(attempt.error, ERROR_SHOWN)}"
         return
     number = "no attempt" if attempt.error_class in UNTRIED else f"attempt {attempt.attempt}"
-    spent = (
-        f"{attempt.duration_ms / 1000:.1f} s, {attempt.tokens_in}+{attempt.tokens_out} tokens, "
-        f"cost {_cost(attempt)}"
-    )
+    tokens = f"{attempt.tokens_in}+{attempt.tokens_out} tokens"
+    spent = f"{(attempt.duration_ms or 0) / 1000:.1f} s, {tokens}, cost {_cost(attempt)}"
     yield (
         f"    {written(attempt.started_at)}  {number}, {attempt.outcome}"
         f"{_by(attempt.model, attempt.route)}: {attempt.error_class}, {spent}"

@@ -51,6 +51,6 @@ class LostTraces:
                         names.ATTEMPT: claim.counted_before,
                         names.OUTCOME: "lost",
                     },
-                    error=ErrorClass.WORKER_LOST,
+                    error=ErrorClass.AGENT_LOST,
                 )
             )

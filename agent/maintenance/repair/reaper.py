@@ -1,6 +1,7 @@
 """The duty that resets the tasks of lost agents and those with overdue claims."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -30,7 +31,7 @@ class Reaper:
 
     `ask_about_tasks_of` gets the gone agents' ids and asks the ledger about their tasks. The tasks
     must be free when the ledger is asked. So a round first declares agents lost, then resets their
-    tasks, then reports the agents.
+    tasks, then reports the agents. `resets` counts the tasks by cause.
     """
 
     transactions: Transactions
@@ -39,6 +40,7 @@ class Reaper:
     heartbeat: Heartbeat
     locks: LifeLocks | None
     ask_about_tasks_of: Callable[[frozenset[int]], None]
+    resets: Counter[str] = field(default_factory=Counter)
     traces: LostTraces | None = None
     _gone: frozenset[int] = field(default=frozenset(), init=False)
     _newly_gone: frozenset[int] = field(default=frozenset(), init=False)
@@ -102,14 +104,15 @@ class Reaper:
 
     async def _reset_lost_tasks(self) -> None:
         dead = 0
-        for find, reset in (
-            (reaping.orphans, reaping.reset_orphans),
-            (reaping.overdue, reaping.reset_overdue),
+        for cause, find, reset in (
+            ("lost", reaping.orphans, reaping.reset_orphans),
+            ("overdue", reaping.overdue, reaping.reset_overdue),
         ):
             while task_ids := await self.transactions.write(find, self.group):
                 tasks = await self.transactions.write(reset, self.group, task_ids)
                 if self.traces is not None:
                     self.traces.tell(tasks.taken)
+                self.resets[cause] += len(tasks.taken)
                 if tasks.waiting or tasks.dead:
                     crash.reach("reap.reset")
                     log.warning(

@@ -44,6 +44,7 @@ def _add_list(actions: Subparsers) -> None:
         "list", "show groups of one error, the largest first", description=_DEAD_LIST
     )
     add_selection(listed)
+    listed.add_argument("--ids", action="store_true", help="ids alone, one on each line, for pipes")
     add_json(listed, ", with all groups")
     listed.set_defaults(run=Imported("docllm.producer.cli.dead:list_groups"))
 

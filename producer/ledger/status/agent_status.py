@@ -1,8 +1,9 @@
 """Reads the agents of a group from the ledger, with what each reported of itself. Read only."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -15,11 +16,14 @@ from docllm.producer.text.agent_sentences import (
     joined,
     sentences,
 )
+from docllm.producer.text.times import written
 from docllm.producer.text.urgency import Urgency
 from docllm.schemas.agent_report import AgentReport, from_json
 from docllm.schemas.ledger import agent_rows
+from docllm.schemas.ledger.query_plans import along_due, in_group
 from docllm.schemas.ledger.sql import seconds_until, utc_after
-from docllm.schemas.ledger.tables import agent, task
+from docllm.schemas.ledger.tables import agent, batch, task
+from docllm.schemas.task.owner import agent_of
 from docllm.schemas.task.record.lanes import DESTINATIONS
 from docllm.schemas.task.states import Status
 
@@ -28,6 +32,9 @@ SHOWN_S = 600.0
 STOPPED_SHOWN_S = 30.0
 MAX_CLAIMS = 20_000  # claims that are searched for those of lost agents
 NAMED_AGENTS = 5
+# Tasks that are named of each agent, and how many of the oldest claims are searched for them.
+NAMED_TASKS = 3
+NEAR_CLAIMS = 500
 REAPER = " (reaper)"  # the suffix in the name of a repair agent
 
 
@@ -41,11 +48,21 @@ class AgentState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedTask:
+    """A task that an agent has claimed; the time is UTC without a zone."""
+
+    batch: str
+    id: str
+    claimed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class AgentStatus:
     """One agent; `silent_s` is the age of its last heartbeat by the database's clock.
 
     `reasons` are in words, the worst first. An agent that has not run yet and a repair agent have
     no report. `holds_tasks` is known of a lost agent only: False once all its tasks are reset.
+    `tasks` are the first of the oldest that it has claimed.
     """
 
     id: int
@@ -57,6 +74,7 @@ class AgentStatus:
     reasons: tuple[Sentence, ...] = ()
     holds_tasks: bool | None = None
     release: str = ""
+    tasks: tuple[ClaimedTask, ...] = ()
 
     @property
     def works(self) -> bool:
@@ -88,6 +106,14 @@ class AgentStatus:
             "slots": None if report is None else report.slots,
             "running": None if report is None else report.running,
             "report": None if report is None else asdict(report),
+            "tasks": [
+                {
+                    "batch": claimed.batch,
+                    "id": claimed.id,
+                    "claimed_at": written(claimed.claimed_at),
+                }
+                for claimed in self.tasks
+            ],
         }
 
 
@@ -179,6 +205,27 @@ def _holders(connection: Connection, agents: Collection[int]) -> set[int]:
     )
     holder = agent_in(claims.c.owner)
     return set(connection.execute(select(holder).where(holder.in_(agents)).distinct()).scalars())
+
+
+def with_tasks(
+    connection: Connection, group: str, agents: Sequence[AgentStatus]
+) -> tuple[AgentStatus, ...]:
+    """Return the agents with the oldest tasks that each has, at most NAMED_TASKS."""
+    own = batch.alias("own")
+    query = (
+        select(own.c.name, task.c.task_key, task.c.claimed_at, task.c.owner)
+        .join(own, own.c.id == task.c.batch_id)
+        .where(task.c.status == int(Status.PROCESSING), in_group(group))
+        .order_by(task.c.due_at)
+        .limit(NEAR_CLAIMS)
+    )
+    claimed: defaultdict[int, list[ClaimedTask]] = defaultdict(list)
+    for row in connection.execute(along_due(query)):
+        key = row.task_key.decode(errors="backslashreplace")
+        claimed[agent_of(row.owner)].append(ClaimedTask(row.name, key, row.claimed_at))
+    return tuple(
+        replace(status, tasks=tuple(claimed[status.id][:NAMED_TASKS])) for status in agents
+    )
 
 
 def outliers(agents: Sequence[AgentStatus]) -> Iterator[str]:

@@ -143,6 +143,8 @@ def read_group(
     )
     replays = tuple(replay_progress.unfinished(connection, group))
     any_open = any(batch.open for batch in batches)
+    if any(batch.counts["processing"] for batch in batches):
+        agents = agent_status.with_tasks(connection, group, agents)
     any_pending = any(batch.counts["pending"] for batch in batches)
     held = long_waits.read(connection, WaitingTasks(group)) if any_pending else []
     return GroupStatus(

@@ -110,7 +110,7 @@ def test_a_killed_agent_a_dead_letter_and_an_inbox_record(
     ((trace, spans),) = traces(collector.spans()).items()
     lost, last = of(spans, "process")
     assert trace == trace_id(embedded, 2)
-    assert (lost.error, lost.attributes["docllm.outcome"]) == ("WORKER_LOST", "lost")
+    assert (lost.error, lost.attributes["docllm.outcome"]) == ("AGENT_LOST", "lost")
     assert (last.attributes["docllm.outcome"], last.is_error) == ("dead", True)
     assert lost.end_s - lost.start_s < last.end_s - lost.start_s
     foreign = tuple(FOREIGN.split("-")[1:3])

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from unittest.mock import Mock, create_autospec
 
@@ -105,6 +106,7 @@ def failing_rounds(clock: HandClock, error: Exception) -> Sequence[DutyLoop]:
         ask_about_tasks_of=Mock(spec=[], side_effect=error),
         ask_about_batches=lambda _batches: None,
         partitions=[partitions],
+        resets=Counter(),
     )
 
 

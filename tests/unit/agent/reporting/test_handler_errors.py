@@ -116,7 +116,13 @@ def test_the_counts_are_a_metric() -> None:
     """Each kind is a label of one metric."""
     odd = OddAnswers()
     odd.note("fast", ['finish_reason "new"\\'])
-    metrics = AgentMetrics(group="g", routes=(), counters=(), gauges=(), odd_answers=odd.counts)
+    metrics = AgentMetrics(
+        group="g",
+        routes=(),
+        counters=(),
+        gauges=(),
+        by_label=[("docllm_odd_answers", "Odd.", "kind", odd.counts)],
+    )
 
     line = r'docllm_odd_answers_total{group="g",kind="finish_reason \"new\"\\"} 1.0'
     assert line in metrics.text().decode()

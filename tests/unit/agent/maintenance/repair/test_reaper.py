@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, cast
 
 from docllm.agent.ledger.recovery import losses, reaping
+from docllm.agent.ledger.recovery.reaping import LostClaim
 from docllm.agent.maintenance.repair.reaper import REPEAT_S, Reaper
 from docllm.agent.membership.life_locks import LifeLocks
 from docllm.schemas.runtime.clock import Clock
@@ -91,6 +92,22 @@ def test_losses_are_taken_back_when_a_task_dies_of_its_own() -> None:
         "undo_losses",
         "undo_losses",
     ]
+
+
+def test_resets_are_counted_by_their_cause() -> None:
+    claim = LostClaim(1, "a", 7, 0, 0, "document", 0.0)
+    ledger = Ledger(
+        _declare_by_heartbeats=[declared(7)],
+        orphans=[[1, 2]],
+        reset_orphans=[reaping.ResetTasks(2, 0, [claim, claim])],
+        overdue=[[3]],
+        reset_overdue=[reaping.ResetTasks(1, 0, [claim])],
+    )
+    setting = Setting(ledger)
+
+    setting.round()
+
+    assert setting.reaper.resets == {"lost": 2, "overdue": 1}
 
 
 def test_rows_that_cannot_be_reset_are_asked_for_once_in_a_round() -> None:
