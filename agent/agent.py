@@ -244,13 +244,18 @@ class Agent:
         await self.group_work.drop_final_orders()
         if await self.group_work.count_orders() or await self.hooks.busy():
             return False
-        for source in self._all_sources:
-            await source.commit()
-            at_rest = await source.at_rest()
-            if not at_rest.joined or at_rest.lag:
-                self.claimer.ask_about_all()
-                return False
+        # At once, because each answer waits for a turn of its source's thread.
+        if not all(await asyncio.gather(*map(_is_read, self._all_sources))):
+            self.claimer.ask_about_all()
+            return False
         return not await self.group_work.any_open_task()
+
+
+async def _is_read(source: Source) -> bool:
+    """Return whether the source has its partitions, read and committed to the end."""
+    await source.commit()
+    at_rest = await source.at_rest()
+    return at_rest.joined and not at_rest.lag
 
 
 def _silent(effect: str) -> str:

@@ -68,8 +68,9 @@ COMMON: Settings = {
     "socket.timeout.ms": SOCKET_TIMEOUT_MS,
     # When all brokers are away, librdkafka forgets them and begins anew at the bootstrap address,
     # each time with the first backoff and a new thread. Its default of 100 ms made ten threads a
-    # second and took 1 % of a core, for each handle of an agent.
-    "reconnect.backoff.ms": 1_000,
+    # second and took 1 % of a core, for each handle of an agent. A new handle waits half of this
+    # time before its second connection, which is in the way of the first record.
+    "reconnect.backoff.ms": 250,
     "reconnect.backoff.max.ms": 2_000,
     "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
 }

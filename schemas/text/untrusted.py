@@ -5,7 +5,6 @@ BaseException (`pyo3_runtime.PanicException`). If it were not caught, one record
 whole process.
 """
 
-import asyncio
 import pickle
 import signal
 import threading
@@ -98,6 +97,8 @@ def is_panic(error: BaseException) -> bool:
 
     A panic is neither an Exception nor a cancellation or exit.
     """
+    import asyncio  # noqa: PLC0415 - slow, and a program that checks its options has no coroutine
+
     ends = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
     return not isinstance(error, (Exception, *ends))
 

@@ -104,8 +104,8 @@ def test_results_of_the_loop_are_its_lines(tmp_path: Path) -> None:
     assert peers._lines(path) == 2
 
 
-def test_a_start_is_the_median_beside_an_empty_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command and the empty Python run in turn; one slow run changes nothing."""
+def test_a_start_is_the_median_beside_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command and the import run in turn; one slow run changes nothing."""
     took = iter([0.1, 0.6, 0.1, 9.0, 0.2, 0.4])
     ran: list[tuple[str, ...]] = []
 
@@ -116,9 +116,10 @@ def test_a_start_is_the_median_beside_an_empty_python(monkeypatch: pytest.Monkey
     monkeypatch.setattr(starts, "_seconds", seconds)
     site = cast("Site", type("FakeSite", (), {"parts": "embedded"})())
 
-    time, ratio = starts._start(site, ("--help",), 3)
+    time, ratio = starts._start(site, ("--help",), 5.0, 3)
 
     assert (time.what, time.value, time.unit) == ("docllm --help: time", 0.6, "s")
     assert ratio.value == pytest.approx(6.0)
+    assert ratio.goal == 5.0
     command = ("-P", "-m", "docllm", "--help")
-    assert ran == [starts.NOTHING, command] * 3
+    assert ran == [starts.IMPORT, command] * 3

@@ -100,10 +100,10 @@ def test_a_task_of_an_unknown_type_waits_until_an_agent_knows_it(embedded: Deplo
     embedded.until(lambda: embedded.ledger.counts()["succeeded"] == 1, "the other task")
     embedded.until(lambda: "[types.invoice]" in ignorant.err, "a warning")
     embedded.until(
-        lambda: [
-            (wait["reason"], wait["key"], wait["tasks"]) for wait in embedded.status()["waiting"]
-        ]
-        == [("TYPE", "invoice", 2)],
+        lambda: (
+            [(wait["reason"], wait["key"], wait["tasks"]) for wait in embedded.status()["waiting"]]
+            == [("TYPE", "invoice", 2)]
+        ),
         "two tasks that wait for the type",
     )
 

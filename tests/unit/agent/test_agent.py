@@ -7,9 +7,10 @@ import pytest
 
 from docllm.agent import agent as lifecycle
 from docllm.agent.agent import Membership, RepairAgent
+from docllm.agent.ports import AtRest, Source
 from docllm.agent.process.stop_request import StopRequest
 from docllm.schemas.errors import UnreachableError
-from tests.support.agent import AgentHarness, for_ever
+from tests.support.agent import AgentHarness, double, for_ever
 
 
 def test_a_cancel_that_a_library_lost_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +63,32 @@ def test_a_look_that_fails_is_no_end_of_the_work() -> None:
 
     with pytest.raises(RuntimeError, match="cannot be asked"):
         asyncio.run(harness.agent().run(StopRequest(), until_done=True, drain_timeout_s=1))
+
+
+def test_all_sources_are_asked_at_once_whether_they_are_read() -> None:
+    """No answer waits for that of another source; one that is behind keeps the agent at work."""
+    harness = AgentHarness()
+    other, asked = double(Source), asyncio.Event()
+    lags = iter([3, 0])
+
+    async def first_at_rest() -> AtRest:
+        await asyncio.wait_for(asked.wait(), 20)
+        asked.clear()
+        return AtRest(joined=True, lag=0)
+
+    async def other_at_rest() -> AtRest:
+        asked.set()
+        return AtRest(joined=True, lag=next(lags))
+
+    harness.source.at_rest.side_effect = first_at_rest
+    other.at_rest.side_effect = other_at_rest
+    agent = harness.agent()
+    agent.sources = [harness.source, other]
+
+    asyncio.run(agent.run(StopRequest(), until_done=True, drain_timeout_s=1))
+
+    harness.claimer.ask_about_all.assert_called_once_with()
+    assert next(lags, None) is None
 
 
 async def broken() -> None:
