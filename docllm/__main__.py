@@ -15,10 +15,10 @@ def main() -> NoReturn:
         from docllm.agent.cli.completion import complete  # noqa: PLC0415 - a shell asks, no person
 
         complete()
-    if argv[:1] == ["agent"]:
+    if argv[:1] in (["agent"], ["resume"]):
         from docllm.agent.__main__ import start as start_agent  # noqa: PLC0415 - one is loaded
 
-        start_agent(argv[1:])
+        start_agent(argv[argv[0] == "agent" :])
     from docllm.producer.__main__ import leave_early, start  # noqa: PLC0415
 
     leave_early()

@@ -3,7 +3,7 @@
 It imports no library and no command, so that `--help` and `--version` answer at once.
 """
 
-from docllm.agent.cli.parser import run_parser
+from docllm.agent.cli.parser import resume_parser, run_parser
 from docllm.producer.cli.options.strict_parser import Imported, Parser
 from docllm.producer.cli.parser import add_commands
 
@@ -18,7 +18,6 @@ examples:
   docllm status                               how far it is, and why it waits
   docllm export results.jsonl                 the results, in order of loading
   docllm dead list                            why tasks died
-
 Each command has a --help. Exit codes: 0 done, 1 some input was bad, 2 usage,
 3 server away, 4 wrong schema or topics, 5 internal, 130 interrupted.
 """
@@ -36,6 +35,9 @@ def docllm_parser() -> Parser:
     add_commands(commands)
     commands.add_parser(
         "agent", parents=[run_parser(add_help=False)], help="run the tasks: call the LLM"
+    )
+    commands.add_parser(
+        "resume", parents=[resume_parser(add_help=False)], help="let a parked route take calls"
     )
     demo = commands.add_parser(
         "demo",

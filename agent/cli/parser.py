@@ -112,13 +112,14 @@ def _add_supervised(parser: Parser) -> None:
     parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)
 
 
-def resume_parser() -> Parser:
+def resume_parser(*, add_help: bool = True) -> Parser:
     """Return the parser of `resume`."""
     parser = Parser(
         "docllm agent resume",
         description="Let a parked or stopped route take calls again at once, and record that in "
         "the table audit. It is not needed after a change of the settings file, which agents read "
         "again by themselves.",
+        add_help=add_help,
     )
     parser.add_argument(
         "route",

@@ -22,6 +22,9 @@ FILE = "docllm.toml"
 NAMING = f"--config {FILE}, or DOCLLM_CONFIG={FILE}"
 _HEADER = re.compile(r"\s*+\[++([^\[\]]++)\]")
 _PAIR = re.compile(r"\s*+([\w\"'.\s-]++)=")
+_ERROR_LINE = re.compile(r"\(at line (\d{1,9}),")
+# A text without quotes, which has no other meaning in TOML either.
+_BARE = re.compile(r"\s*+([\w.-]++)\s*+=\s*+(?!true|false)[^\"'\[{\s#]*?[A-Za-z/]", re.IGNORECASE)
 
 
 class SettingFile:
@@ -56,7 +59,7 @@ class SettingFile:
         except UnicodeDecodeError:
             raise ConfigError(f"{path} is not UTF-8") from None
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path} is not TOML: {error}") from None
+            raise ConfigError(f"{path} is not TOML: {error}{self._quoting(error)}") from None
         except ValueError:  # the error's own text would name a setting of Python
             raise ConfigError(
                 f"{path} holds a number that is too long; no setting is that large"
@@ -65,6 +68,12 @@ class SettingFile:
             raise ConfigError(
                 f"{path} is nested too deeply; no setting is more than three names deep"
             ) from None
+
+    def _quoting(self, error: Exception) -> str:
+        """Return advice if the line of an error has a text without quotes."""
+        line = _ERROR_LINE.search(str(error))
+        bare = line and _BARE.match(self._text.splitlines()[int(line[1]) - 1])
+        return f'; {bare[1]} is a text, write it in quotes: {bare[1]} = "..."' if bare else ""
 
     def where(self, name: str) -> str:
         """Return the file's name and, if it can be found, the line that sets `name`.

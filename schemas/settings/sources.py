@@ -64,6 +64,7 @@ _SERVICE = re.compile(
     r"|PORT(_\d{1,5}_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 _TYPES = "types."
+_ALIKE = 0.6  # from here on, a setting is taken for the one that was meant
 # Sections whose names are those that lines use, and what a line calls them.
 _LINE_NAMES = {"types": "type", "tenants": "tenant"}
 
@@ -281,7 +282,7 @@ def _checked(given: Mapping[str, _GivenValue], faults: list[str]) -> Iterator[tu
             continue
         check = _check_of(name)
         if check is None:
-            faults.append(f"{setting.where}: {name} is unknown{_nearest(name, _names_like(name))}")
+            faults.append(f"{setting.where}: {name} is unknown{_meant(name)}")
             continue
         try:
             yield name, _absolute(check(setting.value), setting.base)
@@ -321,16 +322,33 @@ def _check_of(name: str) -> kinds.CheckValue | None:
     return None if named is None else named.check
 
 
-def _names_like(name: str) -> list[str]:
-    """Return the names that a wrong name may have meant."""
+def _meant(name: str) -> str:
+    """Return which setting a wrong name may mean, or else the names of its section."""
     section, _, path = name.partition(".")
     if section == "llm" and path in NAMED_SETTINGS["routes"]:  # only a route has it
-        return [f"routes.{DEFAULT_ROUTE}.{path}"]
-    section_name = path.rpartition(".")[0] or "NAME"
-    return [
-        *SETTINGS,
-        *(f"{section}.{section_name}.{part}" for part in NAMED_SETTINGS.get(section, {})),
+        return f"; did you mean routes.{DEFAULT_ROUTE}.{path}?"
+    title, part = (section, path) if section not in NAMED_SETTINGS else name.rpartition(".")[::2]
+    own = [
+        setting.removeprefix(f"{section}.")
+        for setting in SETTINGS
+        if setting.startswith(f"{section}.")
     ]
+    if title != section or not own:
+        own = list(NAMED_SETTINGS.get(section, {}))
+    if not own:
+        return _nearest(name, list(SETTINGS))
+    nearest_first = sorted(own, key=lambda other: _likeness(part, other), reverse=True)
+    if _likeness(part, nearest_first[0]) >= _ALIKE:
+        return f"; did you mean {title}.{nearest_first[0]}?"
+    return f"; [{title}] has: {', '.join(nearest_first)}"
+
+
+def _likeness(name: str, setting: str) -> float:
+    """Return from 0 to 1 how much a name is like a setting, or spells out its initials."""
+    name = name.lower()
+    if "".join(word[:1] for word in name.split("_")) == setting:
+        return 1.0
+    return difflib.SequenceMatcher(None, name, setting).ratio()
 
 
 def _absolute(value: Any, base: Path) -> Any:
@@ -347,8 +365,6 @@ def _absolute(value: Any, base: Path) -> Any:
 def _nearest(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches
     matches = near(name, known, 1) or near(name.lower(), known, 1)
-    if len(known) == 1:
-        matches = known
     return f"; did you mean {matches[0]}?" if matches else f"; known are: {', '.join(known)}"
 
 

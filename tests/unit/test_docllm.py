@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
         ("topics check", "uvloop", 130),
         ("agent", "uvloop", 0),
         ("agent resume x", "sqlalchemy", 130),
+        ("resume x", "sqlalchemy", 130),
     ],
 )
 def test_an_interrupt_during_the_start_is_as_with_a_module(

@@ -230,6 +230,19 @@ def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
         ("[redis]\nurl = 'h:6379'", "write redis://"),
         ("data_dir = ''", "data_dir is wrong; write a text"),
         ("[agent", "is not TOML"),
+        (
+            "[llm]\nbase_url = http://h/v1",
+            '(at line 2, column 12); base_url is a text, write it in quotes: base_url = "..."',
+        ),
+        ("[llm]\ntimeout_s = 30s", "(at line 2, column 15); timeout_s is a text, write it in quo"),
+        (
+            "[llm]\nrequests_per_minute = 60",
+            "llm.requests_per_minute is unknown; did you mean llm.rpm?",
+        ),
+        ("[llm]\nzzz = 60", "llm.zzz is unknown; [llm] has: "),
+        ("[tenants.acme]\nrpm = 60", "tenants.acme.rpm is unknown; [tenants.acme] has: "),
+        ("[lmm]\nmodel = 'm'", "lmm.model is unknown; did you mean llm.model?"),
+        ("[kafka]\nclients = 'x'", "kafka.clients is unknown; [kafka] has: bootstrap"),
     ],
 )
 def test_a_fault_names_its_place_and_the_right_form(tmp_path: Path, toml: str, words: str) -> None:
@@ -238,6 +251,26 @@ def test_a_fault_names_its_place_and_the_right_form(tmp_path: Path, toml: str, w
         load(tmp_path, toml)
 
     assert words in str(refused.value)
+
+
+def test_a_wrong_name_meets_its_own_section_only(tmp_path: Path) -> None:
+    """What its section has, the most alike first, and nothing of the fifty others."""
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, "[llm]\nkeyy = 'x'\n[agent]\nwrong = 1\n")
+
+    first, second = str(refused.value).splitlines()
+    assert first.partition("[llm] has: ")[2].startswith("api_key, ")
+    assert "in_flight" in first
+    assert "agent." not in first
+    assert "[agent] has: " in second
+
+
+def test_a_wrong_word_for_a_truth_is_no_text(tmp_path: Path) -> None:
+    """`True` wants no quotes, so no advice is better."""
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, "[inbox]\nenabled = True")
+
+    assert "quotes" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
