@@ -94,6 +94,7 @@ def _progress(
         counts=choices.counts,
         latest=choices.latest,
         own=lambda: heartbeat.current.agent_id,
+        tiers_of=parts.config.tiers_of,
         priced=frozenset(parts.config.prices),
         tell=tell,
         first=first,

@@ -69,20 +69,27 @@ class GroupRun:
     def line(self) -> str:
         """Return the progress on one line."""
         done, total = self.shares
-        return f"{done:,} of {number_of(total, 'task')} done" + "".join(
-            f", {fact}" for fact in self._facts()
-        )
+        facts = "".join(f", {fact}" for fact in self._facts())
+        retries = f"; {self._now.retries}" if self._now.retries else ""
+        return f"{done:,} of {number_of(total, 'task')} done{facts}{retries}"
 
     def facts(self) -> str:
         """Return the text beside the progress bar."""
         done, total = self.shares
-        return "  ".join((f"{done:,} of {total:,}", *self._facts()))
+        facts = (f"{done:,} of {total:,}", *self._facts(), self._now.retries)
+        return "  ".join(filter(None, facts))
 
     def _facts(self) -> list[str]:
-        left = left_text(self._pace.left_s(self.open)) if self.open else ""
+        left = left_text(self._left_s()) if self.open else ""
         dead = self._since("dead")
         facts = (rate_text(self._pace.per_s), left, f"{dead:,} dead" if dead else "", self.cost())
         return [fact for fact in facts if fact]
+
+    def _left_s(self) -> float | None:
+        """Return in how many seconds all is done if no retry fails; None if nobody can tell."""
+        others = self.open - self._now.retrying
+        others_s = self._pace.left_s(others) if others > 0 else 0.0
+        return None if others_s is None else max(others_s, self._now.retries_left_s)
 
     def cost(self) -> str:
         """Return the run's cost for models with a price; empty if no tokens were used."""

@@ -15,6 +15,7 @@ from docllm.agent.reporting.views import DeadExample, Note, View, dead_example, 
 from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.status import progress
 from docllm.producer.ledger.status.progress import Totals, Waiting
+from docllm.producer.ledger.status.retries import TiersOf, no_tiers
 from docllm.producer.ledger.store import half_loaded_message
 from docllm.producer.text.agent_sentences import Sentence, call_text, sentences
 from docllm.producer.text.urgency import Urgency
@@ -104,7 +105,8 @@ class Progress:
     """The progress of one agent's group, and why its work waits.
 
     `tell` sends totals to the parent of several agents. `first` says that this agent is alone or
-    the first of them, so that it speaks for all. `own` returns the id of this agent.
+    the first of them, so that it speaks for all. `own` returns the id of this agent, and `tiers_of`
+    the retry tiers of a type.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Progress:
         counts: Counts,
         latest: LatestReport,
         own: Callable[[], int],
+        tiers_of: TiersOf = no_tiers,
         priced: Collection[str] = (),
         tell: Callable[[bytes], None] | None = None,
         first: bool = True,
@@ -126,6 +129,7 @@ class Progress:
         self._counts = counts
         self._latest = latest
         self._own = own
+        self._tiers_of = tiers_of
         self._tell = tell
         self._first = first
         self._run = GroupRun(priced=priced)
@@ -206,7 +210,9 @@ class Progress:
 
     async def _read_totals(self) -> Totals | None:
         try:
-            totals = await self._transactions.read(progress.read_totals, self._group)
+            totals = await self._transactions.read(
+                progress.read_totals, self._group, self._tiers_of
+            )
         except DatabaseError as error:
             log.debug("progress cannot be read: %s", getattr(error, "orig", error))
             return None

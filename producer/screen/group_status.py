@@ -173,7 +173,8 @@ def _fitting(status: GroupStatus, width: int, height: int) -> tuple[GroupStatus,
 
 def _rows_of(batch: BatchStatus) -> int:
     dead = sum(name.startswith("dead ") for name in batch.failures)
-    return 1 + dead + len(batch.failed_lately) + batch.half_loaded + _remarks(batch)
+    late = (batch.retries is not None) + len(batch.failed_lately)
+    return 1 + dead + late + batch.half_loaded + _remarks(batch)
 
 
 def _remarks(batch: BatchStatus) -> int:
@@ -239,13 +240,7 @@ def _time_left(eta_s: float | None) -> str:
 def _batch_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
     """Yield which errors ended tasks, or delay them lately, and which loads have not ended."""
     for batch in status.batches:
-        for name, count in sorted(batch.failures.items()):
-            if name.startswith("dead "):
-                yield f"{count:,} {name}  ({batch.name})", "red"
-        for name, count in sorted(batch.failed_lately.items()):
-            attempts = f"{number_of(count, 'attempt')} failed with {name} in the last 10 minutes"
-            then = "; their tasks are tried again" if batch.open else ""
-            yield f"{attempts}{then}  ({batch.name})", "yellow"
+        yield from _failures(batch)
         for kind, count in sorted(batch.notes.items()):
             results = number_of(count, "result")
             yield f"{results} {_NOTES.get(kind, f'with {kind}')}  ({batch.name})", "yellow"
@@ -260,6 +255,19 @@ def _batch_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
             ordered = "were" if batch.follow_ups > 1 else "was"
             tasks = number_of(batch.follow_ups, "task")
             yield f"{tasks} of the total {ordered} ordered by other tasks  ({batch.name})", ""
+
+
+def _failures(batch: BatchStatus) -> Iterator[tuple[str, str]]:
+    for name, count in sorted(batch.failures.items()):
+        if name.startswith("dead "):
+            yield f"{count:,} {name}  ({batch.name})", "red"
+    if batch.retries is not None:
+        yield f"{batch.retries.text}  ({batch.name})", "yellow"
+    for name, count in sorted(batch.failed_lately.items()):
+        attempts = f"{number_of(count, 'attempt')} failed with {name} in the last 10 minutes"
+        tasks = "its task is" if count == 1 else "their tasks are"
+        then = f"; {tasks} tried again" if batch.open else ""
+        yield f"{attempts}{then}  ({batch.name})", "yellow"
 
 
 # ---- agents
@@ -352,16 +360,14 @@ def _group_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
     for line in agent_status.outliers(status.agents):
         yield line, "yellow"
     yield from _releases(status.releases)
-    if lag := agent_status.lag(status.agents):
-        behind = ", ".join(f"{count:,} in {name}" for name, count in lag.items())
-        yield f"records that wait: {behind}", ""
+    if unread := agent_status.unread(status.agents):
+        yield f"{number_of(unread, 'record')} of the inbox to be read, not among the tasks yet", ""
     for run in status.replays:
         from docllm.producer.screen.replays import unfinished_line  # noqa: PLC0415 - seldom any
 
         yield unfinished_line(run), "cyan"
     if status.orders:
-        wait = "waits" if status.orders == 1 else "wait"
-        yield f"{number_of(status.orders, 'publish order')} {wait}", ""
+        yield "records of some tasks are still to be published", ""
     for line in status.held_texts:
         yield line, "yellow"
     for ledger_wait in status.waiting:

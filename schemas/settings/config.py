@@ -606,6 +606,10 @@ class Config:
         """Return the settings of a type, which may have none."""
         return self.types.get(name, NO_SETTINGS)
 
+    def tiers_of(self, task_type: str) -> tuple[str, ...]:
+        """Return the retry tiers of a type."""
+        return self.type_settings(task_type).tiers or self.retry_tiers
+
     def max_attempts_of(self, task_type: str) -> int:
         """Return how many attempts a task of this type may have, unless its line says otherwise."""
         own = self.type_settings(task_type).max_attempts

@@ -24,7 +24,6 @@ from docllm.schemas.ledger.query_plans import along_due, in_group
 from docllm.schemas.ledger.sql import seconds_until, utc_after
 from docllm.schemas.ledger.tables import agent, batch, task
 from docllm.schemas.task.owner import agent_of
-from docllm.schemas.task.record.lanes import DESTINATIONS
 from docllm.schemas.task.states import Status
 
 # How long after its last heartbeat an agent is shown: at most, and if it stopped.
@@ -243,11 +242,7 @@ def outliers(agents: Sequence[AgentStatus]) -> Iterator[str]:
             yield f"{', '.join(names[:NAMED_AGENTS])}{rest} {verb} {what} than {usual}"
 
 
-def lag(agents: Sequence[AgentStatus]) -> dict[str, int]:
-    """Return the records that wait for the living agents, by destination; urgent ones first."""
-    total: Counter[str] = Counter()
-    for status in agents:
-        if status.works and status.report is not None:
-            total.update(status.report.lag)
-    lanes = (name for name in DESTINATIONS if name in total)
-    return {name: total[name] for name in dict.fromkeys((*lanes, *total)) if total[name]}
+def unread(agents: Sequence[AgentStatus]) -> int:
+    """Return how many records of the inbox, which are no tasks yet, the living agents see."""
+    reports = [status.report for status in agents if status.works and status.report is not None]
+    return sum(report.lag.get("inbox", 0) for report in reports)

@@ -4,7 +4,7 @@ A few statements read all batches. None of them grows with the number of tasks.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
@@ -12,6 +12,8 @@ from sqlalchemy import Connection, Row, Select, func, select
 from docllm.producer.ledger import store
 from docllm.producer.ledger import tally as counts
 from docllm.producer.ledger.retention import archive_rows
+from docllm.producer.ledger.status import retries as retry_rows
+from docllm.producer.ledger.status.retries import Retries, TiersOf, no_tiers
 from docllm.producer.text.times import written
 from docllm.schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from docllm.schemas.ledger.tables import batch, tally, task
@@ -41,6 +43,8 @@ class ArchivedBatch:
 class BatchStatus:
     """One batch. `cost` is in the currency's unit; `eta_s` is None while nothing moves.
 
+    `eta_s` is no less than the time until the last of the `retries` is due.
+
     `per_minute` has the tasks that ended in each of the last ten minutes, oldest first; the last
     one is the minute until now. It is empty if none ended. `failed_lately` has the attempts of the
     last ten minutes, by class of error, that failed without ending their task. `follow_ups` counts
@@ -64,6 +68,12 @@ class BatchStatus:
     follow_ups: int = 0
     archived: ArchivedBatch | None = None
     notes: dict[str, int] = field(default_factory=dict)
+    retries: Retries | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `--json`."""
+        retries = None if self.retries is None else self.retries.as_json()
+        return asdict(replace(self, retries=None)) | {"retries": retries}
 
     @property
     def open(self) -> int:
@@ -72,7 +82,12 @@ class BatchStatus:
 
 
 def read_batches(
-    connection: Connection, group: str, name: str | None = None, *, archived: bool = False
+    connection: Connection,
+    group: str,
+    name: str | None = None,
+    *,
+    archived: bool = False,
+    tiers_of: TiersOf = no_tiers,
 ) -> list[BatchStatus]:
     """Return the status of a group's batches, oldest first; with `name`, only of that batch.
 
@@ -87,6 +102,8 @@ def read_batches(
     ids = chosen.with_only_columns(batch.c.id)
     sums, pace_of = _sums(connection, ids), paces(connection, ids)
     running = _running(connection, sums)
+    is_retrying = any("retrying" in states for states in running.values())
+    retries = retry_rows.read(connection, ids) if is_retrying else {}
     half_loaded = set(store.half_loaded(connection, group))
     failed = _failed_lately(connection, sums)
     newest_archives = archive_rows.newest(
@@ -101,6 +118,7 @@ def read_batches(
             half_loaded,
             failed.get(row.id, {}),
             _archived(row, newest_archives.get(row.id)),
+            retries=Retries.of(retries.get(row.id, ()), tiers_of),
         )
         for row in rows
     ]
@@ -248,6 +266,8 @@ def _batch_status(
     half_loaded: Collection[str],
     failed_lately: dict[str, int],
     archived: ArchivedBatch | None,
+    *,
+    retries: Retries | None,
 ) -> BatchStatus:
     counts = _counts(all_sums, running)
     waiting = counts["pending"] + counts["processing"] + counts["retrying"]
@@ -255,7 +275,7 @@ def _batch_status(
         name=row.name,
         counts=counts,
         rate_per_s=pace.per_s,
-        eta_s=_eta_s(waiting, pace.per_s),
+        eta_s=_eta_s(waiting, pace.per_s, retries),
         tokens_in=int(sum(sums.tokens_in for sums in all_sums)),
         tokens_out=int(sum(sums.tokens_out for sums in all_sums)),
         cost=units(int(sum(sums.cost_micro for sums in all_sums))),
@@ -268,13 +288,17 @@ def _batch_status(
         follow_ups=sum(int(sums.n) for sums in all_sums if sums.disposition == FOLLOW_UP),
         archived=archived,
         notes=_notes(all_sums),
+        retries=retries,
     )
 
 
-def _eta_s(waiting: int, per_s: float) -> float | None:
-    if waiting == 0:
-        return 0.0
-    return round(waiting / per_s, 1) if per_s > 0 else None
+def _eta_s(waiting: int, per_s: float, retries: Retries | None) -> float | None:
+    """Return in how many seconds all is done if no retry fails; None if nobody can tell."""
+    until_retries_s = 0.0 if retries is None else retries.left_s
+    others = waiting - (0 if retries is None else retries.tasks)
+    if others <= 0:
+        return round(until_retries_s, 1)
+    return round(max(others / per_s, until_retries_s), 1) if per_s > 0 else None
 
 
 def _counts(rows: Any, running: Mapping[str, int]) -> dict[str, int]:

@@ -5,7 +5,7 @@ Read only. No query in here grows with the number of tasks.
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from sqlalchemy import Connection
@@ -26,6 +26,7 @@ from docllm.producer.ledger.status import agent_status, batch_status, releases
 from docllm.producer.ledger.status.agent_status import AgentStatus
 from docllm.producer.ledger.status.batch_status import BatchStatus
 from docllm.producer.ledger.status.releases import ReleaseStatus
+from docllm.producer.ledger.status.retries import TiersOf, no_tiers
 from docllm.producer.ledger.waiting_rows import LedgerWait
 from docllm.producer.text.agent_sentences import Sentence
 from docllm.producer.text.pace import duration
@@ -111,7 +112,7 @@ class GroupStatus:
         head |= {"replays": [replay_progress.as_json(run) for run in self.replays]}
         return head | {
             "agents": [agent.as_json() for agent in self.agents],
-            "batches": [asdict(row) for row in self.batches],
+            "batches": [row.as_json() for row in self.batches],
             "releases": [release.as_json() for release in self.releases],
         }
 
@@ -123,13 +124,16 @@ def read_group(
     *,
     archived: bool = False,
     max_quarantined: int = MAX_QUARANTINED,
+    tiers_of: TiersOf = no_tiers,
 ) -> GroupStatus:
     """Return the status of a group, or of one of its batches; `archived` includes those too.
 
     At most `max_quarantined` records of the quarantine are counted.
     """
     agents = agent_status.read_agents(connection, group)
-    batches = tuple(batch_status.read_batches(connection, group, name, archived=archived))
+    batches = tuple(
+        batch_status.read_batches(connection, group, name, archived=archived, tiers_of=tiers_of)
+    )
     waiting = outbox.waiting(connection, group)
     raised = tuple(
         guard for guard in guards.raised(connection, group) if name in {None, guard.batch}

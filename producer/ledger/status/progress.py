@@ -6,13 +6,15 @@ A run is the difference of two totals. What was counted before the run began is 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from sqlalchemy import ColumnElement, Connection, Select, Subquery, exists, func, select
 
 from docllm.producer.ledger import guards, outbox, store, waiting_rows
 from docllm.producer.ledger import tally as counts
 from docllm.producer.ledger.claiming_agent import agent_in
-from docllm.producer.ledger.status import agent_status
+from docllm.producer.ledger.status import agent_status, retries
+from docllm.producer.ledger.status.retries import Retries, TiersOf, no_tiers
 from docllm.producer.ledger.waiting_rows import LedgerWait
 from docllm.schemas.ledger.query_plans import along_due
 from docllm.schemas.ledger.sql import seconds_until, utc_now
@@ -32,6 +34,7 @@ class Totals:
 
     `succeeded`, `dead` and `cancelled` count each task as often as it ended, because a replayed
     task ends again. `retried` counts failed attempts that were not the last of their task.
+    `retrying` tasks wait for a next one, the last of which is due in `retries_left_s`.
     """
 
     open: int = 0
@@ -43,6 +46,9 @@ class Totals:
     dead_by_class: Mapping[str, int] = field(default_factory=dict)
     tokens_by_model: Mapping[str, int] = field(default_factory=dict)
     cost_by_model: Mapping[str, int] = field(default_factory=dict)  # in millionths, as `cost_micro`
+    retrying: int = 0
+    retries: str = ""  # when they are tried again, in words
+    retries_left_s: float = field(default=0.0, compare=False)  # passes while nothing moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +74,8 @@ class Waiting:
     in_ledger: tuple[LedgerWait, ...] = ()
 
 
-def read_totals(connection: Connection, group: str) -> Totals:
-    """Return the totals of a group."""
+def read_totals(connection: Connection, group: str, tiers_of: TiersOf = no_tiers) -> Totals:
+    """Return the totals of a group. Tasks are read only if some may wait for a next attempt."""
     batches = _batches(group)
     of_group = counts.counts(lambda column: [column["batch_id"].in_(batches)])
     keys = (of_group.c.state, of_group.c.outcome, of_group.c.model)
@@ -92,6 +98,9 @@ def read_totals(connection: Connection, group: str) -> Totals:
             loaded += int(row.delta)
         elif state is Status.RETRYING and row.outcome not in UNTRIED:
             retried += int(row.delta)
+    is_retrying = retried and loaded > ended
+    waits = retries.read(connection, batches) if is_retrying else {}
+    next_tries = Retries.of(chain.from_iterable(waits.values()), tiers_of)
     return Totals(
         open=max(0, loaded - ended),
         succeeded=ends[Status.SUCCEEDED],
@@ -102,6 +111,9 @@ def read_totals(connection: Connection, group: str) -> Totals:
         dead_by_class={name: count for name, count in deaths.items() if count},
         tokens_by_model={name: count for name, count in tokens.items() if count},
         cost_by_model={name: cost for name, cost in costs.items() if cost},
+        retrying=0 if next_tries is None else next_tries.tasks,
+        retries="" if next_tries is None else next_tries.text,
+        retries_left_s=0.0 if next_tries is None else next_tries.left_s,
     )
 
 

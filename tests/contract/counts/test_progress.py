@@ -10,6 +10,7 @@ from docllm.producer.ledger import long_waits
 from docllm.producer.ledger.long_waits import LongWait, WaitingTasks
 from docllm.producer.ledger.status import progress
 from docllm.producer.ledger.status.progress import Totals, Waiting
+from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.tables import task
 from tests.contract.support.ledger_dead import dead, replayed
 from tests.support.ledger_database import (
@@ -118,6 +119,26 @@ def test_a_long_wait_after_a_refused_call_is_told_from_a_short_one(
         assert len(waits(ledger_db, **of)) == 1
     for of in ({"key": "short"}, {"batch": "other"}, {"type": "other"}, {"tenant": "other"}):
         assert waits(ledger_db, **of) == []
+
+
+def test_totals_say_when_retries_are_due(ledger_db: LedgerDatabase) -> None:
+    """The number of the attempt, when it is due, and when the last one would be."""
+    first, second, _ = ledger_db.load("a", "b", "c")
+    assert totals(ledger_db).retries == ""
+    ledger_db.settled(first, replace(RETRY, delay_s=3600.0))
+
+    one = ledger_db.run(lambda c: progress.read_totals(c, GROUP, lambda _: ("30s", "1h")))
+    ledger_db.settled(second, RETRY)
+    ledger_db.set(tables.task, second, attempt=2, max_attempts=3)
+    both = totals(ledger_db)
+
+    assert one.retries.startswith("1 waits for its second try at ")
+    assert ", the last at " in one.retries
+    assert one.retries_left_s == pytest.approx(3600.0, abs=30.0)
+    assert both.retries.startswith("2 wait for their next try, the first at ")
+    assert both.retrying == 2
+    assert both.retries_left_s == pytest.approx(3600.0, abs=30.0)
+    assert ledger_db.run(lambda c: progress.read_totals(c, "other")).retries == ""
 
 
 def test_a_replay_is_more_work_and_takes_no_end_away(ledger_db: LedgerDatabase) -> None:

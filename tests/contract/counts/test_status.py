@@ -11,7 +11,7 @@ from docllm.agent.ledger.counts import compaction
 from docllm.agent.ledger.leases import leasing
 from docllm.agent.ledger.recovery import reaping
 from docllm.agent.ledger.settlements.reply_limit import reply_limit_bytes
-from docllm.agent.ports.outcome import Outcome
+from docllm.agent.ports.outcome import Moved, Outcome
 from docllm.producer.ledger import cancel, outbox, replay_progress
 from docllm.producer.ledger.status import agent_status, batch_status, group_status, reported_types
 from docllm.producer.ledger.status.batch_status import BatchStatus
@@ -21,13 +21,16 @@ from docllm.schemas.agent_report import AgentReport, Reason, SuspectReport, to_j
 from docllm.schemas.codes import Code
 from docllm.schemas.ledger import agent_rows, tables
 from docllm.schemas.task.states import Status
+from docllm.schemas.task.waits import WaitReason
 from tests.support.ledger_database import (
     BATCH,
     DEAD,
     GROUP,
+    REFUSED,
     RELEASED,
     RETRY,
     SNOOZE,
+    SPENT,
     SUCCEEDED,
     LedgerDatabase,
 )
@@ -192,6 +195,37 @@ def test_a_rate_gives_an_end(ledger_db: LedgerDatabase) -> None:
 
     assert counted.rate_per_s == pytest.approx(0.1, rel=0.5)
     assert counted.eta_s == pytest.approx(1 / counted.rate_per_s, rel=0.1)
+
+
+def test_a_retry_is_part_of_the_time_left(ledger_db: LedgerDatabase) -> None:
+    """Where only retries are left, the last that is due is the end, whatever the rate.
+
+    The last possible attempt comes after all tiers in between.
+    """
+    first, second = ledger_db.load("a", "b")
+    ledger_db.settled(first, SUCCEEDED)
+    ledger_db.settled(second, replace(RETRY, delay_s=600.0))
+    ledger_db.set(tables.task, second, max_attempts=4)
+
+    group = ledger_db.run(
+        lambda c: group_status.read_group(c, GROUP, tiers_of=lambda _: ("30s", "5m", "1h"))
+    )
+
+    (counted,) = group.batches
+    assert counted.eta_s == pytest.approx(600.0, abs=30.0)
+    assert counted.retries is not None
+    assert (counted.retries.tasks, counted.retries.number) == (1, 2)
+    last_s = (counted.retries.last_at - counted.retries.first_at).total_seconds()
+    assert last_s == 300 + 3600
+    assert counted.retries.text.startswith("1 waits for its second try at ")
+
+
+def test_a_task_that_waits_for_something_else_has_no_time(ledger_db: LedgerDatabase) -> None:
+    """Nobody knows when a route takes calls again, so `left` does not count its tasks."""
+    (task_id,) = ledger_db.load("a")
+    ledger_db.settled(task_id, Moved(REFUSED, SPENT, 600.0, WaitReason.ROUTE, "default"))
+
+    assert (batch(ledger_db).retries, batch(ledger_db).eta_s) == (None, None)
 
 
 def test_what_ended_is_counted_by_minute(ledger_db: LedgerDatabase) -> None:
@@ -482,7 +516,7 @@ def test_the_reports_of_agents_are_shown(ledger_db: LedgerDatabase) -> None:
     assert (by_name["first"]["slots"], by_name["first"]["running"]) == (8, 2)
     assert by_name["first"]["report"]["lag"] == {"tasks": 3, "inbox": 1}
     assert by_name["second"]["notice"].startswith("route b is parked, ")
-    assert agent_status.lag(found.agents) == {"tasks": 7, "inbox": 1}
+    assert agent_status.unread(found.agents) == 1
 
 
 def test_a_blocked_event_loop_is_a_reason(ledger_db: LedgerDatabase) -> None:
@@ -610,5 +644,5 @@ def test_counts_are_the_same_after_compaction(ledger_db: LedgerDatabase) -> None
 
     assert ledger_db.call(compaction.compact, compaction.CompactionLimits()) == 4
 
-    assert batch(ledger_db) == before
+    assert replace(batch(ledger_db), eta_s=before.eta_s) == before  # time passes
     assert before.counts["total"] == 3

@@ -59,7 +59,6 @@ def test_a_report_tells_what_an_agent_does(deployment: Deployment) -> None:
     assert (report["reasons"], status["reasons"]) == ([], [])
     text = deployment.producer("status")
     assert f"{SLOTS} of {SLOTS} slots, oldest call " in text
-    assert f"records that wait: {TASKS} in tasks, 3 in tasks.bulk" in text
 
     llm.end()
     deployment.llm("--latency", "0")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any
 
@@ -15,6 +15,7 @@ from docllm.producer.ledger.status.agent_status import REAPER, AgentState, Agent
 from docllm.producer.ledger.status.batch_status import BatchStatus
 from docllm.producer.ledger.status.group_status import MAX_QUARANTINED, GroupStatus
 from docllm.producer.ledger.status.releases import Comparison, ReleaseStatus, ReleaseSums
+from docllm.producer.ledger.status.retries import Retries
 from docllm.producer.screen.group_status import status_text
 from docllm.producer.text.agent_sentences import Sentence
 from docllm.producer.text.urgency import Urgency
@@ -380,15 +381,14 @@ def test_a_silent_agents_slots_are_those_of_its_last_heartbeat() -> None:
 
 
 def test_one_thing_is_not_plural() -> None:
-    """One slot and one order are said in the singular."""
+    """One slot is said in the singular."""
     agent = agent_in(AgentState.ALIVE, report=AgentReport(slots=1, running=1))
     group = group_of(agent, orders=1)
 
     assert below(group) == [
         "agent a: alive, seen 1 s ago, 1 of 1 slot",
-        "1 publish order waits",
+        "records of some tasks are still to be published",
     ]
-    assert below(replace(group, agents=(), orders=2000)) == ["2,000 publish orders wait"]
 
 
 def test_tasks_that_a_refused_call_holds_for_long_are_named() -> None:
@@ -476,17 +476,33 @@ def test_agents_that_differ_from_the_others_are_named() -> None:
     ]
 
 
-def test_records_that_wait_are_shown_by_topic() -> None:
-    """The lag of all living agents is added; a topic without lag is not news."""
+def test_only_records_that_are_no_tasks_yet_are_counted_beside_the_tasks() -> None:
+    """A topic's lag is no second figure for what waits: it has records of finished tasks too."""
     lags: list[dict[str, int]] = [
-        {"tasks.bulk": 7, "tasks": 1200, "inbox": 0},
-        {"tasks": 34, "retry.30s": 5, "tasks.urgent": 1},
+        {"tasks.bulk": 7, "tasks": 1200, "inbox": 4},
+        {"tasks": 34, "retry.30s": 5, "inbox": 3},
     ]
 
     lines = lines_of(*(reporting(f"{lag}", AgentReport(lag=lag)) for lag in lags))
 
-    assert lines[3:] == [
-        "records that wait: 1 in tasks.urgent, 1,234 in tasks, 7 in tasks.bulk, 5 in retry.30s"
+    assert lines[3:] == ["7 records of the inbox to be read, not among the tasks yet"]
+
+
+def test_a_retry_is_shown_with_its_times() -> None:
+    """Below its batch: how many wait, until when, and for which attempt."""
+    now = datetime(2026, 1, 31, 8)  # noqa: DTZ001 - as the ledger stores it
+    retries = Retries(
+        tasks=1,
+        number=3,
+        is_last=False,
+        first_at=now,
+        last_at=now + timedelta(hours=1),
+        now=now,
+        left_s=0.0,
+    )
+
+    assert below(group_of(batches=(replace(NIGHT, retries=retries),))) == [
+        "1 waits for its third try at 08:00 UTC, the last at 09:00 UTC  (night)"
     ]
 
 
