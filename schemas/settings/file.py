@@ -23,8 +23,8 @@ NAMING = f"--config {FILE}, or DOCLLM_CONFIG={FILE}"
 _HEADER = re.compile(r"\s*+\[++([^\[\]]++)\]")
 _PAIR = re.compile(r"\s*+([\w\"'.\s-]++)=")
 _ERROR_LINE = re.compile(r"\(at line (\d{1,9}),")
-# A text without quotes, which has no other meaning in TOML either.
-_BARE = re.compile(r"\s*+([\w.-]++)\s*+=\s*+(?!true|false)[^\"'\[{\s#]*?[A-Za-z/]", re.IGNORECASE)
+_TRUTHS = ("true", "false")
+_BARE = re.compile(r"\s*+([\w.-]++)\s*+=\s*+([^\"'\[{\s#]++)")
 
 
 class SettingFile:
@@ -73,7 +73,9 @@ class SettingFile:
         """Return advice if the line of an error has a text without quotes."""
         line = _ERROR_LINE.search(str(error))
         bare = line and _BARE.match(self._text.splitlines()[int(line[1]) - 1])
-        return f'; {bare[1]} is a text, write it in quotes: {bare[1]} = "..."' if bare else ""
+        if not bare or bare[2].lower() in _TRUTHS or not any(map(str.isalpha, bare[2])):
+            return ""
+        return f'; {bare[1]} is a text, write it in quotes: {bare[1]} = "..."'
 
     def where(self, name: str) -> str:
         """Return the file's name and, if it can be found, the line that sets `name`.
