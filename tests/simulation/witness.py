@@ -273,7 +273,11 @@ class _Witness:
 
     def _times(self) -> Iterator[tuple[int, float]]:
         """Yield the tasks whose lines have a `not_before`, with it."""
-        lines = "SELECT task_id, body FROM task_input WHERE body LIKE '%\"not_before\"%'"
+        # LIKE finds nothing in a blob in some builds of SQLite.
+        lines = (
+            "SELECT task_id, body FROM task_input"
+            " WHERE instr(body, CAST('\"not_before\"' AS BLOB)) > 0"
+        )
         for task_id, body in self._rows(lines):
             at = datetime.fromisoformat(orjson.loads(body)["not_before"])
             yield task_id, at.timestamp() - EPOCH_S
