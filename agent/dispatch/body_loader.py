@@ -1,55 +1,68 @@
-"""Reads the bodies of claimed deliveries that came, or waited, without a body."""
+"""Reads the bodies of claimed deliveries, the only time that a body is read before its attempt.
+
+Until then a delivery's plan follows the hints in its record's headers.
+"""
 
 from collections.abc import Iterable
 
-from docllm.agent.inflight.decoder import RecordDecoder
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.ports import Ledger
+from docllm.agent.routes import RouteNames
+from docllm.agent.routes.names import preview, routes_allowed
 from docllm.schemas.task.record.envelope import digest
+from docllm.schemas.task.record.hints import hints_of, read_body
 
 
 class BodyLoader:
-    """Completes claimed deliveries with their bodies from the ledger."""
+    """Reads bodies, whose digests the claim has compared; loads missing ones from the ledger."""
 
-    def __init__(self, *, ledger: Ledger, table: InFlightTable, decoder: RecordDecoder) -> None:
+    def __init__(self, *, ledger: Ledger, table: InFlightTable, naming: RouteNames) -> None:
         self._ledger = ledger
         self._table = table
-        self._decoder = decoder
+        self._naming = naming
 
     async def fetch(self, claimed: Iterable[Delivery], *, moving: bool = False) -> set[Delivery]:
-        """Load the missing bodies of these deliveries; return the deliveries to claim again.
+        """Read the bodies of these deliveries; return the deliveries to claim again.
 
-        A delivery must be claimed again if its body names another route than assumed. A pointer
-        record has no body, so the default route was assumed. With `moving`, the deliveries are
-        moved to a tier; then only deliveries whose route is unknown need a body.
+        A delivery must be claimed again if its body names another route than its record. With
+        `moving`, the deliveries are moved to a tier; then one without a body needs it only if the
+        record came without.
         """
-        missing = (
-            delivery
-            for delivery in claimed
-            if delivery.value is None and delivery.kept_answer is None
-        )
-        without_body = {
+        deliveries = [delivery for delivery in claimed if delivery.kept_answer is None]
+        missing = {
             delivery.task_id: delivery
-            for delivery in missing
-            if delivery.digest is None or not moving
+            for delivery in deliveries
+            if delivery.value is None and (delivery.digest is None or not moving)
         }
-        bodies = await self._ledger.bodies(sorted(without_body)) if without_body else {}
-        return {
-            without_body[task_id]
-            for task_id, (key, value) in bodies.items()
-            if self._complete(without_body[task_id], key, value)
-        }
+        if missing:
+            await self._load(missing)
+        return {delivery for delivery in deliveries if self._is_rerouted(delivery)}
 
-    def _complete(self, delivery: Delivery, key: bytes, value: bytes) -> bool:
-        self._table.load_body(delivery, value)
-        before = delivery.route
-        if delivery.digest is None:
-            seen = self._decoder.preview(value)
-            delivery.digest, delivery.plan = digest(key, value), seen.plan
-            delivery.route = seen.route
-            delivery.size = seen.size
-            delivery.tenant = delivery.publication.tenant or seen.tenant
-        elif delivery.plan.refusal:  # the settings may have gained its route while it waited
-            delivery.plan = self._decoder.preview(value).plan
-        return delivery.route != before
+    async def _load(self, missing: dict[int, Delivery]) -> None:
+        for task_id, (key, value) in (await self._ledger.bodies(sorted(missing))).items():
+            delivery = missing[task_id]
+            self._table.load_body(delivery, value)
+            if delivery.digest is None:
+                delivery.digest = digest(key, value)
+
+    def _is_rerouted(self, delivery: Delivery) -> bool:
+        """Read a delivery's body; return whether it names another route than its record.
+
+        A body that cannot be read is left to the attempt, which says what is wrong with it.
+        """
+        if delivery.value is None:
+            return False
+        delivery.line = line = read_body(delivery.value)
+        if line is None:
+            return False
+        hints, former = hints_of(line), delivery.plan
+        if hints != delivery.hints or not former.known:
+            delivery.hints = hints
+            delivery.plan, delivery.size = preview(hints, len(delivery.value), self._naming)
+        if "routes_allowed" in line:
+            delivery.plan = delivery.plan.within(routes_allowed(line))
+        if delivery.plan.route == former.route:
+            return False
+        delivery.route = delivery.own_route
+        return True

@@ -88,7 +88,10 @@ class AttemptRunner:
         trace = NO_TRACE if traces is None else traces.of(row.task_id, delivery.owner)
         if plan is not None and not row.suspect and not row.output_uri:
             on_fallback = delivery.route != delivery.plan.route
-            request = plain_request(delivery.value, plan, is_on_fallback=on_fallback)
+            request = plain_request(
+                delivery.line, len(delivery.value), plan, is_on_fallback=on_fallback
+            )
+            delivery.line = None  # not kept during the call
             if request is not None:
                 made = await plain_call(
                     delivery, row, permit, plan, request, trace=trace, now_s=now_s, left_s=left_s

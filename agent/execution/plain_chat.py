@@ -4,10 +4,9 @@ This is the short way of the built-in chat. A task that uses more is left to the
 an attempt whose call failed: they go on with the call that was made.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
-
-import orjson
 
 from docllm.agent.execution.start_decisions import AttemptPermit
 from docllm.agent.handlers.calls.call_plan import CallPlan, CallsOf
@@ -18,8 +17,8 @@ from docllm.agent.handlers.handler_run import MadeCall
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Call, Row
 from docllm.agent.ports.outcome import Released, Succeeded
-from docllm.agent.quota.estimate import most_out
 from docllm.schemas.task.line.parsing import PLACEHOLDER
+from docllm.schemas.task.record.hints import most_out
 from docllm.schemas.task.result.notes import NoteKind
 from docllm.schemas.text.document_text import blank_problem
 from docllm.schemas.text.untrusted import as_contained
@@ -47,22 +46,26 @@ class PlainRequest(NamedTuple):
     verbatim: bool = False
 
 
-def plain_request(value: bytes, plan: CallPlan, *, is_on_fallback: bool) -> PlainRequest | None:
+def plain_request(
+    line: Mapping[str, Any] | None, line_bytes: int, plan: CallPlan, *, is_on_fallback: bool
+) -> PlainRequest | None:
     """Return what a task's one call sends; None if the task is not plain.
 
-    The line was accepted before, and the claim has compared its digest. So it is read without its
-    checks; a line on which this fails is left to the handlers, which name what is wrong.
+    The line was accepted before, and the claim has compared its digest. So its checks are left out;
+    a line on which this fails is left to the handlers, which name what is wrong.
     """
-    if len(value) > _MAX_BYTES:
+    if line is None or line_bytes > _MAX_BYTES:
         return None
     try:
-        return _request(orjson.loads(value), plan, is_on_fallback=is_on_fallback)
+        return _request(line, plan, is_on_fallback=is_on_fallback)
     except BaseException as error:  # noqa: BLE001 - the handlers read it again, and say what it is
         as_contained(error)
         return None
 
 
-def _request(line: Any, plan: CallPlan, *, is_on_fallback: bool) -> PlainRequest | None:
+def _request(
+    line: Mapping[str, Any], plan: CallPlan, *, is_on_fallback: bool
+) -> PlainRequest | None:
     if "body" in line:
         return None if is_on_fallback else _openai_request(line["body"], plan)
     prompt, source = line.get("prompt"), line.get("input")

@@ -1,13 +1,15 @@
-"""Turns records into deliveries or rejected records.
+"""Turns records into deliveries or rejected records, by their headers; no body is read here.
 
-Numbers from a header are read within bounds, and no code trusts them.
+Numbers from a header are read within bounds, and no code trusts them. Hints choose the queue and
+the first permit; `BodyLoader` compares them with the body once the task is claimed.
 """
 
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Record, RejectedRecord
 from docllm.agent.routes import RouteNames
-from docllm.agent.routes.names import Preview, preview
+from docllm.agent.routes.names import preview
 from docllm.schemas.task.failures import Disposition
+from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.envelope import (
     MAX_KEY_BYTES,
@@ -27,7 +29,7 @@ class RecordDecoder:
     def __init__(self, *, ledger_id: str, group: str, naming: RouteNames) -> None:
         self._ledger_id = ledger_id
         self._group = group
-        self._naming = naming
+        self.naming = naming
 
     def read(self, record: Record) -> Delivery | RejectedRecord:
         """Return a record's delivery, or a rejected record.
@@ -64,7 +66,7 @@ class RecordDecoder:
                 record, f"has {len(record.value)} bytes, a task has at most {MAX_TASK_BYTES}"
             )
         record_digest = None if record.value is None else digest(record.key or b"", record.value)
-        preview = self.preview(record.value)
+        plan, size = preview(publication.hints, len(record.value or b""), self.naming)
         return Delivery(
             record.partition,
             record.offset,
@@ -72,16 +74,12 @@ class RecordDecoder:
             publication,
             record.value,
             record_digest,
-            preview.route,
+            plan.route,
             key=record.key,
-            plan=preview.plan,
-            size=preview.size,
-            tenant=publication.tenant or preview.tenant,
+            plan=plan,
+            size=size,
+            tenant=publication.tenant or DEFAULT_TENANT,
         )
-
-    def preview(self, value: bytes | None) -> Preview:
-        """Return what a task's body shows; without a body, the default route."""
-        return preview(value, self._naming)
 
 
 def rejected_record(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
+from typing import Any
 
 from docllm.agent.lease import Lease
 from docllm.agent.ports import SUSPECT_LOSSES, Claimable, Partition, Row
@@ -11,6 +12,7 @@ from docllm.agent.quota.estimate import CallSize
 from docllm.agent.routes import RoutePlan
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 from docllm.schemas.task.record.envelope import Publication
+from docllm.schemas.task.record.hints import Hints
 from docllm.schemas.task.record.lanes import Lane
 
 _NO_PLAN = RoutePlan("")
@@ -57,8 +59,9 @@ class Delivery:
     lease: Lease | None = None
     claimed_at_s: float = 0.0
     key: bytes | None = None
-    size: CallSize = _UNKNOWN_SIZE  # known from the body
-    tenant: str = DEFAULT_TENANT  # known from the body; the ledger's, once it has answered
+    line: dict[str, Any] | None = None  # its body, read between the claim and the attempt
+    size: CallSize = _UNKNOWN_SIZE  # by the hints; known once the body has been read
+    tenant: str = DEFAULT_TENANT  # by the header; the ledger's, once it has answered
     lane: Lane = Lane.NORMAL  # its topic's, or its task's once the ledger has answered
     plan: RoutePlan = _NO_PLAN
     # An answer that is not settled or not written yet; the next claim settles it without a call.
@@ -69,10 +72,11 @@ class Delivery:
     next_route: str = ""
 
     task_id: int = field(init=False)  # as the header states it
+    hints: Hints = field(init=False)  # as the headers state them; the body's, once it has been read
 
     def __post_init__(self) -> None:
         """Let a delivery without a plan run on its route alone."""
-        self.task_id = self.publication.task_id
+        self.task_id, self.hints = self.publication.task_id, self.publication.hints
         if not self.plan.route:
             self.plan = RoutePlan(self.route)
 

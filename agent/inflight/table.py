@@ -316,7 +316,7 @@ class InFlightTable:
     def _drop(self, delivery: Delivery) -> None:
         if delivery.value is not None:
             self._bytes[delivery.lane] -= len(delivery.value)
-            delivery.value = None
+            delivery.value = delivery.line = None
 
     def remove(self, delivery: Delivery) -> None:
         """Remove an ended delivery; the next record of its task takes its place."""

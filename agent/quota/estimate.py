@@ -4,9 +4,7 @@ Pure. Once the reply reports the call's usage, the estimate is corrected in the 
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from docllm.agent.quota.grants import Charge
 from docllm.schemas.settings.config import BYTES_PER_TOKEN
@@ -24,7 +22,6 @@ _MAX_GROWTH = 256
 _MIN_BYTES = 64
 LEAST_PER_BYTE = 1 / 12  # what was learned from images says nothing of texts
 _FEW_KNOWN = 5  # calls from which on the learned tokens per byte can be relied on
-_MAX_CHOICES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +36,6 @@ class CallSize:
     input_bytes: int = 0
     most_out: int | None = None
     by_uri: bool = False
-
-
-def most_out(params: Mapping[str, Any]) -> int | None:
-    """Return how many tokens the answers to a request may have, None if it does not say."""
-    named = params.get("max_completion_tokens")
-    if named is None:
-        named = params.get("max_tokens")
-    if isinstance(named, bool) or not isinstance(named, int) or named < 1:
-        return None
-    choices = params.get("n")
-    return named * (choices if isinstance(choices, int) and 1 < choices <= _MAX_CHOICES else 1)
 
 
 class _CallKind:

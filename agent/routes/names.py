@@ -1,4 +1,4 @@
-"""Names the routes of a task from its line and its type, and previews the size of its call.
+"""Names the routes of a task from its hints or its line, and previews the size of its call.
 
 Pure.
 
@@ -7,26 +7,23 @@ Nothing here trusts what a task says.
 
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-import orjson
-
-from docllm.agent.quota.estimate import CallSize, most_out
+from docllm.agent.quota.estimate import CallSize
 from docllm.agent.routes.plan import RoutePlan
 from docllm.schemas.settings.account import account, configured_routes
 from docllm.schemas.settings.config import BYTES_PER_TOKEN, DEFAULT_ROUTE, Config
 from docllm.schemas.settings.fallback import chain
 from docllm.schemas.settings.known_models import UNKNOWN_TOKENS, known_tokens
-from docllm.schemas.task.line.parsing import DEFAULT_TENANT
+from docllm.schemas.task.record.hints import Hints, hints_of, read_body
 from docllm.schemas.task.route_state import MAX_ROUTE_CHARS
-from docllm.schemas.task.task_types import DOCUMENT, MAP_REDUCE, OPENAI
-from docllm.schemas.text.untrusted import contained
+from docllm.schemas.task.task_types import MAP_REDUCE
 
 DEFAULT = DEFAULT_ROUTE
 _DIGEST_BYTES = 8
 _REMEMBERED = 1000
-_MAX_BYTES = 1 << 40  # of a document; a line is not trusted
 
 
 class RouteNames:
@@ -128,71 +125,51 @@ class RouteNames:
         return name
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What a record's value shows before its task is claimed: routes, size and tenant."""
+class Preview(NamedTuple):
+    """The routes of a task, and the size of its first call."""
 
     plan: RoutePlan
-    size: CallSize = field(default_factory=CallSize)
-    tenant: str = DEFAULT_TENANT
-
-    @property
-    def route(self) -> str:
-        """The route on which the task begins."""
-        return self.plan.first
+    size: CallSize
 
 
-def preview(value: bytes | None, names: RouteNames) -> Preview:
-    """Return the routes, size and tenant that a task line, in either format, shows.
+def preview(hints: Hints, length: int, names: RouteNames) -> Preview:
+    """Return the routes that a task's hints name, and the size of its call.
 
-    A value that cannot be read has the default route.
+    `length` is that of its body in bytes.
     """
-    unread = Preview(names.plan_of_route(DEFAULT))
-    if value is None:
-        return unread
-    try:
-        with contained():
-            line = orjson.loads(value)
-            return _preview(line, len(value), names) if isinstance(line, dict) else unread
-    except Exception:  # noqa: BLE001 - the attempt gives up an unreadable body, not this
-        return unread
+    plan = names.plan(hints.task_type, hints.model, hints.route or None)
+    input_bytes = length + (hints.document_bytes or 0)
+    if hints.task_type == MAP_REDUCE:  # its first call has one part of the document
+        context_tokens = names.context_tokens(plan.first, hints.model or None)
+        input_bytes = min(input_bytes, context_tokens * BYTES_PER_TOKEN)
+    size = CallSize(
+        task_type=hints.task_type,
+        input_bytes=input_bytes,
+        most_out=hints.most_out,
+        by_uri=hints.document_bytes is not None,
+    )
+    return Preview(plan, size)
+
+
+def plan_of_body(value: bytes, names: RouteNames) -> RoutePlan:
+    """Return the routes of a task by its body; the default ones if the body cannot be read."""
+    line = read_body(value)
+    if line is None:
+        return names.plan_of_route(DEFAULT)
+    return preview(hints_of(line), len(value), names).plan.within(routes_allowed(line))
+
+
+def routes_allowed(line: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the bounds that a line sets to its task's routes, None if it sets none."""
+    allowed = line.get("routes_allowed")
+    if not isinstance(allowed, list):
+        return None
+    return tuple(name for name in allowed if isinstance(name, str))
 
 
 def route_refusal(names: RouteNames, value: bytes, allowed: tuple[str, ...] | None) -> str:
     """Return why a task line may take no route within its batch's bounds; "" if it may take one."""
-    return preview(value, names).plan.within_batch(allowed).refusal
-
-
-def _preview(line: dict[str, Any], length: int, names: RouteNames) -> Preview:
-    if "custom_id" in line or "body" in line:
-        body = _table(line.get("body"))
-        plan = names.plan(OPENAI, _text(body.get("model")))
-        size = CallSize(task_type=OPENAI, input_bytes=length, most_out=most_out(body))
-        return Preview(plan, size)
-    task_type, source = _text(line.get("type")) or DOCUMENT, _table(line.get("input"))
-    size = CallSize(
-        task_type=task_type,
-        input_bytes=length + _bytes(source.get("size")),
-        most_out=most_out(_table(line.get("params"))),
-        by_uri="uri" in source,
-    )
-    model = _text(line.get("model"))
-    plan = names.plan(
-        task_type,
-        model,
-        _text(line.get("route")) or None,
-        _texts(line.get("routes_allowed")),
-    )
-    if task_type == MAP_REDUCE:  # its first call has one part of the document
-        context_bytes = names.context_tokens(plan.first, model) * BYTES_PER_TOKEN
-        size = replace(size, input_bytes=min(size.input_bytes, context_bytes))
-    return Preview(plan, size, _text(line.get("tenant")) or DEFAULT_TENANT)
-
-
-def _texts(value: Any) -> tuple[str, ...] | None:
-    if not isinstance(value, list):
-        return None
-    return tuple(text for text in value if isinstance(text, str))
+    return plan_of_body(value, names).within_batch(allowed).refusal
 
 
 def _fitting(name: str) -> str:
@@ -209,16 +186,3 @@ def _shortened(name: str) -> str:
     digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).hexdigest()
     shown = "".join(letter if letter.isprintable() else "?" for letter in name)
     return f"{shown.strip()[: MAX_ROUTE_CHARS - len(digest) - 1]}~{digest}"
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _bytes(value: Any) -> int:
-    """Return a document's size; any other value says nothing."""
-    return min(value, _MAX_BYTES) if isinstance(value, int) and value > 0 else 0

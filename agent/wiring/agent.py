@@ -8,7 +8,7 @@ from docllm.agent.ledger.hook_runs import HookRun
 from docllm.agent.maintenance.group_work import GroupWork
 from docllm.agent.quota.estimate import CallSize
 from docllm.agent.routes import RoutePlan
-from docllm.agent.routes.names import preview
+from docllm.agent.routes.names import plan_of_body
 from docllm.agent.wiring.choices import AgentChoices
 from docllm.agent.wiring.duties import make_duties
 from docllm.agent.wiring.parts import AgentParts
@@ -19,7 +19,7 @@ def make_hook_runner(made: AgentParts) -> HookRunner:
     choices, routes, clock = made.choices, made.choices.routes, made.clock
 
     def plan_of(value: bytes, run: HookRun) -> RoutePlan:
-        plan = preview(value, routes.naming).plan.within_batch(run.routes_allowed)
+        plan = plan_of_body(value, routes.naming).within_batch(run.routes_allowed)
         following = routes.fallbacks(plan.first, clock.now_s(), plan)
         return plan.within(following[:1]) if following else plan
 

@@ -12,7 +12,7 @@ from docllm.agent.maintenance.waits.resume_listener import CHECK_EVERY_S as LIST
 from docllm.agent.maintenance.waits.resume_listener import ResumeListener
 from docllm.agent.maintenance.waits.waker import CHECK_EVERY_S as WAKE_EVERY_S
 from docllm.agent.maintenance.waits.waker import Waker
-from docllm.agent.routes.names import preview
+from docllm.agent.routes.names import plan_of_body
 from docllm.agent.routes.probe_sender import ProbeSender
 from docllm.agent.wiring.live_settings import LiveSettings, make_reread_duties
 from docllm.agent.wiring.parts import AgentParts
@@ -32,7 +32,7 @@ def make_duties(made: AgentParts, hooks: HookRunner) -> Sequence[DutyLoop]:
         gate=made.guards,
         probe_s=parts.config.guard.probe_s,
         probe_sender=probe_sender,
-        routes_of=lambda value: preview(value, routes.naming).plan,
+        routes_of=lambda value: plan_of_body(value, routes.naming),
         own_orders=made.own_orders,
     )
     listener = ResumeListener(

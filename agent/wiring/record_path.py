@@ -123,7 +123,7 @@ class RecordPath:
             table=self.table,
             quarantine=self.quarantine,
             answers=self.answers,
-            bodies=BodyLoader(ledger=self.ledger, table=self.table, decoder=self.decoder),
+            bodies=BodyLoader(ledger=self.ledger, table=self.table, naming=self.decoder.naming),
             admission=self.admission,
             slots=self.slots,
             finisher=self._finisher,

@@ -18,6 +18,7 @@ from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.sql import NEVER_TIME
 from docllm.schemas.ledger.tables import task, task_input
 from docllm.schemas.task.failures import FOLLOW_UP, TallyOutcome
+from docllm.schemas.task.record.hints import PLAIN, Hints
 from docllm.schemas.task.record.lanes import Lane
 from docllm.schemas.task.states import Status
 from docllm.schemas.task.waits import WaitReason
@@ -31,6 +32,7 @@ class NewTask:
     JSON. `parent_id` is the task that ordered it, 0 for none, and `depth` how many ancestors it
     has. `names_tenant` and `names_priority` say whether its line does; if not, its batch may.
     `not_before` is in UTC without a zone, as `expires_at`.
+    `hints` are for the record of a task that is published from memory.
     """
 
     key: bytes
@@ -48,6 +50,7 @@ class NewTask:
     names_tenant: bool = True
     names_priority: bool = True
     not_before: datetime | None = None
+    hints: Hints = PLAIN
 
 
 def insert(connection: Connection, batch_id: int, tasks: Mapping[int, NewTask]) -> None:

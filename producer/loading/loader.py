@@ -219,9 +219,9 @@ class Loader:
 
     def _records(self, order: Order, tasks: dict[int, NewTask]) -> list[Outgoing]:
         topic, due_ms = self._topics.name(order.destination), int(self._clock.utc_s() * 1000)
-        tenants = {item: tasks[item.id].tenant for item in order.items}
+        named = {item: ((task := tasks[item.id]).tenant, task.hints) for item in order.items}
         all_headers = record_builder.first_headers(
-            self._ledger_id, self._topics.group, self._into.name, tenants, due_ms
+            self._ledger_id, self._topics.group, self._into.name, named, due_ms
         )
         records = [
             Outgoing(topic, (task := tasks[item.id]).key, task.value, headers)

@@ -7,7 +7,9 @@ from docllm.producer.ledger.batch_options import TaskDefaults
 from docllm.producer.ledger.new_tasks import NewTask
 from docllm.schemas.task.line.parsing import TaskLine
 from docllm.schemas.task.record.envelope import digest
+from docllm.schemas.task.record.hints import PLAIN, Hints, most_out
 from docllm.schemas.task.record.lanes import lane_for
+from docllm.schemas.task.task_types import DOCUMENT
 
 _NO_DEFAULTS = TaskDefaults()
 
@@ -42,9 +44,18 @@ def new_task(
         not_before=_stored(line.not_before),
         names_tenant="tenant" in line.given,
         names_priority="priority" in line.given,
+        hints=_hints(line),
     )
     give_defaults(new, defaults)
     return new
+
+
+def _hints(line: TaskLine) -> Hints:
+    request = line.params if line.body is None else line.body
+    if line.type == DOCUMENT and not (line.model or line.route or line.uri or request):
+        return PLAIN
+    document_bytes = None if line.uri is None else line.size or 0
+    return Hints(line.type, line.model or "", line.route or "", document_bytes, most_out(request))
 
 
 def give_defaults(new: NewTask, defaults: TaskDefaults) -> None:

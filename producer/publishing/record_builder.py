@@ -37,6 +37,7 @@ from docllm.schemas.task.record.envelope import (
     encode_each,
     text,
 )
+from docllm.schemas.task.record.hints import Hints, hints_of_body
 from docllm.schemas.task.record.topics import Topics
 from docllm.schemas.task.states import FINAL, Status
 
@@ -105,8 +106,12 @@ def _records(
         row = rows.get(item.id)
         if row is not None and row.fence == item.fence and row.status not in FINAL:
             due_ms = int((utc_s + max(0.0, row.due_in_s)) * 1000)
-            publication = _publication(row, ledger, topics.group, due_ms)
-            headers = encode(replace(publication, tenant=_named(row.tenant)))
+            publication = replace(
+                _publication(row, ledger, topics.group, due_ms),
+                tenant=_named(row.tenant),
+                hints=hints_of_body(row.body),
+            )
+            headers = encode(publication)
             # Each fence may lead to another agent: one of them may know a type that this one does
             # not.
             records[item] = Outgoing(topic, row.task_key, row.body, headers, salt=row.fence)
@@ -160,16 +165,23 @@ def pointer(record: Outgoing) -> Outgoing:
 
 
 def first_headers(
-    ledger: str, group: str, batch_name: str, tenants: Mapping[Item, str], due_ms: int
+    ledger: str,
+    group: str,
+    batch_name: str,
+    tasks: Mapping[Item, tuple[str, Hints]],
+    due_ms: int,
 ) -> Iterator[list[tuple[str, bytes]]]:
     """Yield the headers of first publications, for a loader that has the tasks at hand.
 
-    `tenants` has the tenant of each item's task.
+    `tasks` has the tenant of each item's task, and its hints.
     """
     publication = Publication(ledger, group, batch_name, task_id=0, fence=0, due_ms=due_ms)
     return encode_each(
         publication,
-        ((task_id, fence, _named(tenant)) for (_, task_id, fence), tenant in tenants.items()),
+        (
+            (task_id, fence, _named(tenant), hints)
+            for (_, task_id, fence), (tenant, hints) in tasks.items()
+        ),
     )
 
 

@@ -444,7 +444,7 @@ def test_a_body_that_cannot_be_read_has_the_default_route(
     """A body that cannot be read has the default route; its attempt gives it up later."""
     monkeypatch.setattr(orjson, "loads", failing(error))
 
-    assert naming.preview(b"{}", naming.RouteNames(Config())).route == naming.DEFAULT
+    assert naming.plan_of_body(b"{}", naming.RouteNames(Config())).route == naming.DEFAULT
 
 
 @pytest.mark.parametrize(

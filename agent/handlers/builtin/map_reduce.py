@@ -23,10 +23,10 @@ from docllm.agent.handlers.calls.request import chat_body
 from docllm.agent.handlers.calls.results import Answer, CallRefusedError
 from docllm.agent.handlers.decisions import GiveUpError
 from docllm.agent.ports.outcome import Dead, Failure, Retry, Snooze
-from docllm.agent.quota.estimate import most_out
 from docllm.schemas.settings.known_models import UNKNOWN_TOKENS
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import PLACEHOLDER, TaskLine
+from docllm.schemas.task.record.hints import most_out
 
 CALLS_AT_ONCE = 4  # calls that one task makes at the same time
 OVERLAP_TOKENS = 200

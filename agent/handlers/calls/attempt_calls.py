@@ -21,10 +21,10 @@ from docllm.agent.handlers.handler_run import HandlerRun, Tools
 from docllm.agent.judge import outcome_of_failure
 from docllm.agent.ports import Call, CallFailed, Reply, RouteClient
 from docllm.agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
-from docllm.agent.quota.estimate import most_out
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import TaskLine
+from docllm.schemas.task.record.hints import most_out
 from docllm.schemas.task.result.codec import JSON_COMPLETION, with_json
 from docllm.schemas.task.result.notes import NoteKind
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from docllm.schemas.task.record import header_names
+from docllm.schemas.task.record.hints import PLAIN, Hints, decode_hints, encode_hints
 from docllm.schemas.task.record.trace import (
     NO_TRACE_HEADERS,
     TraceHeaders,
@@ -71,6 +72,7 @@ class Publication:
     error_class: str = ""
     error: str = ""
     tenant: str = ""
+    hints: Hints = PLAIN
     trace: TraceHeaders = NO_TRACE_HEADERS
 
 
@@ -111,17 +113,18 @@ def encode(publication: Publication) -> list[tuple[str, bytes]]:
         (header_names.ERROR_CLASS, text(publication.error_class, 64)),
         (header_names.ERROR, text(publication.error, 1000)),
         (header_names.TENANT, text(publication.tenant, _MAX_TENANT_BYTES)),
+        *encode_hints(publication.hints),
     ]
     return [(name, value) for name, value in headers if value]
 
 
 def encode_each(
-    first: Publication, tasks: Iterable[tuple[int, int, str]]
+    first: Publication, tasks: Iterable[tuple[int, int, str, Hints]]
 ) -> Iterator[list[tuple[str, bytes]]]:
-    """Yield the headers of publications that differ only in these task ids, fences and tenants."""
+    """Yield the headers of publications that differ only in id, fence, tenant and hints."""
     headers = encode(first)
     position = [name for name, _ in headers].index(header_names.TASK)
-    for task_id, fence, tenant in tasks:
+    for task_id, fence, tenant, hints in tasks:
         task_headers = [
             *headers[:position],
             (header_names.TASK, b"%d" % task_id),
@@ -130,6 +133,8 @@ def encode_each(
         ]
         if tenant:
             task_headers.append((header_names.TENANT, text(tenant, _MAX_TENANT_BYTES)))
+        if hints is not PLAIN:
+            task_headers += encode_hints(hints)
         yield task_headers
 
 
@@ -154,6 +159,7 @@ def decode(headers: RawHeaders | None) -> Publication:
         due_ms=_number(own, header_names.DUE_MS, 0),
         origin=own.get(header_names.ORIGIN, b"")[:400].decode("utf-8", "replace"),
         tenant=own.get(header_names.TENANT, b"")[:_MAX_TENANT_BYTES].decode("utf-8", "replace"),
+        hints=decode_hints(own),
         trace=trace_headers(list(own.items()))
         if header_names.TRACEPARENT in own
         else NO_TRACE_HEADERS,

@@ -13,6 +13,13 @@ DUE_MS = "docllm-due-ms"
 TENANT = "docllm-tenant"  # the tenant in the row; the line may lack it
 POINTER = "docllm-pointer"  # the ledger alone has the value
 
+# Hints, each left out where a plain task's would stand
+TYPE = "docllm-type"
+MODEL = "docllm-model"
+ROUTE = "docllm-route"
+DOCUMENT_BYTES = "docllm-bytes"  # the line names its document by URI; 0 if the size is unknown
+MOST_OUT = "docllm-out"  # how many tokens the answer may have
+
 # Dead letters
 DISPOSITION = "docllm-disposition"  # all dead letters have it, and no other record
 ORIGIN = "docllm-origin"

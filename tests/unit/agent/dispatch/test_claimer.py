@@ -11,7 +11,6 @@ from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
 from docllm.agent.dispatch.record_finisher import RecordFinisher, Wakeups
 from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.slots import Slots
-from docllm.agent.inflight.decoder import RecordDecoder
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.partitions import Partitions
@@ -19,6 +18,8 @@ from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.lease import Lease
 from docllm.agent.ports import Claimable, ClaimAnswer, ClaimAnswers
 from docllm.agent.ports.outcome import Released, Spent, Succeeded
+from docllm.agent.routes import RouteNames
+from docllm.schemas.settings.config import Config
 from tests.support.clock import HandClock
 from tests.support.ledger import FakeLedger, new_row
 from tests.support.routes import routes
@@ -62,7 +63,6 @@ class ClaimerHarness:
         self.deliveries: list[Delivery] = [claimed(task_id, 0.0) for task_id in (1, 2)]
         for delivery in self.deliveries:
             self.table.add(delivery, 0.0, redelivered=True)
-        decoder = create_autospec(RecordDecoder, instance=True)
         self.claimer = Claimer(
             ledger=self.ledger,
             leases=OneLease(self.lease),
@@ -71,7 +71,7 @@ class ClaimerHarness:
             table=self.table,
             quarantine=create_autospec(QuarantineQueue, instance=True),
             answers=self.answers,
-            bodies=BodyLoader(ledger=self.ledger, table=self.table, decoder=decoder),
+            bodies=BodyLoader(ledger=self.ledger, table=self.table, naming=RouteNames(Config())),
             admission=SlotsHarness(routes(), ending(Released())).admission(CrashSuspects()),
             slots=self.slots,
             finisher=create_autospec(RecordFinisher, instance=True),

@@ -72,6 +72,7 @@ def run(harnessed: HandlersHarness, task: dict[str, Any], *, plain: bool = True)
     )
     permit = AttemptPermit(RoutePermit("default", 0, 100.0), FREE_PERMITS, refused_alone=False)
     routes = AttemptRoutes(admission=cast("Admission", None), delivery=delivery, permit=permit)
+    delivery.line = task
     return asyncio.run(runner.run(delivery, permit, routes))
 
 
@@ -116,9 +117,7 @@ def test_lines_of_openais_format_too(more: dict[str, Any]) -> None:
 
     assert_alike(given, completion("", "length"))
     assert (
-        plain_request(
-            orjson.dumps(given), harness().tools.plan("openai", "default"), is_on_fallback=False
-        )
+        plain_request(given, 100, harness().tools.plan("openai", "default"), is_on_fallback=False)
         is not None
     )
 
@@ -150,9 +149,10 @@ def test_what_is_not_plain_is_left_to_the_handlers(more: dict[str, Any], type_na
     """No part of such a line is read twice in two ways."""
     plan = harness().tools.plan(type_name, "default")
 
-    assert plain_request(orjson.dumps(PLAIN | more), plan, is_on_fallback=False) is None
-    assert plain_request(b"[]", plan, is_on_fallback=False) is None
-    assert plain_request(orjson.dumps(PLAIN), plan, is_on_fallback=False) is not None
+    assert plain_request(PLAIN | more, 100, plan, is_on_fallback=False) is None
+    assert plain_request(None, 100, plan, is_on_fallback=False) is None
+    assert plain_request(PLAIN, 2 << 20, plan, is_on_fallback=False) is None
+    assert plain_request(PLAIN, 100, plan, is_on_fallback=False) is not None
 
 
 def test_a_type_with_a_handler_or_rules_of_its_own_is_not_plain() -> None:

@@ -1,6 +1,5 @@
 """A record becomes a delivery that knows its route."""
 
-import orjson
 import pytest
 
 from docllm.agent.inflight.decoder import RecordDecoder
@@ -9,17 +8,20 @@ from docllm.agent.ports import Record, RejectedRecord
 from docllm.agent.routes import RouteNames
 from docllm.schemas.settings.config import Config
 from docllm.schemas.task.record.envelope import Publication, encode
+from docllm.schemas.task.record.hints import PLAIN, Hints
 from tests.support.routes import ROUTE
 from tests.support.slots import PARTITION
 
 
 @pytest.mark.parametrize(
-    ("line", "route"), [({"id": "a", "prompt": "p", "model": "large"}, "large"), (None, ROUTE)]
+    ("hints", "route"), [(Hints(model="large"), "large"), (Hints("openai"), ROUTE), (PLAIN, ROUTE)]
 )
-def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) -> None:
-    """A record's route comes from the model in its value, or is the default one."""
+def test_a_record_comes_with_its_route(hints: Hints, route: str) -> None:
+    """A record's route comes from the model in its headers, or is the default one."""
     arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
-    headers = list(encode(Publication(ledger="00" * 16, group="g", batch="b", task_id=7, fence=0)))
+    headers = list(
+        encode(Publication(ledger="00" * 16, group="g", batch="b", task_id=7, fence=0, hints=hints))
+    )
 
     read = arrivals.read(
         Record(
@@ -27,7 +29,7 @@ def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) 
             offset=0,
             timestamp_ms=0,
             key=b"k",
-            value=None if line is None else orjson.dumps(line),
+            value=b"no body is read here",
             headers=headers,
         )
     )
@@ -55,25 +57,17 @@ def test_a_dead_letter_that_was_written_back_is_no_publication() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "named", "tenant"),
-    [
-        ({"id": "a", "prompt": "p"}, "", "default"),
-        ({"id": "a", "prompt": "p", "tenant": "bolt"}, "", "bolt"),
-        ({"custom_id": "a", "body": {}}, "acme", "acme"),
-        (None, "acme", "acme"),
-    ],
+    ("value", "named", "tenant"),
+    [(b'{"id":"a","tenant":"bolt"}', "", "default"), (b"{}", "acme", "acme"), (None, "a", "a")],
 )
-def test_a_record_comes_with_its_tenant(
-    line: dict[str, str] | None, named: str, tenant: str
-) -> None:
-    """The record's header names the tenant that its line does not know, else its line does."""
+def test_a_record_comes_with_its_tenant(value: bytes | None, named: str, tenant: str) -> None:
+    """The record's header names the tenant of any task that has one."""
     arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
     headers = list(
         encode(
             Publication(ledger="00" * 16, group="g", batch="b", task_id=7, fence=0, tenant=named)
         )
     )
-    value = None if line is None else orjson.dumps(line)
 
     read = arrivals.read(
         Record(

@@ -8,10 +8,10 @@ from docllm.agent.quota.estimate import (
     CallSize,
     Estimates,
     actual_charge,
-    most_out,
 )
 from docllm.agent.quota.grants import Charge
 from docllm.schemas.settings.quota import ChargeRule, QuotaLimits
+from docllm.schemas.task.record.hints import most_out
 
 NONE = QuotaLimits()
 KEPT = QuotaLimits(charge=ChargeRule.MAX_KEPT)

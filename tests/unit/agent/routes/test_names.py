@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from docllm.agent.quota.estimate import CallSize
 from docllm.agent.routes import DEFAULT, RouteNames, Router
-from docllm.agent.routes.names import preview
+from docllm.agent.routes.names import plan_of_body, preview
 from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
+from docllm.schemas.task.record.hints import hints_of
 from tests.unit.agent.routes.test_router import CONFIG
 
 NAMES = RouteNames(CONFIG)
@@ -123,46 +124,41 @@ def test_names_that_were_shortened_are_not_remembered_for_ever() -> None:
     ],
 )
 def test_a_record_tells_its_route(line: dict[str, object], route: str) -> None:
-    """A record's value gives its route, in either format."""
-    assert preview(orjson.dumps(line), NAMES).route == route
+    """The hints of a line give its task's route, in either format."""
+    assert preview(hints_of(line), 0, NAMES).plan.first == route
+    assert plan_of_body(orjson.dumps(line), NAMES).first == route
 
 
 def test_no_value_no_route() -> None:
-    """A record without a readable body belongs to the default route."""
-    assert [preview(value, NAMES).route for value in (None, b"", b"[1]", b"\xff", b"{" * 3000)] == [
+    """A task without a readable body belongs to the default route."""
+    assert [plan_of_body(value, NAMES).first for value in (b"", b"[1]", b"\xff", b"{" * 3000)] == [
         DEFAULT
-    ] * 5
+    ] * 4
 
 
 @pytest.mark.parametrize(
-    ("line", "size", "tenant"),
+    ("line", "size"),
     [
         (
             {"id": "a", "type": "note", "tenant": "acme", "params": {"max_tokens": 9}},
             CallSize(task_type="note", most_out=9),
-            "acme",
         ),
         (
             {"id": "a", "input": {"uri": "file:///a.pdf", "size": 5000}},
             CallSize(input_bytes=5000, by_uri=True),
-            "default",
         ),
         (
             {"custom_id": "a", "body": {"model": "m", "max_completion_tokens": 7, "n": 2}},
             CallSize(task_type="openai", most_out=14),
-            "default",
         ),
-        ({"id": "a", "type": 1, "tenant": {}, "input": [], "params": 3}, CallSize(), "default"),
+        ({"id": "a", "type": 1, "tenant": {}, "input": [], "params": 3}, CallSize()),
     ],
 )
-def test_a_record_tells_the_size_of_its_call(
-    line: dict[str, object], size: CallSize, tenant: str
-) -> None:
+def test_a_record_tells_the_size_of_its_call(line: dict[str, object], size: CallSize) -> None:
     """The input is what the record has, and the document of which it names the size."""
-    value = orjson.dumps(line)
-    size = replace(size, input_bytes=size.input_bytes + len(value))
+    size = replace(size, input_bytes=size.input_bytes + 100)
 
-    assert (preview(value, NAMES).size, preview(value, NAMES).tenant) == (size, tenant)
+    assert preview(hints_of(line), 100, NAMES).size == size
 
 
 FIELDS = st.sampled_from(
@@ -176,7 +172,7 @@ DOCUMENTS = st.recursive(
 @given(st.binary() | DOCUMENTS.map(orjson.dumps))
 def test_no_value_breaks_the_reading(value: bytes) -> None:
     """Any value of a record gives a route that fits the ledger."""
-    name = preview(value, NAMES).route
+    name = plan_of_body(value, NAMES).first
 
     assert 1 <= len(name) <= 64
     assert name.isprintable()
@@ -195,6 +191,6 @@ def test_the_first_call_for_a_long_document_has_one_part_of_it(
     source = {"uri": "file:///a", "size": 10_000_000}
     line = {"id": "a", "type": "map-reduce", "input": source} | fields
 
-    assert preview(orjson.dumps(line), names).size.input_bytes == 4 * tokens
+    assert preview(hints_of(line), 100, names).size.input_bytes == 4 * tokens
     small = line | {"input": {"text": "x"}}
-    assert preview(orjson.dumps(small), names).size.input_bytes == len(orjson.dumps(small))
+    assert preview(hints_of(small), 100, names).size.input_bytes == 100

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from docllm.agent.routes import DEFAULT, RouteNames, RoutePlan
-from docllm.agent.routes.names import preview
+from docllm.agent.routes.names import plan_of_body
 from docllm.schemas.settings.config import Config, RouteConfig, Trigger
 from docllm.schemas.settings.fallback import FallbackStep
 
@@ -88,12 +88,12 @@ def test_a_plan_follows_changed_settings() -> None:
 )
 def test_a_line_names_a_route_and_its_bounds(line: dict[str, object], plan: RoutePlan) -> None:
     """A route that the line names comes before that of its model."""
-    assert preview(orjson.dumps(line), NAMES).plan == plan
+    assert plan_of_body(orjson.dumps(line), NAMES) == plan
 
 
 def test_a_task_on_a_route_that_is_not_configured_here_takes_none() -> None:
     """The name fits the ledger, whatever the line says."""
-    plan = preview(orjson.dumps({"id": "a", "route": "r" * 200}), NAMES).plan
+    plan = plan_of_body(orjson.dumps({"id": "a", "route": "r" * 200}), NAMES)
 
     assert list(plan) == []
     assert len(plan.route) <= 64
