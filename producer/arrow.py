@@ -1,4 +1,4 @@
-"""The library of Parquet, which is an extra."""
+"""The library of Parquet and Zstandard, which is an extra."""
 
 import importlib
 from importlib.util import find_spec
@@ -6,13 +6,19 @@ from typing import Any
 
 from docllm.schemas.errors import ConfigError
 
-_INSTALL = "needs the extra `archive`; run: pip install 'docllm[archive]'"
+INSTALL = "pip install 'docllm[archive]'"
+_NEEDS = f"needs the extra `archive`; run: {INSTALL}"
+
+
+def has_arrow() -> bool:
+    """Return whether the library is installed."""
+    return find_spec("pyarrow") is not None
 
 
 def require_arrow(what: str) -> None:
     """Raise ConfigError if the library is not installed; `what` needs it."""
-    if find_spec("pyarrow") is None:
-        raise ConfigError(f"{what} {_INSTALL}")
+    if not has_arrow():
+        raise ConfigError(f"{what} {_NEEDS}")
 
 
 def arrow(what: str) -> tuple[Any, Any]:
@@ -20,4 +26,4 @@ def arrow(what: str) -> tuple[Any, Any]:
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise ConfigError(f"{what} {_INSTALL}") from None
+        raise ConfigError(f"{what} {_NEEDS}") from None

@@ -1,7 +1,8 @@
 """Reads the input of `docllm load` in bounded memory, and yields good and bad lines.
 
-The input is a file or standard input, packed or not. No content of the input raises an error: a
-line that is no task becomes an `InvalidLine` with its line number, and reading continues behind it.
+The input is a file or standard input, packed or not, of JSON lines or of one JSON array. No content
+of the input raises an error: a line that is no task becomes an `InvalidLine` with its line number,
+and reading continues behind it.
 """
 
 import os
@@ -17,8 +18,9 @@ import orjson
 
 from docllm.producer.input.foreign_lines import foreign_form
 from docllm.producer.input.foreign_texts import ForeignForm, form_of_text
+from docllm.producer.input.json_array import ArrayItems, begins_array
 from docllm.producer.input.other_files import NoLinesError
-from docllm.producer.input.packed import BUFFER_BYTES, DAMAGED, as_text
+from docllm.producer.input.packed import BUFFER_BYTES, DAMAGED, as_text, beginning_of
 from docllm.producer.input.position import Position
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.task.line.parsing import BOM, LineError, TaskLine, parse, too_large
@@ -32,6 +34,7 @@ _MAX_BLANK_BYTES = 1 << 20  # if most lines are blank
 _MAX_SKIPPED_BYTES = 64 << 20  # of one line
 _FORM_CHARS = 4096  # of a line that is too large
 _PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
+_ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _REPAIR = "repair the file and load it again"
 _REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
 _REPLACEMENT = "\ufffd"  # replaces the bad bytes in the text of a line that is not UTF-8
@@ -42,7 +45,8 @@ class ValidLine:
     """A task to load.
 
     `line` counts from 1. `value` is the record's value: the line's bytes without the line end.
-    `document` is the name of the file that the task was made from, empty for a line.
+    `document` is the name of the file that the task was made from, empty for a line. `noun` names
+    what is counted: a line, an item of an array, or a row of a table.
     """
 
     line: int
@@ -50,6 +54,12 @@ class ValidLine:
     value: bytes
     task: TaskLine
     document: str = ""
+    noun: str = "line"
+
+    def refused(self, field: str, error: str, fix: str) -> "InvalidLine":
+        """Return the bad line for a task that cannot be loaded; nobody repairs a document's."""
+        text = None if self.document else self.value.decode()
+        return InvalidLine(self.line, field, error, fix, text, self.document, noun=self.noun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,7 @@ class InvalidLine:
     text: str | None
     document: str = ""
     form: ForeignForm | None = None
+    noun: str = "line"
 
     @property
     def problem(self) -> str:
@@ -75,7 +86,7 @@ class InvalidLine:
         return f"{self.field} {self.error}" if self.field else self.error
 
     def __str__(self) -> str:
-        where = self.document or f"line {self.line}"
+        where = self.document or f"{self.noun} {self.line}"
         return f"{where}: {self.problem}; {self.fix}"
 
 
@@ -104,12 +115,34 @@ def _lines(
     with opened as file:
         try:
             with as_text(file) as stream:
+                if begins_array(beginning_of(stream)):
+                    for last, (item, size) in enumerate(_items(stream), 1):
+                        yield called("item", _read_item(last, item, size))
+                    return
                 for last, line in _split(stream):
                     yield line if isinstance(line, InvalidLine) else read_line(last, line)
         except (*DAMAGED, zlib.error) as failure:
             if not last:
                 raise NoLinesError(f"cannot be read: {_reason(failure)}", fix=_REPAIR) from None
             yield _damaged(last + 1, failure)
+
+
+def _items(stream: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    return iter(ArrayItems(stream, most=MAX_TASK_BYTES + 1))
+
+
+def _read_item(number: int, item: bytes, size: int) -> ValidLine | InvalidLine:
+    if len(item) > MAX_TASK_BYTES:
+        return _bad(number, too_large(size, item), None)
+    return read_line(number, item)
+
+
+def called(noun: str, line: ValidLine | InvalidLine) -> ValidLine | InvalidLine:
+    """Return the line with the noun for what it is in its input."""
+    if isinstance(line, InvalidLine):
+        return replace(line, noun=noun)
+    line.noun = noun
+    return line
 
 
 def read_line(number: int, value: bytes) -> ValidLine | InvalidLine:
@@ -148,20 +181,13 @@ def clashing(line: ValidLine, batch: str) -> InvalidLine:
     """Return the error for a line whose id is already in the batch with other content."""
     if line.document:
         fix = "load the documents as they are now into another batch with --batch"
-        problem = f"is in batch {batch!r} already with other content"
-        return InvalidLine(line.line, "", problem, fix, None, line.document)
+        return line.refused("", f"is in batch {batch!r} already with other content", fix)
     error = (
         f"{line.key!r} is in batch {batch!r} already with other content; "
         "white space and the order of fields count as content"
     )
-    fix = "give the line another id, or load it into another batch with --batch"
-    return InvalidLine(
-        line.line,
-        _name_of_id(line),
-        error,
-        fix,
-        line.value.decode(),
-    )
+    fix = f"give the {line.noun} another id, or load it into another batch with --batch"
+    return line.refused(_name_of_id(line), error, fix)
 
 
 def _name_of_id(line: ValidLine) -> str:
@@ -182,7 +208,8 @@ def batch_name(source: str, now: datetime) -> str:
         name = name.removesuffix(REJECTS_SUFFIX)
     for packing in _PACKINGS:
         name = name.removesuffix(packing)
-    return name.removesuffix(".jsonl") or name
+    ending = next((ending for ending in _ENDINGS if name.endswith(ending)), "")
+    return name.removesuffix(ending) or name
 
 
 def _open(source: str) -> IO[bytes]:

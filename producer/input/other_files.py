@@ -3,6 +3,7 @@
 import codecs
 import re
 
+from docllm.producer.arrow import INSTALL
 from docllm.schemas.documents.kind import kind_of
 from docllm.schemas.text.document_text import NoTextError
 
@@ -16,7 +17,7 @@ _WITHOUT_BOM = {
     b"\0{": "UTF-16BE",
 }
 _UNPACK = {
-    "Zstandard": "zstd -dc FILE | docllm load -",
+    "Zstandard": f"zstd -dc FILE | docllm load -, or let docllm do it: {INSTALL}",
     "7-Zip": "7z x FILE",
     "RAR": "unrar x FILE",
     "tar": "tar -xf FILE",

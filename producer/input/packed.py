@@ -8,6 +8,7 @@ import codecs
 import gzip
 import io
 import lzma
+import re
 import shutil
 import tempfile
 import zipfile
@@ -16,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import IO, Any, Protocol, cast
 
+from docllm.producer.arrow import arrow, has_arrow
 from docllm.producer.input.other_files import NoLinesError, refuse_other
 from docllm.schemas.documents.kind import bom_encoding
 
@@ -25,6 +27,7 @@ _HEAD_BYTES = 4096
 _MAX_LAYERS = 4  # such as UTF-16 in gzip in zip
 _XZ_MEMORY_BYTES = 128 << 20  # `xz -9` needs 65 MiB
 _READ_OF_ZIP = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2}
+_ZSTANDARD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 # What an operating system adds to an archive.
 _ADDED = ("__MACOSX/", ".DS_Store", "Thumbs.db")
 
@@ -53,7 +56,7 @@ def as_text(file: IO[bytes]) -> Iterator[IO[bytes]]:
     with ExitStack() as opened:
         stream = file
         for _ in range(_MAX_LAYERS):
-            head = _head(stream)
+            head = beginning_of(stream)
             read = _reader(stream, head, opened)
             if read is None:
                 refuse_other(head)
@@ -62,24 +65,34 @@ def as_text(file: IO[bytes]) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def _head(stream: IO[bytes]) -> bytes:
+def beginning_of(stream: IO[bytes]) -> bytes:
     """Return the first bytes without consuming them, because a pipe cannot seek back."""
     return stream.peek(_HEAD_BYTES)[:BUFFER_BYTES] if isinstance(stream, io.BufferedReader) else b""
 
 
 def _reader(stream: IO[bytes], head: bytes, opened: ExitStack) -> Callable[[int], bytes] | None:
     """Return what reads the content of a stream, None if its bytes are the content."""
+    encoding = bom_encoding(head)
+    if encoding in {"utf-16", "utf-32"}:
+        return _Recoded(stream, encoding=encoding).read
+    if head.startswith((b"PK\3\4", b"PK\5\6")):
+        return _of_zip(stream, opened)
+    return _of_packed_stream(stream, head, opened)
+
+
+def _of_packed_stream(
+    stream: IO[bytes], head: bytes, opened: ExitStack
+) -> Callable[[int], bytes] | None:
     if head.startswith(b"\x1f\x8b"):
         return opened.enter_context(gzip.GzipFile(fileobj=stream)).read1
     if head.startswith(b"BZh") and head[4:10] in {b"1AY&SY", b"\x17rE8P\x90"}:
         return _Joined(stream, make=bz2.BZ2Decompressor).read
     if head.startswith((b"\xfd7zXZ\0", b"\x5d\0\0")):
         return _Joined(stream, make=partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY_BYTES)).read
-    if head.startswith((b"PK\3\4", b"PK\5\6")):
-        return _of_zip(stream, opened)
-    encoding = bom_encoding(head)
-    if encoding in {"utf-16", "utf-32"}:
-        return _Recoded(stream, encoding=encoding).read
+    if _ZSTANDARD.match(head) and has_arrow():
+        library, _ = arrow("Zstandard")
+        unpacked = library.CompressedInputStream(library.PythonFile(stream), "zstd")
+        return cast("Callable[[int], bytes]", unpacked.read)
     return None
 
 

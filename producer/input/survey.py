@@ -72,10 +72,10 @@ def _no_tasks(bad: Sequence[InvalidLine]) -> NoLinesError:
     for line in bad:
         different.setdefault(_VARYING.sub("N", _problem(line)), line)
     shown = list(different.values())[:_NAMED]
-    error = ", ".join(f"line {line.line} {_problem(line)}" for line in shown)
+    error = ", ".join(f"{line.noun} {line.line} {_problem(line)}" for line in shown)
     if len(bad) > 1:
         first = "the first " if len(bad) == SURVEYED else "its "
-        error += f", and none of {first}{len(bad)} lines is a task"
+        error += f", and none of {first}{len(bad)} {bad[0].noun}s is a task"
     return NoLinesError(error, fix=bad[0].form.fix if bad[0].form else bad[0].fix)
 
 
@@ -113,7 +113,8 @@ def _named_once(
 def _run(run: Sequence[InvalidLine], form: ForeignForm | None, last: int) -> Iterator[InvalidLine]:
     """Yield lines of one form, the last of which is line `last`: one line for many."""
     if form is not None and len(run) == _ALIKE:
-        error = f"{form.error}, as is each line up to {last}"
-        yield InvalidLine(run[0].line, form.field, error, form.fix, None, form=form)
+        noun = run[0].noun
+        error = f"{form.error}, as is each {noun} up to {last}"
+        yield InvalidLine(run[0].line, form.field, error, form.fix, None, form=form, noun=noun)
     else:
         yield from run

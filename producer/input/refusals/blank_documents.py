@@ -35,8 +35,7 @@ class BlankDocuments:
         if not problem:
             return line
         fix = "leave the line out, or name a document with text"
-        error = f"names a document that {problem}"
-        return InvalidLine(line.line, "input.uri", error, fix, line.value.decode())
+        return line.refused("input.uri", f"names a document that {problem}", fix)
 
     def _problem(self, uri: str) -> str:
         path = unquote(urlsplit(uri).path, errors="surrogateescape")

@@ -33,13 +33,12 @@ class KnownRoutes:
         named = [("route", task.route or ""), *(("routes_allowed", name) for name in _of(task))]
         for field, name in named:
             if name and name not in self._names:
-                return _bad(line, field, f"names {name!r}, which is no route", self._fix(name))
+                return line.refused(field, f"names {name!r}, which is no route", self._fix(name))
         allowed = self._allowed if task.routes_allowed is None else task.routes_allowed
         if allowed is None or self._may_run(line, allowed):
             return line
         field = "routes_allowed" if task.routes_allowed is not None else ""
-        return _bad(
-            line,
+        return line.refused(
             field,
             f"has neither {self._own_route(line)} nor a fallback of it in {', '.join(allowed)}",
             "name an allowed route as the task's `route`, or allow its own one",
@@ -68,10 +67,3 @@ class KnownRoutes:
 
 def _of(task: TaskLine) -> tuple[str, ...]:
     return task.routes_allowed or ()
-
-
-def _bad(line: ValidLine, field: str, problem: str, fix: str) -> InvalidLine:
-    text = line.value.decode()
-    return InvalidLine(
-        line.line, field, problem, fix, None if line.document else text, line.document
-    )

@@ -33,8 +33,7 @@ class KnownTypes:
         if line.task.type in self._known:
             return line
         name = line.task.type
-        fix = self._fix(name)
-        return InvalidLine(line.line, "type", f"{name!r} is unknown", fix, line.value.decode())
+        return line.refused("type", f"{name!r} is unknown", self._fix(name))
 
     def _fix(self, name: str) -> str:
         known = sorted(self._known)

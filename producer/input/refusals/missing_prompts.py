@@ -30,7 +30,7 @@ class MissingPrompts:
         if task.body is not None or task.prompt is not None or task.type not in self._prompts:
             return line
         fault = _fault(task, self._prompts[task.type])
-        return line if fault is None else InvalidLine(line.line, *fault, line.value.decode())
+        return line if fault is None else line.refused(*fault)
 
 
 def _fault(task: TaskLine, prompt: str | None) -> tuple[str, str, str] | None:

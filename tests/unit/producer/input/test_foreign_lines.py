@@ -66,10 +66,7 @@ OBJECTS = [
     (many("a", 5, None), "line 1 is JSON, but no object, and none of the first 100 lines"),
 ]
 TEXTS = [
-    (json.dumps(TASKS), "jq -c '.[]' 'a b.jsonl' | docllm load - --batch b"),
-    (json.dumps([{"id": "x" * 4_000_000}]), "begins a JSON array"),
-    (json.dumps(TASKS, indent=1), "begins a JSON array"),
-    ("\n [\n" + ",\n".join(ROWS[:3]) + "\n]\n", "line 2 begins a JSON array"),
+    ("\n [\n[1],\n[2]\n]\n", "line 2 begins a JSON array"),
     ("[[1]]", "begins a JSON array"),
     (json.dumps(TASKS[0], indent=1), "a JSON object over several lines"),
     ('{ "id": "a",\n  "prompt": "x"\n}\n', "a JSON object over several lines"),
@@ -141,8 +138,8 @@ def test_a_file_in_another_encoding_is_refused_once(encoding: str, words: str) -
 
 def test_standard_input_keeps_the_name_of_any_file() -> None:
     """The file that was piped in is not known."""
-    assert refusal(b"[]", "-").startswith("standard input: line 1 begins a JSON array")
-    assert "jq -c '.[]' FILE | docllm load - --batch b" in refusal(b"[]", "-")
+    assert refusal(b"[1]", "-").startswith("standard input: line 1 begins a JSON array")
+    assert "jq -c '.[]' FILE | docllm load - --batch b" in refusal(b"[1]", "-")
 
 
 @pytest.mark.parametrize("bad", [many(ANTHROPIC)[:500], b"# tasks\n# of May\n", b"{'id': 'a'}\n"])

@@ -10,8 +10,10 @@ import zipfile
 from collections.abc import Callable
 from contextlib import nullcontext
 
+import pyarrow as pa
 import pytest
 
+from docllm.producer.input import packed as packings
 from docllm.producer.input.lines import InvalidLine, ValidLine, read_lines
 from docllm.producer.input.other_files import NoLinesError
 
@@ -60,6 +62,14 @@ def utf_32(content: bytes) -> bytes:
     return content.decode().encode("utf-32")
 
 
+def zstandard(content: bytes) -> bytes:
+    return bytes(pa.compress(content, codec="zstd", asbytes=True))
+
+
+def two_frames(content: bytes) -> bytes:
+    return b"\x51*M\x18\4\0\0\0abcd" + zstandard(content[:99]) + zstandard(content[99:])
+
+
 def zip_of_one(content: bytes) -> bytes:
     return zipped(("d/", b""), ("d/t.jsonl", content), ("__MACOSX/d/._t.jsonl", b"\0"))
 
@@ -78,6 +88,8 @@ def utf_16_in_gzip_in_zip(content: bytes) -> bytes:
         bz2.compress,
         lzma.compress,
         lzma_alone,
+        zstandard,
+        two_frames,
         zip_of_one,
         bzip2_in_zip,
         utf_16,
@@ -172,11 +184,11 @@ def tar_of_one() -> bytes:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"(\xb5/\xfd\x04\x00" + b"\n\x80" * 9, "is a Zstandard archive; unpack it first: zstd -d"),
+        (b"(\xb5/\xfd\x04\x00" + b"\n\x80" * 9, "cannot be read: ZSTD decompress failed"),
         (b"7z\xbc\xaf'\x1c\0\4" + b"\n" * 9, "is a 7-Zip archive; unpack it first: 7z"),
         (tar_of_one(), "is a tar archive; unpack it first: tar"),
         (gzip.compress(tar_of_one()), "is a tar archive; unpack it first: tar"),
-        (b"\x51*M\x18\4\0\0\0abcd(\xb5/\xfd", "is a Zstandard archive; unpack it first: zstd -d"),
+        (b"\x51*M\x18\4\0\0\0abcd(\xb5/\xfd", "cannot be read: Truncated compressed stream"),
         (b"\x04\x22M\x18d@", "is an LZ4 archive; unpack it first: lz4 -dc FILE"),
         (b"\x1f\x9d\x90\0\1", "is an archive of compress (.Z); unpack it first: gzip -dc FILE"),
         (b"LZIP\1\f", "is an lzip archive"),
@@ -199,6 +211,20 @@ def test_a_file_of_another_kind_is_named_once(content: bytes, words: str) -> Non
         read(content)
 
     assert words in f"{refused.value.error}; {refused.value.fix}"
+
+
+@pytest.mark.parametrize("beginning", [b"(\xb5/\xfd\x04", b"\x51*M\x18\4\0\0\0abcd(\xb5/\xfd"])
+def test_zstandard_needs_an_extra(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a person learns both ways."""
+    monkeypatch.setattr(packings, "has_arrow", lambda: False)
+    with pytest.raises(NoLinesError) as refused:
+        read(beginning)
+
+    assert refused.value.error == "the file is a Zstandard archive"
+    assert refused.value.fix == (
+        "unpack it first: zstd -dc FILE | docllm load -, or let docllm do it: "
+        "pip install 'docllm[archive]'"
+    )
 
 
 def test_a_byte_order_mark_within_a_file_is_no_content() -> None:
