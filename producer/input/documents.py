@@ -18,7 +18,7 @@ from docllm.producer.input.document_source import MAX_INLINE_BYTES, UnusableErro
 from docllm.producer.input.file_tree import FileEntry, FileTree, shown_name
 from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
 from docllm.schemas.errors import ConfigError
-from docllm.schemas.task.line.parsing import LineError, parse
+from docllm.schemas.task.line.parsing import PLACEHOLDER, LineError, parse
 from docllm.schemas.task.line.strict_json import read_object, reading, refuse_rounded
 
 
@@ -63,10 +63,10 @@ def documents_batch(source: str) -> str:
 
 
 def question_of(
-    prompt: str, model: str | None, task_type: str | None, schema: Path | None
+    prompt: str | None, model: str | None, task_type: str | None, schema: Path | None
 ) -> dict[str, Any]:
     """Return the fields that all lines have in common, checked like those of a line."""
-    question: dict[str, Any] = {"prompt": prompt}
+    question: dict[str, Any] = {} if prompt is None else {"prompt": prompt}
     if model is not None:
         question["model"] = model
     if task_type is not None:
@@ -77,11 +77,11 @@ def question_of(
             with reading(memory=True):
                 question["schema"] = read_object(raw)
                 refuse_rounded(question, "schema", b'{"schema":%s}' % raw)
-        parse(task_line("a", question, {"text": "a"}))
+        parse(task_line("a", {"prompt": PLACEHOLDER} | question, {"text": "a"}))
     except OSError as error:
         raise ConfigError(f"--schema {schema} cannot be read: {error.strerror}") from None
     except LineError as error:
-        if error.field == "prompt" and os.path.isfile(prompt):  # noqa: PTH113 - any text is safe
+        if error.field == "prompt" and prompt and os.path.isfile(prompt):  # noqa: PTH113 - a text
             raise ConfigError(
                 f"--prompt {prompt!r} is the name of a file, not a prompt with {{document}}; "
                 f'to take the text of that file: --prompt "$(cat {shlex.quote(prompt)})"'

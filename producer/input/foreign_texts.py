@@ -12,6 +12,7 @@ OURS = (
     "write docllm's lines, with id and prompt, or OpenAI's, with custom_id and a body that has "
     "messages"
 )
+NAME_COLUMNS = "for a table, name its columns: --map id=COLUMN,text=COLUMN"
 _HEAD_CHARS = 200
 _BLANK = " \t\r\n"  # JSON's; Python's has control characters that separate records
 _SHOWN_CHARS = 20  # of a text before an object
@@ -69,7 +70,7 @@ _TABLE = (
 )
 _TEXT = ForeignForm(
     "is text, such as a row of a table (CSV), not JSON",
-    f"{_TABLE}; load a document with: docllm load --documents FILE --prompt 'Summarize: "
+    f"{NAME_COLUMNS}; load a document with: docllm load --documents FILE --prompt 'Summarize: "
     "{document}'",
 )
 

@@ -101,7 +101,7 @@ def read_lines(
     rejects file stands for its repaired `text`. Raises ConfigError at once if the source cannot be
     opened; the first read raises NoLinesError if it is a file of another kind.
     """
-    file: IO[bytes] = stdin if source == STDIN else _open(source)
+    file: IO[bytes] = stdin if source == STDIN else open_input(source)
     if position is not None:
         position.follow(file)
     opened = nullcontext(file) if source == STDIN else file
@@ -123,8 +123,8 @@ def _lines(
                     yield line if isinstance(line, InvalidLine) else read_line(last, line)
         except (*DAMAGED, zlib.error) as failure:
             if not last:
-                raise NoLinesError(f"cannot be read: {_reason(failure)}", fix=_REPAIR) from None
-            yield _damaged(last + 1, failure)
+                raise unreadable(failure) from None
+            yield damaged(last + 1, failure)
 
 
 def _items(stream: IO[bytes]) -> Iterator[tuple[bytes, int]]:
@@ -212,7 +212,8 @@ def batch_name(source: str, now: datetime) -> str:
     return name.removesuffix(ending) or name
 
 
-def _open(source: str) -> IO[bytes]:
+def open_input(source: str) -> IO[bytes]:
+    """Open a file to read it. Raises ConfigError."""
     try:
         return open(source, "rb", buffering=BUFFER_BYTES)  # noqa: PTH123 - a text, not a Path
     except IsADirectoryError:
@@ -276,9 +277,15 @@ def _bad(number: int, error: LineError, text: str | None) -> InvalidLine:
     return InvalidLine(number, error.field, error.error, error.fix, text)
 
 
-def _damaged(number: int, failure: Exception) -> InvalidLine:
+def damaged(number: int, failure: Exception) -> InvalidLine:
+    """Return the line at which a file cannot be read any further."""
     error = f"cannot be read, and neither can the rest: {_reason(failure)}"
     return InvalidLine(number, "", error, f"{_REPAIR}; what is loaded already is recognized", None)
+
+
+def unreadable(failure: Exception) -> NoLinesError:
+    """Return the error for a file of which nothing can be read."""
+    return NoLinesError(f"cannot be read: {_reason(failure)}", fix=_REPAIR)
 
 
 def _reason(failure: Exception) -> str:

@@ -4,6 +4,7 @@ import codecs
 import re
 
 from docllm.producer.arrow import INSTALL
+from docllm.producer.input.foreign_texts import NAME_COLUMNS
 from docllm.schemas.documents.kind import kind_of
 from docllm.schemas.text.document_text import NoTextError
 
@@ -56,13 +57,16 @@ def refuse_other(head: bytes) -> None:
     if head.lstrip().startswith(b"{\\rtf"):
         raise NoLinesError("the file is an RTF document", fix="load documents with --documents")
     if head and head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] not in {b"{", b"["}:
-        _refuse_kind(head[:_KIND_BYTES])
+        if head.startswith(b"PAR1"):
+            raise NoLinesError("the file is a table (Parquet)", fix=NAME_COLUMNS)
+        refuse_kind(head, "name a file of task lines")
     if not head.isascii() and not _is_utf8(head):
         _refuse_encoding(head)
 
 
-def _refuse_kind(head: bytes) -> None:
+def refuse_kind(head: bytes, fix: str) -> None:
     """Raise NoLinesError if a file begins as no text does, or as a text that has no lines."""
+    head = head[:_KIND_BYTES]
     if b"%PDF-" in head[:1024]:
         raise NoLinesError("the file is a PDF document", fix="load documents with --documents")
     try:
@@ -74,7 +78,7 @@ def _refuse_kind(head: bytes) -> None:
         command = next((_UNPACK[kind] for kind in _UNPACK if kind in name), "")
         raise NoLinesError(
             f"the file is {name}",
-            fix=f"unpack it first: {command}" if command else "name a file of task lines",
+            fix=f"unpack it first: {command}" if command else fix,
         ) from None
 
 

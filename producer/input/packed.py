@@ -47,11 +47,11 @@ class _Decompressor(Protocol):
 
 
 @contextmanager
-def as_text(file: IO[bytes]) -> Iterator[IO[bytes]]:
+def as_text(file: IO[bytes], refuse: Callable[[bytes], None] = refuse_other) -> Iterator[IO[bytes]]:
     """Yield the text of a file in UTF-8, unpacked if it is packed.
 
-    Raises NoLinesError if the file is of a kind that has no task lines. Reading raises an error of
-    DAMAGED, or zlib's, behind all data before the damage.
+    `refuse` raises NoLinesError if the file begins as one that has nothing to load. Reading raises
+    an error of DAMAGED, or zlib's, behind all data before the damage.
     """
     with ExitStack() as opened:
         stream = file
@@ -59,7 +59,7 @@ def as_text(file: IO[bytes]) -> Iterator[IO[bytes]]:
             head = beginning_of(stream)
             read = _reader(stream, head, opened)
             if read is None:
-                refuse_other(head)
+                refuse(head)
                 break
             stream = opened.enter_context(io.BufferedReader(_ReadStream(read), BUFFER_BYTES))
         yield stream

@@ -1,6 +1,6 @@
 """The input of `load`, with its batch and its rejects file.
 
-The input is task lines from a file, a pipe or standard input, or documents.
+The input is task lines or a table, from a file, a pipe or standard input, or documents.
 """
 
 import argparse
@@ -15,13 +15,17 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from docllm.producer.input.documents import documents_batch, read_documents
+from docllm.producer.input.column_map import column_map
+from docllm.producer.input.documents import documents_batch, question_of, read_documents
 from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.file_tree import FileTree
 from docllm.producer.input.lines import STDIN, InvalidLine, ValidLine, batch_name, read_lines
 from docllm.producer.input.object_documents import objects_batch, read_objects
 from docllm.producer.input.position import Position
 from docllm.producer.input.rejects import rejects_path
+from docllm.producer.input.tables import TableRules, read_table
+from docllm.producer.screen.output import note
+from docllm.producer.text.printable import shown
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.objects.address import is_object_uri
 from docllm.schemas.runtime.clock import SystemClock
@@ -29,7 +33,11 @@ from docllm.schemas.settings.config import Config
 from docllm.schemas.task.batch_name import RULE, is_batch_name
 
 _PART_BYTES = 1 << 20
-DOCUMENTS_ONLY = ("prompt", "model", "type", "schema", "by_uri")
+_PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
+_TABLES = (".csv", ".tsv", ".parquet")
+_LINES = (".jsonl", ".json", ".ndjson")
+COMMON = ("prompt", "model", "type", "schema")  # what all documents or rows have in common
+TABLES_ONLY = ("map", "number_rows")
 
 
 class Input:
@@ -51,16 +59,11 @@ class Input:
             )
         if options.documents is not None and options.prompt is None:
             raise ConfigError("--documents needs --prompt 'TEXT with {document}'")
-        misplaced = [
-            f"--{name.replace('_', '-')}" for name in DOCUMENTS_ONLY if getattr(options, name)
-        ]
-        if options.documents is None and misplaced:
-            raise ConfigError(
-                f"{', '.join(misplaced)} can be given with --documents only; "
-                "a file of task lines sets these in each line"
-            )
         self._options = options
         self.documents = options.documents is not None
+        self._table = self._table_rules()
+        self._require_fitting_options()
+        self._said: set[str] = set()
         self._stack = stack
         self._own = own_files(config)
         self._spooled: str | None = None
@@ -82,13 +85,53 @@ class Input:
     def noun(self) -> str:
         """The noun for what the input consists of, for a person."""
         if not self.documents:
-            return "line"
+            return "line" if self._table is None else "row"
         return "object" if is_object_uri(self._options.documents) else "file"
 
     @property
     def name(self) -> str:
         """The file, pattern or URI as the command line names it."""
         return str(self._options.file or self._options.documents)
+
+    def _table_rules(self) -> TableRules | None:
+        """Return how rows become tasks; None if the input is no table. Raises ConfigError."""
+        options = self._options
+        if options.file is None or not (
+            options.map or options.number_rows or _ending(options.file) in _TABLES
+        ):
+            return None
+        if (ending := _ending(options.file)) in _LINES:
+            raise ConfigError(
+                f"--map and --number-rows are for tables (CSV, Parquet), and {options.file} ends "
+                f"with {ending}; leave them out"
+            )
+        try:
+            columns = column_map(",".join(options.map)) if options.map else None
+        except ValueError as error:
+            raise ConfigError(f"--map: {error}") from None
+        common = question_of(options.prompt, options.model, options.type, options.schema)
+        return TableRules(columns=columns, common=common, number=options.number_rows)
+
+    def _require_fitting_options(self) -> None:
+        """Raise ConfigError for an option that the form of the input gives no meaning."""
+        wrong: tuple[str, ...]
+        if self.documents:
+            wrong, only = TABLES_ONLY, "a table (CSV, Parquet)"
+        elif self._table is not None:
+            wrong, only = ("by_uri",), "--documents"
+        else:
+            wrong, only = (*COMMON, "by_uri"), "--documents or a table (CSV, Parquet)"
+        given = [f"--{name.replace('_', '-')}" for name in wrong if getattr(self._options, name)]
+        if given:
+            raise ConfigError(
+                f"{', '.join(given)} can be given with {only} only"
+                + ("" if self.documents or self._table else "; a task line sets these by itself")
+            )
+
+    def _note_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            note(shown(text))
 
     def _default_batch(self) -> str:
         if self._options.documents is not None:
@@ -106,6 +149,14 @@ class Input:
         options = self._options
         if options.documents is None:
             source = self._spooled or options.file
+            if self._table is not None:
+                return read_table(
+                    source,
+                    stdin=sys.stdin.buffer,
+                    rules=self._table,
+                    note=self._note_once,
+                    position=self._position,
+                )
             return read_lines(source, stdin=sys.stdin.buffer, position=self._position)
         if is_object_uri(options.documents):
             return read_objects(
@@ -163,6 +214,14 @@ class Input:
                 "name another folder with TMPDIR"
             ) from None
         self._spooled = file.name
+
+
+def _ending(source: str) -> str:
+    """Return the ending of a file's name, without that of an archive, in lower case."""
+    name = source.lower()
+    for packing in _PACKINGS:
+        name = name.removesuffix(packing)
+    return Path(name).suffix
 
 
 def _close(lines: Generator[ValidLine | InvalidLine, None, None]) -> None:

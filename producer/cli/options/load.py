@@ -22,16 +22,24 @@ def add_load(commands: Subparsers) -> None:
     parser = commands.add(
         "load",
         "load tasks from a file, stdin or documents",
-        "Loading the same input again loads what is missing.",
+        "Loading it again loads the rest.",
     )
     add = parser.add_argument
     add(
         "file",
         nargs="?",
         metavar="FILE",
-        help="task lines of docllm or of the OpenAI batch API; '-' for stdin",
+        help="task lines, OpenAI's lines, or a table; '-' for stdin",
     )
     add("--batch", metavar="NAME", help="name of the batch (the file's base name)")
+    add(
+        "--map",
+        action="append",
+        type=utf8_text,
+        metavar="F=COLUMN",
+        help="for a table: such as id=number,text=body,metadata.x=year",
+    )
+    add("--number-rows", action="store_true", help="for a table: its ids are row-1, row-2, ...")
     _add_documents(parser)
     add("--limit", type=up_to(MAX_NUMBER), metavar="N", help="load only the first N")
     add(
@@ -66,15 +74,20 @@ def _add_documents(parser: Parser) -> None:
         "--prompt",
         type=utf8_text,
         metavar="TEXT",
-        help="for --documents: the prompt; {document} is the text",
+        help="for documents, tables: the prompt; {document} is the text",
     )
-    add("--model", type=utf8_text, help="for --documents: the model")
+    add("--model", type=utf8_text, help="for documents, tables: the model")
     add(
         "--type",
         type=type_name,
-        help="for --documents: the type, such as map-reduce",
+        help="for documents, tables: the type, such as map-reduce",
     )
-    add("--schema", type=Path, metavar="FILE", help="for --documents: JSON Schema of the answer")
+    add(
+        "--schema",
+        type=Path,
+        metavar="FILE",
+        help="for documents, tables: JSON Schema of the answer",
+    )
     add(
         "--by-uri",
         action="store_true",
@@ -91,7 +104,7 @@ def _add_defaults(parser: Parser) -> None:
         default=[],
         type=type_name,
         metavar="TYPE",
-        help="accept this type, which only your agents know; may be repeated",
+        help="accept this type, which only your agents know",
     )
     add(
         "--routes-allowed",

@@ -8,7 +8,6 @@ file: its caller passes the one to write to.
 import csv
 import io
 import json
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO, Protocol
 import orjson
 
 from docllm.producer.arrow import arrow
+from docllm.producer.text.spreadsheet import is_formula
 from docllm.schemas.task.line.parsing import BOM
 
 MAX_FLAT = 200  # columns of results
@@ -203,10 +203,6 @@ def _flat(row: Row, names: Mapping[str, str], kinds: Mapping[str, Kind]) -> Row:
     return row
 
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
 class CsvFile:
     """CSV as in RFC 4180, in UTF-8.
 
@@ -244,7 +240,7 @@ class CsvFile:
     def _safe(self, value: Any) -> Any:
         if isinstance(value, bool):
             return "true" if value else "false"
-        if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        if isinstance(value, str) and is_formula(value):
             return f"'{value}"
         return value
 

@@ -193,7 +193,7 @@ def tar_of_one() -> bytes:
         (b"\x1f\x9d\x90\0\1", "is an archive of compress (.Z); unpack it first: gzip -dc FILE"),
         (b"LZIP\1\f", "is an lzip archive"),
         (b"{\\rtf1\\ansi\n{\\fonttbl}\n", "is an RTF document; load documents with --documents"),
-        (b"PAR1\x15\0\x15", "is a Parquet file; name a file of task lines"),
+        (b"PAR1\x15\0\x15", "is a table (Parquet); for a table, name its columns: --map"),
         (b"%PDF-1.7\n%\xe2\xe3\n", "is a PDF document; load documents with --documents"),
         (b"\0\1\2\3\n" * 9, "is not text"),
         (LINES.decode().encode("utf-16-le"), "is UTF-16LE without a byte order mark; convert"),

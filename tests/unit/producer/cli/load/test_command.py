@@ -440,3 +440,32 @@ def test_the_advice_for_bad_lines_keeps_the_allowed_types(
     assert run(tmp_path, str(path), "--allow-type", "mine", "--allow-type", "ours") == 1
 
     assert capsys.readouterr().out.endswith(" --allow-type mine --allow-type ours\n")
+
+
+def test_a_table_is_loaded_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its rows are recognized at the second load; a row with another text is another content."""
+    path, more = tmp_path / "a.csv", ["--prompt", "Sum up: {document}", "--strict"]
+    path.write_text("id,text,note\na,x,1\nb,y,2\n", encoding="utf-8")
+
+    assert run(tmp_path, str(path), *more) == 0
+    assert "batch a: 2 tasks loaded" in capsys.readouterr().out
+    assert run(tmp_path, str(path), *more) == 0
+    assert "batch a: nothing new, 2 loaded already" in capsys.readouterr().out
+    path.write_text("id,text\na,x\nb,z\n", encoding="utf-8")
+    assert run(tmp_path, str(path), *more) == 1
+
+    said = capsys.readouterr()
+    assert "row 2: id 'b' is in batch 'a' already with other content" in said.err
+    assert "give the row another id" in said.err
+    assert "1 bad row in" in said.out
+
+
+def test_columns_that_are_not_taken_are_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --strict the table is read twice."""
+    path = tmp_path / "a.csv"
+    path.write_text("id,prompt,note\na,x,1\n", encoding="utf-8")
+
+    assert run(tmp_path, str(path), "--strict") == 0
+    assert capsys.readouterr().err.count("nothing is taken from 'note'") == 1

@@ -150,3 +150,40 @@ def test_a_pattern_that_the_shell_expanded_is_answered_with_how_to_quote_it(
         given(tmp_path, stack, *arguments)
 
     assert "quote the pattern, as in" in f"{refused.value}{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["a.jsonl", "--map", "id=a"], "for tables (CSV, Parquet), and a.jsonl ends with .jsonl"),
+        (["a.json.gz", "--number-rows"], "a.json.gz ends with .json; leave them out"),
+        (["a.csv", "--map", "id=a", "--map", "idd=b"], "--map: 'idd' is no field"),
+        (["a.csv", "--map", "id=a", "--map", "id=b"], "--map: id has two columns"),
+        (["a.csv", "--by-uri"], "--by-uri can be given with --documents only"),
+        (["a.csv", "--prompt", "no place"], "--prompt has no {document}"),
+        (
+            ["a.jsonl", "--prompt", "x {document}"],
+            "--prompt can be given with --documents or a table (CSV, Parquet) only; a task line",
+        ),
+        (
+            ["--documents", "d", "--prompt", "{document}", "--map", "id=a"],
+            "--map can be given with a table (CSV, Parquet) only",
+        ),
+    ],
+)
+def test_options_must_fit_the_form_of_the_input(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    """Each error names the option and where it belongs."""
+    with ExitStack() as stack, pytest.raises(ConfigError) as refused:
+        given(tmp_path, stack, *arguments)
+
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.TSV.gz", "a.parquet", "-"])
+def test_rows_are_counted_as_rows(tmp_path: Path, name: str) -> None:
+    """A table is known by its name, or by --map."""
+    more = ["--batch", "b"] if name != "-" else ["--map", "id=a", "--batch", "b"]
+    with ExitStack() as stack:
+        assert given(tmp_path, stack, name, *more).noun == "row"
