@@ -30,6 +30,7 @@ from docllm.schemas.task.waits import WaitReason, wait_text
 from docllm.schemas.text.wording import number_of
 
 MAX_READ = 10_000  # waiting tasks of a group that a screen reads
+MAX_COUNTED = 1_000_000  # and that are counted, by an index alone
 MAX_SHOWN = 20  # things to wait for that it shows
 
 _IDS: BindParameter[Any] = bindparam("ids", expanding=True)
@@ -55,7 +56,8 @@ _COUNT_ANEW = update(task_state).where(task_state.c.task_id.in_(_IDS)).values(co
 class LedgerWait:
     """How many tasks wait for the same thing, and when, and in how many seconds, the first is due.
 
-    `reason` is a `WaitReason`, unless a newer version has another one.
+    `reason` is a `WaitReason`, unless a newer version has another one. `are_more`: not all waiting
+    tasks of the group were read.
     """
 
     reason: str
@@ -63,6 +65,7 @@ class LedgerWait:
     tasks: int
     due_s: float
     due_at: datetime
+    are_more: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `--json`."""
@@ -72,7 +75,7 @@ class LedgerWait:
     @property
     def text(self) -> str:
         """The same in words."""
-        tasks = number_of(self.tasks, "task")
+        tasks = ("at least " if self.are_more else "") + number_of(self.tasks, "task")
         verb = "waits" if self.tasks == 1 else "wait"
         first = "" if self.tasks == 1 else "the first "
         return (
@@ -161,9 +164,15 @@ def read(connection: Connection, group: str) -> list[LedgerWait]:
         )
         .group_by(first.c.reason, first.c.reason_key)
         .order_by(first_due)
-        .limit(MAX_SHOWN)
-    )
+    ).all()
+    are_more = sum(row[2] for row in rows) >= MAX_READ
     return [
-        LedgerWait(reason, key, count, max(0.0, float(due_s)), due_at)
-        for reason, key, count, due_s, due_at in rows
+        LedgerWait(reason, key, count, max(0.0, float(due_s)), due_at, are_more)
+        for reason, key, count, due_s, due_at in rows[:MAX_SHOWN]
     ]
+
+
+def count(connection: Connection, group: str) -> int:
+    """Return how many tasks of a group wait in the ledger, MAX_COUNTED at most."""
+    rows = select(waiting.c.group_name).where(waiting.c.group_name == group).limit(MAX_COUNTED)
+    return connection.execute(select(func.count()).select_from(rows.subquery())).scalar_one()

@@ -115,7 +115,7 @@ def workload(reading: Reading, *, slots: int, accounts: ProviderAccounts) -> Wor
     inbox = reading.backlogs.get("inbox")
     retrying = sum(batch.counts["retrying"] for batch in status.batches)
     # Tasks that wait in the ledger are retrying too, or have a `not_before`.
-    later = max(retrying, sum(wait.tasks for wait in status.waiting))
+    later = max(retrying, reading.snapshot.waiting)
     succeeded = sum(count for key, count in sums.attempts.items() if key[1] == "succeeded")
     tokens: Counter[str] = Counter()
     for (_, direction), count in sums.tokens.items():

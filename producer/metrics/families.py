@@ -175,7 +175,7 @@ def _all_wait(reading: Reading) -> bool:
     """Return whether all open tasks wait in the ledger, some for a time."""
     waits = reading.snapshot.status.waiting
     any_for_time = any(wait.reason == WaitReason.TIME for wait in waits)
-    return any_for_time and sum(wait.tasks for wait in waits) >= reading.snapshot.sums.open
+    return any_for_time and reading.snapshot.waiting >= reading.snapshot.sums.open
 
 
 def _of_waits(reading: Reading) -> Iterator[Metric]:
@@ -195,7 +195,7 @@ def _of_waits(reading: Reading) -> Iterator[Metric]:
         in_ledger[wait.reason] += wait.tasks
     yield gauge(
         "docllm_ledger_waiting_tasks",
-        "Tasks that wait in the ledger; counted up to some thousands.",
+        "Tasks that wait in the ledger; of the 10,000 that are due first.",
         ("group", "reason"),
         {(status.group, reason): in_ledger[reason] for reason in WaitReason},
     )

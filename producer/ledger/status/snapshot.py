@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, func, select, text
 
+from docllm.producer.ledger import waiting_rows
 from docllm.producer.ledger.replay_progress import ItemState
 from docllm.producer.ledger.status import group_status as statuses
 from docllm.producer.ledger.status import group_sums
@@ -35,7 +36,7 @@ class Snapshot:
     `oldest_due_s` is, by waiting state, how long the task that is due first has been due; 0 if none
     is due. `replaying` are the items of unfinished replays, by state. `rows` is the server's
     estimate of how many rows each table has, of all groups; SQLite makes none. `archived_s` is how
-    long ago an archive was last verified, None if none was.
+    long ago an archive was last verified, None if none was. `waiting` tasks wait in the ledger.
     """
 
     status: GroupStatus
@@ -44,6 +45,7 @@ class Snapshot:
     replaying: Counter[ItemState]
     rows: Mapping[str, int] = field(default_factory=dict)
     archived_s: float | None = None
+    waiting: int = 0
 
 
 def read_snapshot(connection: Connection, group: str, route_name: Callable[[str], str]) -> Snapshot:
@@ -59,6 +61,7 @@ def read_snapshot(connection: Connection, group: str, route_name: Callable[[str]
         replaying,
         _rows(connection),
         _archived_s(connection, group),
+        waiting_rows.count(connection, group),
     )
 
 

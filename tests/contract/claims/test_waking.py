@@ -214,6 +214,18 @@ def test_the_status_counts_who_waits_for_what(ledger_db: LedgerDatabase) -> None
     assert waits[1].text.startswith("3 tasks wait for route fast, the first until ")
 
 
+def test_a_screen_says_that_more_tasks_wait_than_it_counted(
+    ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads as many rows as it may; an autoscaler counts all of them."""
+    monkeypatch.setattr(waiting_rows, "MAX_READ", 2)
+    ending(ledger_db, 3, moved(WaitReason.TYPE, "invoice"))
+
+    (wait,) = ledger_db.run(partial(waiting_rows.read, group=GROUP))
+    assert wait.text.startswith("at least 2 tasks wait for an agent that knows type invoice")
+    assert ledger_db.run(partial(waiting_rows.count, group=GROUP)) == 3
+
+
 # ---- tasks that come later, and handlers that come back
 
 

@@ -342,6 +342,7 @@ def read(
     *agents: AgentStatus,
     batches: tuple[BatchStatus, ...] = (),
     unfinished: int = 0,
+    waiting: int = 0,
     inbox: int | None = 0,
     waits: tuple[Urgency, ...] = (),
 ) -> Workload:
@@ -355,6 +356,7 @@ def read(
         sums=GroupSums(loaded=unfinished),
         oldest_due_s={},
         replaying=Counter(),
+        waiting=waiting,
     )
     backlogs = {} if inbox is None else {"inbox": Backlog(inbox, None, {})}
     reading = Reading(snapshot=snapshot, at_s=1000.0, took_s=0.5, backlogs=backlogs, partitions=12)
@@ -374,6 +376,11 @@ def test_the_inbox_and_due_retries_wake_a_group_without_agents() -> None:
     assert scale(read(inbox=3), ScaleLimits()).desired == 1
     assert scale(read(batches=(batch(5),), unfinished=5), ScaleLimits()).desired == 1
     assert scale(read(), ScaleLimits()).desired == 0
+
+
+def test_tasks_whose_time_is_far_off_need_one_agent() -> None:
+    """It calls them up; many more would have nothing to do until then."""
+    assert scale(read(agent(1), unfinished=10**6, waiting=10**6), ScaleLimits()).desired == 1
 
 
 def test_an_unknown_inbox_is_not_an_empty_one() -> None:
