@@ -10,7 +10,8 @@ The route pauses if half of an answer time's calls were refused, or most of the 
 - Then one call is tried. Calls continue if it is answered, or if it outlasts a refusal while the
   provider answers other calls.
 - They continue at the best known level: the calls that were running when it began, or the recent
-  rate of successful calls; after a long pause, at half of the former level.
+  rate of successful calls; after a long pause, at half of the former level. A rate that lasted for
+  a minute before the pause exceeds no limit per minute, so calls then soon reach it again.
 - After a stop, slow start begins with one call. Each success lets twice as many run, up to the
   slots, or until a share is refused.
 """
@@ -45,6 +46,8 @@ MIN_KNOWN = 3  # with so few answers, the rate is not known
 NEWS_S = 60.0  # how long a pause that has ended may still keep the route closed
 CAUTION = 0.95  # the share of the calls that ran at the trial, with which calls continue
 UNKNOWN_GROWTH = 0.08  # the growth from a level below the known rate
+STEADY_GROWTH = 1.0  # the same if that rate had lasted for STEADY_S
+STEADY_S = 60.0
 
 
 class _Mode(Enum):
@@ -65,7 +68,8 @@ class ConcurrencyLimit:
         self.from_s = -inf
         self._paused_until_s = -inf
         self._pause_s = 0.0
-        self._former = inf  # the level before the pause
+        # The level before the pause, and the answers a second if they had come for STEADY_S.
+        self._former, self._steady = inf, 0.0
         # How many calls ran when the trial began, and when its newest call began.
         self._running_at_trial, self._trial_from_s = 0, inf
         self._answers = _Answers()
@@ -176,6 +180,7 @@ class ConcurrencyLimit:
         """Let nothing begin for a while, and then one call."""
         if self._mode is not _Mode.TRIAL:
             self._former = inf if self._mode is _Mode.RAMP else self._level.calls
+            self._steady = self._answers.steady(now_s)
         self._mode = _Mode.TRIAL
         self._running_at_trial, self._trial_from_s = 0, inf
         self.from_s = now_s
@@ -192,7 +197,7 @@ class ConcurrencyLimit:
 
     def _leave_pause(self, now_s: float) -> None:
         """Continue after a trial at the best known level; restart slowly if none is known."""
-        rate = self._answers.rate(now_s)
+        rate = max(self._steady, self._answers.rate(now_s) or 0.0) or None
         if rate is None and self._former < inf:
             self._limited(self._former / 2, now_s, UNKNOWN_GROWTH)
         elif rate is None:
@@ -201,7 +206,8 @@ class ConcurrencyLimit:
         else:
             known = rate * self._times.usual_s
             level = max(CAUTION * self._running_at_trial, min(known, self._former / 2))
-            self._limited(level, now_s, GROWTH if level >= known else UNKNOWN_GROWTH)
+            below = STEADY_GROWTH if self._steady else UNKNOWN_GROWTH
+            self._limited(level, now_s, GROWTH if level >= known else below)
 
     def _limited(self, level: float, now_s: float, growth: float) -> None:
         self._mode = _Mode.LIMITED
@@ -303,6 +309,12 @@ class _Answers:
         if sum(number for _, number in self._seconds) <= MIN_KNOWN:
             return None
         return max(self._since(now_s - MEMORY_S, now_s), self._since(now_s - LATELY_S, now_s))
+
+    def steady(self, now_s: float) -> float:
+        """Return the answers per second of the last STEADY_S; 0 if they began later."""
+        from_s = now_s - STEADY_S
+        began = bool(self._seconds) and self._seconds[0][0] < from_s
+        return self._since(from_s, now_s) if began else 0.0
 
     def _since(self, from_s: float, now_s: float) -> float:
         seconds = [second for second in self._seconds if second[0] >= from_s]

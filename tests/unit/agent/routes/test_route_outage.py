@@ -82,6 +82,26 @@ def test_a_provider_that_asks_for_time_is_left_alone() -> None:
     assert agent.good(TO_S + 5.0, TO_S + 9.0) >= 0.9 * agent.good(2.0, 6.0)
 
 
+@pytest.mark.parametrize("lasts_s", [25.0, 60.0, 90.0])
+def test_a_rate_that_lasted_a_minute_is_reached_soon_after_refusals(lasts_s: float) -> None:
+    """No limit per minute is below such a rate, so all slots are busy again after 5 s.
+
+    That includes up to 2 s before the call that is tried, and the second that it takes.
+    """
+    slots, from_s = 256, 70.0
+    to_s = from_s + lasts_s
+
+    def answer(now_s: float, rng: random.Random) -> tuple[float, Outcome]:
+        if from_s <= now_s < to_s:
+            return 0.05, snoozed("RATE", 2.0)
+        return rng.uniform(0.8, 1.2), GOOD
+
+    agent = BusyAgent(routes(slots), answer, slots)
+    agent.drive(to_s + 7.0)
+
+    assert agent.calls(to_s + 5.0, to_s + 7.0) >= 0.9 * agent.calls(from_s - 4.0, from_s - 2.0)
+
+
 def test_an_unpaid_account_is_left_alone() -> None:
     """An unpaid account is parked, tried each minute, and runs again by itself."""
     agent = BusyAgent(routes(64), unpaid, 64)
