@@ -2,8 +2,8 @@
 
 Without a name it prints one table: what a plain task costs in counts that need no clock (`weight`),
 in CPU and seconds beside other people's ways (`agent`), how well slots are used (`slots`), how fast
-`load` is (`load`), and how long programs take to start (`starts`). `takeover` is what a kill costs.
-The servers are Apache Kafka and MariaDB.
+`load` and `export` are, and how long programs take to start (`starts`). `takeover` is what a kill
+costs. The servers are Apache Kafka and MariaDB.
 
 `python -m bench rows --tasks N` measures instead what a
 ledger of N tasks costs, `python -m bench peers` what a killed worker costs docllm, Celery and a
@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import (
+    exporting,
     limits,
     loading,
     metrics,
@@ -45,10 +46,11 @@ MEASUREMENTS = {
     "agent": throughput.measure,
     "slots": slots.measure,
     "load": loading.measure,
+    "export": exporting.measure,
     "takeover": takeover.measure,
     "starts": starts.measure,
 }
-TABLE = ("agent", "slots", "load", "starts")
+TABLE = ("agent", "slots", "load", "export", "starts")
 # Each the only name: it has a table of its own, or needs none of the servers.
 ROWS, PEERS, METRICS = "rows", "peers", "metrics"
 LIMITS, QUOTAS, TRACES = "limits", "quotas", "traces"
