@@ -9,7 +9,10 @@ from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.inflight.turns import in_turn
-from docllm.agent.quota.grants import MAX_WAITING
+from docllm.agent.quota.grants import MAX_WAITING, LimitKind, LimitName
+
+# What is in the way of a task: its tenant or its type has no seat, or its type has no grant.
+_NO_SEAT, _NO_GRANT = 1, 2
 
 
 class WaitingCalls:
@@ -34,6 +37,7 @@ class WaitingCalls:
         came_from = self._diverted()
         ready_routes = self._table.claimable_routes
         asked = (*ready_routes, *self._quotas.waiting_routes, *came_from)
+        grants: dict[LimitName, int] = {}
         routes = [route for route in asked if self._quotas.configured.may_limit(route)]
         for route in dict.fromkeys((*routes, *self._reported_routes)):
             waiting = self._quotas.waiting(route)
@@ -41,11 +45,13 @@ class WaitingCalls:
             usable = 0 if self._admission.leaving else min(MAX_WAITING, usable)
             limit = 0 if self._admission.leaving else max(1, usable)
             ready = self._next([route, *came_from[route]], MAX_WAITING)
-            soon = sorted(ready, key=lambda delivery: self._is_held_up(delivery, now_s))[:usable]
+            held_up = {delivery: self._held_up(delivery, grants, now_s) for delivery in ready}
+            may_begin = [delivery for delivery in ready if held_up[delivery] < _NO_GRANT]
+            soon = sorted(may_begin, key=held_up.__getitem__)[:usable]
             later = [delivery for delivery in ready[:limit] if delivery not in soon]
             calls = [self._quotas.first_call(delivery, route) for delivery in soon]
-            seats = [self._quotas.first_call(delivery, route) for delivery in later]
-            self._quotas.quotas.set_waiting(route, [*waiting, *calls], now_s, later=seats)
+            others = [self._quotas.first_call(delivery, route) for delivery in later]
+            self._quotas.quotas.set_waiting(route, [*waiting, *calls], now_s, later=others)
         self._reported_routes = set(routes)
 
     def _usable(self, route: str, slots: int, routes: int) -> int:
@@ -57,13 +63,21 @@ class WaitingCalls:
         has_its_part = self._admission.busy_routes().get(route, 0) * routes >= self._admission.slots
         return max(slots, 0 if has_its_part else 1)
 
-    def _is_held_up(self, delivery: Delivery, now_s: float) -> bool:
-        """Return whether a task could not begin now with a grant of its account.
+    def _held_up(self, delivery: Delivery, grants: dict[LimitName, int], now_s: float) -> int:
+        """Return how much is in the way of a task that has a grant of its account: 0 is nothing.
 
-        Other tasks ask before it. Otherwise it would take the only grant that is asked for.
+        Other tasks ask before it. Otherwise it would take the only grant that is asked for. A task
+        without a grant of its type asks for that alone: its account's grant would be too old when
+        it comes. `grants` are those of types that no other task has counted on.
         """
-        has_seat = self._quotas.tenant_has_room(delivery.tenant, now_s)
-        return not has_seat or self._admission.is_type_full(delivery)
+        of_type = LimitKind.TYPE, delivery.task_type
+        if self._quotas.quotas.has_rates(of_type):
+            room = grants.setdefault(of_type, self._quotas.quotas.room(of_type, now_s) or 0)
+            if room <= 0:
+                return _NO_GRANT
+            grants[of_type] = room - 1
+        has_seat = self._quotas.has_room((LimitKind.TENANT, delivery.tenant), now_s)
+        return _NO_SEAT if not has_seat or self._admission.is_type_full(delivery) else 0
 
     def _diverted(self) -> defaultdict[str, list[str]]:
         """Return the closed routes whose tasks use fallbacks, by fallback.

@@ -12,7 +12,6 @@ from dataclasses import replace
 from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.guard_gate import GuardGate
 from docllm.agent.execution.quota_gate import QuotaGate
-from docllm.agent.execution.reserved_calls import ReservedCalls
 from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.start_decisions import (
     AttemptPermit,
@@ -22,14 +21,15 @@ from docllm.agent.execution.start_decisions import (
     TypeAsleep,
     TypeUnknown,
 )
-from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.execution.type_hours import TypeHours
 from docllm.agent.execution.unknown_types import UnknownTypes
-from docllm.agent.handlers.calls.permits import FREE_PERMITS
-from docllm.agent.inflight.delivery import Delivery
+from docllm.agent.handlers.calls.permits import FREE_PERMITS, CallPermits
+from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.judge import Effect, effect_of
 from docllm.agent.lease import Leases
 from docllm.agent.ports import Clock
 from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze
+from docllm.agent.quota.limit import Permit
 from docllm.agent.routes import Router
 from docllm.schemas.agent_report import Reason, SuspectReport
 from docllm.schemas.settings.config import Trigger
@@ -50,7 +50,7 @@ class Admission:
         suspects: CrashSuspects,
         settler: Settler,
         unknown_types: UnknownTypes,
-        types: TypeLimits,
+        hours: TypeHours,
         clock: Clock,
     ) -> None:
         self.slots = slots
@@ -61,11 +61,15 @@ class Admission:
         self._suspects = suspects
         self._settler = settler
         self._unknown_types = unknown_types
-        self._types = types
+        self._hours = hours
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
         self._leaving = False
-        self._reserved_calls = ReservedCalls(quotas=quotas, types=types)
+        # The first calls of deliveries that are taken for a claim, if they are within a limit.
+        self._first_calls: dict[Delivery, CallPermits] = {}
+        # The types, if they are limited, and the permits of deliveries, from when they are taken
+        # for a claim until they leave their slots.
+        self._of_types: dict[Delivery, tuple[str, Permit]] = {}
         self._routes_without_way_out: set[str] = set()
 
     # ---- before a claim
@@ -110,7 +114,7 @@ class Admission:
     def needs_only_slot(self, delivery: Delivery) -> bool:
         """Return whether a ready delivery, on a route without limits, waits for a slot alone."""
         return (
-            delivery.task_type in self._types.plain
+            delivery.task_type in self._hours.plain
             and not self._quotas.configured.has_limit(delivery.route, delivery.tenant)
             and (delivery.row is None or not delivery.row.lease_losses)
             and delivery.kept_answer is None
@@ -129,8 +133,10 @@ class Admission:
         return room if granted is None else min(room, granted)
 
     def is_type_full(self, delivery: Delivery) -> bool:
-        """Return whether the type of a delivery has no slot left for it."""
-        return self._types.full(delivery)
+        """Return whether the limits of a delivery's type have no room for it."""
+        name, held = delivery.task_type, self._of_types.get(delivery)
+        is_held = held is not None and held[0] == name
+        return not is_held and not self._quotas.has_room_for_attempt(name)
 
     def route_suspect(self, suspect: Delivery) -> bool:
         """Set the route of a crash suspect; return whether the suspect may be claimed.
@@ -164,7 +170,33 @@ class Admission:
 
         Return whether it may be claimed. Give back what was not used by `release_calls`.
         """
-        return self._reserved_calls.reserve(delivery)
+        is_plain = delivery.task_type in self._hours.plain
+        if not is_plain and self.is_type_full(delivery):
+            return False
+        permits = self._quotas.reserve_first_call(delivery, delivery.route)
+        if permits is None:
+            return False
+        if permits is not FREE_PERMITS:
+            self._first_calls[delivery] = permits
+        if not is_plain:
+            self._hold_type(delivery)
+        return True
+
+    def _hold_type(self, delivery: Delivery) -> None:
+        """Hold the permit of a delivery's type. A body that was read may show another type."""
+        name, held = delivery.task_type, self._of_types.get(delivery)
+        if held is not None and held[0] == name:
+            return
+        self._drop_type(delivery)
+        permit = None if name in self._hours.plain else self._quotas.begin_attempt(name)
+        if permit is not None:
+            self._of_types[delivery] = name, permit
+
+    def _drop_type(self, delivery: Delivery) -> None:
+        """Give the permit of a delivery's type back, if it has one."""
+        if delivery in self._of_types:
+            _, permit = self._of_types.pop(delivery)
+            self._quotas.end_attempt(permit)
 
     def reserve_call_of_suspect(self, suspect: Delivery) -> bool:
         """Reserve a crash suspect's first call; return whether the suspect may be claimed.
@@ -175,7 +207,13 @@ class Admission:
 
     def release_calls(self, deliveries: Iterable[Delivery]) -> None:
         """Give back the reserved calls of deliveries whose attempts have not begun."""
-        self._reserved_calls.release(deliveries)
+        if not self._first_calls and not self._of_types:
+            return
+        for delivery in deliveries:
+            if delivery in self._first_calls:
+                self._first_calls.pop(delivery).close()
+            if delivery.state is not DeliveryState.RUNNING:
+                self._drop_type(delivery)
 
     def tasks_wait_for(self, route: str) -> bool:
         """Return whether the tasks of a route wait, because the route takes only probes.
@@ -224,7 +262,7 @@ class Admission:
         without_way_out = self._routes_without_way_out
         return [
             *self._unknown_types.reasons(now_s),
-            *self._types.reasons(),
+            *self._hours.reasons(),
             *self._quotas.reasons(now_s),
             *(
                 replace(reason, fallback="") if reason.name in without_way_out else reason
@@ -249,15 +287,21 @@ class Admission:
             not plan.allows(delivery.route) or self._guarded_fallback(delivery)
         ):
             return NotPermitted.ROUTE
-        if delivery.task_type not in self._types.plain and self._types.full(delivery):
+        is_plain = delivery.task_type in self._hours.plain
+        if not is_plain and self.is_type_full(delivery):
             return NotPermitted.TYPE
-        permits = self._reserved_calls.take(delivery)
+        permits = self._first_calls.pop(delivery, None) if self._first_calls else None
+        permits = permits or self._quotas.reserve_first_call(delivery, delivery.route)
         if permits is None:
             return NotPermitted.QUOTA
         of_route = self._routes.permit(delivery.route, delivery.task_id, now_s)
         if of_route is None:
             permits.close()
             return NotPermitted.ROUTE
+        if not is_plain or self._of_types:
+            self._hold_type(delivery)
+            if delivery in self._of_types:
+                self._of_types[delivery][1].is_used = True
         refused_alone = delivery.auth_failed_on == delivery.route and (
             self._routes.answered_since(delivery.route, delivery.auth_failed_at_s)
         )
@@ -278,10 +322,10 @@ class Admission:
         row = delivery.row
         if row is None:
             return None
-        if row.type not in self._types.plain:
+        if row.type not in self._hours.plain:
             if not self._unknown_types.knows(row.type):
                 return TypeUnknown(row.type)
-            if not self._types.is_awake(row.type):
+            if not self._hours.is_awake(row.type):
                 return TypeAsleep(row.type)
         if row.routes_allowed is not None or not delivery.plan.is_free:
             delivery.plan = delivery.plan.within_batch(row.routes_allowed)
@@ -383,15 +427,13 @@ class Admission:
         self._busy[delivery.route] += 1
         if delivery.row is not None and delivery.row.lease_losses:
             self._suspects.enter(delivery)
-        if delivery.task_type not in self._types.plain or delivery in self._types.counted:
-            self._types.enter(delivery)
 
     def leave(self, delivery: Delivery) -> None:
         """Note that a delivery has left its slot."""
         if delivery.row is not None and delivery.row.lease_losses:
             self._suspects.leave(delivery)
-        if delivery in self._types.counted:
-            self._types.leave(delivery)
+        if delivery in self._of_types:
+            self._drop_type(delivery)
         self._busy[delivery.route] -= 1
         if not self._busy[delivery.route]:
             self._free(delivery.route, 0)

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from docllm.agent.execution.start_decisions import AttemptPermit
 from docllm.agent.handlers.calls.call_plan import CallPlan, CallsOf
-from docllm.agent.handlers.calls.permits import FREE_PERMITS, CallEnd, CallPermit
+from docllm.agent.handlers.calls.permits import FREE_PERMITS, CallEnd
 from docllm.agent.handlers.calls.request import body_bytes, request_id
 from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace, CallTrace
 from docllm.agent.handlers.handler_run import MadeCall
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Call, Row
 from docllm.agent.ports.outcome import Released, Succeeded
+from docllm.agent.quota.limit import Permit
 from docllm.schemas.task.line.parsing import PLACEHOLDER
 from docllm.schemas.task.record.hints import most_out
 from docllm.schemas.task.result.notes import NoteKind
@@ -117,7 +118,7 @@ async def plain_call(
     attempt = CallsOf(
         row.counted_before, row.max_attempts, delivery.snoozes, now_s, permit.refused_alone
     )
-    call_permit: CallPermit | None = None
+    call_permit: Permit | None = None
     traced: CallTrace = NO_TRACE
     end: CallEnd | None = _CANCELLED
     if permit.call_permits is not FREE_PERMITS:
@@ -152,7 +153,7 @@ async def plain_call(
         if traced is not NO_TRACE:
             traced.ended(end or _CANCELLED)
         if call_permit is not None:
-            call_permit.release(end)
+            permit.call_permits.release(call_permit, end)
     if type(outcome) is not Succeeded:
         return MadeCall(reply, outcome, attempt.began_s)
     delivery.spent = outcome.spent

@@ -24,7 +24,7 @@ from docllm.agent.execution.start_decisions import (
     TypeAsleep,
     TypeUnknown,
 )
-from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.execution.type_hours import TypeHours
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.judge import Tier
@@ -76,7 +76,7 @@ class Slots:
         settler: Settler,
         longest_tier: Tier,
         unknown_types: UnknownTypes,
-        types: TypeLimits,
+        hours: TypeHours,
         clock: Clock,
         counts: Counts,
         memory: MemoryWatch,
@@ -90,7 +90,7 @@ class Slots:
         self._settler = settler
         self._longest_tier = longest_tier
         self._unknown_types = unknown_types
-        self._types = types
+        self._hours = hours
         self._clock = clock
         self._counts = counts
         self._memory = memory
@@ -299,7 +299,7 @@ class Slots:
             case TypeUnknown():
                 return self._unknown_types.move(delivery)
             case TypeAsleep(name):
-                return self._types.move_until_hours(name, delivery.task_id)
+                return self._hours.move_until_hours(name, delivery.task_id)
             case RouteRefused(why):
                 return self._unknown_types.move_for_route(delivery, why)
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.calls.permits import CallPermit, CallPermits
 from docllm.agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
 from docllm.agent.handlers.faults import deciding_leaf
 from docllm.agent.handlers.functions import NoRoomError
@@ -35,25 +34,6 @@ from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.hooks import HookEvent, HookKind
 from docllm.schemas.task.line.parsing import parse_again
 from docllm.schemas.text.untrusted import contained, describe_error
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class HookPermits:
-    """The permits of a hook's calls.
-
-    While its route is closed, or it may take no route, no call is made.
-    """
-
-    call_permits: CallPermits
-    closed: Callable[[], bool]
-
-    def close(self) -> None:
-        """Give back what was reserved."""
-        self.call_permits.close()
-
-    async def acquire(self, length: int, most_out: int | None, wait_s: float) -> CallPermit | None:
-        """Wait until a call may be made; None if it may not."""
-        return None if self.closed() else await self.call_permits.acquire(length, most_out, wait_s)
 
 
 class NoLocks:

@@ -7,7 +7,6 @@ minute.
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 
 from docllm.agent.quota.grants import (
@@ -32,15 +31,11 @@ LOSSES, LOSSES_S = 3, 10.0
 _RATES = {"rpm", "rpd", *TOKEN_RATES}
 
 
-@dataclass(frozen=True, slots=True)
-class CallStart:
-    """When a call that has its grant may be sent, by the agent's clock."""
-
-    at_s: float
-
-
 class AgentQuota:
-    """The grants and seats of one account that one agent may use now."""
+    """The grants and seats of one account that one agent may use now.
+
+    The account may be a tenant, a type or a resource: whatever has a limit that agents share.
+    """
 
     def __init__(self, *, key: str, limits: QuotaLimits, sequences: Iterator[int]) -> None:
         self.key = key
@@ -73,7 +68,8 @@ class AgentQuota:
     # ---- towards admission
 
     @property
-    def _has_rates(self) -> bool:
+    def has_rates(self) -> bool:
+        """Whether a use needs a grant, not a seat alone."""
         return bool(_RATES & self.limits.given.keys())
 
     def set_waiting(self, asker: Hashable, waiting: Sequence[WaitingCall]) -> None:
@@ -91,16 +87,19 @@ class AgentQuota:
         if now_s < self._paused_until_s:
             return 0
         free = self._free_seats(now_s)
-        if not self._has_rates:
+        if not self.has_rates:
             return MAX_WAITING if free is None else free
         return len(self._grants) if free is None else min(len(self._grants), free)
 
-    def begin_call(self, charge: Charge, now_s: float) -> CallStart | None:
-        """Begin a call with this estimated charge; return its start, or None if it has no grant."""
+    def begin_call(self, charge: Charge, now_s: float) -> float | None:
+        """Begin a call with this estimated charge; return None if it has no grant.
+
+        Otherwise return when it may be sent, by the agent's clock.
+        """
         if self.room(now_s) <= 0:
             return None
         at_s = now_s
-        if self._has_rates:
+        if self.has_rates:
             used = self._grants.take(charge, self.limits)
             if not used:
                 return None
@@ -109,7 +108,7 @@ class AgentQuota:
                 at_s = max(at_s, grant.from_s)
             self._give_back(charge, requests=1, sign=-1)
         self.running += 1
-        return CallStart(at_s)
+        return at_s
 
     def note_ended(
         self,
@@ -126,9 +125,10 @@ class AgentQuota:
         """
         self.running -= 1
         self._ended += 1
-        self._give_back(granted, requests=int(charged is None))
-        if charged is not None:
-            self._give_back(charged, sign=-1)
+        if self.has_rates:
+            self._give_back(granted, requests=int(charged is None))
+            if charged is not None:
+                self._give_back(charged, sign=-1)
         if refused:
             self._refused += 1
             self._retry_after_s = max(self._retry_after_s, retry_after_s)
@@ -240,7 +240,7 @@ class AgentQuota:
         self._is_store_back = not by_share
         start_s = now_s + answer.starts_in_s
         for call, granted in zip(request.waiting, answer.granted, strict=True):
-            if granted and self._has_rates:
+            if granted and self.has_rates:
                 self._grants.add(Grant(sent_at_s + GRANT_LIVES_S, call.charge, start_s))
                 start_s += answer.starts_every_s
                 if by_share:

@@ -8,10 +8,10 @@ these calls. It also leases seats: how many calls the agent may have at once unt
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from docllm.schemas.settings.quota import QuotaLimits
-from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 
 MAX_WAITING = 64  # waiting calls in one request
 RATES = ("rpm", "tpm", "itpm", "otpm")  # limits of a minute
@@ -25,12 +25,32 @@ class Charge:
     tokens_out: int
 
 
+class LimitKind(StrEnum):
+    """What a limit is about.
+
+    An `ACCOUNT` is named by a route. `SLOTS` are those of a type in one agent; all other limits are
+    shared by the group's agents.
+    """
+
+    ACCOUNT = "account"
+    TENANT = "tenant"
+    TYPE = "type"
+    SLOTS = "slots"
+    NAMED = "limit"
+
+
+LimitName = tuple[LimitKind, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCall:
-    """A call that waits for a grant: what it will be charged, and whose it is."""
+    """A call that waits for a grant: what it will be charged, and the limits it waits for.
+
+    `limits` are those beside the account's.
+    """
 
     charge: Charge
-    tenant: str = DEFAULT_TENANT
+    limits: tuple[LimitName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

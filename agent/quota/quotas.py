@@ -1,7 +1,7 @@
-"""The quotas of an agent.
+"""The limits of an agent: of accounts, tenants, types and resources.
 
-Admission asks here whether a call may begin for a route and a tenant. Routes of one account share
-its limits. A tenant's limit of concurrent calls is a quota over all routes.
+Admission asks here whether a call, or an attempt, may begin: it may once each of its limits has
+room. Routes of one account share its limits.
 """
 
 from collections import defaultdict
@@ -9,29 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from docllm.agent.quota.agent_quota import AgentQuota, CallStart
-from docllm.agent.quota.grants import Charge, DayCount, WaitingCall
+from docllm.agent.quota.agent_quota import AgentQuota
+from docllm.agent.quota.estimate import CallSize
+from docllm.agent.quota.grants import Charge, DayCount, LimitKind, LimitName, WaitingCall
+from docllm.agent.quota.limit import Limit, OwnLimit, Permit
 from docllm.schemas.settings.quota import QuotaLimits
 
 IDLE_S = 60.0
-_NO_CHARGE = Charge(tokens_in=0, tokens_out=0)
 
-# Returns the digest of an account and its limits; None if no limit is configured.
-QuotaOf = Callable[[str], tuple[str, QuotaLimits] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaPermit:
-    """The permission of the quotas of an account and a tenant for one call.
-
-    Give it back with `Quotas.note_ended`. `charge` is what the call will cost by estimate. It may
-    be sent once the agent's clock shows `at_s`.
-    """
-
-    charge: Charge
-    account: AgentQuota | None
-    tenant: AgentQuota | None
-    at_s: float
+# Returns the key of a limit and what it allows; None if it is not configured.
+FindLimit = Callable[[LimitName], tuple[str, QuotaLimits] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +38,12 @@ class QuotaWait:
 
 
 class Quotas:
-    """The quotas of all routes and tenants of one agent."""
+    """All limits of one agent."""
 
-    def __init__(self, *, of_route: QuotaOf, of_tenant: QuotaOf) -> None:
-        self._of_route = of_route
-        self._of_tenant = of_tenant
+    def __init__(self, find: FindLimit) -> None:
+        self._find = find
         self.trouble = ""  # why the grant store cannot be used; empty if it can
+        self._own: dict[str, OwnLimit] = {}
         self._by_key: dict[str, AgentQuota] = {}
         self._used_at_s: dict[str, float] = {}
         self._sequences = count(1)  # never repeats, though quotas are forgotten
@@ -65,15 +52,15 @@ class Quotas:
 
     # ---- for admission
 
-    def room(self, route: str, now_s: float) -> int | None:
-        """Return how many calls of a route may begin now; None without a limit."""
-        quota = self._quota(self._of_route(route))
-        return None if quota is None else quota.room(now_s)
+    def room(self, name: LimitName, now_s: float) -> int | None:
+        """Return how many calls or attempts under a limit may begin now; None without one."""
+        limit = self._limit(name)
+        return None if limit is None else limit.room(now_s)
 
-    def tenant_room(self, tenant: str, now_s: float) -> int | None:
-        """Return how many calls of a tenant may begin now; None without a limit."""
-        quota = self._quota(self._of_tenant(tenant))
-        return None if quota is None else quota.room(now_s)
+    def has_rates(self, name: LimitName) -> bool:
+        """Return whether what begins under a limit needs a grant, and not a seat alone."""
+        quota = self._shared(name)
+        return quota is not None and quota.has_rates
 
     def set_waiting(
         self,
@@ -85,19 +72,20 @@ class Quotas:
     ) -> None:
         """Replace the calls of a route that wait for a grant, of one asker, the next first.
 
-        Without this call, an agent gets no grants for a route. Calls in `later` ask for a seat of
-        their tenant, but not yet for grants of the account.
+        Without this call, an agent gets no grants for a route. Calls in `later` ask all their
+        limits but the account.
         """
         key = (route, asker)
-        tenants: defaultdict[str, list[WaitingCall]] = defaultdict(list)
+        by_name: defaultdict[LimitName, list[WaitingCall]] = defaultdict(list)
         for call in (*waiting, *later):
-            tenants[call.tenant].append(call)
+            for name in call.limits:
+                by_name[name].append(call)
         asked: dict[AgentQuota, Sequence[WaitingCall]] = {}
-        for tenant, calls in tenants.items():
-            tenant_quota = self._quota(self._of_tenant(tenant), now_s)
-            if tenant_quota is not None:
-                asked[tenant_quota] = calls
-        account = self._quota(self._of_route(route), now_s)
+        for name, calls in by_name.items():
+            quota = self._shared(name, now_s)
+            if quota is not None:
+                asked[quota] = calls
+        account = self._shared((LimitKind.ACCOUNT, route), now_s)
         if account is not None and waiting:
             asked[account] = waiting
         # A limit may have been removed or changed since: its quota is asked no more.
@@ -107,22 +95,25 @@ class Quotas:
         if asked:
             self._ready[key] = (account if waiting else None, set(asked))
 
-    def permit(self, route: str, charge: Charge, tenant: str, now_s: float) -> QuotaPermit | None:
-        """Count a call as begun, if it may begin now; None if it may not."""
-        account = self._quota(self._of_route(route), now_s)
-        tenant_quota = self._quota(self._of_tenant(tenant), now_s)
-        if tenant_quota is not None and tenant_quota.room(now_s) <= 0:
+    def permit(
+        self, names: Sequence[LimitName], charge: Charge, size: CallSize, now_s: float
+    ) -> Permit | None:
+        """Begin under all of these limits, an account first; None if one of them has no room."""
+        limits = [limit for name in names if (limit := self._limit(name, now_s)) is not None]
+        if any(limit.room(now_s) <= 0 for limit in limits):
             return None
-        start = CallStart(now_s) if account is None else account.begin_call(charge, now_s)
-        if start is None:
-            return None
-        if tenant_quota is not None:
-            tenant_quota.begin_call(_NO_CHARGE, now_s)
-        return QuotaPermit(charge, account, tenant_quota, start.at_s)
+        at_s = now_s
+        for limit in limits:
+            begun_s = limit.begin_call(charge, now_s)
+            if begun_s is None:  # the account's grants are too small; the others count no tokens
+                return None
+            at_s = max(at_s, begun_s)
+        account = self._shared(names[0]) if names and names[0][0] is LimitKind.ACCOUNT else None
+        return Permit(charge, tuple(limits), account, at_s, size)
 
     def note_ended(
         self,
-        permit: QuotaPermit,
+        permit: Permit,
         charged: Charge | None,
         *,
         refused: bool = False,
@@ -134,6 +125,9 @@ class Quotas:
         `refused`: the provider refused the call because of a limit. `remaining` is the lowest share
         of a limit that the answer said is left.
         """
+        for limit in permit.limits:
+            if limit is not permit.account:
+                limit.note_ended(permit.charge, charged)
         if permit.account is not None:
             permit.account.note_ended(
                 permit.charge,
@@ -142,8 +136,6 @@ class Quotas:
                 retry_after_s=retry_after_s,
                 remaining=remaining,
             )
-        if permit.tenant is not None:
-            permit.tenant.note_ended(_NO_CHARGE, _NO_CHARGE)
 
     def quota_waits(self, now_s: float) -> list[QuotaWait]:
         """Return which routes have tasks that wait for a limit."""
@@ -165,7 +157,7 @@ class Quotas:
 
     def note_used(self, route: str, today: DayCount) -> None:
         """Note how many calls the group's own records show for the account's day."""
-        quota = self._quota(self._of_route(route))
+        quota = self._shared((LimitKind.ACCOUNT, route))
         if quota is not None:
             quota.note_used(today)
 
@@ -189,12 +181,22 @@ class Quotas:
         """The accepted share of each account, as it is known last."""
         return {key: quota.accepted_share for key, quota in self._by_key.items()}
 
-    def _quota(
-        self, key_and_limits: tuple[str, QuotaLimits] | None, now_s: float | None = None
-    ) -> AgentQuota | None:
-        if key_and_limits is None:
+    def _limit(self, name: LimitName, now_s: float | None = None) -> Limit | None:
+        if name[0] is not LimitKind.SLOTS:
+            return self._shared(name, now_s)
+        found = self._find(name)
+        if found is None:
             return None
-        key, limits = key_and_limits
+        key, limits = found
+        own = self._own.setdefault(key, OwnLimit(limits))
+        own.limits = limits
+        return own
+
+    def _shared(self, name: LimitName, now_s: float | None = None) -> AgentQuota | None:
+        found = self._find(name)
+        if found is None:
+            return None
+        key, limits = found
         quota = self._by_key.get(key)
         if quota is None:
             quota = AgentQuota(key=key, limits=limits, sequences=self._sequences)

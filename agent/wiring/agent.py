@@ -2,7 +2,6 @@
 
 from docllm.agent.agent import Agent
 from docllm.agent.handlers.calls.permits import CallPermits
-from docllm.agent.hooks.functions import HookPermits
 from docllm.agent.hooks.runner import HookRunner
 from docllm.agent.ledger.hook_runs import HookRun
 from docllm.agent.maintenance.group_work import GroupWork
@@ -25,8 +24,10 @@ def make_hook_runner(made: AgentParts) -> HookRunner:
 
     def permits_of(value: bytes, plan: RoutePlan, run: HookRun) -> CallPermits:
         size = CallSize(task_type=run.type, input_bytes=len(value))
-        return HookPermits(
-            call_permits=made.quotas.permits(plan.first, run.tenant, size),
+        return made.quotas.permits(
+            plan.first,
+            run.tenant,
+            size,
             closed=lambda: bool(plan.refusal) or routes.closed(plan.first, clock.now_s()),
         )
 

@@ -48,7 +48,7 @@ def make_duties(made: AgentParts, hooks: HookRunner) -> Sequence[DutyLoop]:
         group=made.group,
         routes=routes,
         knows_type=made.knows_type,
-        is_awake=made.type_limits.is_awake,
+        is_awake=made.type_hours.is_awake,
         own_orders=made.own_orders,
     )
     reporter = Reporter(

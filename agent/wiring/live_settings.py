@@ -49,7 +49,7 @@ class LiveSettings:
         handling.handlers.apply(tools=tools, by_type=by_type)
         handling.hooks.apply(tools=tools, by_kind=by_kind)
         made.quotas.configured.apply(config)
-        made.type_limits.apply(config.types)
+        made.type_hours.apply(config.types)
         made.intake.apply(config)
         self.keeper.probe_s = config.guard.probe_s
         if rereading is not None:

@@ -15,7 +15,7 @@ from docllm.agent.execution.output_writer import Outputs
 from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.slots import Slots
-from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.execution.type_hours import TypeHours
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.handlers.claim_time import claim_s
 from docllm.agent.inflight.decoder import RecordDecoder
@@ -117,9 +117,9 @@ class AgentParts:
 
     @cached_property
     def quotas(self) -> QuotaGate:
-        """The limits of accounts and tenants."""
+        """The limits of accounts, tenants, types and resources."""
         configured = ConfiguredQuotas(config=self.choices.parts.config, group=self.group)
-        quotas = Quotas(of_route=configured.of_route, of_tenant=configured.of_tenant)
+        quotas = Quotas(configured.find)
         return QuotaGate(quotas=quotas, configured=configured, clock=self.clock)
 
     @cached_property
@@ -133,10 +133,10 @@ class AgentParts:
         return ResourceLocks(table=table, clock=self.clock)
 
     @cached_property
-    def type_limits(self) -> TypeLimits:
-        """The slots and hours of types."""
+    def type_hours(self) -> TypeHours:
+        """The hours of types."""
         types = self.choices.parts.config.types
-        return TypeLimits(types=types, clock=self.clock)
+        return TypeHours(types=types, clock=self.clock)
 
     @cached_property
     def unknown_types(self) -> UnknownTypes:
@@ -188,7 +188,7 @@ class AgentParts:
             suspects=self.suspects,
             settler=self.settler,
             unknown_types=self.unknown_types,
-            types=self.type_limits,
+            hours=self.type_hours,
             clock=self.clock,
         )
 
@@ -211,7 +211,7 @@ class AgentParts:
             settler=self.settler,
             longest_tier=self.longest_tier,
             unknown_types=self.unknown_types,
-            types=self.type_limits,
+            hours=self.type_hours,
             clock=self.clock,
             counts=self.choices.counts,
             memory=self.memory,
@@ -234,7 +234,7 @@ class AgentParts:
             ),
             lanes=parts.topics.lanes,
             weight_of=lambda tenant: parts.config.tenant(tenant).weight,
-            has_own_queue=lambda name: parts.config.type_settings(name).slots is not None,
+            has_own_queue=lambda name: parts.config.type_settings(name).is_limited,
             admission=self.admission,
             slots=self.slots,
             wakeups=self.wakeups,

@@ -10,11 +10,12 @@ from typing import Any
 
 from docllm.schemas.settings.config import Config, Price, RouteConfig, TypeConfig
 from docllm.schemas.settings.kinds import SETTING, Setting
-from docllm.schemas.settings.quota import TenantConfig
+from docllm.schemas.settings.quota import NamedLimit, TenantConfig
 
 CLIENT = "kafka.client."  # the prefix of librdkafka's own settings
 # The sections that a person names, such as `[prices."gpt-4o"]`.
 NAMED: dict[str, type[Any]] = {
+    "limits": NamedLimit,
     "prices": Price,
     "routes": RouteConfig,
     "tenants": TenantConfig,
@@ -26,7 +27,7 @@ def name_of(part: Field[Any]) -> str:
     """Return the name of a field's setting, or of its section; empty if it is part of its own."""
     row = part.metadata.get(SETTING)
     if row is None:
-        return "" if part.name == "limits" else part.name
+        return "" if part.name == "limits" and is_dataclass(part.default) else part.name
     return row.name or part.name
 
 

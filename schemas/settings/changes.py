@@ -16,7 +16,7 @@ from docllm.schemas.settings.config import Config, OtelConfig, Secret
 
 # Sections that a running agent can apply. Parts were built from all other sections at the start, so
 # those sections cannot change.
-LIVE = ("llm", "routes", "types", "prices", "tenants", "tenant_defaults", "guard")
+LIVE = ("llm", "routes", "types", "prices", "tenants", "tenant_defaults", "limits", "guard")
 
 
 def changed_settings(old: Config, new: Config) -> list[str]:

@@ -14,7 +14,15 @@ from docllm.schemas.runtime.address import Address
 from docllm.schemas.settings import kinds
 from docllm.schemas.settings.headers import headers as header_table
 from docllm.schemas.settings.kinds import TRACE_ID, setting
-from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
+from docllm.schemas.settings.quota import (
+    CALLS,
+    NO_LIMITS,
+    REQUESTS,
+    NamedLimit,
+    QuotaLimits,
+    TenantConfig,
+    TenantDefaults,
+)
 from docllm.schemas.settings.schedule import schedule as hours
 from docllm.schemas.settings.secret import Secret as Secret  # noqa: PLC0414 - its readers take it from here
 from docllm.schemas.settings.wordings import wordings as wording_table
@@ -410,6 +418,12 @@ class TypeConfig:
     slots: int | None = setting(
         kinds.whole(1, 100_000), "most attempts of the type that run at once in one agent"
     )
+    in_flight: int | None = setting(
+        CALLS, "most attempts of the type that run at once, in all agents together"
+    )
+    rpm: int | None = setting(
+        REQUESTS, "most attempts of the type that begin in a minute, in all agents together"
+    )
     schedule: str | None = setting(
         hours,
         "hours of the day in which its tasks run, such as `22:00-06:00 UTC`; attempts that run "
@@ -474,6 +488,11 @@ class TypeConfig:
             HookEvent.DEAD: self.on_dead,
         }
         return {event: path for event, path in named.items() if path is not None}
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit of how many attempts of the type run, or begin."""
+        return (self.slots, self.in_flight, self.rpm) != (None, None, None)
 
 
 NO_SETTINGS = TypeConfig()
@@ -572,6 +591,7 @@ class Config:
     prices: dict[str, Price] = field(default_factory=dict)
     routes: dict[str, RouteConfig] = field(default_factory=dict)
     tenants: dict[str, TenantConfig] = field(default_factory=dict)
+    limits: dict[str, NamedLimit] = field(default_factory=dict)
     types: dict[str, TypeConfig] = field(default_factory=dict)
     file: Path | None = field(default=None, compare=False)
 

@@ -1,4 +1,4 @@
-"""The limits of a provider's account for one model, and what tenants may take of them.
+"""The limits of a provider's account for one model, and those of the group's own.
 
 Nothing is counted here: these are the values from the settings.
 """
@@ -9,10 +9,11 @@ from enum import StrEnum
 from docllm.schemas.settings import kinds
 from docllm.schemas.settings.kinds import setting
 
-_REQUESTS = kinds.whole(1, 100_000_000)
+REQUESTS = kinds.whole(1, 100_000_000)
 _TOKENS = kinds.whole(1, 1_000_000_000_000)
-_CALLS = kinds.whole(1, 1_000_000)
+CALLS = kinds.whole(1, 1_000_000)
 _WEIGHT = kinds.real(0.01, 1000)
+_AT_ONCE = "most {} at once, of all agents together"
 
 
 class ChargeRule(StrEnum):
@@ -33,13 +34,13 @@ class QuotaLimits:
     """The limits of one account for one model, kept by all agents together; None is no limit."""
 
     rpm: int | None = setting(
-        _REQUESTS, "the provider's limit of requests a minute, kept by all agents together"
+        REQUESTS, "the provider's limit of requests a minute, kept by all agents together"
     )
     tpm: int | None = setting(_TOKENS, "the provider's limit of tokens a minute, prompt and answer")
     itpm: int | None = setting(_TOKENS, "the provider's limit of prompt tokens a minute")
     otpm: int | None = setting(_TOKENS, "the provider's limit of answer tokens a minute")
-    rpd: int | None = setting(_REQUESTS, "the provider's limit of requests a day (UTC)")
-    in_flight: int | None = setting(_CALLS, "most calls at once, of all agents together")
+    rpd: int | None = setting(REQUESTS, "the provider's limit of requests a day (UTC)")
+    in_flight: int | None = setting(CALLS, _AT_ONCE.format("calls"))
     charge: ChargeRule = setting(
         kinds.choice(ChargeRule),
         "what counts toward the token limits: `max_then_refund` for the longest answer until "
@@ -61,6 +62,14 @@ NO_LIMITS = QuotaLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedLimit:
+    """A limit that handlers name in `context.limit`, such as that of a service they use."""
+
+    rpm: int | None = setting(REQUESTS, "most uses that begin in a minute, of all agents together")
+    in_flight: int | None = setting(CALLS, _AT_ONCE.format("uses"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantConfig:
     """A tenant's settings: its `weight`, and its most calls at once (None: no limit)."""
 
@@ -68,7 +77,7 @@ class TenantConfig:
         _WEIGHT, "the tenant's part beside others that wait too; 2 is twice as much as 1", 1.0
     )
     in_flight: int | None = setting(
-        _CALLS, "most calls at once of this tenant, of all agents together"
+        CALLS, "most calls at once of this tenant, of all agents together"
     )
 
 
@@ -78,7 +87,7 @@ class TenantDefaults:
 
     weight: float = setting(_WEIGHT, "as `tenants.NAME.weight`, for tenants without a section", 1.0)
     in_flight: int | None = setting(
-        _CALLS, "as `tenants.NAME.in_flight`, for each tenant without a section"
+        CALLS, "as `tenants.NAME.in_flight`, for each tenant without a section"
     )
     overflow: int = setting(
         kinds.whole(0, 1_000_000_000),

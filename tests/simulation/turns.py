@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from docllm.agent.dispatch.ready_selection import ReadySelection
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.quota.agent_quota import AgentQuota
+from docllm.agent.quota.grants import LimitKind
 from tests.invariants.turns import Kind, Taking
 from tests.simulation.bugs.bug import patched
 from tests.simulation.eventloop import PROCESS
@@ -99,7 +100,7 @@ def _ready(selection: ReadySelection) -> list[Delivery]:
         for delivery in selection._table._by_task.values()
         if delivery.state is DeliveryState.READY
         and not delivery.suspect
-        and not selection._admission._types.full(delivery)
+        and not selection._admission.is_type_full(delivery)
     ]
 
 
@@ -109,4 +110,4 @@ def _kind(delivery: Delivery) -> Kind:
 
 def _holder(selection: ReadySelection, tenant: str) -> AgentQuota | None:
     quotas = selection._admission._quotas.quotas
-    return quotas._quota(quotas._of_tenant(tenant))
+    return quotas._shared((LimitKind.TENANT, tenant))

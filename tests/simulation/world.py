@@ -25,6 +25,7 @@ from docllm.agent.ledger.counts import release_counts
 from docllm.agent.ledger.leases import leasing
 from docllm.agent.process.containment import OutOfMemoryError
 from docllm.agent.quota.configured import ConfiguredQuotas
+from docllm.agent.quota.grants import LimitName
 from docllm.producer.input.lines import ValidLine
 from docllm.producer.loading import foreign_records, loader
 from docllm.schemas.errors import UnreachableError, UnsafeStateError
@@ -392,7 +393,7 @@ class World:
             replaced: list[tuple[ModuleType | type, str, object]] = [
                 (leasing, "_draw", self._draw),
                 (crash, "reach", self._reach),
-                (ConfiguredQuotas, "of_route", self._quota_of(ConfiguredQuotas.of_route)),
+                (ConfiguredQuotas, "find", self._quota_of(ConfiguredQuotas.find)),
             ]
             replaced += [
                 (foreign_records, "parse", mishaps.parsing(self._parse)),
@@ -425,11 +426,11 @@ class World:
             root.removeHandler(handler)
             root.setLevel(before)
 
-    def _quota_of(self, of_route: Callable[..., Any]) -> Callable[..., Any]:
+    def _quota_of(self, find: Callable[..., Any]) -> Callable[..., Any]:
         """Return what gives accounts their limits: in the end none of a day, whose end is far."""
 
-        def changed(configured: ConfiguredQuotas, route: str) -> Any:
-            quota = of_route(configured, route)
+        def changed(configured: ConfiguredQuotas, name: LimitName) -> Any:
+            quota = find(configured, name)
             if quota is None or not self.well:
                 return quota
             return quota[0], replace(quota[1], rpd=None)

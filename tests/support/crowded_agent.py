@@ -24,7 +24,7 @@ from docllm.agent.execution.guard_gate import GuardGate
 from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.slots import Slots
 from docllm.agent.execution.start_decisions import AttemptPermit
-from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.execution.type_hours import TypeHours
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.handlers.calls.permits import CallEnd
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
@@ -178,7 +178,7 @@ class CrowdedAgent:
         self._exchanges, self._claims = self._exchange(), self._claimer.claim_forever()
 
     def _make_parts(self) -> None:
-        types = TypeLimits(types=self.config.types, clock=self.clock)
+        hours = TypeHours(types=self.config.types, clock=self.clock)
         guards = GuardGate(clock=self.clock, longest_tier=LONGEST, ledger=FakeLedger())
         guards.replace([])
         suspects = CrashSuspects()
@@ -195,13 +195,13 @@ class CrowdedAgent:
                 tiers=[SHORTEST, LONGEST],
                 clock=self.clock,
             ),
-            types=types,
+            hours=hours,
             clock=self.clock,
         )
         self._table = InFlightTable(
             limits=InFlightLimits(),
             weight_of=lambda tenant: self.config.tenant(tenant).weight,
-            has_own_queue=lambda name: self.config.type_settings(name).slots is not None,
+            has_own_queue=lambda name: self.config.type_settings(name).is_limited,
         )
         self._waiting_calls = WaitingCalls(
             table=self._table, admission=self.admission, quotas=self.gate
@@ -295,7 +295,7 @@ class CrowdedAgent:
             assert call is not None
             del self._calls_since_s[delivery]
             await self.clock.sleep(kind.lasts_s * (0.8 + 0.4 * self._rng.random()))
-            call.release(CallEnd())
+            permit.call_permits.release(call, CallEnd())
             await _step()  # as a handler that reads the answer
             if route in self._down:
                 break

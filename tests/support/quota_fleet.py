@@ -9,8 +9,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from docllm.agent.quota.grants import Charge, GrantStore, WaitingCall
-from docllm.agent.quota.quotas import QuotaPermit, Quotas
+from docllm.agent.quota.estimate import CallSize
+from docllm.agent.quota.grants import Charge, GrantStore, LimitKind, WaitingCall
+from docllm.agent.quota.limit import Permit
+from docllm.agent.quota.quotas import Quotas
 from docllm.agent.quota.share import SHARE_EVERY_S, ShareGrantStore
 from docllm.agent.quota.sync import EXCHANGE_EVERY_S, QuotaSync
 from docllm.schemas.settings.quota import QuotaLimits
@@ -126,9 +128,7 @@ class FleetAgent:
         self.done = self.begun = 0
         clock = fleet.clock
         self.store = store
-        self.quotas = Quotas(
-            of_route=lambda _route: (KEY, fleet.limits), of_tenant=lambda _tenant: None
-        )
+        self.quotas = Quotas(lambda _name: (KEY, fleet.limits))
         self.sync = QuotaSync(
             quotas=self.quotas,
             store=store,
@@ -139,8 +139,8 @@ class FleetAgent:
             jitter=self.rng.random,
             granted=lambda: None,
         )
-        self.calls: list[tuple[float, int, QuotaPermit, Charge]] = []
-        self.starts: list[tuple[float, int, QuotaPermit, WaitingCall]] = []
+        self.calls: list[tuple[float, int, Permit, Charge]] = []
+        self.starts: list[tuple[float, int, Permit, WaitingCall]] = []
         self.next_s = self.next_share_s = EXCHANGE_EVERY_S * self.rng.random()
         self.queue = [self._task() for _ in range(64)]
 
@@ -169,7 +169,7 @@ class FleetAgent:
             self.next_share_s = now_s + SHARE_EVERY_S * (0.8 + 0.4 * self.rng.random())
             await self.sync.keep_to_share()
         for ask in asks:
-            begun = self.quotas.permit(ROUTE, ask.charge, ask.tenant, now_s)
+            begun = self.quotas.permit([(LimitKind.ACCOUNT, ROUTE)], ask.charge, CallSize(), now_s)
             if begun is None:
                 return
             self.queue.remove(ask)
@@ -180,7 +180,7 @@ class FleetAgent:
             else:
                 heapq.heappush(self.starts, (begun.at_s, self.begun, begun, ask))
 
-    def _call(self, ask: WaitingCall, permit: QuotaPermit, now_s: float) -> None:
+    def _call(self, ask: WaitingCall, permit: Permit, now_s: float) -> None:
         actual = round(ask.charge.tokens_in * self.fleet.used)
         if not self.fleet.provider.begin(now_s, actual):
             nothing = Charge(tokens_in=0, tokens_out=0)

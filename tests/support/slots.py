@@ -13,7 +13,7 @@ from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.slots import Slots
 from docllm.agent.execution.start_decisions import AttemptPermit
-from docllm.agent.execution.type_limits import TypeLimits
+from docllm.agent.execution.type_hours import TypeHours
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.judge import Tier
@@ -98,8 +98,7 @@ async def no_place(_guard_id: int, _task_id: int) -> bool:
 def quota_gate_of(config: Config, clock: Clock) -> QuotaGate:
     """Return a gate with the limits of these settings."""
     configured = ConfiguredQuotas(config=config, group="g")
-    quotas = Quotas(of_route=configured.of_route, of_tenant=configured.of_tenant)
-    return QuotaGate(quotas=quotas, configured=configured, clock=clock)
+    return QuotaGate(quotas=Quotas(configured.find), configured=configured, clock=clock)
 
 
 class LookLedger(FakeLedger):
@@ -137,7 +136,7 @@ class SlotsHarness:
             tiers=[SHORTEST, LONGEST],
             clock=self.clock,
         )
-        self.types = TypeLimits(types={}, clock=self.clock)
+        self.hours = TypeHours(types={}, clock=self.clock)
         self.quotas = quota_gate_of(Config(), self.clock)
         self.guards = GuardGate(
             clock=self.clock, longest_tier=LONGEST, ledger=LookLedger(join_look)
@@ -155,7 +154,7 @@ class SlotsHarness:
             suspects=suspects,
             settler=stand_in(Settler, self.settler),
             unknown_types=self.unknown_types,
-            types=self.types,
+            hours=self.hours,
             clock=self.clock,
         )
 
@@ -171,7 +170,7 @@ class SlotsHarness:
             guards=self.guards,
             longest_tier=LONGEST,
             unknown_types=self.unknown_types,
-            types=self.types,
+            hours=self.hours,
             clock=self.clock,
             counts=self.counts,
             memory=MemoryWatch(self.clock),

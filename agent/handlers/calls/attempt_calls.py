@@ -8,7 +8,7 @@ from docllm.agent.handlers.attempt_time import AttemptTime
 from docllm.agent.handlers.calls.call_plan import CallPlan, CallsOf
 from docllm.agent.handlers.calls.judging import Judged
 from docllm.agent.handlers.calls.other_route import OtherRoute, body_for
-from docllm.agent.handlers.calls.permits import CallEnd, CallPermit, CallPermits
+from docllm.agent.handlers.calls.permits import CallEnd, CallPermits
 from docllm.agent.handlers.calls.repair import correction
 from docllm.agent.handlers.calls.request import body_bytes, request_id
 from docllm.agent.handlers.calls.results import (
@@ -21,6 +21,7 @@ from docllm.agent.handlers.handler_run import HandlerRun, Tools
 from docllm.agent.judge import outcome_of_failure
 from docllm.agent.ports import Call, CallFailed, Reply, RouteClient
 from docllm.agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
+from docllm.agent.quota.limit import Permit
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import TaskLine
@@ -228,7 +229,7 @@ class AttemptCalls:
             end = CallEnd(reply=reply, outcome=outcome)
         finally:
             traced.ended(end)
-            permit.release(end)
+            target.call_permits.release(permit, end)
         return reply, self._with_all_spent(target, outcome)
 
     async def _made(
@@ -263,15 +264,13 @@ class AttemptCalls:
             target.refused_alone,
         )
 
-    async def _permit(
-        self, target: _CallTarget, length: int, output_limit: int | None
-    ) -> CallPermit:
+    async def _permit(self, target: _CallTarget, length: int, output_limit: int | None) -> Permit:
         """Wait for a permit. Raises WaitedTooLongError, and LeaseLostError if the lease is lost."""
         permit = await target.call_permits.acquire(length, output_limit, self._time.of_claim_s)
         if permit is None:
             raise WaitedTooLongError
         if not self._run.may_call():
-            permit.release(None)
+            target.call_permits.release(permit, None)
             raise LeaseLostError
         return permit
 

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from docllm.agent.ports import CallFailed, Reply
 from docllm.agent.ports.outcome import Dead, Retry, Snooze, Succeeded
+from docllm.agent.quota.limit import FREE, Permit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,22 +16,18 @@ class CallEnd:
     outcome: Succeeded | Retry | Snooze | Dead | None = None
 
 
-class CallPermit(Protocol):
-    """The permission to make one call."""
-
-    def release(self, end: CallEnd | None) -> None:
-        """Give the permission back; None means that no call was made."""
-        ...
-
-
 class CallPermits(Protocol):
-    """The permits of one attempt's calls."""
+    """Where one attempt's calls get their permits."""
 
-    async def acquire(self, length: int, most_out: int | None, wait_s: float) -> CallPermit | None:
+    async def acquire(self, length: int, most_out: int | None, wait_s: float) -> Permit | None:
         """Wait until a call may be made; None if it may not within `wait_s`.
 
         `length` is the request's, in bytes, and `most_out` how many tokens its answer may have.
         """
+        ...
+
+    def release(self, permit: Permit, end: CallEnd | None) -> None:
+        """Give a permit back; None means that no call was made."""
         ...
 
     def close(self) -> None:
@@ -38,19 +35,15 @@ class CallPermits(Protocol):
         ...
 
 
-class FreePermit:
-    """A permit outside all limits."""
-
-    def release(self, end: CallEnd | None) -> None:
-        """Do nothing."""
-
-
 class FreePermits:
     """Permits without a limit."""
 
-    async def acquire(self, _length: int, _most_out: int | None, _wait_s: float) -> CallPermit:
+    async def acquire(self, _length: int, _most_out: int | None, _wait_s: float) -> Permit:
         """Let the call be made at once."""
-        return FreePermit()
+        return FREE
+
+    def release(self, permit: Permit, end: CallEnd | None) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""

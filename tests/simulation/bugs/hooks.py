@@ -5,9 +5,9 @@ from typing import Any
 
 from sqlalchemy import delete
 
-from docllm.agent.execution.type_limits import TypeLimits
 from docllm.agent.handlers.processes.pool import HandlerProcesses
 from docllm.agent.ledger import hook_runs
+from docllm.agent.quota.limit import OwnLimit
 from docllm.producer.ledger import hook_orders
 from docllm.schemas.ledger.tables import hook
 from tests.simulation.bugs.bug import Bug, patched, replaced
@@ -45,6 +45,6 @@ BUGS = {
         "P9", replaced(HandlerProcesses, "run", _blamed), FRAGILE
     ),
     "the slots of a type are not counted": Bug(
-        "P5", replaced(TypeLimits, "full", lambda _self, _delivery: False), NARROW
+        "P5", replaced(OwnLimit, "room", lambda _self, _now_s: 1), NARROW
     ),
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from docllm.agent.inflight.partition_share import PartitionShare
 from docllm.agent.quota import share
-from docllm.agent.quota.agent_quota import AgentQuota, CallStart
+from docllm.agent.quota.agent_quota import AgentQuota
 from docllm.agent.quota.grants import Charge, QuotaAnswer, QuotaRequest
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import LIMITED
@@ -18,7 +18,7 @@ from tests.support.lua_account import AccountBuckets
 def _used_twice() -> AbstractContextManager[Any]:
     begin_call = AgentQuota.begin_call
 
-    def keeping(self: AgentQuota, charge: Charge, now_s: float) -> CallStart | None:
+    def keeping(self: AgentQuota, charge: Charge, now_s: float) -> float | None:
         grants = copy.deepcopy(self._grants)
         begun = begin_call(self, charge, now_s)
         if self.running % 2:

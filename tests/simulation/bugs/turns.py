@@ -6,7 +6,7 @@ from typing import Any
 
 from docllm.agent.inflight.turns import LaneTurns, MayTake, TenantTurns
 from docllm.agent.quota.configured import ConfiguredQuotas
-from docllm.agent.quota.grants import WaitingCall
+from docllm.agent.quota.grants import LimitKind, LimitName, WaitingCall
 from docllm.agent.quota.quotas import Quotas
 from docllm.schemas.task.record.lanes import TURNS, Lane
 from tests.simulation.bugs import stages
@@ -39,6 +39,15 @@ def _not_for_later() -> AbstractContextManager[Any]:
     return patched(Quotas, "set_waiting", soon)
 
 
+def _uncapped() -> AbstractContextManager[Any]:
+    find = ConfiguredQuotas.find
+
+    def without_tenants(self: ConfiguredQuotas, name: LimitName) -> Any:
+        return None if name[0] is LimitKind.TENANT else find(self, name)
+
+    return patched(ConfiguredQuotas, "find", without_tenants)
+
+
 BUGS = {
     "the urgent lane goes first as long as it has work": Bug(
         "P1", replaced(LaneTurns, "choose", _strictly), stages.TURNS
@@ -51,7 +60,7 @@ BUGS = {
     ),
     "a tenant's cap is not kept": Bug(
         "P5",
-        replaced(ConfiguredQuotas, "of_tenant", lambda _self, _tenant: None),
+        _uncapped,
         {**stages.CAPPED, "slots": 4},
     ),
 }

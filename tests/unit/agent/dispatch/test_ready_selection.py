@@ -12,7 +12,7 @@ from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.ports.outcome import Outcome
-from docllm.agent.quota.grants import Charge, QuotaAnswer, WaitingCall
+from docllm.agent.quota.grants import Charge, LimitKind, QuotaAnswer, WaitingCall
 from docllm.agent.routes import Router
 from docllm.schemas.settings.config import AgentConfig, Config, LLMConfig, RouteConfig, Trigger
 from docllm.schemas.settings.quota import TenantConfig
@@ -56,7 +56,9 @@ class Waiting:
         self.admission = self.harness.admission(CrashSuspects())
         self.selection = ReadySelection(table=self.table, admission=self.admission)
         now_s = self.clock.now_s()
-        ask = WaitingCall(charge=Charge(tokens_in=0, tokens_out=0), tenant=tenant)
+        ask = WaitingCall(
+            charge=Charge(tokens_in=0, tokens_out=0), limits=((LimitKind.TENANT, tenant),)
+        )
         gate.quotas.set_waiting("a", [ask], now_s)
         (member,) = gate.quotas.with_news(now_s)
         request = member.next_request(now_s)

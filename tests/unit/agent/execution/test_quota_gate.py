@@ -101,7 +101,7 @@ def test_a_task_is_admitted_when_its_call_was_granted() -> None:
     gate, store, clock = made()
     delivery = task(clock)
 
-    assert gate.first_call(delivery, ROUTE) == WaitingCall(charge=CHARGE, tenant="default")
+    assert gate.first_call(delivery, ROUTE).charge == CHARGE
     assert gate.room(ROUTE, clock.now_s()) == 0
     assert gate.reserve_first_call(delivery, ROUTE) is None
     store.grant(gate.first_call(delivery, ROUTE))
@@ -153,7 +153,7 @@ def test_a_call_is_settled_by_how_it_ended(
     async def call() -> None:
         permit = await permits.acquire(400, None, 60.0)
         assert permit is not None
-        permit.release(end)
+        permits.release(permit, end)
         permits.close()
 
     asyncio.run(call())
@@ -177,8 +177,8 @@ def test_the_headers_say_what_is_left() -> None:
     async def call() -> None:
         permit = await permits.acquire(400, None, 60.0)
         assert permit is not None
-        permit.release(
-            CallEnd(reply=reply(200, headers), outcome=Succeeded(b"", 1, Spent("m", 9, 9)))
+        permits.release(
+            permit, CallEnd(reply=reply(200, headers), outcome=Succeeded(b"", 1, Spent("m", 9, 9)))
         )
 
     asyncio.run(call())
@@ -244,7 +244,7 @@ def test_a_second_call_waits_for_its_turn_and_comes_before_new_tasks() -> None:
     async def calls() -> None:
         first = await permits.acquire(400, None, 60.0)
         assert first is not None
-        first.release(CallEnd())
+        permits.release(first, CallEnd())
         second = asyncio.create_task(permits.acquire(800, 50, 60.0))
         await asyncio.sleep(0)
         (ask,) = gate.waiting(ROUTE)
@@ -286,7 +286,7 @@ def test_calls_that_ended_lately_are_counted_for_two_questions() -> None:
     async def call() -> None:
         permit = await permits.acquire(400, None, 60.0)
         assert permit is not None
-        permit.release(CallEnd())
+        permits.release(permit, CallEnd())
 
     asyncio.run(call())
 
@@ -323,7 +323,9 @@ def test_nothing_is_kept_of_calls_without_limits() -> None:
     async def call() -> None:
         permit = await permits.acquire(400, None, 60.0)
         assert permit is not None
-        permit.release(CallEnd(reply=reply(), outcome=Succeeded(b"", 1, Spent("m", 90, 50))))
+        permits.release(
+            permit, CallEnd(reply=reply(), outcome=Succeeded(b"", 1, Spent("m", 90, 50)))
+        )
 
     asyncio.run(call())
 

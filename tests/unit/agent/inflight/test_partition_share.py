@@ -69,7 +69,7 @@ def test_an_agent_with_no_partition_of_a_lane_still_runs_what_comes_from_a_tier(
         await asyncio.sleep(0)
         duty.cancel()
         store, granted = ShareGrantStore(partitions=share, clock=clock), []
-        ask = WaitingCall(charge=Charge(tokens_in=100, tokens_out=100), tenant="default")
+        ask = WaitingCall(charge=Charge(tokens_in=100, tokens_out=100))
         for limits in (QuotaLimits(rpm=600), QuotaLimits(tpm=60_000)):
             granted.append(0)
             for sequence in range(1, 121):

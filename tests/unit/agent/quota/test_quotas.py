@@ -4,28 +4,39 @@ import asyncio
 
 import pytest
 
-from docllm.agent.quota.grants import Charge, DayCount, WaitingCall
+from docllm.agent.quota.estimate import CallSize
+from docllm.agent.quota.grants import Charge, DayCount, LimitKind, LimitName, WaitingCall
+from docllm.agent.quota.limit import Permit
 from docllm.agent.quota.quotas import IDLE_S, Quotas, QuotaWait
 from docllm.schemas.settings.quota import QuotaLimits
 from tests.support.memory_quota import MemoryQuotaServer
 from tests.support.quota_fleet import MovedClock
 
 COST = Charge(tokens_in=100, tokens_out=0)
-Limit = tuple[str, QuotaLimits] | None
-ROUTES: dict[str, Limit] = {
-    "fast": ("account", QuotaLimits(rpm=600)),
-    "twin": ("account", QuotaLimits(rpm=600)),
-    "local": ("other", QuotaLimits(in_flight=2)),
+FREE, FAST, TWIN, LOCAL = (
+    (LimitKind.ACCOUNT, route) for route in ("free", "fast", "twin", "local")
+)
+ACME = LimitKind.TENANT, "acme"
+Found = dict[LimitName, tuple[str, QuotaLimits]]
+LIMITS: Found = {
+    FAST: ("account", QuotaLimits(rpm=600)),
+    TWIN: ("account", QuotaLimits(rpm=600)),
+    LOCAL: ("other", QuotaLimits(in_flight=2)),
+    ACME: ("tenant acme", QuotaLimits(in_flight=1)),
+    (LimitKind.SLOTS, "scan"): ("slots scan", QuotaLimits(in_flight=1)),
 }
-TENANTS = {"acme": ("tenant acme", QuotaLimits(in_flight=1))}
 
 
 def quotas() -> Quotas:
-    return Quotas(of_route=ROUTES.get, of_tenant=TENANTS.get)
+    return Quotas(LIMITS.get)
 
 
-def asks(count: int, tenant: str = "default") -> list[WaitingCall]:
-    return [WaitingCall(charge=COST, tenant=tenant)] * count
+def asks(count: int, *limits: LimitName) -> list[WaitingCall]:
+    return [WaitingCall(charge=COST, limits=limits)] * count
+
+
+def begun(some: Quotas, now_s: float, *names: LimitName) -> Permit | None:
+    return some.permit(names, COST, CallSize(), now_s)
 
 
 def exchange(some: Quotas, clock: MovedClock, server: MemoryQuotaServer) -> int:
@@ -43,8 +54,8 @@ def test_a_route_without_limits_has_no_quota() -> None:
     some = quotas()
     some.set_waiting("free", asks(3), 0.0)
 
-    assert some.room("free", 0.0) is None
-    taken = some.permit("free", COST, "default", 0.0)
+    assert some.room(FREE, 0.0) is None
+    taken = begun(some, 0.0, FREE)
     assert taken is not None
     some.note_ended(taken, COST)
     assert list(some.with_news(0.0)) == []
@@ -57,7 +68,7 @@ def test_routes_of_one_account_share_its_limit() -> None:
     some.set_waiting("fast", asks(3), 0.0)
     some.set_waiting("twin", asks(30), 0.0)
     assert exchange(some, clock, server) == 1
-    assert (some.room("fast", 0.0), some.room("twin", 0.0)) == (0, 0)
+    assert (some.room(FAST, 0.0), some.room(TWIN, 0.0)) == (0, 0)
     assert some.quota_waits(0.0) == [
         QuotaWait(route=route, name="rpm", limit=600, agents=1, paused_s=0.0)
         for route in ("fast", "twin")
@@ -66,9 +77,9 @@ def test_routes_of_one_account_share_its_limit() -> None:
     clock.at_s = 0.5
     exchange(some, clock, server)
 
-    assert some.room("fast", 0.5) == some.room("twin", 0.5) == 4
-    assert some.permit("fast", COST, "default", 0.5) is not None
-    assert some.room("twin", 0.5) == 3
+    assert some.room(FAST, 0.5) == some.room(TWIN, 0.5) == 4
+    assert begun(some, 0.5, FAST) is not None
+    assert some.room(TWIN, 0.5) == 3
 
 
 def test_a_tenant_has_its_calls_at_once_over_all_routes() -> None:
@@ -76,25 +87,25 @@ def test_a_tenant_has_its_calls_at_once_over_all_routes() -> None:
     some, clock = quotas(), MovedClock()
     server = MemoryQuotaServer(clock.now_s)
     for _ in range(4):
-        some.set_waiting("local", asks(2, "acme"), clock.at_s)
-        some.set_waiting("free", asks(2, "acme"), clock.at_s)
+        some.set_waiting("local", asks(2, ACME), clock.at_s)
+        some.set_waiting("free", asks(2, ACME), clock.at_s)
         exchange(some, clock, server)
         clock.at_s += 0.5
-    first = some.permit("free", COST, "acme", clock.at_s)
+    first = begun(some, clock.at_s, FREE, ACME)
     assert first is not None
-    assert some.permit("local", COST, "acme", clock.at_s) is None
-    assert some.room("local", clock.at_s) == 2
+    assert begun(some, clock.at_s, LOCAL, ACME) is None
+    assert some.room(LOCAL, clock.at_s) == 2
 
     some.note_ended(first, COST)
 
-    assert some.permit("local", COST, "acme", clock.at_s) is not None
+    assert begun(some, clock.at_s, LOCAL, ACME) is not None
 
 
 def test_tasks_that_are_ready_no_more_are_forgotten() -> None:
     """The tenant's and the account's waiting calls end with the route's."""
     some, clock = quotas(), MovedClock()
     server = MemoryQuotaServer(clock.now_s)
-    some.set_waiting("local", asks(2, "acme"), 0.0)
+    some.set_waiting("local", asks(2, ACME), 0.0)
     assert exchange(some, clock, server) == 2
     some.set_waiting("local", [], 0.0)
     exchange(some, clock, server)
@@ -103,18 +114,18 @@ def test_tasks_that_are_ready_no_more_are_forgotten() -> None:
     assert some.quota_waits(0.0) == []
 
 
-@pytest.mark.parametrize("limits", [{}, {"local": ("new account", QuotaLimits(rpm=60))}])
-def test_a_limit_that_is_removed_or_moved_is_asked_for_no_more(limits: dict[str, Limit]) -> None:
+@pytest.mark.parametrize("limits", [{}, {LOCAL: ("new account", QuotaLimits(rpm=60))}])
+def test_a_limit_that_is_removed_or_moved_is_asked_for_no_more(limits: Found) -> None:
     """Otherwise the account's and the tenant's other users would wait for calls that never come."""
-    of_route, of_tenant = dict(ROUTES), dict(TENANTS)
-    some, clock = Quotas(of_route=of_route.get, of_tenant=of_tenant.get), MovedClock()
+    found = dict(LIMITS)
+    some, clock = Quotas(found.get), MovedClock()
     server = MemoryQuotaServer(clock.now_s)
-    some.set_waiting("local", asks(2, "acme"), 0.0)
+    some.set_waiting("local", asks(2, ACME), 0.0)
     assert exchange(some, clock, server) == 2
 
-    of_tenant.clear()
-    of_route["local"] = limits.get("local")
-    some.set_waiting("local", asks(2, "acme"), 0.0)
+    del found[ACME], found[LOCAL]
+    found |= limits
+    some.set_waiting("local", asks(2, ACME), 0.0)
     exchange(some, clock, server)
 
     assert exchange(some, clock, server) == len(limits)
@@ -152,15 +163,37 @@ def test_an_account_long_unused_is_forgotten_and_comes_back_with_new_numbers() -
 
 def test_new_limits_hold_from_the_next_exchange() -> None:
     """Settings that are read again keep what runs."""
-    routes = dict(ROUTES)
-    some = Quotas(of_route=routes.get, of_tenant=TENANTS.get)
+    found = dict(LIMITS)
+    some = Quotas(found.get)
     some.set_waiting("local", asks(3), 0.0)
     (member,) = some.with_news(0.0)
     member.next_request(0.0)
-    routes["local"] = ("other", QuotaLimits(in_flight=7))
+    found[LOCAL] = ("other", QuotaLimits(in_flight=7))
 
     some.set_waiting("local", asks(3), 0.0)
 
     (again,) = some.with_news(0.0)
     assert again is member
     assert again.next_request(0.0).limits.in_flight == 7
+
+
+def test_slots_of_one_agent_need_no_store() -> None:
+    """One more attempt begins when one has ended; nothing is asked for."""
+    some, scan = quotas(), (LimitKind.SLOTS, "scan")
+    first = begun(some, 0.0, scan)
+    assert first is not None
+    assert begun(some, 0.0, scan) is None
+
+    some.note_ended(first, COST)
+
+    assert begun(some, 0.0, scan) is not None
+    assert list(some.with_news(0.0)) == []
+
+
+def test_nothing_is_taken_of_one_limit_while_another_has_no_room() -> None:
+    """An attempt needs all of its limits at once."""
+    some, scan = quotas(), (LimitKind.SLOTS, "scan")
+
+    assert begun(some, 0.0, FAST, scan) is None
+
+    assert some.room(scan, 0.0) == 1

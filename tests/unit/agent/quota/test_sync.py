@@ -12,6 +12,7 @@ from docllm.agent.quota.grants import (
     Charge,
     DayCount,
     GrantStore,
+    LimitKind,
     QuotaAnswer,
     QuotaRequest,
     WaitingCall,
@@ -281,7 +282,7 @@ def test_a_single_loss_is_none_of_many_though_several_quotas_show_it() -> None:
     """Quotas that were idle show the same loss one after the other."""
     clock = MovedClock()
     server = MemoryQuotaServer(clock.now_s)
-    quotas = Quotas(of_route=lambda route: (route, RPM), of_tenant=lambda _: None)
+    quotas = Quotas(lambda name: (name[1], RPM))
     store = server.store("a")
     duty = duty_of(quotas, store, clock, part=0.5)
     waiting = [WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))]
@@ -435,7 +436,7 @@ def test_a_slow_store_is_asked_as_often(takes_s: float, every_s: float) -> None:
     """The pause counts from question to question, else a limit would be used less."""
     clock = SleepingClock()
     store = SlowStore(clock, takes_s)
-    quotas = Quotas(of_route=lambda _: ("key", RPM), of_tenant=lambda _: None)
+    quotas = Quotas(lambda _name: ("key", RPM))
     quotas.set_waiting("route", [WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))], 0.0)
     duty = duty_of(quotas, store, clock, part=1.0)
     with pytest.raises(TimeoutError):
@@ -449,7 +450,7 @@ def test_a_store_that_is_too_slow_for_its_grants_is_away(caplog: pytest.LogCaptu
     """Its grants are too old when they arrive, so the agent would stand still."""
     clock = MovedClock()
     slow = SlowStore(clock, 1.3)
-    quotas = Quotas(of_route=lambda _: ("key", RPM), of_tenant=lambda _: None)
+    quotas = Quotas(lambda _name: ("key", RPM))
     waiting = [WaitingCall(charge=Charge(tokens_in=1, tokens_out=1))] * 9
     duty = duty_of(quotas, slow, clock, part=0.5)
 
@@ -461,5 +462,5 @@ def test_a_store_that_is_too_slow_for_its_grants_is_away(caplog: pytest.LogCaptu
 
     asyncio.run(some_seconds())
 
-    assert quotas.room(ROUTE, clock.at_s)
+    assert quotas.room((LimitKind.ACCOUNT, ROUTE), clock.at_s)
     assert "Redis does not answer (its answers take longer than 1 s; " in caplog.text

@@ -11,10 +11,11 @@ import pytest
 
 from docllm.agent.handlers import map_reduce
 from docllm.agent.handlers.calls.other_route import OtherRoute
-from docllm.agent.handlers.calls.permits import CallEnd, CallPermit
+from docllm.agent.handlers.calls.permits import CallEnd
 from docllm.agent.handlers.handler_run import HandlerRun
 from docllm.agent.ports import Call, CallFailed, Reply
 from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from docllm.agent.quota.limit import FREE, Permit
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.result.codec import has_json
 from tests.support.handlers import (
@@ -47,11 +48,11 @@ class CountedPermits:
     lengths: list[int] = field(default_factory=list)
     ends: list[CallEnd | None] = field(default_factory=list)
 
-    async def acquire(self, length: int, _most_out: int | None, _wait_s: float) -> CallPermit:
+    async def acquire(self, length: int, _most_out: int | None, _wait_s: float) -> Permit:
         self.lengths.append(length)
-        return self
+        return FREE
 
-    def release(self, end: CallEnd | None) -> None:
+    def release(self, _permit: Permit, end: CallEnd | None) -> None:
         self.ends.append(end)
 
 

@@ -1,13 +1,11 @@
-"""The limits of types of task: their slots in one agent, and their hours.
+"""The hours of types of task.
 
 A task outside its type's hours is put off until the hours begin: it waits in the ledger, without a
 counted attempt.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 
-from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.judge import SPREAD
 from docllm.agent.ports import Clock
 from docllm.agent.ports.outcome import Failure, Moved, Spent
@@ -24,59 +22,24 @@ from docllm.schemas.task.waits import WaitReason
 LATER_S = 60.0
 
 
-class TypeLimits:
-    """Counts the tasks of each type, and knows which types have their hours now.
-
-    `types` are the settings of types.
-    """
+class TypeHours:
+    """Knows which types have their hours now. `types` are the settings of types."""
 
     def __init__(self, *, types: Mapping[str, TypeConfig], clock: Clock) -> None:
         self._clock = clock
-        # By delivery of a type with limits that is taken for a claim or has a slot: the type under
-        # which it is counted.
-        self.counted: dict[Delivery, str] = {}
-        self._busy: Counter[str] = Counter()
         self._asleep: set[str] = set()  # types of which a task was met outside of its hours
         self.apply(types)
 
     def apply(self, types: Mapping[str, TypeConfig]) -> None:
-        """Take over changed settings; tasks that are counted stay counted until they leave."""
+        """Take over changed settings."""
         self._settings = types
         has_limit = {
             name
             for name, of_type in types.items()
-            if of_type.slots is not None or of_type.schedule is not None
+            if of_type.is_limited or of_type.schedule is not None
         }
         # The known types whose tasks wait for nothing of their type.
         self.plain = (BUILT_IN | types.keys() | {""}) - has_limit
-
-    # ---- slots
-
-    def full(self, delivery: Delivery) -> bool:
-        """Return whether the type of a delivery has no slot left for it."""
-        name = delivery.task_type
-        slots = self._settings.get(name, NO_SETTINGS).slots
-        if slots is None or self.counted.get(delivery) == name:
-            return False
-        return self._busy[name] >= slots
-
-    def enter(self, delivery: Delivery) -> None:
-        """Count a delivery for its type, once. A body that was read since may have another type."""
-        name = delivery.task_type
-        if self.counted.get(delivery) != name:
-            self.leave(delivery)
-            self.counted[delivery] = name
-            self._busy[name] += 1
-
-    def leave(self, delivery: Delivery) -> None:
-        """Stop counting a delivery."""
-        if delivery in self.counted:
-            name = self.counted.pop(delivery)
-            self._busy[name] -= 1
-            if not self._busy[name]:
-                del self._busy[name]
-
-    # ---- hours
 
     def wakes_in_s(self, name: str) -> float:
         """Return the time until the hours of a type begin; 0 during them, or if it has none."""

@@ -1,30 +1,31 @@
-"""Slots and hours of a type: its tasks wait, and those of other types do not."""
+"""Hours and limits of a type: its tasks wait, and those of other types do not."""
 
 import pytest
 
 from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted, TypeAsleep
-from docllm.agent.execution.type_limits import LATER_S, TypeLimits
-from docllm.agent.inflight.delivery import Delivery, DeliveryState
+from docllm.agent.execution.type_hours import LATER_S, TypeHours
+from docllm.agent.inflight.delivery import DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.ports.outcome import Moved
 from docllm.agent.quota.estimate import CallSize
+from docllm.agent.quota.grants import QuotaAnswer
 from docllm.schemas.agent_report import Reason
 from docllm.schemas.codes import Code
-from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.settings.config import Config, TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.waits import WaitReason
 from tests.support.clock import HandClock
 from tests.support.routes import GOOD, routes
-from tests.support.slots import SlotsHarness, claimed, ending, started
+from tests.support.slots import SlotsHarness, claimed, ending, quota_gate_of, started
 
 HOUR_S = 3600.0
 NIGHT = {"document": TypeConfig(schedule="22:00-06:00 UTC"), "scan": TypeConfig(slots=2)}
 
 
-def limits(clock: HandClock) -> TypeLimits:
-    return TypeLimits(types=NIGHT, clock=clock)
+def hours(clock: HandClock) -> TypeHours:
+    return TypeHours(types=NIGHT, clock=clock)
 
 
 # ---- hours
@@ -37,7 +38,7 @@ def test_a_task_waits_until_the_hours_of_its_type(at_h: float, wait_s: float) ->
     """The task waits until they begin, and comes soon after."""
     clock = HandClock()
     clock.at_s = at_h * HOUR_S
-    moved = [limits(clock).move_until_hours("document", task_id) for task_id in (997, 996)]
+    moved = [hours(clock).move_until_hours("document", task_id) for task_id in (997, 996)]
 
     assert {(outcome.reason, outcome.key) for outcome in moved} == {(WaitReason.HOURS, "document")}
     assert moved[0].delay_s == pytest.approx(wait_s)
@@ -50,7 +51,7 @@ def test_the_report_names_a_type_while_a_task_of_it_waits() -> None:
     """A type is shown once a task of it was met, and until its hours begin."""
     clock = HandClock()
     clock.at_s = 21 * HOUR_S
-    types = limits(clock)
+    types = hours(clock)
 
     assert types.reasons() == []
     assert not types.is_awake("document")
@@ -68,7 +69,7 @@ def test_no_call_is_made_outside_of_the_hours() -> None:
     harness = SlotsHarness(routes(), ending(GOOD))
     hour = int(harness.clock.utc_s() // HOUR_S) % 24
     begins, ends = (hour + 2) % 24, (hour + 3) % 24
-    harness.types.apply({"document": TypeConfig(schedule=f"{begins:02}:00-{ends:02}:00 UTC")})
+    harness.hours.apply({"document": TypeConfig(schedule=f"{begins:02}:00-{ends:02}:00 UTC")})
     harness.guards.replace([])
 
     (outcome,) = started(harness, claimed(1, harness.clock.now_s()))
@@ -80,14 +81,21 @@ def test_no_call_is_made_outside_of_the_hours() -> None:
     assert admission.decide(claimed(2, harness.clock.now_s())) == TypeAsleep("document")
 
 
-# ---- slots
+# ---- limits
+
+
+def limited(**types: TypeConfig) -> SlotsHarness:
+    """Return slots over fakes with these types."""
+    harness = SlotsHarness(routes(), ending(GOOD))
+    harness.hours.apply(types)
+    harness.quotas = quota_gate_of(Config(types=types), harness.clock)
+    harness.guards.replace([])
+    return harness
 
 
 def test_no_more_tasks_of_a_type_are_admitted_than_it_has_slots() -> None:
     """A task that was taken for a claim counts, until it is given back or has ended."""
-    harness = SlotsHarness(routes(), ending(GOOD))
-    harness.types.apply({"document": TypeConfig(slots=2)})
-    harness.guards.replace([])
+    harness = limited(document=TypeConfig(slots=2))
     admission = harness.admission(CrashSuspects())
     first, second, third = (claimed(number, harness.clock.now_s()) for number in range(3))
 
@@ -112,56 +120,102 @@ def test_no_more_tasks_of_a_type_are_admitted_than_it_has_slots() -> None:
 
 def test_a_type_that_is_known_late_counts_from_then_on() -> None:
     """A record without a body does not show its type before the claim."""
-    types = limits(HandClock())
-    late, other, more = (claimed(number, 0.0, type_name="scan") for number in range(3))
+    harness = limited(scan=TypeConfig(slots=1))
+    admission = harness.admission(CrashSuspects())
+    late = claimed(1, harness.clock.now_s(), type_name="scan")
+    other = claimed(2, harness.clock.now_s(), type_name="scan")
     row, late.row, late.size = late.row, None, CallSize(task_type="document")
-
-    types.enter(late)
-    types.enter(other)
-    assert not types.full(more)
+    assert admission.reserve_call(late)
     late.row = row
-    types.enter(late)
-    assert types.full(more)
-    types.leave(late)
-    assert not types.full(more)
+
+    harness.unknown_types.knows = lambda _name: True
+    assert isinstance(admission.decide(late), AttemptPermit)
+    admission.enter(late)
+
+    assert not admission.reserve_call(other)
+    admission.leave(late)
+    assert admission.reserve_call(other)
 
 
 def test_a_task_whose_type_turns_out_to_be_without_limits_gives_its_slot_back() -> None:
     """The claim shows the type of a task that was counted for another one."""
-    harness = SlotsHarness(routes(), ending(GOOD))
-    harness.types.apply({"scan": TypeConfig(slots=1)})
-    harness.guards.replace([])
+    harness = limited(scan=TypeConfig(slots=1))
     admission = harness.admission(CrashSuspects())
-    late, other = claimed(1, 0.0), claimed(2, 0.0, type_name="scan")
+    late, other = claimed(1, harness.clock.now_s()), claimed(2, 0.0, type_name="scan")
     row, late.row, late.size = late.row, None, CallSize(task_type="scan")
     assert admission.reserve_call(late)
 
     late.row = row
-    admission.enter(late)
+    assert isinstance(admission.decide(late), AttemptPermit)
 
     assert admission.reserve_call(other)
 
 
 def test_other_types_pass_the_tasks_of_a_full_one() -> None:
     """A tenant's tasks of a type with slots wait in a line apart, in their order."""
-    types = limits(HandClock())
+    admission = limited(scan=TypeConfig(slots=2)).admission(CrashSuspects())
     table = InFlightTable(limits=InFlightLimits(), has_own_queue=lambda name: name == "scan")
     scans = [claimed(number, 0.0, type_name="scan") for number in range(50)]
     notes = [claimed(number, 0.0) for number in range(100, 105)]
     for delivery in (*scans, *notes):
         table.add(delivery, 0.0, redelivered=False)
 
-    def may(delivery: Delivery) -> bool:
-        full = types.full(delivery)
-        if not full:
-            types.enter(delivery)
-        return not full
-
-    taken = table.take_ready(20, lambda _route: 20, may)
+    taken = table.take_ready(20, lambda _route: 20, admission.reserve_call)
 
     assert [each.task_id for each in taken if each.task_type == "scan"] == [0, 1]
     assert [each.task_id for each in taken if each.task_type != "scan"] == [*range(100, 105)]
-    assert table.take_ready(20, lambda _route: 20, may) == []
-    types.leave(scans[0])
-    (following,) = table.take_ready(20, lambda _route: 20, may)
+    assert table.take_ready(20, lambda _route: 20, admission.reserve_call) == []
+    admission.release_calls(scans[:1])
+    (following,) = table.take_ready(20, lambda _route: 20, admission.reserve_call)
     assert following.task_id == 2
+
+
+def grant(harness: SlotsHarness, task_type: str, uses: int, seats: int | None = None) -> None:
+    """Let the store grant so many attempts at tasks of a type."""
+    quotas, now_s = harness.quotas.quotas, harness.clock.now_s()
+    asks = [harness.quotas.first_call(claimed(1, now_s, type_name=task_type), "any")] * uses
+    quotas.set_waiting("any", [], now_s, later=asks)
+    (member,) = quotas.with_news(now_s)
+    answer = QuotaAnswer(
+        granted=(True,) * uses, seats=seats, paused_s=0.0, accepted_share=1.0, agents=1, binding=""
+    )
+    member.apply_answer(member.next_request(now_s), answer, now_s, now_s)
+
+
+def test_a_shared_limit_of_a_type_holds_for_attempts() -> None:
+    """An attempt counts from its reservation to its end, whatever calls it makes."""
+    harness = limited(document=TypeConfig(in_flight=1))
+    admission = harness.admission(CrashSuspects())
+    first, second = (claimed(number, harness.clock.now_s()) for number in range(2))
+    assert not admission.reserve_call(first)
+    grant(harness, "document", 1, seats=1)
+
+    assert [admission.reserve_call(delivery) for delivery in (first, second)] == [True, False]
+    permit = admission.decide(first)
+    assert isinstance(permit, AttemptPermit)
+    admission.enter(first)
+    admission.take_back(permit, GOOD)
+    assert admission.decide(second) is NotPermitted.TYPE
+    admission.leave(first)
+
+    assert admission.reserve_call(second)
+
+
+@pytest.mark.parametrize(("runs", "refunded"), [(True, 0), (False, 1)])
+def test_only_attempts_that_begin_count_for_the_rate_of_a_type(runs: bool, refunded: int) -> None:  # noqa: FBT001
+    """A task that is moved, or whose claim another agent got, used nothing."""
+    harness = limited(document=TypeConfig(rpm=60))
+    admission = harness.admission(CrashSuspects())
+    delivery = claimed(1, harness.clock.now_s())
+    grant(harness, "document", 1)
+    assert admission.reserve_call(delivery)
+
+    if runs:
+        assert isinstance(admission.decide(delivery), AttemptPermit)
+        admission.enter(delivery)
+        admission.leave(delivery)
+    else:
+        admission.release_calls([delivery])
+
+    (member,) = harness.quotas.quotas.with_news(harness.clock.now_s())
+    assert member.next_request(harness.clock.now_s()).refund.requests == refunded
