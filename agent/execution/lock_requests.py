@@ -35,7 +35,8 @@ class ResourceLocks:
     def __init__(self, *, table: LockTable, clock: Clock) -> None:
         self._table = table
         self._clock = clock
-        self._waits: dict[LockRequest, asyncio.Future[int]] = {}
+        self._waits: dict[LockRequest, asyncio.Future[int | None]] = {}
+        self._once: set[LockRequest] = set()  # those that wait no longer than for their answer
         # Pending changes by lock: first the attempts that leave, then the attempts that ask, in
         # order.
         self._asking: dict[LockRequest, None] = {}
@@ -63,8 +64,10 @@ class ResourceLocks:
         self._asking[request] = None
         self._wake.set()
 
-    async def wait(self, request: LockRequest, wait_s: float) -> int | None:
-        """Return the lock's token once it is held; None if it is not free in time."""
+    async def wait(self, request: LockRequest, wait_s: float, *, once: bool) -> int | None:
+        """Return the lock's token once it is held; None if it is not free in time, or `once`."""
+        if once:
+            self._once.add(request)
         try:
             async with asyncio.timeout(wait_s):
                 return await self._waits[request]
@@ -72,6 +75,7 @@ class ResourceLocks:
             return None
         finally:
             self._waits.pop(request, None)
+            self._once.discard(request)
             self._asked_at_s.pop(request, None)
 
     def leave(self, request: LockRequest) -> None:
@@ -144,6 +148,10 @@ class ResourceLocks:
         crash.reach("lock.changed")
         self._stale.difference_update(changes)
         self._tell_holders(held)
+        for request in self._once.intersection(asking):
+            waiter = self._waits.get(request)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
 
     async def _read_holders(self) -> None:
         """Learn which waits have ended, and which locks nobody holds any more."""
@@ -195,9 +203,12 @@ class LocksOfAttempt:
         self._names.add(name)
         self._locks.ask(LockRequest(name, self._attempt))
 
-    async def wait(self, name: str, wait_s: float) -> int | None:
-        """Return the lock's token once it is held; None if it is not free within `wait_s`."""
-        return await self._locks.wait(LockRequest(name, self._attempt), wait_s)
+    async def wait(self, name: str, wait_s: float, *, once: bool = False) -> int | None:
+        """Return the lock's token once it is held; None if it is not free within `wait_s`.
+
+        With `once`, None also if it is not free when it is asked for.
+        """
+        return await self._locks.wait(LockRequest(name, self._attempt), wait_s, once=once)
 
     def give_back(self, name: str) -> None:
         """Release a lock, or stop waiting for it."""

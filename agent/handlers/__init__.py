@@ -7,7 +7,12 @@ gets a Context, a plain one a BlockingContext.
 from docllm.agent.handlers.attempt_context import Handler
 from docllm.agent.handlers.builtin.map_reduce import map_reduce
 from docllm.agent.handlers.calls.other_route import OtherRoute
-from docllm.agent.handlers.calls.results import Answer, CallRefusedError, LeaseLostError
+from docllm.agent.handlers.calls.results import (
+    Answer,
+    CallRefusedError,
+    LeaseLostError,
+    WaitedTooLongError,
+)
 from docllm.agent.handlers.context import BlockingContext, Context
 from docllm.agent.handlers.decisions import (
     AttemptEndedError,
@@ -20,6 +25,7 @@ from docllm.agent.handlers.documents import DocumentError, DocumentReader
 from docllm.agent.handlers.follow_ups import FollowUpError
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
 from docllm.agent.handlers.held_lock import HeldLock, LockError
+from docllm.agent.handlers.named_limits import LimitError
 from docllm.agent.handlers.runner import Handlers
 from docllm.agent.process.child_executor import ChildExecutor
 
@@ -40,10 +46,12 @@ __all__ = [
     "Handlers",
     "HeldLock",
     "LeaseLostError",
+    "LimitError",
     "LockError",
     "OtherRoute",
     "SoftLimitError",
     "Tools",
     "TryAgainError",
+    "WaitedTooLongError",
     "map_reduce",
 ]

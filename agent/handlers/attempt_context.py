@@ -16,6 +16,7 @@ from docllm.agent.handlers.documents import require_content
 from docllm.agent.handlers.follow_ups import FollowUpRules, FollowUps
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
 from docllm.agent.handlers.held_lock import ContextLocks
+from docllm.agent.handlers.named_limits import ContextLimits
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.agent.judge import one_line
 from docllm.agent.judge.tiers import IN_LEDGER, MAX_WAIT_S
@@ -75,6 +76,7 @@ class AttemptContext:
             note=self.note,
         )
         self._locks = ContextLocks(locks=run.locks, time=self._time, may_call=run.may_call)
+        self._limits = ContextLimits(limits=tools.limits, time=self._time, may_call=run.may_call)
         rules = FollowUpRules(tools.types, tools.max_attempts_of, tools.route_refusal, tools.apart)
         self._follow_ups = FollowUps(parent=task, inherited=run.inherited, rules=rules)
 
@@ -168,9 +170,9 @@ class AttemptContext:
         await self._follow_ups.add(line)
         self._require_attempt()  # otherwise nobody takes what was ordered
 
-    async def take_lock(self, name: str) -> int:
+    async def take_lock(self, name: str, wait_s: float | None) -> int:
         """Take a lock, which must be given back, and return its token; see `Context.lock`."""
-        return await self._locks.take(name)
+        return await self._locks.take(name, wait_s)
 
     def check_lock(self) -> None:
         """Raise LeaseLostError if another attempt may hold this attempt's locks."""
@@ -179,6 +181,14 @@ class AttemptContext:
     async def give_back_lock(self, name: str) -> None:
         """Give a lock back."""
         self._locks.give_back(name)
+
+    async def take_limit(self, name: str, wait_s: float | None) -> int:
+        """Begin a use, which must be given back, and return its number; see `Context.limit`."""
+        return await self._limits.take(name, wait_s)
+
+    async def give_back_limit(self, number: int) -> None:
+        """End a use of a limit."""
+        self._limits.give_back(number)
 
     def _may_call(self, may_call: Callable[[], bool]) -> bool:
         return not self._has_ended and may_call()
@@ -205,6 +215,7 @@ class AttemptContext:
     def end(self) -> None:
         """Refuse further calls, costs and follow-ups: the handler has ended."""
         self._has_ended = True
+        self._limits.give_back_all()
 
     @property
     def spent(self) -> Spent:
@@ -296,6 +307,7 @@ class AttemptContext:
         self._follow_ups.clear()
         self.noted.clear()
         self._locks.give_back_all()
+        self._limits.give_back_all()
 
 
 def _for_tenant(task: TaskLine, tenant: str) -> TaskLine:

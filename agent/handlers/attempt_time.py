@@ -6,6 +6,8 @@ from docllm.agent.handlers.decisions import SoftLimitError
 from docllm.agent.ports import Clock
 from docllm.schemas.settings.config import TypeConfig
 
+_WAIT_SHARE = 0.5
+
 
 class AttemptTime:
     """The time since an attempt began, in a claim of `claim_s` seconds, under its type's limits.
@@ -38,6 +40,18 @@ class AttemptTime:
         limit_s = self._rules.time_limit_s
         own_s = math.inf if limit_s is None else limit_s - self.elapsed_ms / 1000
         return min(self.of_claim_s, own_s)
+
+    def wait_s(self, asked_s: float | None) -> float:
+        """Return how long a handler that asks for `asked_s` may wait for a lock or a limit.
+
+        It is half of the claim's time at most; the rest is for calls. Raises ValueError.
+        """
+        half_s = self.of_claim_s * _WAIT_SHARE
+        if asked_s is None:
+            return half_s
+        if not asked_s >= 0:
+            raise ValueError(f"wait_s is {asked_s}; it is a number of seconds from 0 on, or None")
+        return min(asked_s, half_s)
 
     @property
     def overdue(self) -> bool:

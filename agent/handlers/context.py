@@ -17,7 +17,7 @@ Wait = Callable[[Callable[[], Any]], Any]  # takes what begins a call; returns i
 
 
 class AttemptPort(Protocol):
-    """What a context needs of its attempt, in the agent and in a process: values and six calls."""
+    """What a context needs of its attempt, in the agent and in a process: values and calls."""
 
     @property
     def task(self) -> TaskLine:
@@ -83,7 +83,7 @@ class AttemptPort(Protocol):
         """Order another task; see `Context.follow`."""
         ...
 
-    def take_lock(self, name: str) -> Awaitable[int]:
+    def take_lock(self, name: str, wait_s: float | None) -> Awaitable[int]:
         """Take a lock, which must be given back, and return its token; see `Context.lock`."""
         ...
 
@@ -96,6 +96,14 @@ class AttemptPort(Protocol):
 
     def give_back_lock(self, name: str) -> Awaitable[None]:
         """Give a lock back."""
+        ...
+
+    def take_limit(self, name: str, wait_s: float | None) -> Awaitable[int]:
+        """Begin a use, which must be given back, and return its number; see `Context.limit`."""
+        ...
+
+    def give_back_limit(self, number: int) -> Awaitable[None]:
+        """End a use of a limit."""
         ...
 
 
@@ -203,19 +211,32 @@ class Context(ContextValues):
         await self._attempt.follow(line)
 
     @asynccontextmanager
-    async def lock(self, name: str) -> AsyncIterator[HeldLock]:
+    async def lock(self, name: str, wait_s: float | None = None) -> AsyncIterator[HeldLock]:
         """Hold a lock, which one attempt of the group holds at a time, in the order of asking.
 
         Raises LockError for an invalid name, and for a lock that this attempt already holds. Raises
-        WaitedTooLongError if the lock is not free in half of the attempt's time: the task keeps its
-        place and runs again, uncounted. A handler must not catch WaitedTooLongError and
-        LeaseLostError.
+        WaitedTooLongError if the lock is not free in `wait_s`, or in half of the attempt's time; 0
+        tries once. Unless a handler that set `wait_s` catches it, the task keeps its place and runs
+        again, uncounted. A handler must not catch LeaseLostError.
         """
-        token = await self._attempt.take_lock(name)
+        token = await self._attempt.take_lock(name, wait_s)
         try:
             yield HeldLock(name, token, self._attempt.check_lock)
         finally:
             await self._attempt.give_back_lock(name)
+
+    @asynccontextmanager
+    async def limit(self, name: str, wait_s: float | None = None) -> AsyncIterator[None]:
+        """Use what `[limits.NAME]` limits, once it has room for another use of the group.
+
+        Raises LimitError if the settings have no such section. Raises WaitedTooLongError as `lock`
+        does; 0 asks once, which takes about a second.
+        """
+        number = await self._attempt.take_limit(name, wait_s)
+        try:
+            yield
+        finally:
+            await self._attempt.give_back_limit(number)
 
 
 class BlockingContext(ContextValues):
@@ -250,12 +271,22 @@ class BlockingContext(ContextValues):
         self._wait(partial(self._attempt.follow, line))
 
     @contextmanager
-    def lock(self, name: str) -> Iterator[HeldLock]:
+    def lock(self, name: str, wait_s: float | None = None) -> Iterator[HeldLock]:
         """Hold a lock, as `Context.lock`. Raises AttemptEndedError if the attempt has ended."""
-        token: int = self._wait(partial(self._attempt.take_lock, name))
+        token: int = self._wait(partial(self._attempt.take_lock, name, wait_s))
         try:
             yield HeldLock(name, token, self._attempt.check_lock)
         finally:
             # The lock was already released when the attempt ended.
             with suppress(AttemptEndedError):
                 self._wait(partial(self._attempt.give_back_lock, name))
+
+    @contextmanager
+    def limit(self, name: str, wait_s: float | None = None) -> Iterator[None]:
+        """Use what `[limits.NAME]` limits, as `Context.limit`."""
+        number: int = self._wait(partial(self._attempt.take_limit, name, wait_s))
+        try:
+            yield
+        finally:
+            with suppress(AttemptEndedError):
+                self._wait(partial(self._attempt.give_back_limit, number))

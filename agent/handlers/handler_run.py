@@ -14,6 +14,7 @@ from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace
 from docllm.agent.handlers.documents import DocumentReader
 from docllm.agent.handlers.follow_ups import Inherited, RouteRefusal
 from docllm.agent.handlers.held_lock import AttemptLocks, FreeLocks
+from docllm.agent.handlers.named_limits import NamedLimits
 from docllm.agent.judge import Tier, tiers_of
 from docllm.agent.ports import CallFailed, Clock, Reply, RouteClient
 from docllm.agent.ports.outcome import Dead, HandlerState, Outcome, Retry, Snooze, Spent
@@ -105,7 +106,8 @@ class Tools:
     `route_refusal` returns why a follow-up's line may take no route.
     `usual_limit_s` is the time of a handler whose type sets no limit. `token_ratios` are the
     learned tokens per byte, by model and type of task. `cut_prompts` finds prompts that were cut.
-    `measures` takes how long calls take; None if nobody reads it.
+    `limits` are those that handlers name. `measures` takes how long calls take; None if nobody
+    reads it.
     """
 
     route_client: Callable[[str], RouteClient]
@@ -117,6 +119,7 @@ class Tools:
     tiers: Sequence[Tier]
     types: Mapping[str, TypeConfig]
     max_attempts_of: Callable[[str], int]
+    limits: NamedLimits
     route_refusal: RouteRefusal = lambda _line, _allowed: ""
     failed: Callable[[BaseException], None] = lambda _error: None
     errors: HandlerErrors = field(default_factory=HandlerErrors)

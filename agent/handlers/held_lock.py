@@ -8,8 +8,6 @@ from docllm.agent.handlers.attempt_time import AttemptTime
 from docllm.agent.handlers.calls.results import LeaseLostError, WaitedTooLongError
 
 NAME_CHARS = 191
-# Longest wait for a lock, as a share of the attempt's time; the rest is for calls.
-_WAIT_SHARE = 0.5
 
 
 class LockError(ValueError):
@@ -44,8 +42,11 @@ class AttemptLocks(Protocol):
         """
         ...
 
-    async def wait(self, name: str, wait_s: float) -> int | None:
-        """Return the lock's token once it is held; None if it is not free within `wait_s`."""
+    async def wait(self, name: str, wait_s: float, *, once: bool = False) -> int | None:
+        """Return the lock's token once it is held; None if it is not free within `wait_s`.
+
+        With `once`, None also if it is not free when it is asked for.
+        """
         ...
 
     def give_back(self, name: str) -> None:
@@ -62,8 +63,9 @@ class FreeLocks:
     def ask(self, name: str) -> None:
         """Do nothing."""
 
-    async def wait(self, _name: str, _wait_s: float) -> int | None:
+    async def wait(self, _name: str, _wait_s: float, *, once: bool = False) -> int | None:
         """Take it at once."""
+        del once
         self._token += 1
         return self._token
 
@@ -80,21 +82,22 @@ class ContextLocks:
     may_call: Callable[[], bool]
     _names: set[str] = field(default_factory=set, init=False)
 
-    async def take(self, name: str) -> int:
+    async def take(self, name: str, wait_s: float | None) -> int:
         """Take a lock, which must be given back, and return its token.
 
         Raises LockError, WaitedTooLongError and LeaseLostError.
         """
+        most_s = self.time.wait_s(wait_s)
         self.locks.ask(require_name(name))
         self._names.add(name)
         try:
-            return await self._token(name)
+            return await self._token(name, most_s or self.time.wait_s(None), once=most_s == 0)
         except BaseException:
             self.give_back(name)
             raise
 
-    async def _token(self, name: str) -> int:
-        token = await self.locks.wait(name, self.time.of_claim_s * _WAIT_SHARE)
+    async def _token(self, name: str, wait_s: float, *, once: bool) -> int:
+        token = await self.locks.wait(name, wait_s, once=once)
         if token is None:
             raise WaitedTooLongError
         self.check()

@@ -43,8 +43,9 @@ class NoLocks:
         """Raise LockError."""
         raise LockError(f"a hook cannot take the lock {name!r}; take it in the task's handler")
 
-    async def wait(self, _name: str, _wait_s: float) -> int | None:
+    async def wait(self, _name: str, _wait_s: float, *, once: bool = False) -> int | None:
         """Return None."""
+        del once
         return None
 
     def give_back(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """The limits that the settings name: of accounts, tenants, types, and resources. Pure."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from docllm.agent.quota.grants import LimitKind, LimitName
 from docllm.schemas.settings.account import account, quota_key, quotas
@@ -78,6 +78,11 @@ class ConfiguredQuotas:
         """Return the limits of a route's account."""
         quota = self._of_route.get(route)
         return NO_LIMITS if quota is None else quota[1]
+
+    @property
+    def named(self) -> Collection[str]:
+        """The limits that handlers may name."""
+        return self._config.limits
 
     @property
     def daily(self) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ from docllm.agent.handlers import Handler, Handlers, registry
 from docllm.agent.handlers.claim_time import usual_limit_s
 from docllm.agent.handlers.functions import HandlerCoroutines, HandlerThreads, LeftFunctions
 from docllm.agent.handlers.handler_run import Tools
+from docllm.agent.handlers.named_limits import NamedLimits
 from docllm.agent.handlers.processes.pool import ProcessHandler
 from docllm.agent.handlers.processes.process import ProcessLimits
 from docllm.agent.handlers.processes.suspects import run_suspect
@@ -35,8 +36,16 @@ class Handling:
     Raises ConfigError if those of the configured types cannot be loaded.
     """
 
-    def __init__(self, choices: AgentChoices, *, failures: Failures, memory: MemoryWatch) -> None:
+    def __init__(
+        self,
+        choices: AgentChoices,
+        *,
+        failures: Failures,
+        memory: MemoryWatch,
+        limits: NamedLimits,
+    ) -> None:
         self._choices = choices
+        self._limits = limits
         self._memory = memory
         config, processes = choices.parts.config, choices.processes
         left = LeftFunctions(most=config.agent.slots, failed=failures.report)
@@ -76,6 +85,7 @@ class Handling:
             tiers=tiers_of(config.retry_tiers),
             types=config.types,
             max_attempts_of=config.max_attempts_of,
+            limits=self._limits,
             route_refusal=partial(route_refusal, choices.routes.naming),
             failed=self._memory.note,
             errors=choices.counts.handler_errors,

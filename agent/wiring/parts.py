@@ -17,6 +17,7 @@ from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.slots import Slots
 from docllm.agent.execution.type_hours import TypeHours
 from docllm.agent.execution.unknown_types import UnknownTypes
+from docllm.agent.execution.waiting_uses import WaitingUses
 from docllm.agent.handlers.claim_time import claim_s
 from docllm.agent.inflight.decoder import RecordDecoder
 from docllm.agent.inflight.partitions import Partitions
@@ -123,6 +124,12 @@ class AgentParts:
         return QuotaGate(quotas=quotas, configured=configured, clock=self.clock)
 
     @cached_property
+    def uses(self) -> WaitingUses:
+        """The uses of limits that handlers name."""
+        gate = self.quotas
+        return WaitingUses(quotas=gate.quotas, configured=gate.configured, clock=self.clock)
+
+    @cached_property
     def locks(self) -> ResourceLocks:
         """The locks of handlers."""
         transactions = Transactions(
@@ -150,7 +157,7 @@ class AgentParts:
     @cached_property
     def handling(self) -> Handling:
         """The handlers and hooks. Raises ConfigError if they cannot be loaded."""
-        return Handling(self.choices, failures=self.failures, memory=self.memory)
+        return Handling(self.choices, failures=self.failures, memory=self.memory, limits=self.uses)
 
     @cached_property
     def outputs(self) -> Outputs:

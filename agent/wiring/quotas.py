@@ -1,4 +1,4 @@
-"""Builds the duties that keep an agent within the limits of accounts and tenants."""
+"""Builds the duties that keep an agent within the limits that agents share."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -34,13 +34,18 @@ def make_quota_duties(made: AgentParts) -> Sequence[DutyLoop]:
     )
     store = choices.grant_store
     waiting_calls = WaitingCalls(table=made.path.table, admission=made.admission, quotas=gate)
+
+    def granted() -> None:
+        made.wakeups.claim.set()
+        made.uses.begin_all()
+
     sync = QuotaSync(
         quotas=gate.quotas,
         store=store,
         share=ShareGrantStore(partitions=share, clock=made.clock, has_no_redis=store is None),
         clock=made.clock,
         jitter=choices.jitter,
-        granted=made.wakeups.claim.set,
+        granted=granted,
         update_waiting=waiting_calls.update,
     )
     if not gate.configured.daily and not is_live:

@@ -1,6 +1,7 @@
 """Helpers for tests of handlers: handlers over a fake LLM."""
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +11,12 @@ import orjson
 from docllm.agent.handlers import Context, Handler, HandlerRun, Handlers, Tools
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.follow_ups import RouteRefusal
+from docllm.agent.handlers.named_limits import LimitError
 from docllm.agent.handlers.processes.suspects import RunSuspect
 from docllm.agent.judge import tiers_of
 from docllm.agent.ports import Call, CallFailed, Reply, RouteClient
 from docllm.agent.ports.outcome import Dead, Failure, Outcome, Retry, Snooze
+from docllm.agent.quota.limit import FREE, Permit
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.settings.config import Price, TypeConfig
 from tests.support.documents import file_documents
@@ -72,6 +75,26 @@ class CountingExecutor(InlineExecutor):
 
 
 @dataclass
+class FakeUses:
+    """One named limit, `crm`, with so many seats; `waits_s` are the waits that were asked for."""
+
+    seats: int = 1
+    waits_s: list[float] = field(default_factory=list)
+
+    async def wait_for_use(self, name: str, wait_s: float) -> Permit | None:
+        if name != "crm":
+            raise LimitError(f"the settings have no limit named {name!a}")
+        self.waits_s.append(wait_s)
+        if not self.seats:
+            return None
+        self.seats -= 1
+        return copy.copy(FREE)
+
+    def end_use(self, _permit: Permit) -> None:
+        self.seats += 1
+
+
+@dataclass
 class HandlersHarness:
     """Handlers over a fake LLM."""
 
@@ -80,6 +103,7 @@ class HandlersHarness:
     handlers: Handlers
     apart: CountingExecutor
     clock: StillClock
+    uses: FakeUses
     leased: bool = True
 
     def run(self, task: dict[str, Any] | bytes = TASK, **attempt: Any) -> Outcome:
@@ -126,7 +150,7 @@ def handlers_harness(
     **by_type: Callable[[Any], Awaitable[Any]],  # of the attempt, or of names that contexts share
 ) -> HandlersHarness:
     llm, apart = llm or FakeLLM(list(replies) or [completion()]), CountingExecutor()
-    clock = clock or StillClock()
+    clock, uses = clock or StillClock(), FakeUses()
     client = RouteClient(llm, "default-model", 30.0, context_tokens=context_tokens)
     tools = Tools(
         route_client={"default": client}.__getitem__,
@@ -139,9 +163,10 @@ def handlers_harness(
         types=types or {},
         max_attempts_of=lambda _type: 5,
         route_refusal=route_refusal,
+        limits=uses,
     )
     handlers = Handlers(tools=tools, by_type=by_type, run_suspect=run_suspect)
-    return HandlersHarness(llm, tools, handlers, apart, clock)
+    return HandlersHarness(llm, tools, handlers, apart, clock, uses)
 
 
 def failure_of(outcome: Outcome) -> Failure:

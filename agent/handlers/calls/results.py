@@ -48,8 +48,8 @@ class LeaseLostError(Exception):
 
 
 class WaitedTooLongError(Exception):
-    """A call got no permit, or an attempt no lock, in the time that it may wait.
+    """A call or a use got no permit, or an attempt no lock, in the time that it may wait.
 
-    The limits left no room, or the lock was taken. The error ends the handler. A handler must not
-    catch it.
+    The limits left no room, or the lock was taken. The error ends the handler. A handler may catch
+    it only where it set `wait_s`.
     """

@@ -24,6 +24,7 @@ from docllm.agent.handlers.documents import DocumentError
 from docllm.agent.handlers.follow_ups import FollowUpError
 from docllm.agent.handlers.held_lock import LockError
 from docllm.agent.handlers.json_values import require_finite
+from docllm.agent.handlers.named_limits import LimitError
 from docllm.agent.handlers.processes.messages import (
     MESSAGE_HEAD,
     ContextCall,
@@ -43,6 +44,7 @@ FORWARDED: tuple[type[BaseException], ...] = (
     DocumentError,
     FollowUpError,
     LeaseLostError,
+    LimitError,
     LockError,
     WaitedTooLongError,
     SoftLimitError,

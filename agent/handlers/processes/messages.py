@@ -24,6 +24,8 @@ class ContextCall(StrEnum):
     TAKE_LOCK = "take_lock"
     CHECK_LOCK = "check_lock"
     GIVE_BACK_LOCK = "give_back_lock"
+    TAKE_LIMIT = "take_limit"
+    GIVE_BACK_LIMIT = "give_back_limit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,9 +94,9 @@ class RemoteAttempt:
         """Order another task."""
         return self._call(ContextCall.FOLLOW, line=line)
 
-    def take_lock(self, name: str) -> RemoteCall:
+    def take_lock(self, name: str, wait_s: float | None) -> RemoteCall:
         """Ask for a lock."""
-        return self._call(ContextCall.TAKE_LOCK, name=name)
+        return self._call(ContextCall.TAKE_LOCK, name=name, wait_s=wait_s)
 
     def check_lock(self) -> None:
         """Raise LeaseLostError if another attempt may hold this attempt's locks."""
@@ -105,6 +105,14 @@ class RemoteAttempt:
     def give_back_lock(self, name: str) -> RemoteCall:
         """Give a lock back."""
         return self._call(ContextCall.GIVE_BACK_LOCK, name=name)
+
+    def take_limit(self, name: str, wait_s: float | None) -> RemoteCall:
+        """Ask for a use of a limit."""
+        return self._call(ContextCall.TAKE_LIMIT, name=name, wait_s=wait_s)
+
+    def give_back_limit(self, number: int) -> RemoteCall:
+        """End a use of a limit."""
+        return self._call(ContextCall.GIVE_BACK_LIMIT, number=number)
 
     def _call(self, wanted: ContextCall, **arguments: Any) -> RemoteCall:
         return self.link.call(self.run, wanted, arguments)

@@ -233,6 +233,25 @@ def test_a_wait_ends_with_its_time(harness: LocksHarness) -> None:
     harness.run(story)
 
 
+def test_a_lock_is_tried_once(harness: LocksHarness) -> None:
+    """The answer is the first one; the lock stays with its holder, or is taken."""
+
+    async def story() -> list[int | None]:
+        first, second = harness.attempt(1), harness.attempt(2)
+        tries = []
+        for attempt in (first, second):
+            attempt.ask("a")
+            tries.append(await attempt.wait("a", 60.0, once=True))
+        return tries
+
+    began_s = harness.clock.now_s()
+    held, refused = harness.run(story)
+
+    assert held is not None
+    assert refused is None
+    assert harness.clock.now_s() - began_s < 1
+
+
 def test_the_end_of_an_attempt_gives_its_locks_back(harness: LocksHarness) -> None:
     """A lock that is held, and one that is waited for."""
 

@@ -10,6 +10,7 @@ import pytest
 
 from docllm.agent.handlers import Context, DocumentError, GiveUpError, LockError, TryAgainError
 from docllm.agent.handlers.calls.permits import CallEnd
+from docllm.agent.handlers.calls.results import WaitedTooLongError
 from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.judge import Effect
 from docllm.agent.ports import Call, CallFailed, Reply
@@ -610,8 +611,8 @@ class NotedLocks(FreeLocks):
             raise LockError(f"this attempt holds the lock {name} already")
         self.done.append(name)
 
-    async def wait(self, name: str, wait_s: float) -> int | None:
-        self.done.append(wait_s)
+    async def wait(self, name: str, wait_s: float, *, once: bool = False) -> int | None:
+        self.done.append("once" if once else wait_s)
         return await super().wait(name, wait_s) if self._free else None
 
     def give_back(self, name: str) -> None:
@@ -641,6 +642,42 @@ def test_a_lock_that_is_not_free_in_time_costs_no_attempt() -> None:
 
     assert handlers_harness(document=of_author(locking)).run(locks=locks) == Released()
     assert locks.done[-1] == "not account 7"
+
+
+@pytest.mark.parametrize(("wait_s", "waited"), [(5, 5), (50, 30.0), (0, "once"), (None, 30.0)])
+def test_a_handler_says_how_long_it_waits_for_a_lock(wait_s: float | None, waited: object) -> None:
+    """Half of its time at most; it may go on without a lock that it did not get."""
+
+    async def patient(context: Context) -> str:
+        try:
+            async with context.lock("account 7", wait_s=wait_s):
+                return "held"
+        except WaitedTooLongError:
+            return "not held"
+
+    locks = NotedLocks(free=False)
+
+    outcome = handlers_harness(document=of_author(patient)).run(locks=locks)
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.body == b'"not held"'
+    assert locks.done == ["account 7", waited, "not account 7"]
+
+
+@pytest.mark.parametrize("wait_s", [-1, float("nan")])
+def test_a_wait_that_is_no_time_is_the_handlers_failure(wait_s: float) -> None:
+    """Nothing is asked for."""
+
+    async def bad(context: Context) -> None:
+        async with context.lock("a", wait_s=wait_s):
+            raise AssertionError("nobody waits so long")
+
+    locks = NotedLocks()
+
+    failure = failure_of(handlers_harness(document=of_author(bad)).run(locks=locks))
+
+    assert "it is a number of seconds from 0 on" in failure.text
+    assert locks.done == []
 
 
 def test_no_lock_is_held_without_a_lease() -> None:
@@ -697,3 +734,65 @@ def test_a_lock_that_is_taken_twice_stays_with_the_first() -> None:
 
     assert "holds the lock a already" in failure.text
     assert locks.done == ["a", 30.0, "not a"]
+
+
+# ---- named limits
+
+
+async def limited(context: Context) -> str:
+    async with context.limit("crm"):
+        pass
+    return "used"
+
+
+def test_a_handler_uses_what_is_limited() -> None:
+    """The use ends with the block, and waits for half of the attempt's time at most."""
+    tried = handlers_harness(document=of_author(limited))
+
+    assert isinstance(tried.run(), Succeeded)
+
+    assert (tried.uses.seats, tried.uses.waits_s) == (1, [30.0])
+
+
+def test_a_use_that_may_not_begin_costs_no_attempt() -> None:
+    """The task is released, and runs again."""
+    tried = handlers_harness(document=of_author(limited))
+    tried.uses.seats = 0
+
+    assert tried.run() == Released()
+    assert tried.uses.seats == 0
+
+
+def test_no_use_begins_without_a_lease() -> None:
+    """It is given back."""
+    tried = handlers_harness(document=of_author(limited))
+    tried.leased = False
+
+    assert tried.run() == Released()
+    assert tried.uses.seats == 1
+
+
+def test_an_unknown_limit_is_the_handlers_failure() -> None:
+    """The text says which sections there are."""
+
+    async def unknown(context: Context) -> None:
+        async with context.limit("cmr"):
+            raise AssertionError("there is no such limit")
+
+    failure = failure_of(handlers_harness(document=of_author(unknown)).run())
+
+    assert "LimitError: the settings have no limit named 'cmr'" in failure.text
+
+
+def test_the_end_of_an_attempt_ends_its_uses() -> None:
+    """A task that the handler left behind may hold one for ever."""
+
+    async def leaves(context: Context) -> str:
+        number = await context._attempt.take_limit("crm", 1.0)
+        await context._attempt.give_back_limit(number + 1)
+        return "left"
+
+    tried = handlers_harness(document=of_author(leaves))
+
+    assert isinstance(tried.run(), Succeeded)
+    assert tried.uses.seats == 1

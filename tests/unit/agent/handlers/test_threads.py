@@ -100,6 +100,20 @@ def test_a_plain_function_holds_locks() -> None:
     assert heard == [1]
 
 
+def test_a_plain_function_uses_what_is_limited() -> None:
+    """The use ends with the block."""
+
+    def use(context: BlockingContext) -> str:
+        with context.limit("crm", wait_s=1):
+            assert not handlers.uses.seats
+        return "used"
+
+    handlers, _ = harness(use)
+
+    assert isinstance(handlers.run(), Succeeded)
+    assert handlers.uses.seats == 1
+
+
 def test_what_a_plain_function_orders_is_part_of_its_success() -> None:
     """The function's follow-ups are checked at once, as those of an async handler."""
 

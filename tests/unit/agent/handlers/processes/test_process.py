@@ -148,6 +148,16 @@ async def locked_async(context):
         return held.fence
 
 
+def limited(context):
+    with context.limit("crm", wait_s=2):
+        return context.document()
+
+
+async def limited_async(context):
+    async with context.limit("crm"):
+        return await context.document()
+
+
 async def impatient(context):
     waiting = asyncio.ensure_future(context.document())
     await asyncio.sleep(0)
@@ -407,6 +417,16 @@ def test_a_handler_in_a_process_takes_locks(folder: Path, function: str) -> None
     assert outcome.body == b"1"
 
 
+@pytest.mark.parametrize("function", ["limited", "limited_async"])
+def test_a_handler_in_a_process_uses_what_is_limited(folder: Path, function: str) -> None:
+    """The agent keeps the limit for it."""
+    harness, outcome = played(f"invoices:{function}", once)
+
+    assert isinstance(outcome, Succeeded)
+    assert harness.uses.waits_s
+    assert harness.uses.seats == 1
+
+
 @pytest.mark.parametrize(
     ("function", "result"), [("impatient", b'"Sales rose."'), ("hasty", b'"too late"')]
 )
@@ -430,7 +450,8 @@ class TakenOnce(FreeLocks):
     def ask(self, name: str) -> None:
         self.asked.append(name)
 
-    async def wait(self, name: str, wait_s: float) -> int | None:
+    async def wait(self, name: str, wait_s: float, *, once: bool = False) -> int | None:
+        del once
         if self.asked == [name]:
             await asyncio.get_running_loop().create_future()
         return await super().wait(name, wait_s)
