@@ -23,6 +23,8 @@ from tests.invariants.happened import (
     Outage,
     Replayed,
     Stored,
+    Use,
+    UseLimit,
 )
 from tests.invariants.turns import Share, Taking
 
@@ -190,6 +192,7 @@ class Evidence:
     and event, of the tasks `hooked`. `misread`: sums of all that happened which, in the middle of
     the run, were not those of the history until then.
     `type_slots`: the slots of a type in each agent, and how many of its handlers ran at once.
+    `uses`: of what the limits of types and the named ones allow, `use_limits`.
     `takings`: what agents took to claim, and what waited then; `tenants`: those with settings.
     `late`: what has happened to a batch since it was archived, None if it was not.
     """
@@ -231,6 +234,8 @@ class Evidence:
     hooks_run: Sequence[tuple[int, str]] = ()
     hooked: frozenset[int] = frozenset()
     type_slots: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    uses: Sequence[Use] = ()
+    use_limits: Mapping[str, UseLimit] = field(default_factory=dict)
     takings: Sequence[Taking] = ()
     tenants: Mapping[str, Share] = field(default_factory=dict)
     late: Late | None = None

@@ -244,3 +244,21 @@ class LockUse:
     fence: int
     at_s: float
     program: str
+
+
+@dataclass(slots=True)
+class Use:
+    """A handler used what a limit allows; `end_s` is None if its program was killed."""
+
+    limit: str
+    program: str
+    start_s: float
+    end_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UseLimit:
+    """A limit of the group: most uses at once, and most that begin in a minute; 0 is no limit."""
+
+    in_flight: int
+    rpm: int = 0

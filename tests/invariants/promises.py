@@ -95,6 +95,7 @@ def p5_outages_cost_nothing(run: Evidence) -> list[str]:
         quotas.more_tokens,
         quotas.more_at_once,
         quotas.above_the_day,
+        quotas.uses_above_their_limits,
         turns.tenant_above_its_cap,
         turns.type_above_its_slots,
         failures.free_counted,

@@ -1,9 +1,11 @@
 """Limits of the provider: calls stay within them, whatever happens to agents and to Redis."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from tests.invariants.evidence import Call, Evidence, Quota
+from tests.invariants.happened import Use
 
 PROMPTS = "docllm-probe/"  # they belong to no task: a route is probed
 MINUTE_S = 60.0
@@ -98,6 +100,45 @@ def above_the_day(run: Evidence) -> list[str]:
         if count > most:
             odd.append(f"{count} calls from {since_s:.3f} to {end_s:.3f}, {most} are allowed a day")
     return odd
+
+
+def uses_above_their_limits(run: Evidence) -> list[str]:
+    """Handlers use no more of what is limited, at once and in a minute, than the group may.
+
+    A use of an agent that stood still is left out: the ledger took the agent for lost.
+    """
+    quota, odd = run.quota, []
+    for name, limit in run.use_limits.items():
+        uses = sorted((use for use in run.uses if use.limit == name), key=lambda use: use.start_s)
+        whole = [use for use in uses if use.end_s is not None and _ran(run, use)]
+        ends = [(use.end_s or 0.0, -1) for use in whole]
+        most = limit.in_flight
+        if quota is None or quota.faults:  # agents keep to shares while others' uses end
+            most = 2 * most + len(run.agents)
+        running = 0
+        for at_s, change in sorted([*((use.start_s, 1) for use in whole), *ends]):
+            running += change
+            if running > most:
+                odd.append(f"{at_s:.3f}: {running} uses of {name} at once, {most} are allowed")
+        if not limit.rpm or quota is None:
+            continue
+        rate, burst = limit.rpm / MINUTE_S, _burst(replace(quota, rpm=limit.rpm))
+        level = before_s = 0.0
+        for use in uses:
+            level = max(0.0, level - rate * (use.start_s - before_s)) + 1
+            before_s = use.start_s
+            if level > burst:
+                odd.append(f"{before_s:.3f}: {level:.1f} uses of {name}, {limit.rpm} a minute")
+    return odd
+
+
+def _ran(run: Evidence, use: Use) -> bool:
+    """Return whether the agent of a use that ended ran all the while."""
+    return not any(
+        agent.stood_still(use.start_s - LATE_S, use.end_s or 0.0)
+        for agent in run.agents.values()
+        if agent.program == use.program
+    )
 
 
 def _burst(quota: Quota) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from docllm.agent.handlers import ComeBackError, Context, TryAgainError
 from docllm.agent.handlers.builtin.chat import chat
 from docllm.agent.hooks.functions import HookOutcome
-from tests.simulation.machine import CHILDREN, COME_BACKS
+from tests.simulation.machine import CHILDREN, COME_BACKS, CRM, SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class Host:
 
     `used` notes that a handler uses what a lock guards, by the lock's name and fence. `hooked`
     notes that a hook has run to its end. `spoil` lets a handler's process end with its next
-    attempt. `at_once` notes that one more handler of `narrow` runs, or one less.
+    attempt. `at_once` notes that one more handler of `narrow` runs, or one less. `begin_use` notes
+    the begin of a use of what is limited, and returns what notes its end.
     """
 
     die: Callable[[], None]
@@ -30,6 +31,7 @@ class Host:
     hooked: Callable[[int, str], None] = lambda _task_id, _event: None
     spoil: Callable[[], None] = lambda: None
     at_once: Callable[[int], None] = lambda _change: None
+    begin_use: Callable[[str], Callable[[], None]] = lambda _limit: lambda: None
 
 
 HOST: ContextVar[Host] = ContextVar("HOST")
@@ -163,3 +165,18 @@ async def narrow(context: Context) -> object:
         return await chat(context)
     finally:
         at_once(-1)
+
+
+async def shared(context: Context) -> object:
+    """Use what the group's limits allow: the type's, and one with a name."""
+    begin = HOST.get().begin_use
+    end = begin(SHARED)
+    try:
+        async with context.limit(CRM):
+            end_use = begin(CRM)
+            try:
+                return await chat(context)
+            finally:
+                end_use()
+    finally:
+        end()

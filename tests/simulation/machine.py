@@ -23,9 +23,15 @@ from docllm.schemas.settings.config import (
     Trigger,
     TypeConfig,
 )
-from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits, TenantConfig, TenantDefaults
+from docllm.schemas.settings.quota import (
+    NO_LIMITS,
+    NamedLimit,
+    QuotaLimits,
+    TenantConfig,
+    TenantDefaults,
+)
 from docllm.schemas.task.record.topics import Topics
-from tests.invariants.happened import LockUse
+from tests.invariants.happened import LockUse, Use, UseLimit
 from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import VirtualClock, VirtualLoop
@@ -55,6 +61,9 @@ FAMILY, CHILDREN = "family", 2  # a type whose tasks order so many follow-ups; o
 HOOKED = "hooked"  # a type that has every hook
 FRAGILE = "fragile"  # a type that runs in processes, and ends some of them
 NARROW, NARROW_SLOTS = "narrow", 1  # a type with so many slots in each agent
+SHARED, CRM = "shared", "crm"  # a type with a limit of the group, and the limit its handler names
+# The limits of this type, and of what it uses.
+USE_LIMITS = {SHARED: UseLimit(in_flight=3), CRM: UseLimit(in_flight=2, rpm=60)}
 POLLS, COME_BACKS = "polls", 2  # a type whose tasks come back so often before they call
 HANDLED = (
     "raises",
@@ -67,6 +76,7 @@ HANDLED = (
     HOOKED,
     FRAGILE,
     NARROW,
+    SHARED,
     POLLS,
 )
 _HANDLERS = "tests.simulation.handlers"
@@ -105,6 +115,8 @@ class Machine:
     fallback: bool = False
     hooks: bool = False
     lock_uses: list[LockUse] = field(default_factory=list)
+    shared: bool = False
+    uses: list[Use] = field(default_factory=list)
     most_narrow: int = 0  # handlers of NARROW that ran at once in one agent
     hooks_run: list[tuple[int, str]] = field(default_factory=list)  # by task, event
     tenants: dict[str, TenantConfig] = field(default_factory=dict)
@@ -176,7 +188,12 @@ class Machine:
             handler=handler,
             run=RunIn.PROCESS if name == FRAGILE else RunIn.AGENT,
             slots=NARROW_SLOTS if name == NARROW else None,
+            in_flight=USE_LIMITS[SHARED].in_flight if name == SHARED and self.shared else None,
         )
+
+    def _limits(self) -> dict[str, NamedLimit]:
+        crm = USE_LIMITS[CRM]
+        return {CRM: NamedLimit(in_flight=crm.in_flight, rpm=crm.rpm)}
 
     def _config(self) -> Config:
         return Config(
@@ -201,5 +218,6 @@ class Machine:
             retry_tiers=self.tiers,
             max_attempts=self.max_attempts,
             tenants=self.tenants,
+            limits=self._limits() if self.shared else {},
             tenant_defaults=TenantDefaults(overflow=self.overflow),
         )

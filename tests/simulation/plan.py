@@ -129,6 +129,7 @@ SEPARATE = {
     "family": (0.1, 10),
     "narrow": (0.1, 25),
     "polls": (0.1, 25),
+    "shared": (0.1, 25),
     "timed": (0.15, 25),
 }
 BIG, SMALL_TENANTS = "big", ("small", "poor")  # tenants; most tasks are of the big one

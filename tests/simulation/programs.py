@@ -33,7 +33,7 @@ from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.record.lanes import DESTINATIONS
-from tests.invariants.happened import LockUse
+from tests.invariants.happened import LockUse, Use
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock
 from tests.simulation.handlers import HOST, Host
@@ -154,11 +154,30 @@ class AgentProgram(Program):
         self._narrow += change
         self._machine.most_narrow = max(self._machine.most_narrow, self._narrow)
 
+    def _begin_use(self, limit: str) -> Callable[[], None]:
+        use = Use(limit, self.name, self._machine.loop.time())
+        self._machine.uses.append(use)
+
+        def end() -> None:
+            if self.running:
+                use.end_s = self._machine.loop.time()
+
+        return end
+
     def _hooked(self, task_id: int, event: str) -> None:
         self._machine.hooks_run.append((task_id, event))
 
     async def _run(self) -> None:
-        HOST.set(Host(self.kill, self._good, self._used, self._hooked, at_once=self._count_narrow))
+        HOST.set(
+            Host(
+                self.kill,
+                self._good,
+                self._used,
+                self._hooked,
+                at_once=self._count_narrow,
+                begin_use=self._begin_use,
+            )
+        )
         machine, parts = self._machine, await self._machine.parts()
         clock = parts.clock
         assert isinstance(clock, VirtualClock)

@@ -97,6 +97,7 @@ def seen(world: "World") -> Counter[str]:
     counts["call on a fallback"] = _on_fallbacks(world)
     fences = [use.fence for use in world.machine.lock_uses]
     counts["lock"] = len(set(fences))
+    counts["use within a limit"] = len(world.machine.uses)
     counts["hook"] = len(world.machine.hooks_run)
     counts["lock lost in use"] = len(set(fences)) * 2 - len(fences)
     for taking in world.turns.takings:

@@ -56,6 +56,7 @@ from tests.simulation.machine import (
     NARROW,
     NARROW_SLOTS,
     TIERS,
+    USE_LIMITS,
     knows_later,
 )
 from tests.simulation.provider import Made
@@ -146,6 +147,8 @@ class _Witness:
             revoked_s=None if "kept_answers" in world.plan.limits else dict(world.revoked_s),
             # A database whose clock jumps takes claims from agents that cannot know it.
             lock_uses=() if world.weather.struck["database_clock"] else world.machine.lock_uses,
+            uses=world.machine.uses,
+            use_limits=USE_LIMITS,
             type_slots={NARROW: (NARROW_SLOTS, world.machine.most_narrow)},
             lost_outputs=list(self._lost_outputs()),
             overwritten=world.machine.outputs.overwritten,

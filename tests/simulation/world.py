@@ -44,7 +44,7 @@ from tests.simulation import people, reached, tasks, watch, witness
 from tests.simulation.broker import Broker, Cursor, Group
 from tests.simulation.eventloop import EPOCH_S, PROCESS, Process, VirtualClock, VirtualLoop
 from tests.simulation.events import Events
-from tests.simulation.machine import GROUP, HOOKED, Machine
+from tests.simulation.machine import GROUP, HOOKED, SHARED, Machine
 from tests.simulation.mishaps import Mishaps
 from tests.simulation.plan import Plan
 from tests.simulation.programs import AgentProgram, LoaderProgram, Program
@@ -114,7 +114,7 @@ class World:
         self.broker.on_revoked = self._revoked
         self.llm = SimLLM(store=store, clock=self.clock, weather=self.weather)
         capped = any(tenant.in_flight for tenant in plan.tenants.values())
-        has_limits = bool(plan.quota) or capped
+        has_limits = bool(plan.quota) or capped or SHARED in plan.kinds
         self.redis = SimRedis(rng=self.rng, weather=self.weather) if has_limits else None
         self.llm.allow(plan.quota, plan.provider_share)
         self.machine = self._machine()
@@ -157,6 +157,7 @@ class World:
             quota=QuotaLimits(**plan.quota),
             fallback=plan.fallback,
             hooks=HOOKED in plan.kinds,
+            shared=SHARED in plan.kinds,
             tenants=plan.tenants,
             overflow=plan.overflow,
         )

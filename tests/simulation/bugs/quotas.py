@@ -1,6 +1,7 @@
 """Bugs of the provider's limits: agents take more of an account than they may."""
 
 import copy
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -8,9 +9,12 @@ from typing import Any
 from docllm.agent.inflight.partition_share import PartitionShare
 from docllm.agent.quota import share
 from docllm.agent.quota.agent_quota import AgentQuota
-from docllm.agent.quota.grants import Charge, QuotaAnswer, QuotaRequest
+from docllm.agent.quota.configured import ConfiguredQuotas
+from docllm.agent.quota.grants import Charge, LimitKind, LimitName, QuotaAnswer, QuotaRequest
+from docllm.agent.quota.limit import Permit
+from docllm.agent.quota.quotas import Quotas
 from tests.simulation.bugs.bug import Bug, patched, replaced
-from tests.simulation.bugs.stages import LIMITED
+from tests.simulation.bugs.stages import LIMITED, SHARED
 from tests.support import lua_account
 from tests.support.lua_account import AccountBuckets
 
@@ -87,6 +91,26 @@ def _alone() -> AbstractContextManager[Any]:
     return patched(AccountBuckets, "_lease_seats", alone)
 
 
+def no_limit_of(kind: LimitKind) -> Callable[[], AbstractContextManager[Any]]:
+    """Return what lets agents keep no limits of a kind."""
+    find = ConfiguredQuotas.find
+
+    def without(self: ConfiguredQuotas, name: LimitName) -> Any:
+        return None if name[0] is kind else find(self, name)
+
+    return replaced(ConfiguredQuotas, "find", without)
+
+
+def _ended_twice() -> AbstractContextManager[Any]:
+    note_ended = Quotas.note_ended
+
+    def twice(self: Quotas, permit: Permit, *args: Any, **evidence: Any) -> None:
+        for _ in range(2):
+            note_ended(self, permit, *args, **evidence)
+
+    return patched(Quotas, "note_ended", twice)
+
+
 _TOKENS = {**LIMITED, "quota": {"tpm": 400}}
 _DAYS = {**LIMITED, "quota": {"rpd": 8}, "horizon_s": 45.0}
 _AWAY = [(1.0 + 13 * turn, "redis_away") for turn in range(3)]
@@ -118,5 +142,10 @@ BUGS = {
     "what was not used is given back twice": Bug("P5", _told_twice, _TOKENS),
     "a limit fills twice as fast": Bug("P5", replaced(lua_account, "USE", 2.0), LIMITED),
     "a limit of tokens fills twice as fast": Bug("P5", replaced(lua_account, "USE", 2.0), _TOKENS),
+    "the limit of a type over the group is not kept": Bug(
+        "P5", no_limit_of(LimitKind.TYPE), SHARED
+    ),
+    "a named limit is not kept": Bug("P5", no_limit_of(LimitKind.NAMED), SHARED),
+    "a use is given back twice": Bug("P5", _ended_twice, SHARED),
     "each agent takes all seats": Bug("P5", _alone, {**LIMITED, "quota": {"in_flight": 2}}),
 }

@@ -206,6 +206,8 @@ HOOKED: Stage = {
 TIMED: Stage = {**_PLAIN, "kinds": {"timed": 1}, "tasks": 20}
 POLLS: Stage = {**_PLAIN, "kinds": {"polls": 1}, "tasks": 20, "events": []}
 NARROW: Stage = {**_BUSY, **_PLAIN, "kinds": {"narrow": 1}, "tasks": 20, "events": []}
+# All tasks use what the group's limits allow.
+SHARED: Stage = {**_BUSY, **_PLAIN, "kinds": {"shared": 1}, "tasks": 20, "events": []}
 # A third of the tasks end their processes, another third breaks them.
 FRAGILE: Stage = {**_BUSY, **_PLAIN, "kinds": {"fragile": 1}, "events": [], "max_attempts": 5}
 # Results go to an object store, and agents die between the write and the settle.

@@ -5,12 +5,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from docllm.agent.inflight.turns import LaneTurns, MayTake, TenantTurns
-from docllm.agent.quota.configured import ConfiguredQuotas
-from docllm.agent.quota.grants import LimitKind, LimitName, WaitingCall
+from docllm.agent.quota.grants import LimitKind, WaitingCall
 from docllm.agent.quota.quotas import Quotas
 from docllm.schemas.task.record.lanes import TURNS, Lane
 from tests.simulation.bugs import stages
 from tests.simulation.bugs.bug import Bug, patched, replaced
+from tests.simulation.bugs.quotas import no_limit_of
 
 
 def _strictly(_self: LaneTurns, lanes: Collection[Lane]) -> Lane:
@@ -39,15 +39,6 @@ def _not_for_later() -> AbstractContextManager[Any]:
     return patched(Quotas, "set_waiting", soon)
 
 
-def _uncapped() -> AbstractContextManager[Any]:
-    find = ConfiguredQuotas.find
-
-    def without_tenants(self: ConfiguredQuotas, name: LimitName) -> Any:
-        return None if name[0] is LimitKind.TENANT else find(self, name)
-
-    return patched(ConfiguredQuotas, "find", without_tenants)
-
-
 BUGS = {
     "the urgent lane goes first as long as it has work": Bug(
         "P1", replaced(LaneTurns, "choose", _strictly), stages.TURNS
@@ -60,7 +51,7 @@ BUGS = {
     ),
     "a tenant's cap is not kept": Bug(
         "P5",
-        _uncapped,
+        no_limit_of(LimitKind.TENANT),
         {**stages.CAPPED, "slots": 4},
     ),
 }
