@@ -30,7 +30,7 @@ EXAMPLES, EXAMPLE_CHARS = 4, 80
 PART = re.compile(r"(<!-- begin ([\w ]+?) \([^)\n]*\) -->\n).*?(<!-- end -->)", re.DOTALL)
 HELP = re.compile(r"(^```text\n\$ (docllm [^\n]*--help)\n).*?(^```\n)", re.MULTILINE | re.DOTALL)
 COLUMNS = 80
-PLACEHOLDERS = {"prices": '"MODEL"', "routes": "NAME", "types": "NAME", "tenants": "NAME"}
+PLACEHOLDERS = dict.fromkeys(NAMED_SETTINGS, "NAME") | {"prices": '"MODEL"'}
 
 
 def main(argv: list[str]) -> int:

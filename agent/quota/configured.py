@@ -1,12 +1,12 @@
 """The limits that the settings name: of accounts, tenants, types, and resources. Pure."""
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from docllm.agent.quota.grants import LimitKind, LimitName
-from docllm.schemas.settings.account import account, quota_key, quotas
-from docllm.schemas.settings.config import DEFAULT_ROUTE, Config, TypeConfig
-from docllm.schemas.settings.quota import NO_LIMITS, NamedLimit, QuotaLimits
+from docllm.schemas.settings.account import account, quota_key, quotas, use_limits
+from docllm.schemas.settings.config import DEFAULT_ROUTE, Config
+from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits
 
 _DIGEST_BYTES = 8
 
@@ -36,9 +36,9 @@ class ConfiguredQuotas:
         slots = {name: QuotaLimits(in_flight=of.slots) for name, of in config.types.items()}
         named = {
             LimitKind.TENANT: tenants,
-            LimitKind.TYPE: _uses(config.types),
+            LimitKind.TYPE: {name: use_limits(of) for name, of in config.types.items()},
             LimitKind.SLOTS: slots,
-            LimitKind.NAMED: _uses(config.limits),
+            LimitKind.NAMED: {name: use_limits(of) for name, of in config.limits.items()},
         }
         self._by_name = {
             (LimitKind.ACCOUNT, route): quota for route, quota in self._of_route.items()
@@ -96,10 +96,3 @@ class ConfiguredQuotas:
     def _key(self, kind: LimitKind, name: str) -> str:
         digest = hashlib.blake2b(f"{self._group}\n{name}".encode(), digest_size=_DIGEST_BYTES)
         return f"{kind}-{digest.hexdigest()}"
-
-
-def _uses(sections: Mapping[str, NamedLimit] | Mapping[str, TypeConfig]) -> dict[str, QuotaLimits]:
-    return {
-        name: QuotaLimits(rpm=section.rpm, in_flight=section.in_flight)
-        for name, section in sections.items()
-    }

@@ -2,8 +2,15 @@
 
 import hashlib
 
-from docllm.schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig, RouteConfig, Structured
-from docllm.schemas.settings.quota import QuotaLimits
+from docllm.schemas.settings.config import (
+    DEFAULT_ROUTE,
+    Config,
+    LLMConfig,
+    RouteConfig,
+    Structured,
+    TypeConfig,
+)
+from docllm.schemas.settings.quota import NamedLimit, QuotaLimits
 
 _KEY_CHARS = 16
 
@@ -72,3 +79,8 @@ def quotas(config: Config) -> dict[str, QuotaLimits]:
     """Return the limits that are set, by quota key; they hold for each route with that key."""
     accounts = [account(config, name) for name in (DEFAULT_ROUTE, *sorted(config.routes))]
     return {quota_key(llm): llm.limits for llm in accounts if llm.limits.given}
+
+
+def use_limits(section: TypeConfig | NamedLimit) -> QuotaLimits:
+    """Return the limits that agents keep together for the uses of a type or of a named limit."""
+    return QuotaLimits(rpm=section.rpm, in_flight=section.in_flight)

@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 import redis
 
+from docllm.agent.quota.estimate import CallSize
 from docllm.agent.quota.grants import (
     Charge,
     DayCount,
     GrantStore,
+    LimitKind,
     QuotaAnswer,
     QuotaRequest,
     Refund,
     WaitingCall,
 )
+from docllm.agent.quota.limit import NOTHING, Permit
+from docllm.agent.quota.quotas import Quotas
 from docllm.schemas.settings.quota import QuotaLimits
 from tests.servers import Redis
 from tests.support.clocked_quota import clocked, set_clock
@@ -638,3 +642,34 @@ async def test_both_stores_answer_alike(seed: int, redis_server: Redis) -> None:
                 one.wait(step_ms)
             answers = [(await one.send(agent, [request]))[0] for one in (memory, other)]
             assert answers[0] == answers[1], request
+
+
+async def test_uses_of_a_limit_of_the_group_stay_within_it(meeting: Meeting) -> None:
+    """Two agents use all of it, and no more, though nothing that they use costs tokens."""
+    name = (LimitKind.NAMED, "crm")
+    agents = [Quotas(lambda _name: ("crm", QuotaLimits(in_flight=4, rpm=120))) for _ in range(2)]
+    running: list[tuple[int, Quotas, Permit]] = []
+    starts_ms: list[int] = []
+    use = WaitingCall(charge=NOTHING, limits=(name,))
+    for _ in range(4 * 60):
+        now_s = meeting.now_ms / 1000
+        for number, quotas in enumerate(agents):
+            quotas.set_waiting("crm", (), now_s, later=[use] * 9)
+            asking = list(quotas.with_news(now_s))
+            requests = [quota.next_request(now_s) for quota in asking]
+            answers = await meeting.send(str(number), requests)
+            for quota, request, answer in zip(asking, requests, answers, strict=True):
+                quota.apply_answer(request, answer, now_s, now_s)
+            while permit := quotas.permit([name], NOTHING, CallSize(), now_s):
+                running.append((meeting.now_ms + 1000, quotas, permit))
+                starts_ms.append(meeting.now_ms - START_MS)
+        assert len(running) <= 4
+        meeting.wait(250)
+        for ends_ms, quotas, permit in list(running):
+            if ends_ms <= meeting.now_ms:
+                running.remove((ends_ms, quotas, permit))
+                quotas.note_ended(permit, NOTHING)
+    for begin_ms in range(0, 120_000, 10_000):
+        in_minute = sum(begin_ms <= at_ms < begin_ms + 60_000 for at_ms in starts_ms)
+        assert in_minute <= 120
+    assert sum(at_ms < 60_000 for at_ms in starts_ms) > 100

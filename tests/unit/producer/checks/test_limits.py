@@ -1,8 +1,8 @@
 """What `check` says of the limits that are set."""
 
 from docllm.producer.checks.limits import description, has_limits
-from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
-from docllm.schemas.settings.quota import ChargeRule, QuotaLimits
+from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, Secret, TypeConfig
+from docllm.schemas.settings.quota import ChargeRule, NamedLimit, QuotaLimits
 
 CONFIG = Config(
     llm=LLMConfig(base_url="http://h/v1", model="mini", limits=QuotaLimits(rpm=5000)),
@@ -49,4 +49,18 @@ def test_a_redis_that_cannot_be_used_keeps_no_limit() -> None:
     """The line must not promise what the line about Redis warns of."""
     assert description(CONFIG, redis_works=False).endswith(
         "until Redis can be used each agent keeps to its part of the partitions"
+    )
+
+
+def test_limits_of_types_and_of_handlers_are_named() -> None:
+    """Without Redis, each agent has its part of these too."""
+    config = Config(
+        types={"scan": TypeConfig(in_flight=4, rpm=60), "note": TypeConfig(slots=2)},
+        limits={"crm": NamedLimit(rpm=30)},
+    )
+
+    assert has_limits(config)
+    assert description(config, redis_works=False, other_groups=["other"]) == (
+        "type scan: rpm = 60, in_flight = 4; limit crm: rpm = 30; "
+        "without Redis each agent keeps to its part of the partitions"
     )
