@@ -145,6 +145,8 @@ class AttemptContext:
         self._time.require()
         task = self.task
         if task.uri is None:
+            if task.source is not None and (omitted := task.source.get("omitted")):
+                self.note(NoteKind.OMITTED, *omitted)
             return None if task.text is None else require_content(task.text, "the document")
         read = await self._tools.documents.read(
             task.uri, size=task.size, sha256=task.sha256, etag=task.etag

@@ -22,7 +22,7 @@ from docllm.producer.app import (
     open_database,
 )
 from docllm.producer.bus.topic_family import TopicFamily, with_old_tiers
-from docllm.producer.checks import limits, redis_rights
+from docllm.producer.checks import limits, needs, redis_rights
 from docllm.producer.checks import llm as check_llm
 from docllm.producer.ledger import rights
 from docllm.producer.ledger.status import agent_status
@@ -135,6 +135,12 @@ class Checks:
             for prefix in self._config.document_allow
             if is_object_uri(prefix)
         ]
+        if any(settings.handler is not None for settings in self._config.types.values()):
+            checks.append(Check("handlers", partial(needs.handlers, self._config), needed=False))
+        if self._config.prices:
+            checks.append(Check("prices", partial(needs.prices, self._config), needed=False))
+        if needs.lacks_documents():
+            checks.append(Check("documents", needs.documents))
         if limits.has_limits(self._config):
             checks.append(Check("limits", self._limits, needed=False))
         if (archives := self._config.retention.archive) is not None:

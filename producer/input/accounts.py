@@ -31,6 +31,11 @@ class TaskAccounts:
         self.config = config
         self._known: dict[tuple[str, str | None, str | None], TaskAccount] = {}
 
+    @property
+    def types(self) -> set[str]:
+        """The types of the tasks, as far as they are remembered."""
+        return {name for name, _, _ in self._known}
+
     def of(self, task: TaskLine) -> TaskAccount:
         """Return the account of a task."""
         key = task.type, task.model, task.route

@@ -1,6 +1,7 @@
 """Looks into a document's file: its text goes into the task, or the task names the file."""
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,38 @@ class UnusableError(ValueError):
         self.fix = fix
 
 
-def source_of(path: Path, limit: int) -> dict[str, Any]:
-    """Return the text of a file of up to `limit` bytes in UTF-8, else its URI, size and SHA-256.
+@dataclass(frozen=True, slots=True)
+class DocumentFile:
+    """A document's file: its bytes, which are read once, and their kind."""
 
-    Nothing is converted here. Raises UnusableError, and OSError.
-    """
+    path: Path
+    raw: bytes
+    kind: Kind
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the bytes."""
+        return hashlib.sha256(self.raw).hexdigest()
+
+    def as_text(self, limit: int) -> dict[str, Any] | None:
+        """Return the input with the text, if that is up to `limit` bytes in UTF-8."""
+        if self.kind is Kind.TEXT and len(self.raw) <= limit:
+            return {"text": self.raw.decode("utf-8-sig")}
+        return None
+
+    def by_uri(self) -> dict[str, Any]:
+        """Return the input with the file's URI, size and SHA-256. Raises UnusableError."""
+        path = self.path.resolve()
+        if is_hidden([path.name]):
+            fix = "rename it"
+            if self.kind is Kind.TEXT:
+                fix += f"; without --by-uri up to {MAX_INLINE_BYTES} bytes go into the task"
+            raise UnusableError("is hidden, and agents read no hidden file", fix)
+        return {"uri": path.as_uri(), "size": len(self.raw), "sha256": self.sha256}
+
+
+def look_into(path: Path) -> DocumentFile:
+    """Return the file of a document. Raises UnusableError, and OSError."""
     with path.open("rb") as file:
         raw = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(raw) > MAX_DOCUMENT_BYTES:
@@ -36,15 +64,7 @@ def source_of(path: Path, limit: int) -> dict[str, Any]:
     if problem := misnamed(kind, path.name):
         fix = "it may be a server's error page: get it again, or rename it to load what it says"
         raise UnusableError(problem, fix)
-    if kind is Kind.TEXT and len(raw) <= limit:
-        return {"text": raw.decode("utf-8-sig")}
-    if is_hidden([path.resolve().name]):
-        fix = "rename it"
-        if kind is Kind.TEXT:
-            fix += f"; without --by-uri up to {MAX_INLINE_BYTES} bytes go into the task"
-        raise UnusableError("is hidden, and agents read no hidden file", fix)
-    digest = hashlib.sha256(raw).hexdigest()
-    return {"uri": path.resolve().as_uri(), "size": len(raw), "sha256": digest}
+    return DocumentFile(path, raw, kind)
 
 
 def _kind(raw: bytes) -> Kind:

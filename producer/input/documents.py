@@ -6,20 +6,74 @@ is an `InvalidLine` with its number in sorted order; it stops nothing.
 
 import os
 import shlex
-from collections.abc import Collection, Generator
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
-from docllm.producer.input.document_source import MAX_INLINE_BYTES, UnusableError, source_of
+from docllm.producer.input.conversion import (
+    MAX_SOURCE_BYTES,
+    MAX_TEXT_BYTES,
+    OpenConversion,
+    TextSizes,
+)
+from docllm.producer.input.document_source import (
+    MAX_INLINE_BYTES,
+    DocumentFile,
+    UnusableError,
+    look_into,
+)
 from docllm.producer.input.file_tree import FileEntry, FileTree, shown_name
 from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
+from docllm.schemas.documents.kind import Kind
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.task.line.parsing import PLACEHOLDER, LineError, parse
 from docllm.schemas.task.line.strict_json import read_object, reading, refuse_rounded
+from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
+from docllm.schemas.text.document_text import ReadText, blank_problem
+
+CONVERTED_AT_ONCE = 8  # documents that are begun while the first of them is not done
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class DocumentLine(ValidLine):
+    """A task whose document is a file: its kind, and the bytes of its text as far as known."""
+
+    kind: Kind = Kind.TEXT
+    text_bytes: int = 0
+    omitted: Sequence[str] = ()
+
+    @property
+    def input_bytes(self) -> int:
+        """The bytes of the line and of the document's text."""
+        return len(self.value) + self.text_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentWays:
+    """How documents get into tasks.
+
+    With `convert`, `opened` opens the converters when a document needs them. `sizes` estimates the
+    text of documents that only agents convert. `stored` returns the line that the batch has under
+    an id. Unless `agents_read`, agents have no folder from which they could read a file.
+    """
+
+    by_uri: bool = False
+    convert: bool = False
+    opened: OpenConversion | None = None
+    sizes: TextSizes | None = None
+    stored: Callable[[str], bytes | None] = lambda _id: None
+    agents_read: bool = True
+
+
+_AS_THEY_ARE = DocumentWays()
 
 
 def read_documents(
@@ -29,14 +83,15 @@ def read_documents(
     model: str | None = None,
     task_type: str | None = None,
     schema: Path | None = None,
-    by_uri: bool = False,
+    ways: DocumentWays = _AS_THEY_ARE,
     leave_out: Collection[Path] = (),
 ) -> Generator[ValidLine | InvalidLine, None, None]:
     """Return the tasks of a folder's or glob's documents, sorted by id.
 
     One file at a time is in memory. A text in UTF-8 of up to 256 KiB goes into the task. Any other
     document, or every one with `by_uri`, stays where it is, and the task names its URI, size and
-    SHA-256; agents make the text of it.
+    SHA-256; agents make the text of it. With `convert`, its text goes into the task too, and some
+    files at once are in memory.
 
     Raises ConfigError at once for a prompt without {document}, for an invalid schema, and when
     there is no document.
@@ -50,11 +105,27 @@ def read_documents(
             f"no document matches {source}; write a folder or a quoted pattern, "
             "for example 'docs/**/*.txt'"
         )
-    limit = -1 if by_uri else MAX_INLINE_BYTES
-    return (
-        _read(number, entry, question, limit)
-        for number, entry in enumerate(chain([first_entry], entries), 1)
+    reader = _Reader(question, ways)
+    return _in_order(
+        (
+            reader.begin(number, entry)
+            for number, entry in enumerate(chain([first_entry], entries), 1)
+        ),
+        most=CONVERTED_AT_ONCE if ways.convert else 0,
     )
+
+
+def _in_order(
+    begun: Iterator[Callable[[], ValidLine | InvalidLine]], *, most: int
+) -> Generator[ValidLine | InvalidLine, None, None]:
+    """Yield the lines that were begun, in order, with at most `most` further ones begun."""
+    waiting: deque[Callable[[], ValidLine | InvalidLine]] = deque()
+    for line in begun:
+        waiting.append(line)
+        if len(waiting) > most:
+            yield waiting.popleft()()
+    while waiting:
+        yield waiting.popleft()()
 
 
 def documents_batch(source: str) -> str:
@@ -98,33 +169,120 @@ def task_line(key: str, question: dict[str, Any], source: dict[str, Any]) -> byt
     return orjson.dumps({"id": key, "prompt": question["prompt"], "input": source} | question)
 
 
-def _read(
-    number: int, entry: FileEntry, question: dict[str, Any], limit: int
-) -> ValidLine | InvalidLine:
-    try:
-        with reading(memory=True):
-            return _task(number, entry, question, limit)
-    except LineError as error:
-        return _bad(number, entry, error.error, error.fix)
+class _Reader:
+    """Reads one document after another. A line is a call, because a conversion may take a while."""
+
+    def __init__(self, question: dict[str, Any], ways: DocumentWays) -> None:
+        self._question = question
+        self._ways = ways
+        self._limit = -1 if ways.by_uri else MAX_INLINE_BYTES
+
+    def begin(self, number: int, entry: FileEntry) -> Callable[[], ValidLine | InvalidLine]:
+        """Read a document and begin its conversion, if it needs one; return its line's call."""
+        make = self._guarded(number, entry, lambda: self._make(number, entry))
+        return make if callable(make) else lambda: make
+
+    def _guarded(self, number: int, entry: FileEntry, make: Callable[[], T]) -> "T | InvalidLine":
+        try:
+            with reading(memory=True):
+                try:
+                    return make()
+                except OSError as error:
+                    fix = "allow the file to be read, then load again"
+                    return _bad(number, entry, f"cannot be read: {error.strerror}", fix)
+                except UnusableError as error:
+                    return _bad(number, entry, str(error), error.fix)
+        except LineError as error:
+            return _bad(number, entry, error.error, error.fix)
+
+    def _make(
+        self, number: int, entry: FileEntry
+    ) -> "ValidLine | InvalidLine | Callable[[], ValidLine | InvalidLine]":
+        if entry.problem:
+            return _bad(number, entry, entry.problem, entry.fix)
+        file, ways = look_into(entry.path), self._ways
+        if (source := file.as_text(self._limit)) is not None:
+            return _line(number, entry, self._value(entry, source), file.kind)
+        if not ways.convert or ways.opened is None or len(file.raw) > MAX_SOURCE_BYTES:
+            return self._named(number, entry, file)
+        stored = ways.stored(entry.id)
+        if stored is not None and _is_of_source(stored, self._value(entry, {}), file.sha256):
+            return _line(number, entry, stored, file.kind)
+        conversion = ways.opened()
+        text = conversion.begin(file.raw)
+        finish = partial(self._converted, number, entry, file, text, conversion.version)
+        return partial(self._guarded, number, entry, finish)
+
+    def _converted(
+        self, number: int, entry: FileEntry, file: DocumentFile, text: "Future[ReadText]", by: str
+    ) -> ValidLine | InvalidLine:
+        """Return the line with a document's text, or the one that names a file with a long text."""
+        read = text.result()
+        if problem := blank_problem(read.text):
+            raise UnusableError(problem, "remove the file, or leave it out with a pattern")
+        made_of: dict[str, Any] = {"sha256": file.sha256, "converter": by}
+        if read.omitted:
+            made_of["omitted"] = list(read.omitted)
+        value = self._value(entry, {"text": read.text, "source": made_of})
+        is_long = len(read.text.encode("utf-8", "replace")) > MAX_TEXT_BYTES
+        if is_long or len(value) > MAX_TASK_BYTES:
+            return self._named(number, entry, file)
+        return _line(number, entry, value, file.kind, omitted=read.omitted)
+
+    def _named(self, number: int, entry: FileEntry, file: DocumentFile) -> ValidLine | InvalidLine:
+        """Return the line that names the file, for an agent to read it."""
+        if not self._ways.agents_read:
+            limits = f"{MAX_SOURCE_BYTES >> 20} MiB, with a text of {MAX_TEXT_BYTES >> 20}"
+            raise UnusableError(
+                f"is {file.kind.value} that an agent must read, and agents may read no folder",
+                f"load it with --convert (up to {limits}); or set DOCLLM_DOCUMENT_ROOTS to a "
+                "folder that all agents have, or add --by-uri if they have set it",
+            )
+        sizes = self._ways.sizes
+        text_bytes = len(file.raw) if sizes is None else sizes.of(file.kind, file.raw)
+        value = self._value(entry, file.by_uri())
+        return _line(number, entry, value, file.kind, text_bytes=text_bytes)
+
+    def _value(self, entry: FileEntry, source: dict[str, Any]) -> bytes:
+        return task_line(entry.id, self._question, source)
 
 
-def _task(
-    number: int, entry: FileEntry, question: dict[str, Any], limit: int
+def _line(
+    number: int,
+    entry: FileEntry,
+    value: bytes,
+    kind: Kind,
+    *,
+    text_bytes: int = 0,
+    omitted: Sequence[str] = (),
 ) -> ValidLine | InvalidLine:
-    if entry.problem:
-        return _bad(number, entry, entry.problem, entry.fix)
+    line = with_document(read_line(number, value), shown_name(entry.id))
+    if isinstance(line, InvalidLine):
+        return line
+    return DocumentLine(
+        line.line,
+        line.key,
+        line.value,
+        line.task,
+        line.document,
+        kind=kind,
+        text_bytes=text_bytes,
+        omitted=omitted,
+    )
+
+
+def _is_of_source(stored: bytes, own: bytes, sha256: str) -> bool:
+    """Return whether a stored line asks the same of the same document, whatever its text.
+
+    `own` is the line to load, with an empty input.
+    """
     try:
-        line = read_line(number, task_line(entry.id, question, source_of(entry.path, limit)))
-        return with_document(line, shown_name(entry.id))
-    except OSError as error:
-        return _bad(
-            number,
-            entry,
-            f"cannot be read: {error.strerror}",
-            "allow the file to be read, then load again",
-        )
-    except UnusableError as error:
-        return _bad(number, entry, str(error), error.fix)
+        line = orjson.loads(stored)
+        source = line["input"]
+        digest = source["source"]["sha256"] if "source" in source else source.get("sha256")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+    return bool(digest == sha256 and {**line, "input": {}} == orjson.loads(own))
 
 
 def _bad(number: int, entry: FileEntry, problem: str, fix: str) -> InvalidLine:

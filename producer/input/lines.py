@@ -61,6 +61,11 @@ class ValidLine:
         text = None if self.document else self.value.decode()
         return InvalidLine(self.line, field, error, fix, text, self.document, noun=self.noun)
 
+    @property
+    def input_bytes(self) -> int:
+        """The bytes of the line and of the document that it names, as far as they are known."""
+        return len(self.value) + (self.task.size or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class InvalidLine:

@@ -60,7 +60,7 @@ class TimeNeeded:
         account = self._accounts.of(line.task)
         if account.quota in self._limits:
             load = self._loads.setdefault(account.quota, _Load(account.route))
-            size_bytes = len(line.value) + (line.task.size or 0)
+            size_bytes = line.input_bytes
             load.calls += 1
             load.size_bytes += size_bytes
             self._check_size(load, account.quota, line, size_bytes // BYTES_PER_TOKEN)

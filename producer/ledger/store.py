@@ -18,7 +18,7 @@ from docllm.producer.ports import Order
 from docllm.producer.text.printable import shown
 from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.ledger.sql import insert_new, utc_now
-from docllm.schemas.ledger.tables import archive, batch, id_block, task
+from docllm.schemas.ledger.tables import archive, batch, id_block, task, task_input
 from docllm.schemas.task.record import header_names
 
 PAGE = 500  # ids in one statement
@@ -233,6 +233,13 @@ def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> A
     new = {position: 0 for position in range(len(tasks)) if position not in same_content}
     known = tuple(position for position, is_same in same_content.items() if is_same)
     return Accepted(new, known, tuple(same_content.keys() - set(known)), ())
+
+
+def stored_line(connection: Connection, into: Batch, name: str) -> bytes | None:
+    """Return the line of a batch's task as it was loaded; None if it has none, or no more."""
+    line = select(task_input.c.body).join(task, task.c.id == task_input.c.task_id)
+    of_task = line.where(task.c.batch_id == into.id, task.c.task_key == name.encode())
+    return connection.execute(of_task).scalar()
 
 
 def begin_load(connection: Connection, into: Batch) -> None:

@@ -83,7 +83,7 @@ class KeptTexts:
                 self._remove_oldest()
 
     def _path(self, raw: bytes) -> Path:
-        return self._folder / f"{hashlib.sha256(raw).hexdigest()}-{_version()}{_ENDING}"
+        return self._folder / f"{hashlib.sha256(raw).hexdigest()}-{converter_version()}{_ENDING}"
 
     def _remove_oldest(self) -> None:
         """Remove the oldest texts above the limit; other agents may do so concurrently."""
@@ -116,7 +116,7 @@ class KeptTexts:
 
 
 @cache
-def _version() -> str:
+def converter_version() -> str:
     """Return a version string: the libraries and rules that determine a document's text."""
     versions = [str(_VERSION)]
     for library in _LIBRARIES:

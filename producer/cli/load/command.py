@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from docllm.producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
+from docllm.producer.cli.load.conversions import Conversions, FindLine
 from docllm.producer.cli.load.input import Input
 from docllm.producer.cli.load.load_result import (
     changed_message,
@@ -82,11 +83,13 @@ class LoadProgress:
 class LedgerFacts:
     """What the ledger knows of a load: how its ids clash (`ask`), and the types of its agents.
 
-    `ask` is None if nothing can clash, as before the first load.
+    `stored` reads the line that the batch has under an id. Both are None if nothing can clash, as
+    before the first load.
     """
 
     ask: Ask | None = None
     types: frozenset[str] = frozenset()
+    stored: FindLine | None = None
 
 
 @asynccontextmanager
@@ -113,21 +116,28 @@ async def ledger_facts(
             )
             yield LedgerFacts()
             return
-        yield LedgerFacts(
-            await _clash_finder(ledger, batch, options.group),
-            await ledger.transactions.read(reported_types.read_types, options.group),
+        into = await ledger.transactions.read(
+            store.own_batch, batch, options.group, store.Origin.LOAD
         )
+        types = await ledger.transactions.read(reported_types.read_types, options.group)
+        if into is None:
+            yield LedgerFacts(types=types)
+            return
+        yield LedgerFacts(_clash_finder(ledger, into), types, _line_finder(ledger, into))
 
 
-async def _clash_finder(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
-    into = await ledger.transactions.read(store.own_batch, batch, group, store.Origin.LOAD)
-    if into is None:
-        return None
-
+def _clash_finder(ledger: LedgerParts, into: store.Batch) -> Ask:
     async def ask(tasks: Sequence[NewTask]) -> store.Accepted:
         return await ledger.transactions.read(store.matching, into, tasks)
 
     return ask
+
+
+def _line_finder(ledger: LedgerParts | Parts, into: store.Batch) -> FindLine:
+    async def find(name: str) -> bytes | None:
+        return await ledger.transactions.read(store.stored_line, into, name)
+
+    return find
 
 
 async def load(config: Config, options: argparse.Namespace) -> int:
@@ -147,6 +157,8 @@ async def load(config: Config, options: argparse.Namespace) -> int:
             answer.put(
                 batch=source.batch, dry_run=options.dry_run, loaded=None, new=None, warnings=[]
             )
+            conversions = Conversions()
+            source.convert_by(conversions)
             try:
                 return await _load_all(config, options, source, report, answer)
             except TooManyRejectsError as error:
@@ -156,6 +168,7 @@ async def load(config: Config, options: argparse.Namespace) -> int:
                 complain(str(error))
                 return error.exit_code
             finally:
+                await conversions.close()
                 path = str(rejects.path) if rejects.count else None
                 answer.put(bad=rejects.count, rejects=path)
 
@@ -168,7 +181,7 @@ async def _load_all(
     answer: CommandAnswer,
 ) -> int:
     rejects = report.rejects
-    sums = Sums(config)
+    sums = Sums(config, by_uri=options.by_uri, sizes=source.sizes)
     checked, loaded = InputDigest(), InputDigest()
     if options.strict or options.dry_run:
         # After a check with --strict the load itself sums, so the check must not.
@@ -180,9 +193,11 @@ async def _load_all(
             return report_check(source, options, expected, sums, rejects, answer)
     async with opened(config, options.group) as parts:
         collector.calm()
-        await parts.transactions.read(
+        into = await parts.transactions.read(
             store.own_batch, source.batch, options.group, store.Origin.LOAD
         )
+        if into is not None:
+            source.compare_with(_line_finder(parts, into))
         reported = await parts.transactions.read(reported_types.read_types, options.group)
 
         def open_lines() -> Iterator[ValidLine | InvalidLine]:
@@ -212,6 +227,8 @@ async def _check(
     try:
         await reading(source.spool)
         async with ledger_facts(config, options, source.batch) as facts:
+            if facts.stored is not None:
+                source.compare_with(facts.stored)
             lines = await reading(
                 lambda: _begun(
                     _checked_lines(config, options, facts.types, source), options, source

@@ -8,15 +8,22 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import IO
 
+from docllm.producer.cli.load.conversions import Conversions, FindLine
 from docllm.producer.input.column_map import column_map
-from docllm.producer.input.documents import documents_batch, question_of, read_documents
+from docllm.producer.input.conversion import TextSizes
+from docllm.producer.input.documents import (
+    DocumentWays,
+    documents_batch,
+    question_of,
+    read_documents,
+)
 from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.file_tree import FileTree
 from docllm.producer.input.lines import STDIN, InvalidLine, ValidLine, batch_name, read_lines
@@ -37,6 +44,7 @@ _PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _TABLES = (".csv", ".tsv", ".parquet")
 _LINES = (".jsonl", ".json", ".ndjson")
 COMMON = ("prompt", "model", "type", "schema")  # what all documents or rows have in common
+DOCUMENTS_ONLY = ("by_uri", "convert")
 TABLES_ONLY = ("map", "number_rows")
 
 
@@ -69,6 +77,10 @@ class Input:
         self._spooled: str | None = None
         self._position = Position()
         self._files: int | None = None
+        self._agents_read = bool(config.roots()) or options.by_uri
+        self._conversions: Conversions | None = None
+        self.sizes: TextSizes | None = None
+        self._stored: Callable[[str], bytes | None] = lambda _id: None
         self._is_stream = options.file is not None and _is_stream(options.file)
         if options.file == STDIN:
             _wait_at_standard_input()
@@ -118,9 +130,9 @@ class Input:
         if self.documents:
             wrong, only = TABLES_ONLY, "a table (CSV, Parquet)"
         elif self._table is not None:
-            wrong, only = ("by_uri",), "--documents"
+            wrong, only = DOCUMENTS_ONLY, "--documents"
         else:
-            wrong, only = (*COMMON, "by_uri"), "--documents or a table (CSV, Parquet)"
+            wrong, only = (*COMMON, *DOCUMENTS_ONLY), "--documents or a table (CSV, Parquet)"
         given = [f"--{name.replace('_', '-')}" for name in wrong if getattr(self._options, name)]
         if given:
             raise ConfigError(
@@ -172,9 +184,28 @@ class Input:
             model=options.model,
             task_type=options.type,
             schema=options.schema,
-            by_uri=options.by_uri,
+            ways=self._ways(),
             leave_out=[self.rejects, *self._own],
         )
+
+    def _ways(self) -> DocumentWays:
+        return DocumentWays(
+            by_uri=self._options.by_uri,
+            convert=self._options.convert,
+            opened=None if self._conversions is None else self._conversions.open,
+            sizes=self.sizes,
+            stored=self._stored,
+            agents_read=self._agents_read,
+        )
+
+    def convert_by(self, conversions: Conversions) -> None:
+        """Let documents be converted, for a sample of their sizes or for their text."""
+        self._conversions, self.sizes = conversions, TextSizes(conversions.open)
+
+    def compare_with(self, find: FindLine) -> None:
+        """Let the sources of converted texts be compared with the lines that a ledger has."""
+        if self._conversions is not None:
+            self._stored = self._conversions.stored_by(find)
 
     def count(self) -> None:
         """Count the documents, which may take some time: `share` knows them from then on.

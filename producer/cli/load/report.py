@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from docllm.producer.input.accounts import TaskAccounts
+from docllm.producer.input.conversion import TextSizes
 from docllm.producer.input.estimate import Estimate
 from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.producer.input.rejects import Rejects
 from docllm.producer.input.time_needed import TimeNeeded
 from docllm.producer.input.warnings.long_documents import LongDocuments
+from docllm.producer.input.warnings.needs import Needs
 from docllm.producer.input.warnings.past_deadlines import PastDeadlines
 from docllm.producer.input.warnings.prompt_order import PromptOrder
 from docllm.producer.input.warnings.unallowed_documents import UnallowedDocuments
@@ -31,8 +33,11 @@ _NUMBER = re.compile(r"\d+")
 class Sums:
     """Sums up an input: the cost of its new tasks, and those that will fail or surprise."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self, config: Config, *, by_uri: bool = False, sizes: TextSizes | None = None
+    ) -> None:
         accounts = TaskAccounts(config)
+        self.needs = Needs(accounts, by_uri=by_uri, sizes=sizes)
         self.estimate = Estimate(accounts)
         self.time = TimeNeeded(accounts)
         self.outside = UnreachableDocuments(config.roots(), own=own_files(config))
@@ -54,6 +59,8 @@ class Sums:
         self.past.add(line)
         self.long.add(line)
         self.prompts.add(line)
+        if line.document or line.task.uri:
+            self.needs.add(line)
 
     def warnings(self) -> Iterator[str]:
         """Yield what is likely to go wrong with the tasks."""
@@ -71,6 +78,7 @@ class Sums:
                 "agents may read"
             )
             yield f"{tasks}, so they would be dead; before you start agents, set: {unallowed}"
+        yield from self.needs.warnings(self.estimate.tasks, outside=self.outside.count)
 
 
 @dataclass(slots=True)

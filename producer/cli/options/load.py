@@ -74,7 +74,7 @@ def _add_documents(parser: Parser) -> None:
         "--prompt",
         type=utf8_text,
         metavar="TEXT",
-        help="for documents, tables: the prompt; {document} is the text",
+        help="for documents, tables: the prompt with {document}",
     )
     add("--model", type=utf8_text, help="for documents, tables: the model")
     add(
@@ -92,6 +92,11 @@ def _add_documents(parser: Parser) -> None:
         "--by-uri",
         action="store_true",
         help="for --documents: let the agent read every document",
+    )
+    add(
+        "--convert",
+        action="store_true",
+        help="for --documents: put their text into the tasks",
     )
 
 

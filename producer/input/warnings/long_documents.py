@@ -29,9 +29,10 @@ class LongDocuments:
     def add(self, line: ValidLine) -> None:
         """Check one task: its line, and the document that it names by URI."""
         account = self._accounts.of(line.task)
-        tokens = (len(line.value) + (line.task.size or 0)) // BYTES_PER_TOKEN
         limit = account.context_tokens
-        if limit is None or tokens <= limit or line.task.type == MAP_REDUCE:  # its agents split it
+        if limit is None or line.task.type == MAP_REDUCE:  # its agents split it
+            return
+        if (tokens := line.input_bytes // BYTES_PER_TOKEN) <= limit:
             return
         self.count += 1
         # Of equally long tasks, the first one is kept.

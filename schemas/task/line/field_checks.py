@@ -323,7 +323,24 @@ def _etag(field: str, value: Any) -> str:
     return str(value)
 
 
-_TEXT: dict[str, CheckField] = {"text": _any_text}
+def _converted_from(field: str, value: Any) -> dict[str, Any]:
+    """Return what a text was made of: the document's SHA-256, the converter, what it left out."""
+    given = json_object(field, value)
+    checks = {"sha256": _sha256, "converter": text, "omitted": _names}
+    if unknown := given.keys() - checks:
+        raise LineError(
+            f"{field}.{min(unknown)}", "is not known here", f"known are: {', '.join(checks)}"
+        )
+    return {name: checks[name](f"{field}.{name}", part) for name, part in given.items()}
+
+
+def _names(field: str, value: Any) -> list[str]:
+    if type(value) is not list:
+        raise wrong_type(field, value, "a list of texts")
+    return [text(field, name) for name in value]
+
+
+_TEXT: dict[str, CheckField] = {"text": _any_text, "source": _converted_from}
 _URI: dict[str, CheckField] = {
     "uri": _document_uri,
     "size": whole(0, 1 << 50),

@@ -49,6 +49,7 @@ class TaskLine:
 
     In format docllm, `prompt` is set, and one of `text` and `uri` if there is an input. In format
     openai, `body` is the whole request. `not_before` and `deadline` are UTC; `size` is in bytes;
+    `source` says of what document a text was made.
     `priority` chooses the lane. `routes_allowed` bounds the routes of the task. Its result goes
     below `output_uri`. None means that the line does not set the field; `given` names the fields
     with a default that it does set.
@@ -68,6 +69,7 @@ class TaskLine:
     size: int | None = None
     sha256: str | None = None
     etag: str | None = None
+    source: dict[str, Any] | None = None
     params: dict[str, Any] = field(default_factory=dict)
     schema: dict[str, Any] | None = None
     body: dict[str, Any] | None = None

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,67 @@ def test_documents_of_every_kind_are_answered(embedded: Deployment) -> None:
         assert lines[key]["status"] == "dead"
         assert problem in str(lines[key]["error"])
         assert key in str(lines[key]["error"])
+
+
+def put_in(deployment: Deployment) -> Path:
+    """Put documents that need a conversion into a new folder of an installation."""
+    folder = deployment.folder / "in"
+    folder.mkdir()
+    (folder / "a.docx").write_bytes(
+        made_docx("word in a DOCX", files={"word/document2.xml": b"<t>more</t>"})
+    )
+    (folder / "b.pdf").write_bytes(made_pdf(["word in a PDF"]))
+    (folder / "c.txt").write_text("word")
+    return folder
+
+
+def test_converted_at_load_no_agent_needs_the_files(deployment: Deployment) -> None:
+    """The files are gone when agents run; a second load of the same files finds all loaded.
+
+    On Kafka, agents have no folder, and a load without --convert says so.
+    """
+    deployment.llm("--latency", "0")
+    folder, load = put_in(deployment), ("--documents", "in", *PROMPT)
+    if deployment.kafka:
+        refused = deployment.run("producer", "load", *load, "--group", deployment.group, "--strict")
+        assert refused.code == 1, refused
+        assert "b.pdf: is PDF that an agent must read, and agents may read no folder" in refused.err
+
+    first = deployment.producer("load", *load, "--convert", "--json")
+    again = deployment.producer("load", *load, "--convert")
+    shutil.rmtree(folder)
+    deployment.until_done()
+
+    (warning,) = json.loads(first)["warnings"]
+    assert warning.startswith("1 document converted without parts that are not read: a.docx (word/")
+    assert again == "batch in: nothing new, 3 loaded already\n"
+    done = deployment.producer("export", "--batch", "in")
+    lines = {line["id"]: line for line in map(json.loads, done.splitlines())}
+    assert {key: line["result"] for key, line in lines.items()} == {
+        "a.docx": "word in a DOCX",
+        "b.pdf": "word in a PDF",
+        "c.txt": "word",
+    }
+    assert lines["a.docx"]["omitted"] == ["word/document2.xml"]
+
+
+def test_a_load_tells_what_its_documents_need(embedded: Deployment) -> None:
+    """An extra that is not installed, before the agents; the estimate counts text, not bytes."""
+    put_in(embedded)
+    without = embedded.folder / "without"
+    without.mkdir()
+    (without / "pypdf.py").write_text("raise ImportError")
+    load = ("load", "--documents", "in", *PROMPT, "--dry-run", "--json")
+    path = os.pathsep.join(filter(None, (str(without), embedded.environ.get("PYTHONPATH"))))
+
+    with_all = json.loads(embedded.run("producer", *load).out)
+    lacking = json.loads(embedded.run("producer", *load, PYTHONPATH=path).out)
+
+    size = sum(file.stat().st_size for file in (embedded.folder / "in").iterdir())
+    assert with_all["warnings"] == []
+    assert with_all["estimate"]["tokens_in"] < lacking["estimate"]["tokens_in"] < size / 2
+    (warning,) = lacking["warnings"]
+    assert warning.startswith("1 document (1 PDF) cannot be read by agents of this installation")
 
 
 @pytest.mark.timeout(1500)

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ from redis.asyncio import Redis
 from sqlalchemy.exc import OperationalError
 
 from docllm.producer.app import opened
-from docllm.producer.checks import checklist, redis_rights
+from docllm.producer.checks import checklist, needs, redis_rights
 from docllm.producer.cli import admin
 from docllm.producer.cli.parser import parser
+from docllm.schemas.errors import UnreachableError
 from docllm.schemas.ledger import migrations
 from docllm.schemas.ledger.database import Database
-from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.config import Config, KafkaConfig
 from docllm.schemas.settings.sources import load_config
 
 LLM = "[llm]\nbase_url = 'http://one/v1'\napi_key = 'k1'\nmodel = 'm'\n"
@@ -213,3 +215,67 @@ def test_nothing_that_redis_does_ends_the_check(
 
     assert check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0")) == 0
     assert text in capsys.readouterr().out
+
+
+def test_a_handler_that_cannot_be_imported_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here agents would end with the same words; on Kafka they may run elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("async def good(context): ...\n")
+    both = "[types.a]\nhandler = 'mine:good'\n[types.b]\nhandler = 'mine:bad'\n"
+    fault = "types.b.handler: module mine has no function bad"
+
+    assert check(configured(tmp_path, both)) != 0
+    assert f"FAILED  handlers: {fault}" in capsys.readouterr().out
+    cluster = Config(kafka=KafkaConfig(bootstrap="h:9092"), types=configured(tmp_path, both).types)
+    with pytest.raises(UnreachableError, match=fault):
+        asyncio.run(needs.handlers(cluster))
+    check(configured(tmp_path, both.replace("mine:bad", "mine:good")))
+    assert "ok      handlers: those of a, b can be imported" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("model", "lines"),
+    [
+        ("m", ["ok      prices: each model has its price"]),
+        (
+            "gpt-4.1",
+            [
+                (
+                    "WARNING prices: model gpt-4.1 has no price: its cost is unknown, and is not "
+                    "counted; prices.gpt4.1: no route and no type has this model; did you mean "
+                    "gpt-4.1?"
+                )
+            ],
+        ),
+    ],
+)
+def test_models_and_prices_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, lines: list[str]
+) -> None:
+    """A price under a wrong name makes the work look free; it is no failure."""
+    price = "m" if model == "m" else "gpt4.1"
+    toml = LLM.replace("'m'", f"'{model}'") + f'[prices."{price}"]\ninput_per_mtok = 1\n'
+
+    assert check(configured(tmp_path, toml)) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if " prices: " in line] == lines
+
+
+@pytest.mark.parametrize(
+    ("requirements", "lacks"),
+    [
+        (["orjson>=3", 'no-such-package>=1; extra == "archive"'], False),
+        (['pytest>=1; extra == "documents"'], False),
+        (['pytest>=1; extra == "documents"', 'no-such-package>=1; extra == "documents"'], True),
+        (None, False),
+    ],
+)
+def test_a_missing_extra_is_found_by_its_packages(
+    monkeypatch: pytest.MonkeyPatch, requirements: list[str] | None, *, lacks: bool
+) -> None:
+    """Only the packages of that extra count."""
+    monkeypatch.setattr(metadata, "requires", lambda _name: requirements)
+
+    assert needs.lacks_documents() is lacks

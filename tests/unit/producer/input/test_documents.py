@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from docllm.producer.input.document_source import MAX_INLINE_BYTES
-from docllm.producer.input.documents import documents_batch, read_documents
+from docllm.producer.input.documents import DocumentWays, documents_batch, read_documents
 from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
 from docllm.schemas.errors import ConfigError
@@ -27,7 +27,9 @@ def fill(root: Path, *names: str) -> Path:
 
 
 def read(source: object, **more: Any) -> list[ValidLine | InvalidLine]:
-    return list(read_documents(str(source), **{"prompt": PROMPT} | more))
+    ways = DocumentWays(by_uri=more.pop("by_uri", False))
+    given: dict[str, Any] = {"prompt": PROMPT, "ways": ways} | more
+    return list(read_documents(str(source), **given))
 
 
 def read_valid(source: object, **more: Any) -> list[ValidLine]:

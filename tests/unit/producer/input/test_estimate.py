@@ -1,6 +1,7 @@
 """The estimate before a load."""
 
 import orjson
+import pytest
 
 from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.estimate import Estimate
@@ -41,7 +42,8 @@ def test_an_estimate_names_itself_and_the_models_without_a_price() -> None:
     assert str(estimate).startswith("about 3 tasks, ")
     assert "estimated: 4 bytes a token" in str(estimate)
     assert str(estimate).endswith(
-        "the answers come on top; no price is configured for n, the default model"
+        "the answers come on top; no price is configured for n, the default model "
+        '(set [prices."n"])'
     )
 
 
@@ -75,3 +77,35 @@ def test_a_line_without_a_model_costs_what_the_route_of_its_type_costs() -> None
     dear, *cheap = (len(line.value) for line in lines[:3])
     assert round(estimate.cost, 6) == round((dear // 4 * 1000 + sum(cheap) // 4) / 1e6, 6)
     assert "no price" not in str(estimate)
+
+
+def test_limits_of_the_answers_give_the_upper_end() -> None:
+    """The longest answers at full price; one task without a limit leaves it open."""
+    config = Config(prices={"m": Price(2.0, 8.0)}, llm=LLMConfig(model="m"))
+    estimate = Estimate(TaskAccounts(config))
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 100}
+    request = {"custom_id": "b", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    line = read_line(2, orjson.dumps(request))
+    assert isinstance(line, ValidLine)
+    for each in (task(params={"max_completion_tokens": 1000, "n": 2}), line):
+        estimate.add(each)
+
+    assert estimate.tokens_out_most == 2100
+    assert estimate.cost_most == pytest.approx(estimate.cost + 2100 * 8 / 1e6)
+    assert f"at most {estimate.cost_most:.4f} with the longest answers" in str(estimate)
+    estimate.scale(20)
+    assert estimate.tokens_out_most == 21_000
+    estimate.add(task())
+    assert estimate.as_json()["cost_most"] is None
+    assert "the answers come on top" in str(estimate)
+
+
+@pytest.mark.parametrize("type_name", ["map-reduce", "own"])
+def test_a_handler_may_make_any_number_of_calls(type_name: str) -> None:
+    """A limit of one answer bounds nothing there."""
+    config = Config(types={"own": TypeConfig(handler="m:f")})
+    estimate = Estimate(TaskAccounts(config))
+
+    estimate.add(task(type=type_name, params={"max_tokens": 1}))
+
+    assert estimate.tokens_out_most is None

@@ -22,7 +22,7 @@ def test_a_text_is_found_by_its_document_and_the_converters_version(
     kept = KeptTexts(folder=tmp_path / "t", most_bytes=10_000)
     assert (kept.get(b"raw"), kept.get(b"other")) == (ReadText("text ü"), None)
     assert (tmp_path / "t").stat().st_mode & 0o777 == 0o700
-    monkeypatch.setattr(kept_texts, "_version", lambda: "another")
+    monkeypatch.setattr(kept_texts, "converter_version", lambda: "another")
     assert kept.get(b"raw") is None
 
 
