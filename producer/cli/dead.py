@@ -67,8 +67,8 @@ def _next_commands(largest: ErrorGroup, group: str) -> str:
     of_error = f"--fingerprint {largest.fingerprint[: dead_letters.FINGERPRINT_SHOWN]}"
     if not largest.tasks or largest.fingerprint == OTHER_FINGERPRINTS.hex():
         of_error = f"--disposition {largest.disposition}"
-    one = f"to see one: docllm show {shlex.quote(example.id)}{batch} --group {group}\n"
-    again = f"to try those of the first line again: docllm replay {of_error} --group {group}"
+    one = f"to see one:\n  docllm show {shlex.quote(example.id)}{batch} --group {group}\n"
+    again = f"to try those of the first line again:\n  docllm replay {of_error} --group {group}"
     return f"{one if example.id else ''}{again} --dry-run"
 
 

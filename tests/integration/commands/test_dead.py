@@ -30,7 +30,8 @@ def test_lists_say_what_to_type_next(embedded: Deployment) -> None:
     embedded.until_done()
 
     listed = embedded.run("producer", "dead", "list")
-    show, replay = (line.partition(": docllm ")[2].split() for line in listed.err.splitlines())
+    lines = listed.err.splitlines()
+    show, replay = (line.split()[1:] for line in lines if line.startswith("  docllm "))
 
     assert embedded.run("producer", *show).out.startswith("task t0 of batch tasks: dead")
     assert "to replay: 1 task" in embedded.run("producer", *replay).out
