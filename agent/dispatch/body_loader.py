@@ -3,13 +3,14 @@
 Until then a delivery's plan follows the hints in its record's headers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.ports import Ledger
 from docllm.agent.routes import RouteNames
 from docllm.agent.routes.names import preview, routes_allowed
+from docllm.schemas.task.line.overrides import overridden
 from docllm.schemas.task.record.envelope import digest
 from docllm.schemas.task.record.hints import hints_of, read_body
 
@@ -22,12 +23,18 @@ class BodyLoader:
         self._table = table
         self._naming = naming
 
-    async def fetch(self, claimed: Iterable[Delivery], *, moving: bool = False) -> set[Delivery]:
+    async def fetch(
+        self,
+        claimed: Iterable[Delivery],
+        *,
+        moving: bool = False,
+        changed: Sequence[Delivery] = (),
+    ) -> set[Delivery]:
         """Read the bodies of these deliveries; return the deliveries to claim again.
 
         A delivery must be claimed again if its body names another route than its record. With
         `moving`, the deliveries are moved to a tier; then one without a body needs it only if the
-        record came without.
+        record came without. Replays have changed what those of `changed` run with.
         """
         deliveries = [delivery for delivery in claimed if delivery.kept_answer is None]
         missing = {
@@ -37,6 +44,8 @@ class BodyLoader:
         }
         if missing:
             await self._load(missing)
+        if changed and not moving:
+            await self._override(changed)
         return {delivery for delivery in deliveries if self._is_rerouted(delivery)}
 
     async def _load(self, missing: dict[int, Delivery]) -> None:
@@ -45,6 +54,15 @@ class BodyLoader:
             self._table.load_body(delivery, value)
             if delivery.digest is None:
                 delivery.digest = digest(key, value)
+
+    async def _override(self, changed: Sequence[Delivery]) -> None:
+        """Give deliveries the lines with which replays let them run."""
+        overrides = await self._ledger.overrides([delivery.task_id for delivery in changed])
+        for delivery in changed:
+            value = delivery.value
+            if value is not None and delivery.task_id in overrides:
+                self._table.drop_bodies(delivery)
+                self._table.load_body(delivery, overridden(value, overrides[delivery.task_id]))
 
     def _is_rerouted(self, delivery: Delivery) -> bool:
         """Read a delivery's body; return whether it names another route than its record.

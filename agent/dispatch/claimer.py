@@ -228,7 +228,15 @@ class Claimer:
                 for delivery in deliveries
                 if answers[delivery.task_id][0] is ClaimAnswer.CLAIMED
             )
-            rerouted = await self._bodies.fetch(claimed, moving=claim.purpose is Purpose.MOVE)
+            changed = [
+                delivery
+                for delivery in deliveries
+                if (row := answers[delivery.task_id][1]) is not None
+                and row.changed
+                and answers[delivery.task_id][0] is ClaimAnswer.CLAIMED
+            ]
+            moving = claim.purpose is Purpose.MOVE
+            rerouted = await self._bodies.fetch(claimed, moving=moving, changed=changed)
         for number, delivery in enumerate(deliveries):
             answer, row = answers[delivery.task_id]
             if answer is ClaimAnswer.CLAIMED and row is not None:

@@ -129,6 +129,7 @@ class AttemptRunner:
             left_s=left_s,
             route=delivery.route,
             is_on_fallback=delivery.route != delivery.plan.route,
+            is_changed=row.changed,
             limit_s=permit.limit_s,
             refused_alone=permit.refused_alone,
             may_call=lambda: delivery.may_call(self._clock.now_s()),

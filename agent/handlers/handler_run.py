@@ -63,6 +63,7 @@ class HandlerRun:
     - `first_call`: the first call of the attempt, if it was made before the handler began.
     - `agents_lost`: how many agents were lost over the task.
     - `state`: what the handler kept when it came back the last time, if it did.
+    - `is_changed`: whether replays have changed what the task runs with.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
       attempt returns no outcome.
     """
@@ -93,6 +94,7 @@ class HandlerRun:
     agents_lost: int = 0
     is_on_fallback: bool = False
     state: HandlerState | None = None
+    is_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,10 +97,11 @@ class Handlers:
             return refusal
         context = AttemptContext(task=task, run=run, tools=self._tools)
         outcome = await self._handle(context, run.left_s)
-        if not output_uri or not isinstance(outcome, Succeeded):
+        if not (output_uri or run.is_changed) or not isinstance(outcome, Succeeded):
             return outcome
+        # Without the ledger's line at hand, or with another one, the encoding says what it is.
         codec = outcome.codec if task.schema is None else with_json(outcome.codec)
-        return replace(outcome, codec=codec, output_uri=output_uri)
+        return replace(outcome, codec=codec, output_uri=output_uri or "")
 
     async def _handle(self, context: AttemptContext, left_s: float) -> Outcome:
         handler = self._by_type.get(context.task.type) or _BUILT_IN.get(context.task.type, chat)

@@ -18,7 +18,7 @@ from docllm.agent.ledger.settlements.follow_ups import ordered
 from docllm.agent.ledger.settlements.settling import NO_HOOKS, settle
 from docllm.agent.ports import Claimable, ClaimAnswers, Order, RejectedRecord, Settlement, Verdict
 from docllm.agent.ports.outcome import Dead, Failure, Spent
-from docllm.producer.ledger import quarantine, store
+from docllm.producer.ledger import quarantine, store, task_changes
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import DeniedError
 from docllm.schemas.ledger.database import Database, Stopped
@@ -29,6 +29,7 @@ from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.hooks import Hooked
+from docllm.schemas.task.line.overrides import Overrides
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,10 @@ class SqlLedger:
     async def bodies(self, task_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
         """Return keys and values of tasks."""
         return await self._claiming.read(claiming.bodies, task_ids)
+
+    async def overrides(self, task_ids: Sequence[int]) -> dict[int, Overrides]:
+        """Return what replays have changed of these tasks."""
+        return await self._claiming.read(task_changes.overrides, task_ids)
 
     async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
         """Order a replacement record for a task that runs or waits."""

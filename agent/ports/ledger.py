@@ -7,6 +7,7 @@ from typing import Protocol
 
 from docllm.agent.ports.outcome import Outcome
 from docllm.producer.ports import Order
+from docllm.schemas.task.line.overrides import Overrides
 from docllm.schemas.task.record.envelope import Publication
 from docllm.schemas.task.record.lanes import Lane
 from docllm.schemas.task.record.rejected_record import RejectedRecord
@@ -69,6 +70,7 @@ class Row:
     routes_allowed: tuple[str, ...] | None = None  # by its batch; the task's line wins
     lane: Lane = Lane.NORMAL
     depth: int = 0  # how many ancestors it has
+    changed: bool = False  # whether replays have changed what it runs with
     output_uri: str = ""  # where its batch sends results; the task's line wins
 
     @property
@@ -146,6 +148,10 @@ class Ledger(Protocol):
 
     async def bodies(self, task_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
         """Return key and value of tasks whose records were kept without bodies."""
+        ...
+
+    async def overrides(self, task_ids: Sequence[int]) -> dict[int, Overrides]:
+        """Return what replays have put in the place of fields of these tasks' lines."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:

@@ -119,7 +119,7 @@ async def export(config: Config, options: argparse.Namespace) -> int:
         counts: dict[int, Counter[Status]] = {}
         lost: list[str] = []
         left, is_whole = 0, False
-        with _output(output) as file:
+        with output_file(output) as file:
             read = parts.transactions.database.run_singly
             outputs = OutputReader()
             counts, left = await parts.transactions.executor(
@@ -247,7 +247,8 @@ def _escaped(line_of: LineOf) -> LineOf:
 
 
 @contextmanager
-def _output(path: str | None) -> Iterator[BinaryIO]:
+def output_file(path: str | None) -> Iterator[BinaryIO]:
+    """Yield a file that appears whole, or without a path standard output. Raises ConfigError."""
     try:
         with standard_output() if path is None else whole_file(Path(path)) as file:
             yield file

@@ -8,6 +8,7 @@ from docllm.producer.app import SCREEN_S, LedgerParts, Parts, make_relay, opened
 from docllm.producer.cli import from_topic
 from docllm.producer.cli.cancel import actor
 from docllm.producer.cli.confirm import agreed, require_answer
+from docllm.producer.cli.replayed_changes import read_overrides
 from docllm.producer.cli.selection_options import read_selection
 from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.estimate import Estimate
@@ -19,9 +20,11 @@ from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, Rep
 from docllm.producer.ledger.retention.archive_sentence import archive_sentence
 from docllm.producer.ledger.store import Batch
 from docllm.producer.limits import CAP
+from docllm.producer.replay import changes
 from docllm.producer.replay import plan as replay_plan
 from docllm.producer.replay import runs as storing
 from docllm.producer.replay.applier import make_applier
+from docllm.producer.replay.changes import ReadDocuments
 from docllm.producer.replay.following import Replay
 from docllm.producer.replay.plan import ReplayPlan
 from docllm.producer.screen import replays
@@ -35,6 +38,7 @@ from docllm.schemas.ledger.database import Connection
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.settings.config import Config
+from docllm.schemas.task.line.overrides import FIELDS
 from docllm.schemas.text.wording import number_of
 
 RUNS_SHOWN = 20
@@ -50,6 +54,7 @@ MODES = {
     ),
 }
 SELECTS = ("disposition", "fingerprint", "batch", "type", "tenant", "since", "until", "id", "all")
+SETTINGS = ("cancelled", "limit", "rate", "cap", "refresh_documents", *FIELDS)
 
 
 async def replay(config: Config, options: argparse.Namespace) -> int:
@@ -82,11 +87,11 @@ def _check(options: argparse.Namespace) -> None:
         for name in SELECTS
         if getattr(options, name) and not (name == "disposition" and modes == ["from_topic"])
     ]
-    settings = [name for name in ("cancelled", "limit", "rate", "cap") if getattr(options, name)]
+    settings = [name for name in SETTINGS if getattr(options, name)]
     conflicting = modes[1:] + selects + settings
     if modes and conflicting:
         reason = MODES[modes[0]]
-        left_out = ", ".join(f"--{name}" for name in conflicting)
+        left_out = ", ".join(f"--{name.replace('_', '-')}" for name in conflicting)
         error = f"--{modes[0]} takes no other options, because {reason}; leave out {left_out}"
         raise ConfigError(error.replace("from_topic", "from-topic"))
     if options.force and options.from_topic is None:
@@ -132,11 +137,11 @@ async def _dry_run(
 async def _dry_plan(
     config: Config, parts: LedgerParts, options: argparse.Namespace, answer: CommandAnswer
 ) -> int:
-    request, plan = await _planned(config, parts, options, answer)
+    request, plan, documents = await _planned(config, parts, options, answer)
     if await _cancelled_batch(parts, request, plan) is not None:
         answer.say(TO_OPEN)
     if plan.tasks + plan.records:
-        return 0
+        return _code(len(documents.unusable))
     return await _why_nothing(parts, options, answer, request)
 
 
@@ -151,10 +156,26 @@ async def _cancelled_batch(
 
 async def _planned(
     config: Config, parts: LedgerParts | Parts, options: argparse.Namespace, answer: CommandAnswer
-) -> tuple[ReplayRequest, ReplayPlan]:
-    """Read the selection; show what a replay of it would do."""
+) -> tuple[ReplayRequest, ReplayPlan, ReadDocuments]:
+    """Read the selection; show what a replay of it would do.
+
+    Raises ConfigError if a task could not run with what the replay changes.
+    """
     selection = await parts.transactions.read(read_selection, options)
-    request = ReplayRequest(selection, options.cap or CAP, options.rate)
+    request = ReplayRequest(
+        selection,
+        options.cap or CAP,
+        options.rate,
+        overrides=read_overrides(options),
+        refreshes=options.refresh_documents,
+    )
+    if selection.names_records and request.changes:
+        raise ConfigError(
+            f"quarantined records run as they are; leave out {' '.join(request.changes)}"
+        )
+    tasks = parts.transactions.database.run_singly, config, options.group, selection
+    if request.overrides:
+        await parts.transactions.executor(lambda: changes.check(*tasks, request.overrides))
     plan = await parts.transactions.read(replay_plan.plan, options.group, request)
     estimate = Estimate(TaskAccounts(config))
     read = parts.transactions.database.run_singly
@@ -163,7 +184,15 @@ async def _planned(
     )
     lines = replays.plan_lines(plan, request, estimate, width())
     answer.say("\n".join(lines), plan=replays.plan_json(plan, estimate))
-    return request, plan
+    if request.changes:
+        answer.say(f"they run with {shown(' '.join(request.changes), 500)}")
+    if not request.refreshes:
+        return request, plan, ReadDocuments()
+    documents = await parts.transactions.executor(lambda: changes.read_documents(*tasks))
+    answer.say(
+        "\n".join(replays.documents_lines(documents)), documents=replays.documents_json(documents)
+    )
+    return request, plan, documents
 
 
 async def _why_nothing(
@@ -219,16 +248,20 @@ def _unknown(options: argparse.Namespace, answer: CommandAnswer) -> int:
 async def _replay(
     parts: Parts, options: argparse.Namespace, answer: CommandAnswer, unread: int
 ) -> int:
-    request, plan = await _planned(parts.config, parts, options, answer)
+    request, plan, documents = await _planned(parts.config, parts, options, answer)
+    unread += len(documents.unusable)
+    ready = plan.tasks - len(documents.unusable)
     await _end_waits(parts, options, answer, request)
     if (cancelled_batch := await _cancelled_batch(parts, request, plan)) is not None:
         return max(_code(unread), await _open(parts, options, answer, cancelled_batch))
     if not plan.tasks + plan.records:
         return max(_code(unread), await _why_nothing(parts, options, answer, request))
-    if not await agreed(options, f"replay {replays.items(plan.tasks, plan.records)}?"):
+    if not ready + plan.records:
+        return _code(unread)
+    if not await agreed(options, f"replay {replays.items(ready, plan.records)}?"):
         answer.say("nothing is replayed")
         return _code(unread)
-    run = await _replayer(parts).store(actor(), request)
+    run = await _replayer(parts).store(actor(), request, documents)
     return _code(unread if run is None else unread + await _follow(parts, options, answer, run))
 
 
@@ -296,7 +329,7 @@ async def _resume(parts: Parts, options: argparse.Namespace, answer: CommandAnsw
         answer.say(NONE_UNFINISHED)
     follows = options.resume or not await parts.transactions.read(replay_progress.any_agent, group)
     for run in runs:
-        ordered = f"{shown(str(run.request.selection))}, by {shown(run.actor)}"
+        ordered = f"{shown(str(run.request))}, by {shown(run.actor)}"
         progress = f"{run.left} of {run.total} left ({ordered})"
         if follows:
             answer.say(f"resuming replay {run.id}: {progress}")

@@ -144,13 +144,8 @@ def question_of(
         question["type"] = task_type
     try:
         if schema is not None:
-            raw = schema.read_bytes()
-            with reading(memory=True):
-                question["schema"] = read_object(raw)
-                refuse_rounded(question, "schema", b'{"schema":%s}' % raw)
+            question["schema"] = read_schema(schema)
         parse(task_line("a", {"prompt": PLACEHOLDER} | question, {"text": "a"}))
-    except OSError as error:
-        raise ConfigError(f"--schema {schema} cannot be read: {error.strerror}") from None
     except LineError as error:
         if error.field == "prompt" and prompt and os.path.isfile(prompt):  # noqa: PTH113 - a text
             raise ConfigError(
@@ -162,6 +157,18 @@ def question_of(
             f"{error.fix.replace(', or leave out input', '')}"
         ) from None
     return question
+
+
+def read_schema(path: Path) -> dict[str, Any]:
+    """Return a JSON Schema from its file. Raises ConfigError, and LineError."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--schema {path} cannot be read: {error.strerror}") from None
+    with reading(memory=True):
+        schema = read_object(raw)
+        refuse_rounded({"schema": schema}, "schema", b'{"schema":%s}' % raw)
+    return schema
 
 
 def task_line(key: str, question: dict[str, Any], source: dict[str, Any]) -> bytes:

@@ -3,6 +3,7 @@
 A run's row keeps the counts of its items, so that no reader counts a million of them.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +18,9 @@ from docllm.producer.ledger.outbox import QUARANTINE
 from docllm.producer.limits import CAP
 from docllm.schemas.ledger import agent_rows
 from docllm.schemas.ledger.tables import agent, replay_item, replay_run
+from docllm.schemas.task.line.overrides import Overrides
+
+_VALUE_SHOWN = 60  # characters of a prompt or a schema
 
 
 class ItemState(IntEnum):
@@ -33,12 +37,25 @@ class ReplayRequest:
     """A person's request for a replay.
 
     `rate` is items a second, None for no limit. `nonce` distinguishes two equal requests.
+    `overrides` run in place of the fields of the tasks' lines. `refreshes`: whether the documents
+    of the tasks may have changed.
     """
 
     selection: Selection
     cap: int = CAP
     rate: float | None = None
     nonce: str = ""
+    overrides: Overrides = field(default_factory=dict)
+    refreshes: bool = False
+
+    @property
+    def changes(self) -> list[str]:
+        """The options that change what the tasks run with."""
+        refreshing = ["--refresh-documents"] if self.refreshes else []
+        return [*refreshing, *map(_option, self.overrides.items())]
+
+    def __str__(self) -> str:
+        return " ".join([str(self.selection), *self.changes])
 
     def as_text(self) -> str:
         """Return the stored form."""
@@ -48,8 +65,18 @@ class ReplayRequest:
                 "cap": self.cap,
                 "rate": self.rate,
                 "nonce": self.nonce,
+                "overrides": self.overrides,
+                "refreshes": self.refreshes,
             }
         ).decode()
+
+
+def _option(override: tuple[str, Any]) -> str:
+    """Return a changed field as an option, with the beginning of its value."""
+    name, value = override
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    cut = text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}..."
+    return f"--{name} {shlex.quote(cut)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +161,7 @@ def unread(connection: Connection, run_id: int, limit: int) -> Sequence[tuple[in
 
 def as_json(run: ReplayRun) -> dict[str, Any]:
     """Return the form of an unfinished run for `--json`."""
-    selection = str(run.request.selection)
+    selection = str(run.request)
     counts = {"done": run.done, "total": run.total, "rate_per_s": run.request.rate}
     return {"id": run.id, "actor": run.actor, "selection": selection} | counts
 
@@ -148,7 +175,12 @@ def any_agent(connection: Connection, group: str) -> bool:
 def _run(row: Row[Any]) -> ReplayRun:
     request = orjson.loads(row.selection)
     read = ReplayRequest(
-        selection_of(request["select"]), request["cap"], request["rate"], request["nonce"]
+        selection_of(request["select"]),
+        request["cap"],
+        request["rate"],
+        request["nonce"],
+        request["overrides"],
+        request["refreshes"],
     )
     counts = {
         ItemState.REPLAYED: row.replayed,

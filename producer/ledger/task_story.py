@@ -1,13 +1,13 @@
 """Everything about one task or one quarantined record, for a person who asks why. Read only."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from docllm.producer.ledger import hook_orders, task_locks, waiting_rows
+from docllm.producer.ledger import hook_orders, task_changes, task_locks, waiting_rows
 from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ledger.quarantine import error_class
 from docllm.producer.ledger.results.result_lines import attempts_of
@@ -26,6 +26,7 @@ from docllm.schemas.ledger.tables import (
     task_result,
 )
 from docllm.schemas.task.failures import AttemptOutcome
+from docllm.schemas.task.line.overrides import Overrides
 from docllm.schemas.task.owner import agent_of
 from docllm.schemas.task.result.codec import EXPIRED
 from docllm.schemas.task.states import WAITING, Status
@@ -122,7 +123,7 @@ class Story:
     parent, its parent's parent, and so on; `children` are the tasks that it ordered, as far as the
     ledger has noted them. `hooks` are those that are not done, in words, and `locks` those that it
     holds now. `expired` names what was deleted of it: `input`, `result`. `waits` says for what
-    it waits in the ledger, in words.
+    it waits in the ledger, in words. `overrides` run in place of fields of its line.
     """
 
     number: int
@@ -153,6 +154,7 @@ class Story:
     locks: tuple[TaskLock, ...] = ()
     expired: tuple[str, ...] = ()
     waits: str = ""
+    overrides: Overrides = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,9 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         hooks=tuple(hook_orders.of_task(connection, row.id)),
         locks=tuple(_locks(connection, group, row)),
         expired=tuple(_expired(connection, row)),
+        overrides=task_changes.overrides(connection, [row.id]).get(row.id, {})
+        if row.changed
+        else {},
     )
 
 

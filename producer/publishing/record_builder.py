@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Column, Connection, Row, bindparam, func, select
 
+from docllm.producer.ledger import task_changes
 from docllm.producer.ledger.outbox import QUARANTINE, TASK
 from docllm.producer.ledger.quarantine import error_class, headers_of
 from docllm.producer.ports import Item, Order
@@ -26,6 +27,7 @@ from docllm.schemas.ledger.tables import (
     task_attempt,
     task_input,
 )
+from docllm.schemas.task.line.overrides import overridden
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 from docllm.schemas.task.line.strict_json import LineError
 from docllm.schemas.task.record import header_names
@@ -101,6 +103,8 @@ def _records(
             connection, topics, ledger, order.items
         )
     rows = _tasks(connection, order.items)
+    changed = [row.id for row in rows.values() if row.changed]
+    overrides = task_changes.overrides(connection, changed) if changed else {}
     records = {}
     for item in order.items:
         row = rows.get(item.id)
@@ -109,7 +113,9 @@ def _records(
             publication = replace(
                 _publication(row, ledger, topics.group, due_ms),
                 tenant=_named(row.tenant),
-                hints=hints_of_body(row.body),
+                hints=hints_of_body(
+                    overridden(row.body, overrides[row.id]) if row.id in overrides else row.body
+                ),
             )
             headers = encode(publication)
             # Each fence may lead to another agent: one of them may know a type that this one does
@@ -199,6 +205,7 @@ def _tasks(connection: Connection, items: Sequence[Item]) -> dict[int, Row[Any]]
         task.c.fence,
         task.c.attempt,
         task.c.tenant,
+        task.c.changed,
         task_input.c.body,
     )
     query = (

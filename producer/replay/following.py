@@ -13,7 +13,7 @@ from docllm.producer.ledger.replay_progress import ReplayRequest, ReplayRun
 from docllm.producer.publishing.relay import Relay
 from docllm.producer.replay import runs
 from docllm.producer.replay.applier import Applier, ReplayCursor, Step
-from docllm.producer.replay.runs import Cursor, DroppedError
+from docllm.producer.replay.runs import Cursor, Documents, DroppedError
 from docllm.schemas.ledger.database import Connection
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
@@ -48,23 +48,30 @@ class Replay:
     progress: Callable[[int, int], None]
     note: Callable[[str], None]
 
-    async def store(self, actor: str, request: ReplayRequest) -> ReplayRun | None:
+    async def store(
+        self, actor: str, request: ReplayRequest, documents: Documents | None = None
+    ) -> ReplayRun | None:
         """Store the items that a request selects now; return the run, None when it has no items."""
         while True:
             try:
-                return await self._store(actor, replace(request, nonce=secrets.token_hex(8)))
+                nonce = secrets.token_hex(8)
+                return await self._store(actor, replace(request, nonce=nonce), documents)
             except DroppedError:
                 continue  # try again: each program drops others only once, at its start
 
-    async def _store(self, actor: str, request: ReplayRequest) -> ReplayRun | None:
+    async def _store(
+        self, actor: str, request: ReplayRequest, documents: Documents | None
+    ) -> ReplayRun | None:
         def begin(connection: Connection) -> tuple[int, Cursor | None]:
             run_id = runs.begin(connection, self.group, actor, request)
-            return run_id, runs.store(connection, self.group, run_id, request, Cursor())
+            return run_id, runs.store(connection, self.group, run_id, request, Cursor(), documents)
 
         run_id, cursor = await self.transactions.write(begin)
         while cursor is not None:
             crash.reach("replay.page_stored")
-            cursor = await self.transactions.write(runs.store, self.group, run_id, request, cursor)
+            cursor = await self.transactions.write(
+                runs.store, self.group, run_id, request, cursor, documents
+            )
         crash.reach("replay.stored")
         return await self.transactions.write(replay_progress.find, run_id)
 

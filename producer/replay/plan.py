@@ -20,6 +20,7 @@ from docllm.schemas.ledger.query_plans import unindexed
 from docllm.schemas.ledger.sql import utc_now
 from docllm.schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input
 from docllm.schemas.task.failures import AttemptOutcome
+from docllm.schemas.task.line.overrides import overridden
 
 SAMPLE = 2000
 MAX_READ = 10_000  # dead letters of a kind that are read one by one
@@ -174,7 +175,8 @@ def measure(read: Read, group: str, request: ReplayRequest, tasks: int, estimate
     ids = read(partial(_first_ids, group=group, request=request, most=most)) if tasks else []
     for start in range(0, len(ids), _PAGE):
         for body in read(partial(_inputs, ids=ids[start : start + _PAGE])):
-            line = read_line(0, body)
+            changes = request.overrides
+            line = read_line(0, overridden(body, changes) if changes else body)
             if isinstance(line, ValidLine):
                 estimate.add(line)
     if estimate.tasks:

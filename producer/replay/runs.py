@@ -6,8 +6,8 @@ dropped, because nothing of it was applied. This module has what tasks and recor
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, delete, false, func, insert, select, update
 
@@ -61,6 +61,17 @@ class Page:
     wait_s: float = 0.0
 
 
+@dataclass(slots=True)
+class Documents:
+    """What is new of the documents of tasks, as JSON, and which tasks have none that can be read.
+
+    Both are by the number of the task.
+    """
+
+    news: dict[int, str] = field(default_factory=dict)
+    unusable: dict[int, str] = field(default_factory=dict)
+
+
 class DroppedError(Exception):
     """Another replay dropped this run, because it took the run for one that was killed."""
 
@@ -100,13 +111,18 @@ def begin(connection: Connection, group: str, actor: str, request: ReplayRequest
 
 
 def store(
-    connection: Connection, group: str, run_id: int, request: ReplayRequest, start: Cursor
+    connection: Connection,
+    group: str,
+    run_id: int,
+    request: ReplayRequest,
+    start: Cursor,
+    documents: Documents | None = None,
 ) -> Cursor | None:
     """Store a page of the request's items from `start` on; return where the next page starts.
 
     Returns None when all items are stored. With the last page the run is sealed, or deleted if it
-    has no items. So a run that fits in one page is stored whole or not at all. Raises DroppedError
-    when the run was dropped.
+    has no items. So a run that fits in one page is stored whole or not at all. Tasks whose
+    documents cannot be read again are left out. Raises DroppedError when the run was dropped.
     """
     unended = select(replay_run.c.id).where(
         replay_run.c.id == run_id, replay_run.c.ended_at.is_(None)
@@ -123,7 +139,8 @@ def store(
         ids = list(connection.execute(page).scalars()) if limit else []
         index = selection_query.page_index(request.selection)
         query = candidates(connection, group, request, kind, index)
-        stored += _store_items(connection, run_id, query, kind, ids, limit)
+        news = documents if kind == TASK and documents is not None else Documents()
+        stored += _store_items(connection, run_id, query, kind, ids, limit, news)
         room -= len(ids)
         if not room:
             return Cursor(kind, ids[-1], stored)
@@ -146,6 +163,7 @@ def _store_items(
     kind: int,
     ids: Sequence[int],
     limit: int,
+    documents: Documents,
 ) -> int:
     """Store at most `limit` of the query's items between the first and last of `ids`.
 
@@ -156,8 +174,15 @@ def _store_items(
     column = query.selected_columns[0]
     page = query.where(column.between(ids[0], ids[-1])).order_by(column).limit(limit)
     rows = [
-        {"run_id": run_id, "kind": kind, "item_id": row.id, "fence": row.fence}
+        {
+            "run_id": run_id,
+            "kind": kind,
+            "item_id": row.id,
+            "fence": row.fence,
+            "document": documents.news.get(row.id, ""),
+        }
         for row in connection.execute(page)
+        if row.id not in documents.unusable
     ]
     insert_rows(connection, replay_item, rows, keep=True)
     return len(rows)
@@ -194,7 +219,7 @@ def _seal(connection: Connection, group: str, run_id: int) -> None:
     run = replay_progress.find(connection, run_id)
     if run is None or connection.execute(sealed).rowcount == 0:
         return
-    detail = f"replay {run_id} of group {group}: {total} items, {run.request.selection}"
+    detail = f"replay {run_id} of group {group}: {total} items, {run.request}"
     audit.write(
         connection,
         group=group,
@@ -210,9 +235,17 @@ def _seal(connection: Connection, group: str, run_id: int) -> None:
 # ---- applying
 
 
+class WaitingItem(NamedTuple):
+    """An item that waits: a task or record, the death that is replayed, and a new document."""
+
+    id: int
+    fence: int
+    document: str
+
+
 def take(
     connection: Connection, run_id: int, kind: int, after: int, limit: int
-) -> list[tuple[int, int]]:
+) -> list[WaitingItem]:
     """Lock the next waiting items of one kind; return id and fence of each.
 
     Items that another process has locked are left out.
@@ -221,7 +254,7 @@ def take(
     rows = connection.execute(
         query.order_by(replay_item.c.item_id).limit(limit).with_for_update(skip_locked=True)
     )
-    return [(row.item_id, row.fence) for row in rows]
+    return [WaitingItem(*row) for row in rows]
 
 
 def take_records(connection: Connection, run_id: int, ids: Iterable[int]) -> list[int]:
@@ -235,7 +268,7 @@ def take_records(connection: Connection, run_id: int, ids: Iterable[int]) -> lis
 
 def _waiting(run_id: int, kind: int) -> Select[Any]:
     """Return a query for the waiting items, by the index that leaves out all finished ones."""
-    query = select(replay_item.c.item_id, replay_item.c.fence).where(
+    query = select(replay_item.c.item_id, replay_item.c.fence, replay_item.c.document).where(
         replay_item.c.run_id == run_id,
         replay_item.c.state == int(ItemState.WAITS),
         replay_item.c.kind == kind,

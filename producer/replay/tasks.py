@@ -9,9 +9,17 @@ twice.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import orjson
 from sqlalchemy import Connection, Row, delete, select, update
 
-from docllm.producer.ledger import audit, outbox, replay_progress, tally, waiting_rows
+from docllm.producer.ledger import (
+    audit,
+    outbox,
+    replay_progress,
+    tally,
+    task_changes,
+    waiting_rows,
+)
 from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.ledger.outbox import TASK
 from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
@@ -21,6 +29,8 @@ from docllm.producer.replay.runs import Page
 from docllm.schemas.ledger.sql import utc_now
 from docllm.schemas.ledger.tables import batch, dead_letter, replay_run, task, task_input
 from docllm.schemas.task.failures import TallyOutcome
+from docllm.schemas.task.line.overrides import with_document
+from docllm.schemas.task.record.envelope import digest
 from docllm.schemas.task.states import Status
 
 
@@ -28,7 +38,8 @@ def apply(
     connection: Connection, group: str, run_id: int, request: ReplayRequest, after: int, limit: int
 ) -> Page | None:
     """Replay at most `limit` tasks of a run with ids above `after`; None if none waits."""
-    waiting = dict(runs.take(connection, run_id, TASK, after, limit))
+    taken = runs.take(connection, run_id, TASK, after, limit)
+    waiting = {item.id: item.fence for item in taken}
     if not waiting:
         return None
     early = outbox.ordered(connection, group, "dlq") & waiting.keys()
@@ -52,6 +63,8 @@ def apply(
     )
     ids = [row.id for row in rows]
     orders = _to_pending(connection, group, request, rows) if rows else []
+    documents = {item.id: item.document for item in taken if item.document and item.id in ids}
+    _change(connection, group, run_id, request, rows, documents)
     skipped = items.keys() - set(ids)
     runs.finish(connection, run_id, TASK, {ItemState.REPLAYED: ids, ItemState.SKIPPED: skipped})
     return Page(max(waiting), len(items), tuple(orders), early=len(early))
@@ -68,6 +81,8 @@ def _locked(connection: Connection, ids: Collection[int]) -> Sequence[Any]:
         task.c.fence,
         task.c.replays,
         task.c.lane,
+        task.c.task_key,
+        task.c.digest,
     )
     return connection.execute(
         select(*columns).where(task.c.id.in_(sorted(ids))).order_by(task.c.id).with_for_update()
@@ -167,6 +182,48 @@ def _to_pending(
         connection, [change for row in rows for change in _tally_changes(row, letters.get(row.id))]
     )
     return outbox.place_in_lanes(connection, group, rows, fences_on=1)
+
+
+def _change(
+    connection: Connection,
+    group: str,
+    run_id: int,
+    request: ReplayRequest,
+    rows: Sequence[Row[Any]],
+    documents: Mapping[int, str],
+) -> None:
+    """Note what the replay changes of these tasks, and write what is new of their documents.
+
+    A record of an earlier publication has the former digest, by which a claim knows it as stale.
+    """
+    changed = [row for row in rows if request.overrides or row.id in documents]
+    if not changed:
+        return
+    former = {row.id: bytes(row.digest) for row in changed if row.id in documents}
+    fences = {row.id: row.fence + 1 for row in changed}
+    task_changes.write(connection, run_id, fences, former)
+    refreshed = [row for row in changed if row.id in documents]
+    if not refreshed:
+        return
+    bodies = task_changes.bodies(connection, former)
+    run = replay_progress.find(connection, run_id)
+    lines, audits = [], []
+    for row in refreshed:
+        body, was, now = with_document(bodies[row.id], orjson.loads(documents[row.id]))
+        lines.append({"of_task": row.id, "line": body, "stamp": digest(row.task_key, body)})
+        audits.append(f"replay {run_id}: {was} -> {now}")
+    task_changes.write_lines(connection, lines)
+    for row, detail in zip(refreshed, audits, strict=True):
+        audit.write(
+            connection,
+            group=group,
+            actor=run.actor if run else "",
+            action="refresh document",
+            kind=AuditKind.TASK,
+            target=row.task_key.decode(errors="backslashreplace"),
+            detail=detail,
+            items=1,
+        )
 
 
 def _letters(connection: Connection, ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:

@@ -6,6 +6,7 @@ from typing import Any
 from docllm.producer.input.estimate import Estimate
 from docllm.producer.ledger.dead_letters.selection import OF_RECORDS, RECORD
 from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, ReplayRun
+from docllm.producer.replay.changes import ReadDocuments
 from docllm.producer.replay.following import ReplayReport
 from docllm.producer.replay.plan import MAX_READ, SAMPLE, ReplayPlan
 from docllm.producer.screen.dead_letters import groups_lines, money
@@ -50,6 +51,33 @@ def plan_lines(
         )
         sample = f" (measured on the first {SAMPLE:,})" if plan.tasks > SAMPLE else ""
         yield f"one more attempt of each: {estimate}{sample}"
+
+
+def documents_lines(documents: ReadDocuments) -> Iterator[str]:
+    """Yield what became of the documents of the selected tasks, and which cannot be read."""
+    changed = number_of(len(documents.news), "document")
+    yield f"{changed} changed, {documents.unchanged} as when loaded"
+    if documents.inline:
+        yield (
+            f"{number_of(documents.inline, 'task')} without a file that was compared: such text is "
+            "in the line; for a new one: docllm dead export"
+        )
+    if documents.unusable:
+        yield f"left: {number_of(len(documents.unusable), 'task')}, whose documents cannot be used"
+    for problem in list(documents.unusable.values())[:UNREAD_SHOWN]:
+        yield f"  {shown(problem, 500)}"
+    if len(documents.unusable) > UNREAD_SHOWN:
+        yield f"  ... and {len(documents.unusable) - UNREAD_SHOWN} more; --json shows all of them"
+
+
+def documents_json(documents: ReadDocuments) -> dict[str, Any]:
+    """Return the form of the documents for `--json`."""
+    return {
+        "changed": len(documents.news),
+        "unchanged": documents.unchanged,
+        "inline": documents.inline,
+        "unusable": list(documents.unusable.values()),
+    }
 
 
 def items(tasks: int, records: int) -> str:
@@ -106,9 +134,7 @@ def report_lines(report: ReplayReport, unread: Sequence[tuple[int, str]]) -> Ite
 def run_line(run: ReplayRun) -> str:
     """Return a run on one line: its time, its actor, its selection and its counts."""
     head = f"replay {run.id}  {written(run.created_at)}  {shown(run.actor, 191)}"
-    return (
-        f"{head}  {shown(str(run.request.selection))}: {result(run)} of {run.total}; {_state(run)}"
-    )
+    return f"{head}  {shown(str(run.request))}: {result(run)} of {run.total}; {_state(run)}"
 
 
 def run_json(run: ReplayRun) -> dict[str, Any]:
@@ -116,7 +142,7 @@ def run_json(run: ReplayRun) -> dict[str, Any]:
     return {
         "id": run.id,
         "actor": run.actor,
-        "selection": str(run.request.selection),
+        "selection": str(run.request),
         "created_at": written(run.created_at),
         "ended_at": None if run.ended_at is None else written(run.ended_at),
         "rate_per_s": run.request.rate,

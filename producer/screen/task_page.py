@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import orjson
+
 from docllm.producer.ledger.dead_letters.selection import RECORD
 from docllm.producer.ledger.quarantine import headers_of
 from docllm.producer.ledger.task_story import (
@@ -42,6 +44,7 @@ def story_json(story: Story, answer: Any = None) -> dict[str, Any]:
     values["history"] = [_call_json(attempt) for attempt in story.history]
     values["locks"] = [plain(asdict(lock)) for lock in story.locks]
     values["expired"] = list(story.expired)
+    values["overrides"] = dict(story.overrides)
     values["result"] = None if story.result is None else _call_json(story.result)
     return {"version": 1, "kind": "task"} | values
 
@@ -97,13 +100,20 @@ def story_lines(story: Story, answer: str | None = None, *, full: bool = False) 
         yield f"  holds the lock {shown(lock.name, 191)} since {written(lock.since)}{waiting}"
     for hook in story.hooks:
         yield f"  hook {shown(hook, ERROR_SHOWN)}"
+    yield from _input_lines(story, full=full)
+    if answer is not None:
+        size = number_of(len(answer), "character")
+        yield f"  answer, {size}: {_excerpt(answer, ANSWER_SHOWN, full=full)}"
+
+
+def _input_lines(story: Story, *, full: bool) -> Iterator[str]:
     if story.expired:
         yield f"  expired, and deleted from the ledger: {', '.join(story.expired)}"
     if "input" not in story.expired:
         yield f"  input, {len(story.input)} bytes: {_preview(story.input, full=full)}"
-    if answer is not None:
-        size = number_of(len(answer), "character")
-        yield f"  answer, {size}: {_excerpt(answer, ANSWER_SHOWN, full=full)}"
+    for name, value in story.overrides.items():
+        text = value if isinstance(value, str) else orjson.dumps(value).decode()
+        yield f"  a replay has changed its {name}: {_excerpt(text, ANSWER_SHOWN, full=full)}"
 
 
 def trace_line(trace_id: str, link: str) -> str:

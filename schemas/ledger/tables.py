@@ -235,6 +235,13 @@ task = _table(
         server_default=text("0"),
         doc="lane in which it waits: 0 normal, 1 urgent, 2 bulk",
     ),
+    Column(
+        "changed",
+        Tiny,
+        nullable=False,
+        server_default=text("0"),
+        doc="1 if a replay has changed what it runs with; see `task_change`",
+    ),
     UniqueConstraint("batch_id", "task_key", name="uq_task_key"),
     Index("ix_task_due", "status", "due_at"),
     Index("ix_task_open", "batch_id", "status", "due_at"),
@@ -249,6 +256,30 @@ task_input = _table(
     Column("raw_key", Blob, doc="key of the inbox record, if the task came from there"),
     Column("headers", Blob, doc="headers of that record"),
     Column("body", Blob, nullable=False, doc="the task line, byte for byte"),
+)
+
+task_change = _table(
+    "task_change",
+    "one row for each replay that changed what a task runs with",
+    _key("task_id", doc="the task"),
+    Column(
+        "fence",
+        Integer,
+        primary_key=True,
+        autoincrement=False,
+        doc="publication from which on it holds",
+    ),
+    Column(
+        "run_id",
+        BigId,
+        nullable=False,
+        doc="the replay; its `selection` says what runs in place of the line's fields",
+    ),
+    Column(
+        "former_digest",
+        binary(16),
+        doc="digest of the line before, if the replay changed what the line says of its document",
+    ),
 )
 
 task_result = _table(
@@ -632,6 +663,7 @@ replay_item = _table(
         doc="0: waits; 1: replayed; 2: skipped; 3: unread",
     ),
     _word("reason", 500, doc="why a record is still no task"),
+    _word("document", 500, doc="what is new of the task's document, as JSON; empty for nothing"),
     Index("ix_replay_state", "run_id", "state", "kind", "item_id"),
 )
 

@@ -84,6 +84,17 @@ class ObjectStores:
         etag = put["e_tag"]
         return None if etag is None else str(etag)
 
+    def head(self, uri: str) -> ObjectEntry:
+        """Return what a store says of an object, without its bytes.
+
+        It blocks, so it belongs into a thread. Raises ObjectError.
+        """
+        address = _address(uri)
+        store = self._store(address)
+        with _failures_of(uri):
+            meta = store.head(address.key)
+        return _entry(address, meta, 0)
+
     def entries(self, prefix: str) -> Iterator[ObjectEntry]:
         """Yield the objects below a prefix in the store's order; a page of them is in memory.
 

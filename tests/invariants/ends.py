@@ -35,6 +35,11 @@ def orders_left(run: Evidence) -> list[str]:
     return [f"{run.orders} publish orders"] if run.orders else []
 
 
+def changes_ignored(run: Evidence) -> list[str]:
+    """What a replay has changed of a task is what its answer is to."""
+    return [task.name for task in run.tasks if not task.as_changed]
+
+
 def final_left(run: Evidence) -> list[str]:
     """Only a replay leaves a final state, and nothing leaves a success."""
     return [

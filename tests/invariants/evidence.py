@@ -45,6 +45,7 @@ class Task:
     `settled_s` is the UTC time of the result in seconds. `result_owner` is the claim under which
     the result was written, None if it was not recorded. `with_parent`: it is no follow-up, or was
     made in the transaction in which its parent succeeded. `not_before_s` is on the clock of moves.
+    `as_changed`: its answer is to what a replay has changed, if one has.
     """
 
     id: int
@@ -64,6 +65,7 @@ class Task:
     with_parent: bool = True
     tenant: str = "default"
     not_before_s: float = -inf
+    as_changed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

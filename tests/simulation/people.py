@@ -16,8 +16,10 @@ from docllm.producer.retention.purge import purge
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.executors import InlineExecutor
 from tests.simulation.machine import BATCH, GROUP, Machine
+from tests.simulation.tasks import ANEW
 
 ACTOR = "somebody"
+CHANGING = 0.5  # of the replays, those with another prompt
 ARCHIVES = "s3://archives/docllm/"
 
 
@@ -45,14 +47,17 @@ async def replay_all(
 ) -> None:
     """Do what `producer replay --all` does, or with `--cancelled`.
 
-    It resumes unfinished replays if no agent runs, then takes the present dead letters.
+    It resumes unfinished replays if no agent runs, then takes the present dead letters. Some
+    replays let their tasks run with another prompt.
     """
     parts = await machine.parts()
     await _resume(parts, only_alone=True)
     replay = _replay(parts)
     everything = Selection(cancelled=True) if cancelled else Selection(dispositions=DISPOSITIONS)
     drawn = machine.rng.choice((None, None, 2.0, 0.5))
-    run = await replay.store(ACTOR, ReplayRequest(everything, cap=2, rate=rate or drawn))
+    changes = {"prompt": ANEW} if machine.rng.random() < CHANGING else {}
+    request = ReplayRequest(everything, cap=2, rate=rate or drawn, overrides=changes)
+    run = await replay.store(ACTOR, request)
     if run is not None:
         await replay.follow(run)
 

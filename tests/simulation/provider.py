@@ -24,6 +24,7 @@ DAY_S = 86_400
 USUAL_S = 3.0
 HUGE_CHARS = 6000  # more than the runs' limit of a stored reply, even packed
 _PROMPT = "docllm-probe/"
+ASKED_ANEW, ANSWERED_ANEW = b"Once more: ", b"once more"  # by a prompt that a replay set
 _CLAIM = """
 SELECT t.id, t.batch_id, t.status, t.owner, t.expires_at
 FROM task t JOIN batch b ON b.id=t.batch_id WHERE b.name=? AND t.task_key=?"""
@@ -82,7 +83,8 @@ class SimLLM:
             await self._clock.sleep(call.timeout_s)
             return self._ended(made, CallFailed(ErrorClass.AMBIGUOUS, "no answer in time"))
         await self._clock.sleep(latency_s)
-        return self._ended(made, _answer(made.name, trouble, self._clock.utc_s(), weather.rng))
+        asked = f"{made.name}, {ANSWERED_ANEW.decode()}" if ASKED_ANEW in call.body else made.name
+        return self._ended(made, _answer(asked, trouble, self._clock.utc_s(), weather.rng))
 
     def lift_the_day(self) -> None:
         """Allow any number of calls of a day from now on."""

@@ -17,6 +17,7 @@ from tests.simulation.outputs import OUTPUTS
 WRITTEN = 0.8  # of the tasks of a run with outputs
 BOUNDED = 0.4  # of the tasks of a run with fallbacks
 FUTURE = "future"  # of a format that only an update understands
+ANEW = "Once more: {document}"  # the prompt with which some replays let tasks run
 OF_THE_INBOX = (FUTURE, UNREADABLE)  # quarantined until then
 _SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 

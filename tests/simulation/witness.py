@@ -22,7 +22,14 @@ from docllm.schemas.task.record.envelope import (
     is_letter,
 )
 from docllm.schemas.task.record.topics import duration_s
-from docllm.schemas.task.result.codec import POINTER
+from docllm.schemas.task.result.codec import (
+    COMPLETION,
+    COMPLETION_ZLIB,
+    JSON_COMPLETION,
+    JSON_COMPLETION_ZLIB,
+    POINTER,
+    unpacked,
+)
 from docllm.schemas.task.result.output_pointer import OutputAlteredError, OutputPointer
 from docllm.schemas.task.states import Status
 from tests.invariants import counted
@@ -59,7 +66,7 @@ from tests.simulation.machine import (
     USE_LIMITS,
     knows_later,
 )
-from tests.simulation.provider import Made
+from tests.simulation.provider import ANSWERED_ANEW, Made
 from tests.simulation.provider_limits import TOKENS_IN, TOKENS_OUT
 from tests.simulation.store import TURN, seconds
 from tests.simulation.tasks import OF_THE_INBOX
@@ -73,6 +80,7 @@ _FAMILY = re.compile(rf"/(inbox-)?{FAMILY}-\d+$")  # tasks that order follow-ups
 _HOOKED = re.compile(rf"/(inbox-)?{HOOKED}-\d+$")
 _FRAGILE = re.compile(rf"/(inbox-)?{FRAGILE}-\d+$")
 _KILLS = re.compile(r"/(inbox-)?kills-\d+$")
+_ANSWERS = (COMPLETION, COMPLETION_ZLIB, JSON_COMPLETION, JSON_COMPLETION_ZLIB)
 _FENCES = 1000  # a record that is ahead of its ledger by more is foreign
 
 
@@ -258,7 +266,7 @@ class _Witness:
             "i.raw_key, i.body"
         )
         tenants = dict(self._rows("SELECT id, tenant FROM task"))
-        times = dict(self._times())
+        times, unchanged = dict(self._times()), set(self._unchanged())
         for task_id, *rest in self._rows(
             f"{columns} FROM task t JOIN task_input i ON i.task_id=t.id"
         ):
@@ -269,10 +277,24 @@ class _Witness:
                 "with_parent": task_id not in parents
                 or made.get(task_id) == succeeded.get(parents[task_id]),
                 "tenant": tenants[task_id],
+                "as_changed": task_id not in unchanged,
             }
             if task_id in times:
                 facts["not_before_s"] = times[task_id]
             yield Task(task_id, self._names[task_id], *rest, **facts)
+
+    def _unchanged(self) -> Iterator[int]:
+        """Yield the tasks that answered their line's prompt after a replay with another one."""
+        answers = (
+            "SELECT t.id, r.codec, r.body FROM task_change c "
+            "JOIN replay_run x ON x.id=c.run_id AND x.selection LIKE '%Once more%' "
+            "JOIN task t ON t.id=c.task_id AND t.type='document' "
+            "JOIN task_result r ON r.task_id=t.id"
+        )
+        for task_id, codec, body in self._rows(answers):
+            is_huge = "huge" in self._names[task_id]  # its answer is random
+            if codec in _ANSWERS and not is_huge and ANSWERED_ANEW not in unpacked(codec, body):
+                yield task_id
 
     def _times(self) -> Iterator[tuple[int, float]]:
         """Yield the tasks whose lines have a `not_before`, with it."""

@@ -262,7 +262,9 @@ class CrowdedAgent:
         ids = [record.publication.task_id for record in records]
         return {number: (ClaimAnswer.CLAIMED, rows[number]) for number in ids}
 
-    async def _fetch(self, _claimed: object, *, moving: bool) -> set[Delivery]:
+    async def _fetch(
+        self, _claimed: object, *, moving: bool, changed: Sequence[Delivery]
+    ) -> set[Delivery]:
         del moving
         return set()
 

@@ -14,6 +14,7 @@ from docllm.agent.ports import (
     Verdict,
 )
 from docllm.producer.ports import Order
+from docllm.schemas.task.line.overrides import Overrides
 from docllm.schemas.task.states import Status
 
 _ROW = Row(
@@ -47,6 +48,7 @@ class FakeLedger:
     def __init__(self, answers: ClaimAnswers | None = None) -> None:
         self.answers: ClaimAnswers = answers or {}
         self.stored_bodies: dict[int, tuple[bytes, bytes]] = {}
+        self.stored_overrides: dict[int, Overrides] = {}
         self.questions: list[int] = []  # how many records each one had
         self.wanted_bodies: list[list[int]] = []
         self.quarantined: list[list[RejectedRecord]] = []  # page by page
@@ -73,6 +75,9 @@ class FakeLedger:
     async def bodies(self, task_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
         self.wanted_bodies.append(list(task_ids))
         return self.stored_bodies
+
+    async def overrides(self, task_ids: Sequence[int]) -> dict[int, Overrides]:
+        return {number: self.stored_overrides.get(number, {}) for number in task_ids}
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         self.settled.extend(settlements)

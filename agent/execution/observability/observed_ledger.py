@@ -56,6 +56,7 @@ class ObservedLedger:
         self._sampled_at_s = float("-inf")
         self.ask = ledger.ask
         self.bodies = ledger.bodies
+        self.overrides = ledger.overrides
         self.relieve = ledger.relieve
         self.join_look = ledger.join_look
         self.quarantine = ledger.quarantine

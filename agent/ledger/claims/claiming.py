@@ -12,7 +12,7 @@ from sqlalchemy import Connection, and_, bindparam, select, true, update
 from docllm.agent.ledger.claims.answering import answer
 from docllm.agent.ports import SUSPECT_LOSSES, Claimable, ClaimAnswer, ClaimAnswers, Row
 from docllm.agent.ports.outcome import HandlerState
-from docllm.producer.ledger import batch_options, outbox
+from docllm.producer.ledger import batch_options, outbox, task_changes
 from docllm.producer.ports import Order
 from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.sql import seconds_until, utc_after, utc_now
@@ -60,6 +60,7 @@ _READ = (
         batch.c.options,
         task.c.lane,
         task.c.depth,
+        task.c.changed,
         task.c.digest,
     )
     .join(batch, batch.c.id == task.c.batch_id)
@@ -191,23 +192,34 @@ def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -
             is_done = record.publication.batch in archived_names
             unlisted = ClaimAnswer.DONE if is_done else ClaimAnswer.UNKNOWN
             answers[record.publication.task_id] = (unlisted, None)
-    _release_conflicts(connection, answers, owner)
+    _answer_conflicts(connection, records, answers, owner)
     return answers
 
 
-def _release_conflicts(connection: Connection, answers: ClaimAnswers, owner: int) -> None:
-    """Release tasks that this call claimed through foreign records.
+def _answer_conflicts(
+    connection: Connection, records: Sequence[Claimable], answers: ClaimAnswers, owner: int
+) -> None:
+    """Release tasks that this call claimed through foreign records, which must not hold a task.
 
-    A foreign record must not hold a task.
+    A record from before a replay that changed its task's line is not foreign, but stale.
     """
-    conflicting = [
-        task_id
+    conflicting = {
+        task_id: row
         for task_id, (claim_answer, row) in answers.items()
-        if claim_answer is ClaimAnswer.CONFLICT and row is not None and owner and row.owner == owner
-    ]
-    if conflicting:
+        if claim_answer is ClaimAnswer.CONFLICT and row is not None
+    }
+    if not conflicting:
+        return
+    changed = [task_id for task_id, row in conflicting.items() if row.changed]
+    former = task_changes.former_digests(connection, changed) if changed else {}
+    for record in records if former else ():
+        task_id, fence = record.publication.task_id, record.publication.fence
+        if any(fence < since and record.digest == old for since, old in former.get(task_id, ())):
+            answers[task_id] = (ClaimAnswer.STALE, conflicting.pop(task_id))
+    claimed = [task_id for task_id, row in conflicting.items() if owner and row.owner == owner]
+    if claimed:
         crash.reach("claim.conflicting")
-        release(connection, owner, conflicting)
+        release(connection, owner, claimed)
 
 
 def _row(columns: Sequence[Any]) -> Row:
@@ -231,6 +243,7 @@ def _row(columns: Sequence[Any]) -> Row:
         options,
         lane,
         depth,
+        changed,
         _digest,
     ) = columns
     return Row(
@@ -252,5 +265,6 @@ def _row(columns: Sequence[Any]) -> Row:
         routes_allowed=batch_options.routes_allowed(options),
         lane=known_lane(lane),
         depth=depth,
+        changed=bool(changed),
         output_uri=batch_options.output_uri(options),
     )

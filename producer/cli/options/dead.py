@@ -3,7 +3,15 @@
 It imports no library and no command.
 """
 
-from docllm.producer.cli.options.arguments import MAX_NUMBER, named, per_second, up_to
+from pathlib import Path
+
+from docllm.producer.cli.options.arguments import (
+    MAX_NUMBER,
+    named,
+    per_second,
+    up_to,
+    utf8_text,
+)
 from docllm.producer.cli.options.retention import add_dead_trim
 from docllm.producer.cli.options.strict_parser import (
     Imported,
@@ -20,6 +28,10 @@ _DEAD = "Show dead letters and quarantined records, and why their tasks died."
 _DEAD_LIST = (
     "Show groups of one error and disposition: how many, since when, at what cost, and an example."
 )
+_DEAD_EXPORT = (
+    "Write the task lines of dead tasks as they were loaded, with what replays have changed. Edit "
+    "them, and load them into another batch."
+)
 _SHOW = (
     "Show everything about one task or record: state, attempts with error, call id and cost, "
     "what the model said, dead letter, input, answer."
@@ -35,6 +47,7 @@ def add_dead(commands: Subparsers) -> None:
     actions = commands.add_group("dead", "show dead letters, and why their tasks died", _DEAD)
     _add_list(actions)
     add_show(actions)
+    _add_export(actions)
     _add_hooks(actions)
     add_dead_trim(actions)
 
@@ -47,6 +60,15 @@ def _add_list(actions: Subparsers) -> None:
     listed.add_argument("--ids", action="store_true", help="ids alone, one on each line, for pipes")
     add_json(listed, ", with all groups")
     listed.set_defaults(run=Imported("docllm.producer.cli.dead:list_groups"))
+
+
+def _add_export(actions: Subparsers) -> None:
+    exported = actions.add(
+        "export", "write the lines of dead tasks, to edit and load", description=_DEAD_EXPORT
+    )
+    exported.add_argument("file", type=named, metavar="FILE", help="a file, or '-' for stdout")
+    add_selection(exported)
+    exported.set_defaults(run=Imported("docllm.producer.cli.dead_export:export"))
 
 
 def add_show(commands: Subparsers) -> None:
@@ -78,7 +100,7 @@ def add_replay(commands: Subparsers) -> None:
     parser = commands.add(
         "replay",
         "try dead letters again",
-        "Agents apply a stored replay, even after this command ended.",
+        "Agents apply it, even after this command ended.",
     )
     add = parser.add_argument
     add_selection(parser)
@@ -88,6 +110,20 @@ def add_replay(commands: Subparsers) -> None:
         action="store_true",
         help="cancelled tasks instead; opens their batches again",
     )
+    add(
+        "--refresh-documents",
+        action="store_true",
+        help="run with the documents as they are now",
+    )
+    add("--model", type=utf8_text, metavar="M", help="run with this model")
+    add("--route", type=named, metavar="NAME", help="run on this route, with its own model")
+    add(
+        "--prompt",
+        type=utf8_text,
+        metavar="TEXT",
+        help="run with this prompt, or that of this file",
+    )
+    add("--schema", type=Path, metavar="FILE", help="run with this JSON Schema of the answer")
     add("--rate", type=per_second, metavar="N/s", help="replay at most N tasks a second")
     add(
         "--cap",
@@ -104,7 +140,7 @@ def add_replay(commands: Subparsers) -> None:
         nargs="?",
         const=True,
         metavar="TOPIC",
-        help="load dead letters back from a topic (<group>.dlq), for a lost ledger",
+        help="load dead letters back from a topic, for a lost ledger",
     )
     add("--force", action="store_true", help="for --from-topic: also load letters of this ledger")
     add_json(parser)
@@ -125,7 +161,7 @@ def add_selection(parser: Parser) -> None:
         "--fingerprint",
         type=named,
         metavar="HEX",
-        help="the error, as `dead list` shows it; its first 6 digits suffice",
+        help="the error, as `dead list` shows it (6 digits suffice)",
     )
     add("--batch", type=named, metavar="NAME", help="tasks of this batch")
     add("--type", type=named, metavar="TYPE", help="tasks of this type")
@@ -134,7 +170,7 @@ def add_selection(parser: Parser) -> None:
         "--since",
         type=named,
         metavar="TIME",
-        help="died since then: 2h, '3d ago', 2026-01-31, 2026-01-31T08:00Z",
+        help="died since then: 2h, '3d ago', 2026-01-31T08:00Z",
     )
     add("--until", type=named, metavar="TIME", help="died before then")
     add("--id", type=named, metavar="ID", help="the task of this id, or the record quarantine:N")

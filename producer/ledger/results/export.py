@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import orjson
 from sqlalchemy import BindParameter, Connection, Select, and_, bindparam, case, func, select
 
-from docllm.producer.ledger import store
+from docllm.producer.ledger import store, task_changes
 from docllm.producer.ledger.batch_ids import id_range
 from docllm.producer.ledger.results.pointed_results import Fetch, follow, no_outputs
 from docllm.producer.ledger.results.result_lines import (
@@ -91,6 +91,7 @@ _ENDED = (
         _OF_INBOX.label("of_inbox"),
         _PARENT.c.task_key.label("parent_key"),
         task.c.losses,
+        task.c.changed,
         *[task_result.c[name].label(f"result_{name}") for name in _OF_RESULT],
         *[dead_letter.c[name] for name in _OF_LETTER],
     )
@@ -278,6 +279,10 @@ def _ended(connection: Connection, batch_id: int, ids: Sequence[int]) -> list[Ex
     spent = _spent(connection, ids)
     call_ids = _last_call_ids(connection, [row.id for row in rows if row.status == Status.DEAD])
     tasks = [_task(row, spent.get(row.id, (0, 0, 0)), call_ids.get(row.id, "")) for row in rows]
+    if changed := [row.id for row in rows if row.changed]:
+        overrides = task_changes.overrides(connection, changed)
+        for task in tasks:
+            task.overrides = overrides.get(task.task_id, task.overrides)
     notes = notes_of(connection, ids)
     if not notes:
         return tasks
@@ -319,6 +324,7 @@ def _task(row: Sequence[Any], spent: tuple[int, int, int], last_call_id: str) ->
         of_inbox,
         parent_key,
         losses,
+        _changed,
         codec,
         body,
         model,

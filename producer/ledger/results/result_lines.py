@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from docllm.schemas.task.failures import UNTRIED, ErrorClass
+from docllm.schemas.task.line.overrides import Overrides
 from docllm.schemas.task.provider_error import ProviderError
 from docllm.schemas.task.result.answer import (
     as_written,
@@ -91,7 +92,7 @@ class ExportedTask:
     record of the inbox brought the task, so whoever may write there chose its id. `parent` is the
     id of the task that ordered it. `lost_output` is the URI of a result that cannot be read.
     `notes` are those beside the result, by kind. `losses` counts the attempts that were lost with
-    their agents.
+    their agents. `overrides` ran in place of fields of the line.
     """
 
     task_id: int
@@ -109,6 +110,7 @@ class ExportedTask:
     lost_output: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
     losses: int = 0
+    overrides: Overrides = field(default_factory=dict)
 
     @property
     def output(self) -> str:
@@ -163,6 +165,8 @@ def fields_of(task: ExportedTask) -> dict[str, Any]:
         line["origin"] = "inbox"
     if task.losses:
         line["losses"] = task.losses
+    if task.overrides:
+        line["overrides"] = task.overrides
     if task.parent is not None:
         line["parent"] = task.parent
     if task.output:

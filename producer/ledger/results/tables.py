@@ -51,6 +51,7 @@ COLUMNS: Mapping[str, Kind] = {
     "finished_at": Kind.TIME,
     "origin": Kind.TEXT,
     "losses": Kind.INTEGER,
+    "overrides": Kind.TEXT,
     "parent": Kind.TEXT,
     "output": Kind.TEXT,
     "mended": Kind.TEXT,

@@ -2,6 +2,7 @@
 
 A line has the columns of five tables by name, under the name of their table. It has neither hooks
 nor what a task ordered. `notes`, missing if there are none, are those beside the result, by kind.
+`overrides`, missing if there are none, ran in place of fields of the task's line.
 An attempt has what the model said as `reply`, if that is kept. The first fields are for readers who
 do not know the tables: `id`, `status` and `answer`.
 """
@@ -15,6 +16,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, RowMapping, Table, select
 
+from docllm.producer.ledger import task_changes
 from docllm.producer.ledger.results import export
 from docllm.schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
 from docllm.schemas.ledger.tables import (
@@ -25,6 +27,7 @@ from docllm.schemas.ledger.tables import (
     task_input,
     task_result,
 )
+from docllm.schemas.task.line.overrides import Overrides
 from docllm.schemas.task.result.answer import answer_of, readable, stored_json
 from docllm.schemas.task.result.codec import EXPIRED, POINTER, plain
 from docllm.schemas.task.states import Status
@@ -49,6 +52,8 @@ def read_lines(connection: Connection, ids: Sequence[int]) -> list[ArchiveLine]:
     results = _by_task(connection, task_result, ids)
     letters = _by_task(connection, dead_letter, ids)
     notes = export.notes_of(connection, ids)
+    changed = [row["id"] for row in tasks if row["changed"]]
+    overrides = task_changes.overrides(connection, changed) if changed else {}
     attempts: dict[int, list[Mapping[Any, Any]]] = {}
     replies = {
         (row["task_id"], row["owner"]): {"reply": row["body"]}
@@ -65,6 +70,7 @@ def read_lines(connection: Connection, ids: Sequence[int]) -> list[ArchiveLine]:
             letters.get(row["id"]),
             attempts.get(row["id"], ()),
             notes.get(row["id"], {}),
+            overrides.get(row["id"], {}),
         )
         for row in tasks
     ]
@@ -90,6 +96,7 @@ def _line(
     letter: RowMapping | None,
     attempts: Sequence[Mapping[Any, Any]],
     notes: Mapping[str, Any],
+    overrides: Overrides,
 ) -> ArchiveLine:
     status = Status(row["status"])
     line: dict[str, Any] = {
@@ -104,6 +111,8 @@ def _line(
     }
     if notes:
         line["notes"] = notes
+    if overrides:
+        line["overrides"] = overrides
     return ArchiveLine(row["id"], status, orjson.dumps(line, option=_JSON))
 
 

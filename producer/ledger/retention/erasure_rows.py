@@ -29,6 +29,7 @@ from docllm.schemas.ledger.tables import (
     result_note,
     task,
     task_attempt,
+    task_change,
     task_input,
     task_result,
     task_state,
@@ -255,7 +256,7 @@ def _empty(connection: Connection, ids: Sequence[int]) -> None:
     """Delete inputs, notes, refused answers, and results' bodies; times, tokens and cost stay."""
     emptied = update(task_result).where(task_result.c.task_id.in_(ids))
     connection.execute(emptied.values(codec=EXPIRED, body=b""))
-    for table in (result_note, reply, task_input, task_state):
+    for table in (result_note, reply, task_input, task_change, task_state):
         connection.execute(delete(table).where(table.c.task_id.in_(ids)))
 
 

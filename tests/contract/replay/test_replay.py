@@ -14,7 +14,7 @@ from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest
 from docllm.producer.replay import records, runs
 from docllm.producer.replay.applier import ReplayCursor, share
 from docllm.producer.replay.following import CHECK_EVERY_S, STILL_S
-from docllm.producer.replay.runs import Cursor
+from docllm.producer.replay.runs import Cursor, WaitingItem
 from docllm.schemas.ledger import tables
 from docllm.schemas.task.record.envelope import decode
 from docllm.schemas.task.states import Status
@@ -254,7 +254,7 @@ async def test_a_replay_waits_for_items_that_another_process_has_locked(
     run = await site.stored(request())
     take = runs.take
 
-    def elsewhere(*arguments: Any) -> list[tuple[int, int]]:
+    def elsewhere(*arguments: Any) -> list[WaitingItem]:
         return [] if len(site.clock.slept) < 3 else take(*arguments)
 
     monkeypatch.setattr(runs, "take", elsewhere)

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from docllm.agent.dispatch.answer_actions import AnswerActions
+from docllm.agent.dispatch.body_loader import BodyLoader
 from docllm.agent.dispatch.claimer import Claimer
 from docllm.agent.dispatch.dispatcher import Dispatcher
 from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
@@ -52,6 +53,15 @@ def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
             follow(self, delivery, outcome, verdict)
 
     return replaced(Dispatcher, "_follow_verdict", passes)
+
+
+def _changes_ignored() -> AbstractContextManager[Any]:
+    """Agents run the line as it was loaded."""
+
+    async def ignore(_self: BodyLoader, _changed: Any) -> None:
+        """Read no change."""
+
+    return patched(BodyLoader, "_override", ignore)
 
 
 def _superseded_passes() -> AbstractContextManager[Any]:
@@ -227,6 +237,7 @@ def _bad_record_raises() -> AbstractContextManager[Any]:
 
 
 BUGS = {
+    "what a replay changed is ignored": Bug("P1", _changes_ignored),
     "held is skipped": Bug("P3", _skipped(ClaimAnswer.HELD)),
     "early is skipped": Bug("P3", _skipped(ClaimAnswer.EARLY)),
     "superseded lets the offset pass": Bug("P3", _superseded_passes, ZOMBIES),

@@ -22,7 +22,7 @@ ROW = new_row(task_id=1, due_in_s=-40.0)
 class Ledger:
     """A ledger in which the first task is claimable and the second one is claimed by others."""
 
-    bodies = relieve = join_look = quarantine = settle = None
+    bodies = overrides = relieve = join_look = quarantine = settle = None
 
     def __init__(self) -> None:
         self.asked = 0
