@@ -23,9 +23,11 @@ from docllm.producer.input.other_files import NoLinesError
 from docllm.producer.input.packed import BUFFER_BYTES, DAMAGED, as_text, beginning_of
 from docllm.producer.input.position import Position
 from docllm.schemas.errors import ConfigError
+from docllm.schemas.task.line.overrides import FIELDS
 from docllm.schemas.task.line.parsing import BOM, LineError, TaskLine, parse, too_large
 from docllm.schemas.task.line.strict_json import NOT_JSON, NOT_UTF8, reading
 from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
+from docllm.schemas.text.untrusted import contained
 
 STDIN = "-"
 REJECTS_SUFFIX = ".rejects.jsonl"
@@ -73,7 +75,7 @@ class InvalidLine:
 
     `text` is the line as read, None if it was too large to keep or could not be read. `document` is
     the name of the file that is no task, empty for a line. `form` is what the line is, if it is not
-    written as a task line.
+    written as a task line. `clashes`: it is a task, but its batch has another of its id.
     """
 
     line: int
@@ -84,6 +86,7 @@ class InvalidLine:
     document: str = ""
     form: ForeignForm | None = None
     noun: str = "line"
+    clashes: bool = False
 
     @property
     def problem(self) -> str:
@@ -182,17 +185,42 @@ def _read(number: int, value: bytes) -> ValidLine | InvalidLine:
     return ValidLine(number, task.key, value, task)
 
 
-def clashing(line: ValidLine, batch: str) -> InvalidLine:
-    """Return the error for a line whose id is already in the batch with other content."""
-    if line.document:
+def clashing(line: ValidLine, batch: str, stored: bytes | None = None) -> InvalidLine:
+    """Return the error for a line whose id is already in the batch with other content.
+
+    `stored` is the line of that id in the batch, as far as it is known. It tells a changed prompt
+    from a changed document.
+    """
+    names, replay = _differing(line.value, stored), f"docllm replay --batch {shlex.quote(batch)}"
+    with_other = "with other content"
+    fix = "load it into another batch with --batch"
+    if names and names <= {"type", *FIELDS}:
+        with_other = f"with another {' and another '.join(sorted(names))}"
+        if "type" not in names:
+            options = " ".join(f"--{name} ..." for name in sorted(names))
+            fix += f", or let the dead tasks of this batch run so: {replay} {options}"
+    elif line.document:
         fix = "load the documents as they are now into another batch with --batch"
-        return line.refused("", f"is in batch {batch!r} already with other content", fix)
-    error = (
-        f"{line.key!r} is in batch {batch!r} already with other content; "
-        "white space and the order of fields count as content"
-    )
-    fix = f"give the {line.noun} another id, or load it into another batch with --batch"
-    return line.refused(_name_of_id(line), error, fix)
+        if names == {"input"} and line.task.uri is not None and b'"uri"' in (stored or b""):
+            fix += f", or let the dead tasks run with them: {replay} --refresh-documents"
+    else:
+        with_other += "; white space and the order of fields count as content"
+        fix = f"give the {line.noun} another id, or {fix}"
+    problem = f"is in batch {batch!r} already {with_other}"
+    field, name = ("", "") if line.document else (_name_of_id(line), f"{line.key!r} ")
+    return replace(line.refused(field, f"{name}{problem}", fix), clashes=True)
+
+
+def _differing(value: bytes, stored: bytes | None) -> set[str]:
+    """Return the fields in which two lines differ; none if that is not known."""
+    try:
+        with contained():
+            one, other = orjson.loads(value), orjson.loads(stored or b"{}")
+    except Exception:  # noqa: BLE001 - nothing more is known of such a line
+        return set()
+    if not isinstance(other, dict) or not other:
+        return set()
+    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
 
 
 def _name_of_id(line: ValidLine) -> str:

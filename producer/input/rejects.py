@@ -50,7 +50,8 @@ class Rejects:
 
     `noun` is what is refused: a line, or a file. `max_lines` is how many of them the file takes, 0
     for any number and size. `count` is the number of refused ones. `repairable` is how many of them
-    the file holds as text, so that they can be repaired there.
+    the file holds as text, so that they can be repaired there, and `clashing` how many are tasks of
+    which the batch has others.
     """
 
     def __init__(self, path: Path, *, max_lines: int = MAX_REJECTS, noun: str = "line") -> None:
@@ -58,6 +59,7 @@ class Rejects:
         self._noun = noun
         self.count = 0
         self.repairable = 0
+        self.clashing = 0
         self._max_lines = max_lines
         self._bytes = 0
         self._file: BinaryIO | None = None
@@ -90,6 +92,7 @@ class Rejects:
             raise self._write_error(failure) from None
         self.count += 1
         self.repairable += bad.text is not None
+        self.clashing += bad.clashes
         self._bytes += len(line)
 
     def _require_space(self, more_bytes: int) -> None:

@@ -6,8 +6,8 @@ If the content differs, that line is an error. Neither case stops the other line
 """
 
 import difflib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sqlalchemy import Connection, func, select, update
@@ -50,13 +50,14 @@ class Accepted:
     """The outcome of a chunk, by position in it.
 
     `new` maps positions to task ids. `known` tasks were there already with the same content;
-    `clashing` tasks are there with other content.
+    `clashing` tasks are there with other content, which `stored` has as far as it is kept.
     """
 
     new: dict[int, int]
     known: tuple[int, ...]
     clashing: tuple[int, ...]
     orders: tuple[Order, ...]
+    stored: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,8 @@ def accept(
         into.id,
         {task_id: tasks[position] for position, task_id in accepted.new.items()},
     )
-    return Accepted(accepted.new, accepted.known, accepted.clashing, tuple(orders))
+    stored = _stored(connection, into, tasks, accepted.clashing)
+    return Accepted(accepted.new, accepted.known, accepted.clashing, tuple(orders), stored)
 
 
 def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
@@ -232,7 +234,26 @@ def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> A
     }
     new = {position: 0 for position in range(len(tasks)) if position not in same_content}
     known = tuple(position for position, is_same in same_content.items() if is_same)
-    return Accepted(new, known, tuple(same_content.keys() - set(known)), ())
+    clashing = tuple(same_content.keys() - set(known))
+    return Accepted(new, known, clashing, (), _stored(connection, into, tasks, clashing))
+
+
+def _stored(
+    connection: Connection, into: Batch, tasks: Sequence[NewTask], positions: Sequence[int]
+) -> dict[int, bytes]:
+    """Return the lines that the batch has in place of these tasks."""
+    position_of = {tasks[position].key: position for position in positions}
+    stored: dict[int, bytes] = {}
+    keys = sorted(position_of)
+    for start in range(0, len(keys), PAGE):
+        query = (
+            select(task.c.task_key, task_input.c.body)
+            .join(task_input, task_input.c.task_id == task.c.id)
+            .where(task.c.batch_id == into.id, task.c.task_key.in_(keys[start : start + PAGE]))
+        )
+        rows = connection.execute(query)
+        stored |= {position_of[row.task_key]: bytes(row.body) for row in rows}
+    return stored
 
 
 def stored_line(connection: Connection, into: Batch, name: str) -> bytes | None:

@@ -174,9 +174,9 @@ class Loader:
         refusals: _OrderedRefusals,
         number: int,
         bad: Sequence[InvalidLine],
-        clashes: Sequence[ValidLine],
+        clashes: Sequence[InvalidLine],
     ) -> None:
-        refusals.put(number, [*bad, *(clashing(line, self._into.name) for line in clashes)])
+        refusals.put(number, [*bad, *clashes])
 
     def _refuse(self, line: InvalidLine) -> None:
         self.summary.bad += 1
@@ -186,13 +186,18 @@ class Loader:
         self,
         chunk: Chunk,
         first_id: int,
-        refuse: Callable[[Sequence[ValidLine]], None],
+        refuse: Callable[[Sequence[InvalidLine]], None],
     ) -> None:
         lines, tasks = chunk.good, chunk.tasks
         await self._overflow.place(tasks)
         accepted = await self._transactions.write(store.accept, self._into, tasks, first_id)
         crash.reach("load.accepted")
-        refuse([lines[position] for position in accepted.clashing])
+        refuse(
+            [
+                clashing(lines[position], self._into.name, accepted.stored.get(position))
+                for position in accepted.clashing
+            ]
+        )
         for position in accepted.new:
             self._is_new(lines[position])
         self.summary.new += len(accepted.new)

@@ -6,7 +6,7 @@ that clash with an earlier line or with the ledger.
 
 import hashlib
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from docllm.producer.input.lines import InvalidLine, ValidLine, clashing
 from docllm.producer.ledger.new_tasks import NewTask
@@ -130,13 +130,16 @@ class Preflight:
         good_lines, tasks = chunk.good, chunk.tasks
         in_input = await self._reading(lambda: index.matching(tasks))
         new, clashes = set(in_input.new), set(in_input.clashing)
+        stored: Mapping[int, bytes] = {}
         if self._ask is not None and tasks:
             in_ledger = await self._ask(tasks)
             new, clashes = new & in_ledger.new.keys(), clashes | set(in_ledger.clashing)
+            stored = in_ledger.stored
         for position in sorted(new):
             self._is_new(good_lines[position])
         bad_lines = chunk.bad + [
-            clashing(good_lines[position], self._batch) for position in clashes
+            clashing(good_lines[position], self._batch, stored.get(position))
+            for position in clashes
         ]
         for line in sorted(bad_lines, key=lambda bad: bad.line):
             self._reject(line)

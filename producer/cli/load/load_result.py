@@ -13,6 +13,8 @@ from docllm.producer.screen.command_answer import CommandAnswer
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.text.wording import number_of
 
+OTHERS_THERE = "their batch has other tasks of these ids; the reason above names the ways on"
+
 
 def report_check(
     source: Input,
@@ -30,7 +32,8 @@ def report_check(
         _warn(sums, answer)
     if rejects.count:
         refused = number_of(rejects.count, f"bad {source.noun}")
-        answer.say(f"nothing is loaded: {refused} in {rejects.path}; {_repair_advice(source)}")
+        advice = OTHERS_THERE if rejects.clashing == rejects.count else _repair_advice(source)
+        answer.say(f"nothing is loaded: {refused} in {rejects.path}; {advice}")
     return 1 if rejects.count else 0
 
 
@@ -75,6 +78,9 @@ def report_rejects(
     )
     advice = with_config(repair_rejects, options.config) if rejects.repairable else repair_input
     refused = number_of(rejects.count, f"bad {source.noun}")
+    if rejects.clashing == rejects.count:
+        answer.say(f"{refused} in {rejects.path}; {OTHERS_THERE}")
+        return
     answer.say(f"{refused} in {rejects.path}; {advice}")
     if rejects.repairable and textless:
         answer.say(

@@ -151,3 +151,27 @@ def test_lines_of_dead_tasks_are_edited_and_loaded(embedded: Deployment) -> None
     embedded.producer("load", str(file))
     embedded.until_done()
     assert {line["status"] for line in exported(embedded, "again").values()} == {"succeeded"}
+
+
+def test_a_changed_prompt_is_called_a_changed_prompt(embedded: Deployment) -> None:
+    """Loading the same documents with another prompt names the prompt, and the two ways on."""
+    embedded.llm("--latency", "0")
+    folder = embedded.folder / "docs"
+    folder.mkdir()
+    (folder / "a.txt").write_text("Document a has some words.")
+    documents = ("load", "--documents", str(folder), "--prompt")
+    embedded.producer(*documents, "Summarize: {document}")
+
+    changed = embedded.run("producer", *documents, "Shorten: {document}")
+    dry = embedded.run("producer", *documents, "Shorten: {document}", "--dry-run")
+    (folder / "a.txt").write_text("Document a has other words.")
+    inline = embedded.run("producer", *documents, "Summarize: {document}")
+
+    for done in (changed, dry):
+        assert done.code == 1
+        assert "is in batch 'docs' already with another prompt" in done.err
+        assert "load it into another batch with --batch, or let the dead tasks" in done.err
+        assert "docllm replay --batch docs --prompt ..." in done.err.replace("\n", " ")
+        assert "repair or convert" not in done.out + done.err
+    assert "already with other content" in inline.err
+    assert "--refresh-documents" not in inline.err, "text in the line has no file to look at"

@@ -243,6 +243,21 @@ def test_an_object_that_only_resembles_a_reject_is_a_bad_line() -> None:
     assert "line, text" in invalid(*read(b'{"line": 1, "text": "x"}')).error
 
 
+def test_a_clash_names_the_fields_that_differ() -> None:
+    """A changed prompt or model can be replayed; a changed type needs another batch."""
+    stored = orjson.loads(task("a"))
+    model = orjson.dumps(stored | {"model": "other"})
+    typed = orjson.dumps(stored | {"type": "map-reduce"})
+
+    by_model = clashing(valid(read_line(1, task("a"))), "spring", model)
+    by_type = clashing(valid(read_line(1, task("a"))), "spring", typed)
+
+    assert by_model.error == "'a' is in batch 'spring' already with another model"
+    assert "docllm replay --batch spring --model ..." in by_model.fix
+    assert by_type.error.endswith("with another type")
+    assert "replay" not in by_type.fix
+
+
 def test_a_clash_says_that_white_space_is_content() -> None:
     """The error for an id with other content names its field, its batch and the remedy."""
     line = valid(read_line(3, task("a")))
