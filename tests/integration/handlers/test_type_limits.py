@@ -1,6 +1,8 @@
-"""Types with slots and hours of their own."""
+"""Types with limits and hours of their own."""
 
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.installations import repeated_on_embedded
@@ -42,10 +44,11 @@ def test_a_type_waits_for_its_hours_and_holds_nobody_up(deployment: Deployment) 
     assert {task.attempt for task in deployment.ledger.tasks()} == {0}
 
 
-def test_a_type_has_so_many_calls_at_once(embedded: Deployment) -> None:
+@pytest.mark.parametrize("limit", ["slots", "in_flight"])
+def test_a_type_has_so_many_calls_at_once(embedded: Deployment, limit: str) -> None:
     """The tasks of another type do not wait behind those that the slots keep waiting."""
     llm = embedded.llm("--latency", "0.3")
-    (embedded.folder / "docllm.toml").write_text("[types.heavy]\nslots = 2\n")
+    (embedded.folder / "docllm.toml").write_text(f"[types.heavy]\n{limit} = 2\n")
     tasks = [*lines("heavy", 30), *lines("document", 30)]
     embedded.producer("load", str(embedded.write_lines(tasks)))
 
@@ -66,3 +69,31 @@ def test_a_type_has_so_many_calls_at_once(embedded: Deployment) -> None:
         for kind in ("document", "heavy")
     )
     assert documents[-1] < heavy[20]
+
+
+HANDLER = """
+async def visit(context):
+    async with context.limit("crm"):
+        messages = [{"role": "user", "content": context.prompt}]
+        return await context.complete({"model": context.model, "messages": messages})
+"""
+
+
+def test_handlers_use_a_named_limit(embedded: Deployment) -> None:
+    """No more calls run at once than the limit has room for, and all tasks end."""
+    llm = embedded.llm("--latency", "0.2")
+    (embedded.folder / "visits.py").write_text(HANDLER)
+    (embedded.folder / "docllm.toml").write_text(
+        "[types.visit]\nhandler = 'visits:visit'\n[limits.crm]\nin_flight = 3\n"
+    )
+    embedded.producer("load", str(embedded.write_lines(lines("visit", 20))))
+
+    embedded.until_done("--slots", "16")
+
+    calls = llm.calls()
+    assert len(calls) == 20
+    at_once = [
+        sum(call.start_s <= other.start_s < (call.end_s or 0.0) for call in calls)
+        for other in calls
+    ]
+    assert max(at_once) == 3
