@@ -136,7 +136,8 @@ class Dispatcher:
 
     def take_verdicts(self, page: Iterable[Settled]) -> None:
         """Take the ledger's verdicts about a page of outcomes; only now may offsets move."""
-        for delivery, outcome, verdict in page:
+        for settled in page:
+            delivery, outcome, verdict = settled.delivery, settled.outcome, settled.verdict
             if delivery.lease is not None:
                 delivery.lease.running -= 1
             delivery.owner, delivery.lease = 0, None

@@ -64,6 +64,7 @@ class Admission:
         self._hours = hours
         self._clock = clock
         self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
+        self.free = slots  # slots that are free and not reserved
         self._leaving = False
         # The first calls of deliveries that are taken for a claim, if they are within a limit.
         self._first_calls: dict[Delivery, CallPermits] = {}
@@ -77,11 +78,6 @@ class Admission:
     def room(self) -> int:
         """Return how many more tasks may be claimed."""
         return self.free if self._may_claim() else 0
-
-    @property
-    def free(self) -> int:
-        """How many slots are free and not reserved."""
-        return self.slots - self._busy.total()
 
     def _may_claim(self) -> bool:
         return (
@@ -159,11 +155,13 @@ class Admission:
         # A copy, because the claim may change the route of a delivery without a body.
         routes = Counter([delivery.route for delivery in deliveries])
         self._busy.update(routes)
+        self.free -= len(deliveries)
         try:
             yield
         finally:
+            self.free += len(deliveries)
             for route, number in routes.items():
-                self._free(route, number)
+                self._leave_route(route, number)
 
     def reserve_call(self, delivery: Delivery) -> bool:
         """Reserve the first call of a delivery within the limits of its account, tenant and type.
@@ -344,7 +342,7 @@ class Admission:
             return None
         permit = self._permit(delivery, route, now_s)
         if permit is not None:
-            self._free(delivery.route)
+            self._leave_route(delivery.route)
             delivery.route = route
             self._busy[route] += 1
         return permit
@@ -424,8 +422,10 @@ class Admission:
 
     def enter(self, delivery: Delivery) -> None:
         """Note that a delivery has a slot."""
+        self.free -= 1
         self._busy[delivery.route] += 1
-        if delivery.row is not None and delivery.row.lease_losses:
+        row = delivery.row
+        if row is not None and row.lease_losses:
             self._suspects.enter(delivery)
 
     def leave(self, delivery: Delivery) -> None:
@@ -434,16 +434,17 @@ class Admission:
             self._suspects.leave(delivery)
         if delivery in self._of_types:
             self._drop_type(delivery)
+        self.free += 1
         self._busy[delivery.route] -= 1
         if not self._busy[delivery.route]:
-            self._free(delivery.route, 0)
+            self._leave_route(delivery.route, 0)
 
     def stop_permitting(self) -> None:
         """Let nothing more begin, because the agent leaves."""
         self._leaving = True
 
-    def _free(self, route: str, number: int = 1) -> None:
-        """Free slots. Routes come from tasks, so a route without tasks is dropped."""
+    def _leave_route(self, route: str, number: int = 1) -> None:
+        """Count fewer tasks. Routes come from tasks, so a route without tasks is dropped."""
         self._busy[route] -= number
         if not self._busy[route]:
             del self._busy[route]

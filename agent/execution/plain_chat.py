@@ -5,8 +5,8 @@ an attempt whose call failed: they go on with the call that was made.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from docllm.agent.execution.start_decisions import AttemptPermit
 from docllm.agent.handlers.calls.call_plan import CallPlan, CallsOf
@@ -35,7 +35,8 @@ _CANCELLED = CallEnd()
 _TRUNCATED = ((NoteKind.TRUNCATED_INPUT, ()),)
 
 
-class PlainRequest(NamedTuple):
+@dataclass(slots=True)
+class PlainRequest:
     """The body of a plain task's call, its model, and how many tokens its answer may have.
 
     With `verbatim`, any answer that is not an error is the result.
@@ -75,7 +76,7 @@ def _request(
     if not prompt or "{{" in prompt or not _FIELDS.issuperset(line):
         return None
     places = prompt.count(PLACEHOLDER)
-    if places == 1 and source is not None and source.keys() == _TEXT_ALONE:
+    if places == 1 and type(source) is dict and source.keys() == _TEXT_ALONE:
         if blank_problem(source["text"]):
             return None
         prompt = prompt.replace(PLACEHOLDER, source["text"])
@@ -128,7 +129,7 @@ async def plain_call(
         left_s -= plan.clock.now_s() - now_s
         now_s = plan.clock.now_s()
     try:
-        if not delivery.may_call(now_s):
+        if delivery.lease is None or not delivery.lease.may_call(now_s):
             end = None
             return Released()
         if trace is not NO_TRACE:

@@ -8,8 +8,7 @@ after an error.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Ledger, Settlement, Verdict
@@ -17,12 +16,14 @@ from docllm.agent.ports.outcome import Dead, Failure, Outcome, Succeeded
 from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.runtime import crash
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.result.codec import POINTER
 
 # Bytes that a follow-up's rows add to a page, besides its line.
 FOLLOW_UP_BYTES = 4 << 10
 
 
-class Settled(NamedTuple):
+@dataclass(slots=True)
+class Settled:
     """An outcome and the ledger's verdict about it."""
 
     delivery: Delivery
@@ -130,7 +131,9 @@ class Settler:
         self._writing -= len(page)
         crash.reach("settle.committed")
         outcomes = [settlement.outcome for _, settlement in page]
-        if any(isinstance(outcome, Succeeded) and outcome.is_pointer for outcome in outcomes):
+        if [
+            None for outcome in outcomes if type(outcome) is Succeeded and outcome.codec == POINTER
+        ]:
             crash.reach("output.settled")
         take_verdicts(
             [
@@ -144,7 +147,7 @@ class Settler:
 
     def _fit(self, outcome: Outcome) -> Outcome:
         """Replace a reply that no statement can carry by an error; a reply is never cut short."""
-        if isinstance(outcome, Succeeded) and len(outcome.body) > self._reply_limit_bytes:
+        if type(outcome) is Succeeded and len(outcome.body) > self._reply_limit_bytes:
             text = (
                 f"the stored reply has {len(outcome.body)} bytes, "
                 f"the limit is {self._reply_limit_bytes}"
@@ -155,7 +158,9 @@ class Settler:
 
 def _size(outcome: Outcome) -> int:
     """Return how much an outcome adds to its transaction, in bytes."""
-    if not isinstance(outcome, Succeeded):
+    if type(outcome) is not Succeeded:
         return 0
-    lines = (len(follow_up.value) + FOLLOW_UP_BYTES for follow_up in outcome.follow_ups)
-    return len(outcome.body) + sum(lines)
+    size = len(outcome.body)
+    for follow_up in outcome.follow_ups:
+        size += len(follow_up.value) + FOLLOW_UP_BYTES
+    return size

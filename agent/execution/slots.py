@@ -142,10 +142,10 @@ class Slots:
                 self._begin(delivery, partial(self._written, delivery, outcome))
             else:
                 self._settle(delivery, outcome)
-        elif isinstance(decision := self._admission.decide(delivery), NotPermitted):
-            self.give_back(delivery)
-        elif isinstance(decision, AttemptPermit):
+        elif isinstance(decision := self._admission.decide(delivery), AttemptPermit):
             self._begin(delivery, partial(self._attempt, delivery, decision))
+        elif isinstance(decision, NotPermitted):
+            self.give_back(delivery)
         else:
             self._begin(delivery, partial(self._move_or_attempt, delivery, decision))
 

@@ -109,9 +109,10 @@ class Partitions:
         that a lost agent left behind.
         """
         for partition, tracker in self._trackers.items():
-            if tracker.span >= self._limits.span:
+            span = tracker.span
+            if span >= self._limits.span:
                 self._wide.add(partition)
-            elif tracker.span < self._limits.resume_span:
+            elif self._wide and span < self._limits.resume_span:
                 self._wide.discard(partition)
         chosen: dict[int, set[Partition]] = {number: set() for number in self._by_number}
         for partition, tracker in self._trackers.items():

@@ -10,11 +10,13 @@ from collections import OrderedDict
 class OffsetTracker:
     """Tracks one assignment of one partition. A new assignment gets a new tracker."""
 
-    __slots__ = ("_newest", "_open", "redelivered")
+    __slots__ = ("_newest", "_open", "redelivered", "watermark")
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, None] = OrderedDict()
         self._newest = -1
+        # The offset to commit: the first unfinished one; None if nothing was read.
+        self.watermark: int | None = None
         # The first records of an assignment may have been settled before it began.
         self.redelivered = True
 
@@ -22,6 +24,8 @@ class OffsetTracker:
         """Add a record that was read; return False if this assignment has read it before."""
         if offset <= self._newest:
             return False
+        if not self._open:
+            self.watermark = offset
         self._newest = offset
         self._open[offset] = None
         return True
@@ -29,13 +33,8 @@ class OffsetTracker:
     def finish_offset(self, offset: int) -> None:
         """Mark a record as finished; finishing it again does nothing."""
         self._open.pop(offset, None)
-
-    @property
-    def watermark(self) -> int | None:
-        """The offset to commit: the first unfinished one; None if nothing was read."""
-        if self._open:
-            return next(iter(self._open))
-        return self._newest + 1 if self._newest >= 0 else None
+        if offset == self.watermark:
+            self.watermark = next(iter(self._open), self._newest + 1)
 
     @property
     def span(self) -> int:

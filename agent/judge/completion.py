@@ -30,7 +30,7 @@ _NOTHING = AnswerRead()
 _NOT_MENDED: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Completion:
     """A success that was read.
 

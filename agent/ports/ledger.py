@@ -18,7 +18,7 @@ SUSPECT_LOSSES = 2
 ALONE_LOSSES = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claimable:
     """A record as the claim sees it.
 

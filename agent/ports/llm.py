@@ -11,7 +11,7 @@ from docllm.schemas.task.failures import ErrorClass
 MAX_REPLY_BYTES = 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """One chat completion: the JSON body, the request id to send, and the total time limit.
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.provider_error import ProviderError
 from docllm.schemas.task.record.lanes import Lane
-from docllm.schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, POINTER, VALUE, VALUE_ZLIB
+from docllm.schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from docllm.schemas.task.result.notes import Notes
 from docllm.schemas.task.waits import WaitReason
 
@@ -163,11 +163,6 @@ class Succeeded:
     output_uri: str = ""
     oddities: tuple[str, ...] = ()
     notes: Notes = ()
-
-    @property
-    def is_pointer(self) -> bool:
-        """Whether the body is the pointer to a result outside the ledger."""
-        return self.codec == POINTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,10 @@ ledger does not have: the durations of its calls and transactions, and its own s
 read the metrics.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from math import inf
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,10 +18,15 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from docllm.producer.metrics.family import RouteLabels
 from docllm.schemas.version import VERSION
@@ -63,14 +71,8 @@ class AgentMetrics(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
-        self._call_s = Histogram(
-            "docllm_call_duration_seconds",
-            "How long calls of providers take.",
-            ["route"],
-            buckets=CALL_S,
-            registry=self._registry,
-        )
-        self._call_s_of: dict[str, Histogram] = {}  # the same series, by route
+        self._call_s: dict[str, _CallTimes] = {}  # by label
+        self._call_s_of: dict[str, _CallTimes] = {}  # the same series, by route
         self._left = Gauge(
             "docllm_ratelimit_remaining",
             "The remaining part of a provider's limit, from its last reply.",
@@ -103,10 +105,11 @@ class AgentMetrics(Collector):
         """Record the duration of a call that ended, successful or not."""
         series = self._call_s_of.get(route)
         if series is None:
-            series = self._call_s.labels(self._labels.label(route))
+            series = self._call_s.setdefault(self._labels.label(route), _CallTimes())
             if len(self._call_s_of) < MAX_KNOWN:
                 self._call_s_of[route] = series
-        series.observe(took_s)
+        series.counts[bisect_left(CALL_S, took_s)] += 1
+        series.sum_s += took_s
 
     def left(self, route: str, amounts: Mapping[str, float]) -> None:
         """Record the remaining part of a provider's limits by kind; the kinds are a closed set."""
@@ -141,6 +144,12 @@ class AgentMetrics(Collector):
         )
         build.add_metric((VERSION,), 1)
         yield build
+        calls = HistogramMetricFamily(
+            "docllm_call_duration_seconds", "How long calls of providers take.", labels=("route",)
+        )
+        for route, series in list(self._call_s.items()):
+            calls.add_metric((route,), series.buckets(), series.sum_s)
+        yield calls
         for name, text, read in self._counters:
             yield CounterMetricFamily(name, text, value=read())
         for name, text, label, read_each in self._by_label:
@@ -150,6 +159,24 @@ class AgentMetrics(Collector):
             yield labelled
         for name, text, read in self._gauges:
             yield GaugeMetricFamily(name, text, value=read())
+
+
+class _CallTimes:
+    """The calls of one label by their time, counted in the event loop's thread alone.
+
+    The library's histogram takes a lock twice for each call.
+    """
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(CALL_S) + 1)
+        self.sum_s = 0.0
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return how many calls took no longer than each bound."""
+        bounds = map(floatToGoString, (*CALL_S, inf))
+        return list(zip(bounds, map(float, accumulate(self.counts)), strict=True))
 
 
 class _OfGroup(Collector):

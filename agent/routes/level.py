@@ -163,16 +163,22 @@ class ConcurrencyLevel:
         if not self._rounds:
             return
         newest, oldest = self._rounds[-1], self._rounds[0]
-        lasted_s = now_s - newest.began_s
-        is_early = self._growth > GROWTH and self._are_answers_slow
-        least = MIN_EARLY_CALLS if is_early else MIN_CALLS
-        enough = newest.started >= least or lasted_s >= SLOW_S
-        if newest.ended_s == inf and enough and lasted_s >= self._round_s:
+        if newest.ended_s == inf and self._is_over(newest, now_s):
             newest.ended_s = now_s
-        decided_s = oldest.ended_s + (0.0 if oldest.decided else PATIENCE * self._refusal_s)
-        if now_s >= decided_s:
+        if now_s < oldest.ended_s:
+            return
+        if oldest.decided or now_s >= oldest.ended_s + self.patience_s:
             self._rounds.popleft()
             self._adjust(oldest, now_s, spared)
+
+    def _is_over(self, newest: "_Round", now_s: float) -> bool:
+        """Return whether the newest round has lasted long enough and has enough calls."""
+        lasted_s = now_s - newest.began_s
+        if lasted_s < SHORT_S and lasted_s < self._times.usual_s:
+            return False  # no round is that short
+        is_early = self._growth > GROWTH and self._are_answers_slow
+        least = MIN_EARLY_CALLS if is_early else MIN_CALLS
+        return lasted_s >= self._round_s and (newest.started >= least or lasted_s >= SLOW_S)
 
     def _adjust(self, judged: "_Round", now_s: float, spared: float) -> None:
         expected = max(spared, self._chance) * judged.started

@@ -81,9 +81,10 @@ def request_id(*, batch: str, key: str, attempt: str) -> str:
 
     Above 512 characters the name is cut and ends in a hash of the whole name.
     """
-    name, suffix = f"{_quoted_batch(batch)}/{_quoted(key)}", f"#{attempt}"
-    max_chars = _ID_CHARS - len(suffix)
-    if len(name) > max_chars:
-        digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-        name = f"{name[: max_chars - len(digest) - 1]}~{digest}"
-    return name + suffix
+    name = f"{_quoted_batch(batch)}/{_quoted(key)}"
+    whole = f"{name}#{attempt}"
+    if len(whole) <= _ID_CHARS:
+        return whole
+    digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    ending = f"~{digest}#{attempt}"
+    return name[: _ID_CHARS - len(ending)] + ending

@@ -44,7 +44,9 @@ PLAIN = Hints()  # of a task that names nothing: its record has no header for it
 
 def hints_of(line: Mapping[str, Any]) -> Hints:
     """Return the hints of a task line in either format, whose fields may have any type."""
-    source = _table(line.get("input"))
+    source = line.get("input")
+    if type(source) is not dict:
+        source = {}
     if _FIELDS.isdisjoint(line) and "uri" not in source:
         return PLAIN
     if "body" in line or "custom_id" in line:

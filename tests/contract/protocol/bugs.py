@@ -75,10 +75,11 @@ def reap_without_recheck(patch: pytest.MonkeyPatch) -> None:
 def commit_the_highest(patch: pytest.MonkeyPatch) -> None:
     """Commit the highest finished offset instead of the lowest unfinished one."""
 
-    def highest(tracker: OffsetTracker) -> int | None:
-        return tracker._newest + 1 if tracker._newest + 1 > len(tracker._open) else None
+    def finish(tracker: OffsetTracker, offset: int) -> None:
+        tracker._open.pop(offset, None)
+        tracker.watermark = max(offset + 1, tracker.watermark or 0)
 
-    patch.setattr(OffsetTracker, "watermark", property(highest))
+    patch.setattr(OffsetTracker, "finish_offset", finish)
 
 
 def delete_before_report(patch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,7 @@ def _answered_in_turn() -> AbstractContextManager[Any]:
 def _highest(self: Any, offset: int) -> None:
     for older in [unfinished for unfinished in self._open if unfinished <= offset]:
         del self._open[older]
+    self.watermark = next(iter(self._open), self._newest + 1)
 
 
 def _no_followers(
