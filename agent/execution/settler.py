@@ -34,9 +34,10 @@ class Settled:
 class Settler:
     """Writes outcomes in pages; those that come during one write form the next page.
 
-    A page begins at once when none is being written, so pages grow with the load. Up to `at_once`
-    pages are written beside each other while whole pages wait. To the ledger they are as pages of
-    two agents: rows are locked by id, and either may end first.
+    A page begins when none is being written and a turn of the event loop brings no more outcomes.
+    So pages grow with the load, and a single outcome waits for nothing. Up to `at_once` pages are
+    written beside each other while whole pages wait. To the ledger they are as pages of two agents:
+    rows are locked by id, and either may end first.
     """
 
     def __init__(
@@ -107,7 +108,16 @@ class Settler:
             while not self._may_begin():
                 self._wake.clear()
                 await self._wake.wait()
-            await self._write(self._take_page(), take_verdicts)
+            await self._gather()
+            if self._may_begin():
+                await self._write(self._take_page(), take_verdicts)
+
+    async def _gather(self) -> None:
+        """Let a page grow while each turn of the event loop brings more outcomes."""
+        before = 0
+        while before < len(self._waiting) < self._page_size:
+            before = len(self._waiting)
+            await asyncio.sleep(0)
 
     def _may_begin(self) -> bool:
         """Return whether to begin a page. Beside another page, only a whole one is worth it."""

@@ -22,14 +22,14 @@ ORDER = Order(1, "g", "tasks", (Item(0, 7, 0),))
 class SettlerHarness:
     """A settler of groups of two over a ledger that settles everything."""
 
-    def __init__(self, *, page_bytes: int = 1 << 20) -> None:
+    def __init__(self, *, page_size: int = 2, page_bytes: int = 1 << 20) -> None:
         self.groups: list[list[int]] = []
         self.outcomes: list[Outcome] = []
         self.sent: list[Order] = []
         self.settled: list[Settled] = []
         self.settler = Settler(
             ledger=double_of(Ledger, settle=self._settle),
-            page_size=2,
+            page_size=page_size,
             page_bytes=page_bytes,
             reply_limit_bytes=10,
             own_orders=double_of(OwnOrders, send=self.sent.extend),
@@ -64,6 +64,25 @@ def test_outcomes_are_settled_in_groups_in_their_order() -> None:
         (task_id, Verdict.SETTLED) for task_id in range(3)
     ]
     assert harness.settler.unsettled == 0
+
+
+def test_a_group_grows_while_each_turn_of_the_loop_brings_an_outcome() -> None:
+    """One transaction for many tasks costs less, and nothing is waited for that is not there."""
+    harness = SettlerHarness(page_size=10)
+
+    async def end_one_in_each_turn() -> None:
+        running = asyncio.create_task(harness.settler.run(harness.settled.extend))
+        for task_id in range(6):
+            harness.settler.settle(claimed(task_id, 0.0), Released())
+            await asyncio.sleep(0)
+        await harness.settler.wait_until_idle()
+        harness.settler.settle(claimed(6, 0.0), Released())
+        await harness.settler.wait_until_idle()
+        running.cancel()
+
+    asyncio.run(end_one_in_each_turn())
+
+    assert harness.groups == [[0, 1, 2, 3, 4, 5], [6]]
 
 
 class SlowLedger:
