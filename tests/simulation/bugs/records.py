@@ -29,6 +29,7 @@ from tests.simulation.bugs.stages import (
     DEADLINES,
     OUTAGES,
     OVERLAPPING,
+    REPLAYED,
     REVOCATIONS,
     ZOMBIES,
 )
@@ -238,7 +239,7 @@ def _bad_record_raises() -> AbstractContextManager[Any]:
 
 
 BUGS = {
-    "what a replay changed is ignored": Bug("P1", _changes_ignored),
+    "what a replay changed is ignored": Bug("P1", _changes_ignored, REPLAYED),
     "held is skipped": Bug("P3", _skipped(ClaimAnswer.HELD)),
     "early is skipped": Bug("P3", _skipped(ClaimAnswer.EARLY)),
     "superseded lets the offset pass": Bug("P3", _superseded_passes, ZOMBIES),

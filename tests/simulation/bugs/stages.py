@@ -45,6 +45,22 @@ REVOCATIONS: Stage = {
     "slow_s": {"database": 3.0},
     "events": [(2.0 * turn, "shuffle") for turn in range(1, 20)],
 }
+# A failure makes a task dead at once, and people replay it.
+REPLAYED: Stage = {
+    **_PLAIN,
+    "agents": 1,
+    "tasks": 12,
+    "slots": 4,
+    "horizon_s": 40.0,
+    "max_attempts": 1,
+    "chances": {"llm_500": 0.4},
+    "slow_s": {},
+    "crashes": [],
+    "limits": {},
+    "quota": {},
+    "events": [(8.0 * turn, "replay") for turn in range(1, 6)],
+    "again": True,
+}
 DATABASE_AWAY: Stage = {**_BUSY, "events": [(8.0 * turn, "database_away") for turn in range(1, 7)]}
 # Tasks of it wait.
 CANCELLED: Stage = {
