@@ -71,7 +71,8 @@ class WaitingCalls:
         it comes. `grants` are those of types that no other task has counted on.
         """
         of_type = LimitKind.TYPE, delivery.task_type
-        if self._quotas.quotas.has_rates(of_type):
+        limit = self._quotas.configured.find(of_type)
+        if limit is not None and limit[1].rpm is not None:
             room = grants.setdefault(of_type, self._quotas.quotas.room(of_type, now_s) or 0)
             if room <= 0:
                 return _NO_GRANT

@@ -130,7 +130,10 @@ class Admission:
 
     def is_type_full(self, delivery: Delivery) -> bool:
         """Return whether the limits of a delivery's type have no room for it."""
-        name, held = delivery.task_type, self._of_types.get(delivery)
+        name = delivery.task_type
+        if name in self._hours.plain:
+            return False
+        held = self._of_types.get(delivery)
         is_held = held is not None and held[0] == name
         return not is_held and not self._quotas.has_room_for_attempt(name)
 

@@ -68,8 +68,7 @@ class AgentQuota:
     # ---- towards admission
 
     @property
-    def has_rates(self) -> bool:
-        """Whether a use needs a grant, not a seat alone."""
+    def _has_rates(self) -> bool:
         return bool(_RATES & self.limits.given.keys())
 
     def set_waiting(self, asker: Hashable, waiting: Sequence[WaitingCall]) -> None:
@@ -87,7 +86,7 @@ class AgentQuota:
         if now_s < self._paused_until_s:
             return 0
         free = self._free_seats(now_s)
-        if not self.has_rates:
+        if not self._has_rates:
             return MAX_WAITING if free is None else free
         return len(self._grants) if free is None else min(len(self._grants), free)
 
@@ -99,7 +98,7 @@ class AgentQuota:
         if self.room(now_s) <= 0:
             return None
         at_s = now_s
-        if self.has_rates:
+        if self._has_rates:
             used = self._grants.take(charge, self.limits)
             if not used:
                 return None
@@ -125,7 +124,7 @@ class AgentQuota:
         """
         self.running -= 1
         self._ended += 1
-        if self.has_rates:
+        if self._has_rates:
             self._give_back(granted, requests=int(charged is None))
             if charged is not None:
                 self._give_back(charged, sign=-1)
@@ -240,7 +239,7 @@ class AgentQuota:
         self._is_store_back = not by_share
         start_s = now_s + answer.starts_in_s
         for call, granted in zip(request.waiting, answer.granted, strict=True):
-            if granted and self.has_rates:
+            if granted and self._has_rates:
                 self._grants.add(Grant(sent_at_s + GRANT_LIVES_S, call.charge, start_s))
                 start_s += answer.starts_every_s
                 if by_share:

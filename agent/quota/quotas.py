@@ -57,11 +57,6 @@ class Quotas:
         limit = self._limit(name)
         return None if limit is None else limit.room(now_s)
 
-    def has_rates(self, name: LimitName) -> bool:
-        """Return whether what begins under a limit needs a grant, and not a seat alone."""
-        quota = self._shared(name)
-        return quota is not None and quota.has_rates
-
     def set_waiting(
         self,
         route: str,
