@@ -50,9 +50,11 @@ class LoadConversion:
         try:
             return await self._by_content.text(raw, "")
         except DocumentError as error:
-            problem = str(error).strip()
+            problem, _, advice = str(error).strip().partition("; ")
             if INSTALL in problem:
                 kind = problem.partition(",")[0]
                 raise MissingExtraError(f"{kind}, which needs an extra", INSTALL) from None
-            is_lasting = error.failure.error_class is not ErrorClass.DOCUMENT_UNREADABLE
-            raise UnusableError(problem, _LEAVE_OUT if is_lasting else "load again") from None
+            if error.failure.error_class is ErrorClass.DOCUMENT_UNREADABLE:
+                raise UnusableError(problem, "load again") from None
+            fix = f"{advice}, or leave it out with a pattern" if advice else _LEAVE_OUT
+            raise UnusableError(problem, fix) from None
