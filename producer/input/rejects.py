@@ -48,14 +48,17 @@ class Rejects:
 
     If the context ends without an error, the file is complete, or removed if no line was refused.
 
-    `noun` is what is refused: a line, or a file. `max_lines` is how many of them the file takes, 0
+    With `dry` nothing is written or removed. `noun` is what is refused: a line, or a file. `max_lines` is how many of them the file takes, 0
     for any number and size. `count` is the number of refused ones. `repairable` is how many of them
     the file holds as text, so that they can be repaired there, and `clashing` how many are tasks of
     which the batch has others.
     """
 
-    def __init__(self, path: Path, *, max_lines: int = MAX_REJECTS, noun: str = "line") -> None:
+    def __init__(
+        self, path: Path, *, max_lines: int = MAX_REJECTS, noun: str = "line", dry: bool = False
+    ) -> None:
         self.path = path
+        self.dry = dry
         self._noun = noun
         self.count = 0
         self.repairable = 0
@@ -67,7 +70,7 @@ class Rejects:
 
     def __enter__(self) -> Self:
         """Enter the context. Raises ConfigError if a file of that name is not a rejects file."""
-        if _is_there(self.path) and not _is_ours(self.path):
+        if not self.dry and _is_there(self.path) and not _is_ours(self.path):
             raise ConfigError(
                 f"{self.path} exists and is not a rejects file; "
                 "move it, because rejected lines are written there"
@@ -85,15 +88,24 @@ class Rejects:
             line = _line(bad)
         self._require_space(len(line))
         try:
-            if self._file is None:
-                self._file = self._stack.enter_context(whole_file(self.path, FILE_MODE))
-            self._file.write(line)
+            if not self.dry:
+                self._write(line)
         except OSError as failure:
             raise self._write_error(failure) from None
         self.count += 1
         self.repairable += bad.text is not None
         self.clashing += bad.clashes
         self._bytes += len(line)
+
+    @property
+    def place(self) -> str:
+        """Where the refused lines are, in words that follow their number."""
+        return f", which a load writes to {self.path}" if self.dry else f" in {self.path}"
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            self._file = self._stack.enter_context(whole_file(self.path, FILE_MODE))
+        self._file.write(line)
 
     def _require_space(self, more_bytes: int) -> None:
         if not self._max_lines or (
@@ -121,7 +133,7 @@ class Rejects:
         try:
             self._stack.__exit__(kind, error, trace)
             # A read-only disk refuses to remove even a missing file.
-            if error is None and not self.count and _is_there(self.path):
+            if error is None and not self.count and not self.dry and _is_there(self.path):
                 self.path.unlink(missing_ok=True)
         except OSError as failure:
             if error is None:

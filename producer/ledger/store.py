@@ -7,10 +7,11 @@ If the content differs, that line is an error. Neither case stops the other line
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
 from docllm.producer.ledger import guards, new_tasks
 from docllm.producer.ledger.new_tasks import NewTask
@@ -51,6 +52,7 @@ class Accepted:
 
     `new` maps positions to task ids. `known` tasks were there already with the same content;
     `clashing` tasks are there with other content, which `stored` has as far as it is kept.
+    `twins` counts the known ones that this load itself wrote before.
     """
 
     new: dict[int, int]
@@ -58,6 +60,7 @@ class Accepted:
     clashing: tuple[int, ...]
     orders: tuple[Order, ...]
     stored: Mapping[int, bytes] = field(default_factory=dict)
+    twins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +194,15 @@ def take_ids(connection: Connection, count: int) -> int:
 
 
 def accept(
-    connection: Connection, into: Batch, tasks: Sequence[NewTask], first_id: int
+    connection: Connection,
+    into: Batch,
+    tasks: Sequence[NewTask],
+    first_id: int,
+    load_from: int | None = None,
 ) -> Accepted:
     """Write the new tasks under the ids from `first_id` on, and the order to publish them.
 
+    `load_from` is the first id that the load took, None for one that takes a single chunk.
     Safe to run again after a lost answer: ids that exist already were written by the earlier try,
     together with their order. Raises UnsafeStateError if the batch is cancelled or purged, or if it
     is archived and does not have all of these tasks.
@@ -202,10 +210,11 @@ def accept(
     if _lock_and_see_archived(connection, into):
         return _of_archived(connection, into, tasks)
     ids = range(first_id, first_id + len(tasks))
+    load_from = first_id if load_from is None else load_from
     if any_used(connection, ids):
-        return _read_back(connection, into, tasks, ids)
+        return _read_back(connection, into, tasks, ids, load_from)
     new_tasks.insert(connection, into.id, dict(zip(ids, tasks, strict=True)))
-    accepted = _read_back(connection, into, tasks, ids)
+    accepted = _read_back(connection, into, tasks, ids, load_from)
     orders = new_tasks.complete(
         connection,
         into.group,
@@ -213,7 +222,7 @@ def accept(
         {task_id: tasks[position] for position, task_id in accepted.new.items()},
     )
     stored = _stored(connection, into, tasks, accepted.clashing)
-    return Accepted(accepted.new, accepted.known, accepted.clashing, tuple(orders), stored)
+    return replace(accepted, orders=tuple(orders), stored=stored)
 
 
 def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
@@ -226,11 +235,11 @@ def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> A
         raise _cancelled(into)
     if into.purging:
         raise _purged(into)
-    digests = _digests(connection, into, [new_task.key for new_task in tasks])
+    rows = _rows(connection, into, [new_task.key for new_task in tasks])
     same_content = {
-        position: digests[new_task.key] == new_task.digest
+        position: rows[new_task.key].digest == new_task.digest
         for position, new_task in enumerate(tasks)
-        if new_task.key in digests
+        if new_task.key in rows
     }
     new = {position: 0 for position in range(len(tasks)) if position not in same_content}
     known = tuple(position for position, is_same in same_content.items() if is_same)
@@ -374,7 +383,7 @@ def _present(connection: Connection, ids: range) -> Collection[int]:
 
 
 def _read_back(
-    connection: Connection, into: Batch, tasks: Sequence[NewTask], ids: range
+    connection: Connection, into: Batch, tasks: Sequence[NewTask], ids: range, load_from: int
 ) -> Accepted:
     """Read back which ids exist, and compare the digests of the tasks without an id.
 
@@ -385,21 +394,24 @@ def _read_back(
         return Accepted(dict(enumerate(ids)), (), (), ())
     new = {position: task_id for position, task_id in enumerate(ids) if task_id in present}
     other_positions = [position for position in range(len(tasks)) if position not in new]
-    digests = _digests(connection, into, [tasks[position].key for position in other_positions])
+    rows = _rows(connection, into, [tasks[position].key for position in other_positions])
     known: list[int] = []
     clashing: list[int] = []
     for position in other_positions:
-        stored = digests.get(tasks[position].key)
-        (known if stored == tasks[position].digest else clashing).append(position)
-    return Accepted(new, tuple(known), tuple(clashing), ())
+        row = rows.get(tasks[position].key)
+        is_same = row is not None and row.digest == tasks[position].digest
+        (known if is_same else clashing).append(position)
+    twins = sum(rows[tasks[position].key].id >= load_from for position in known)
+    return Accepted(new, tuple(known), tuple(clashing), (), twins=twins)
 
 
-def _digests(connection: Connection, into: Batch, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-    digests: dict[bytes, bytes] = {}
+def _rows(connection: Connection, into: Batch, keys: Sequence[bytes]) -> dict[bytes, Row[Any]]:
+    """Return the stored id and digest of each of the batch's tasks that has one of these keys."""
+    rows: dict[bytes, Row[Any]] = {}
     for start in range(0, len(keys), PAGE):
         page = sorted(keys[start : start + PAGE])
-        query = select(task.c.task_key, task.c.digest).where(
+        query = select(task.c.task_key, task.c.digest, task.c.id).where(
             task.c.batch_id == into.id, task.c.task_key.in_(page)
         )
-        digests.update((row.task_key, row.digest) for row in connection.execute(query))
-    return digests
+        rows.update((row.task_key, row) for row in connection.execute(query))
+    return rows

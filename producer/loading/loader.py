@@ -41,7 +41,7 @@ class Summary:
 
     `before` is the number of tasks that the batch had when the load began; `unsent` is the number
     of records that the relay will publish. `repeated` is the number of the `known` tasks that came
-    before in the input; a load into a batch with other tasks may not see all of them.
+    before in the input, as far as the load sees them.
     """
 
     before: int = 0
@@ -143,6 +143,7 @@ class Loader:
         size = SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK
         in_chunks = chunks(lines, size, self._new_task)
         refusals = _OrderedRefusals(self._refuse)
+        load_from: int | None = None
         async with asyncio.TaskGroup() as group:
             for number in count():
                 chunk = await self._reading(lambda: next(in_chunks, None))
@@ -157,7 +158,8 @@ class Loader:
                     first_id = await self._transactions.write(store.take_ids, len(chunk.good))
                     crash.reach("load.ids_taken")
                     refuse = partial(self._refuse_of_chunk, refusals, number, chunk.bad)
-                    loading = self._load_chunk(chunk, first_id, refuse)
+                    load_from = first_id if load_from is None else load_from
+                    loading = self._load_chunk(chunk, first_id, load_from, refuse)
                     group.create_task(loading).add_done_callback(lambda _: free_chunks.release())
 
     def _new_task(self, line: ValidLine) -> NewTask:
@@ -186,11 +188,14 @@ class Loader:
         self,
         chunk: Chunk,
         first_id: int,
+        load_from: int,
         refuse: Callable[[Sequence[InvalidLine]], None],
     ) -> None:
         lines, tasks = chunk.good, chunk.tasks
         await self._overflow.place(tasks)
-        accepted = await self._transactions.write(store.accept, self._into, tasks, first_id)
+        accepted = await self._transactions.write(
+            store.accept, self._into, tasks, first_id, load_from
+        )
         crash.reach("load.accepted")
         refuse(
             [
@@ -202,6 +207,7 @@ class Loader:
             self._is_new(lines[position])
         self.summary.new += len(accepted.new)
         self.summary.known += len(accepted.known)
+        self.summary.repeated += accepted.twins
         self._progress(self.summary.new + self.summary.known)
         if accepted.orders:
             await self._publish(

@@ -148,7 +148,12 @@ async def load(config: Config, options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         source = Input(config, options=options, stack=stack)
         rejects = stack.enter_context(
-            Rejects(source.rejects, max_lines=options.max_rejects, noun=source.noun)
+            Rejects(
+                source.rejects,
+                max_lines=options.max_rejects,
+                noun=source.noun,
+                dry=options.dry_run,
+            )
         )
         report = BadLineReport(rejects)
         stack.callback(report.finish)
@@ -164,12 +169,12 @@ async def load(config: Config, options: argparse.Namespace) -> int:
             except TooManyRejectsError as error:
                 report.finish()
                 refused = number_of(rejects.count, f"bad {source.noun}")
-                answer.say(f"{refused} in {rejects.path}")
+                answer.say(f"{refused}{rejects.place}")
                 complain(str(error))
                 return error.exit_code
             finally:
                 await conversions.close()
-                path = str(rejects.path) if rejects.count else None
+                path = str(rejects.path) if rejects.count and not rejects.dry else None
                 answer.put(bad=rejects.count, rejects=path)
 
 
@@ -329,7 +334,8 @@ async def _load(
             try:
                 with _noting_a_break(loader, batch):
                     summary = await loader.load(lines)
-                    summary.repeated = max(0, summary.known - before)
+                    known_before = summary.known - summary.repeated
+                    summary.repeated += max(0, known_before - before)
                     return summary
             finally:
                 counted_all.cancel()

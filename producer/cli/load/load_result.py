@@ -33,7 +33,7 @@ def report_check(
     if rejects.count:
         refused = number_of(rejects.count, f"bad {source.noun}")
         advice = OTHERS_THERE if rejects.clashing == rejects.count else _repair_advice(source)
-        answer.say(f"nothing is loaded: {refused} in {rejects.path}; {advice}")
+        answer.say(f"nothing is loaded: {refused}{rejects.place}; {advice}")
     return 1 if rejects.count else 0
 
 

@@ -124,14 +124,14 @@ class BadLineReport:
         elif self.rejects.count <= SHOWN_FAULTS:
             note(shown(str(line)))
         elif self.rejects.count == SHOWN_FAULTS + 1:
-            note(f"... the others are in {self.rejects.path}")
+            note(f"... and more{self.rejects.place}")
 
     def finish(self) -> None:
         """Print the faults of documents that are not printed yet."""
         for alike in self._alike.values():
             note(shown(str(alike)))
         if self._has_more:
-            note(f"... other faults are in {self.rejects.path}")
+            note(f"... and other faults{self.rejects.place}")
         self._alike, self._has_more = {}, False
 
     def _group(self, line: InvalidLine) -> None:

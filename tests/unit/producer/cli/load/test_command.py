@@ -276,8 +276,13 @@ def test_a_load_stops_at_too_many_bad_lines(
         "error: stopped after 1,000 bad lines, the most that --max-rejects allows (1,000); "
         "repair what" in captured.err
     )
-    assert f"1,000 bad lines in {path}.rejects.jsonl" in captured.out
-    assert len((tmp_path / "tasks.jsonl.gz.rejects.jsonl").read_bytes().splitlines()) == 1000
+    rejects = tmp_path / "tasks.jsonl.gz.rejects.jsonl"
+    if "--dry-run" in more:
+        assert f"1,000 bad lines, which a load writes to {rejects}" in captured.out
+        assert not rejects.exists()
+    else:
+        assert f"1,000 bad lines in {rejects}" in captured.out
+        assert len(rejects.read_bytes().splitlines()) == 1000
 
 
 def test_a_load_that_stopped_at_bad_lines_goes_on_when_more_are_allowed(
@@ -469,3 +474,35 @@ def test_columns_that_are_not_taken_are_said_once(
 
     assert run(tmp_path, str(path), "--strict") == 0
     assert capsys.readouterr().err.count("nothing is taken from 'note'") == 1
+
+
+def test_a_dry_run_leaves_every_file_as_it_is(tmp_path: Path) -> None:
+    """Rejects of an earlier load stay, and a file of that name is no matter of a dry run."""
+    path, rejects = tmp_path / "tasks.jsonl", tmp_path / "tasks.jsonl.rejects.jsonl"
+    path.write_bytes(FIRST + b"{}\n")
+    for before in (None, b"my own notes", b""):
+        if before is not None:
+            rejects.write_bytes(before)
+        for content, code in ((FIRST + b"{}\n", 1), (FIRST, 0)):
+            path.write_bytes(content)
+            assert run(tmp_path, str(path), "--dry-run") == code
+            assert (rejects.read_bytes() if rejects.exists() else None) == before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [path.name, rejects.name]
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_line_twice_in_the_input_is_not_loaded_already(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    """It is a repeated line, however many tasks the batch had before."""
+    path, other = tmp_path / "tasks.jsonl", tmp_path / "other.jsonl"
+    other.write_bytes(b"".join(b'{"id":"o%d","prompt":"x"}\n' % n for n in range(3)))
+    path.write_bytes(FIRST + SECOND + FIRST + b'{"id":"o1","prompt":"x"}\n')
+    assert run(tmp_path, str(other), "--batch", "tasks") == 0
+    capsys.readouterr()
+
+    assert run(tmp_path, str(path), *more) == 0
+
+    said = capsys.readouterr().out
+    assert "2 tasks" in said
+    assert ", 1 loaded already, 1 line repeated in the input" in said
