@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from docllm.producer.ledger.status.progress import Totals
 from docllm.producer.text.pace import PaceMeter, duration, left_text, rate_text
-from docllm.schemas.text.wording import number_of, units
+from docllm.schemas.text.wording import money, number_of, units
 
 MODELS_NAMED = 3
 _ENDS = ("succeeded", "dead", "cancelled")
@@ -103,11 +103,11 @@ class GroupRun:
             return ""
         unpriced = sorted(model for model in models if not self._has_price(model))
         if not unpriced:
-            return f"cost {units(self.cost_micro):.4f}"
+            return f"cost {money(units(self.cost_micro), '')}"
         names = ", ".join(unpriced[:MODELS_NAMED]) + (", ..." if unpriced[MODELS_NAMED:] else "")
         missing = f"no price set for {'models' if unpriced[1:] else 'model'} {names}"
         some_priced = len(unpriced) < len(models)
-        return f"cost {units(self.cost_micro):.4f}, {missing}" if some_priced else missing
+        return f"cost {money(units(self.cost_micro), '')}, {missing}" if some_priced else missing
 
     def _has_price(self, model: str) -> bool:
         """Return whether a model has a price.

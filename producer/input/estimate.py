@@ -13,7 +13,7 @@ from docllm.producer.input.lines import ValidLine
 from docllm.schemas.settings.config import BYTES_PER_TOKEN
 from docllm.schemas.task.record.hints import most_out
 from docllm.schemas.task.task_types import MAP_REDUCE
-from docllm.schemas.text.wording import units
+from docllm.schemas.text.wording import money, units
 
 _NO_NAME = "the default model"
 
@@ -123,5 +123,5 @@ class Estimate:
             return unknown or "no price"
         answers = "the answers come on top"
         if self.cost_most is not None:
-            answers = f"at most {self.cost_most:,.4f} with the longest answers"
-        return f"{self.cost:,.4f} for the input, {answers}" + (f"; {unknown}" if unknown else "")
+            answers = f"at most {money(self.cost_most)} with the longest answers"
+        return f"{money(self.cost)} for the input, {answers}" + (f"; {unknown}" if unknown else "")

@@ -48,10 +48,10 @@ class Rejects:
 
     If the context ends without an error, the file is complete, or removed if no line was refused.
 
-    With `dry` nothing is written or removed. `noun` is what is refused: a line, or a file. `max_lines` is how many of them the file takes, 0
+    `noun` is what is refused: a line, or a file. `max_lines` is how many of them the file takes, 0
     for any number and size. `count` is the number of refused ones. `repairable` is how many of them
     the file holds as text, so that they can be repaired there, and `clashing` how many are tasks of
-    which the batch has others.
+    which the batch has others. With `dry` nothing is written.
     """
 
     def __init__(

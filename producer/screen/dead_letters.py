@@ -16,7 +16,7 @@ from docllm.producer.ledger.dead_letters.error_groups import ErrorGroup
 from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
 from docllm.producer.text.columns import Column, fitted
 from docllm.producer.text.printable import shown
-from docllm.schemas.text.wording import number_of, units
+from docllm.schemas.text.wording import money, number_of, units
 
 # Characters shown of each.
 FINGERPRINT_SHOWN = 8
@@ -73,7 +73,7 @@ def groups_text(groups: Sequence[ErrorGroup], width: int) -> Iterator[Text]:
         ),
         Column("first", tuple(f"{letters.first_at:%m-%d %H:%M}" for letters in groups), left=True),
         Column("last", tuple(f"{letters.last_at:%m-%d %H:%M}" for letters in groups), left=True),
-        Column("cost", tuple(money(letters.spent.cost_micro) for letters in groups)),
+        Column("cost", tuple(money(units(letters.spent.cost_micro)) for letters in groups)),
     ]
     (names, *lines), _ = fitted(columns, width, _LEAVING)
     yield names
@@ -122,15 +122,10 @@ def _body(value: bytes) -> dict[str, str]:
 def in_units(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with costs in the currency's unit in place of those in millionths."""
     costs = {"cost_micro": "cost", "unsure_micro": "unsure"}
-    money = {costs[name]: units(value) for name, value in values.items() if name in costs}
-    return {name: value for name, value in values.items() if name not in costs} | money
+    paid = {costs[name]: units(value) for name, value in values.items() if name in costs}
+    return {name: value for name, value in values.items() if name not in costs} | paid
 
 
 def shortened(text: str, width: int) -> str:
     """Return text of at most `width` characters."""
     return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-def money(cost_micro: int) -> str:
-    """Return a cost in the currency's unit."""
-    return f"{units(cost_micro):,.4f}"

@@ -24,7 +24,7 @@ from docllm.producer.text.printable import shown
 from docllm.producer.text.urgency import Urgency
 from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.task.result.notes import NoteKind
-from docllm.schemas.text.wording import number_of
+from docllm.schemas.text.wording import money, number_of
 
 SLOW_S = 10.0  # age of the oldest call from which its task is named
 MIN_NAME = 9  # eight letters and the mark that some are missing
@@ -224,7 +224,7 @@ def _figures(batches: Sequence[BatchStatus]) -> Iterator[Column]:
     yield Column("per s", tuple(f"{batch.rate_per_s:g}" for batch in batches))
     yield Column("left", tuple(_time_left(batch.eta_s) for batch in batches))
     yield Column("tokens", tuple(f"{batch.tokens_in}+{batch.tokens_out}" for batch in batches))
-    yield Column("cost", tuple(f"{batch.cost:.4f}" for batch in batches))
+    yield Column("cost", tuple(money(batch.cost, "") for batch in batches))
 
 
 def _state(batch: BatchStatus) -> str:
@@ -400,5 +400,5 @@ def _attempts(sums: ReleaseSums) -> str:
     if sums.failure_rate is None:
         return attempts
     price = sums.cost_per_success
-    cost = "" if price is None else f", {price:.4f} for each success"
+    cost = "" if price is None else f", {money(price, '')} for each success"
     return f"{attempts}, {sums.failure_rate:.1%} failed{cost}"

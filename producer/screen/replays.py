@@ -9,10 +9,10 @@ from docllm.producer.ledger.replay_progress import ItemState, ReplayRequest, Rep
 from docllm.producer.replay.changes import ReadDocuments
 from docllm.producer.replay.following import ReplayReport
 from docllm.producer.replay.plan import MAX_READ, SAMPLE, ReplayPlan
-from docllm.producer.screen.dead_letters import groups_lines, money
+from docllm.producer.screen.dead_letters import groups_lines
 from docllm.producer.text.printable import shown
 from docllm.producer.text.times import written
-from docllm.schemas.text.wording import number_of, units
+from docllm.schemas.text.wording import money, number_of, units
 
 UNREAD_SHOWN = 20
 
@@ -46,7 +46,7 @@ def plan_lines(
         spent = plan.spent
         tokens = f"{spent.tokens_in:,}+{spent.tokens_out:,} tokens"
         yield (
-            f"spent on them so far: {money(spent.cost_micro)}, "
+            f"spent on them so far: {money(units(spent.cost_micro))}, "
             f"{tokens} in {number_of(spent.attempts, 'attempt')}"
         )
         sample = f" (measured on the first {SAMPLE:,})" if plan.tasks > SAMPLE else ""

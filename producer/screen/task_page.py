@@ -21,13 +21,13 @@ from docllm.producer.ledger.task_story import (
     StoredResult,
     Story,
 )
-from docllm.producer.screen.dead_letters import ERROR_SHOWN, in_units, money, plain
+from docllm.producer.screen.dead_letters import ERROR_SHOWN, in_units, plain
 from docllm.producer.text.printable import shown, shown_lines
 from docllm.producer.text.times import written
 from docllm.schemas.task.failures import UNTRIED, AttemptOutcome
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 from docllm.schemas.task.line.strict_json import LineError
-from docllm.schemas.text.wording import number_of
+from docllm.schemas.text.wording import money, number_of, units
 
 # Characters shown of each.
 INPUT_SHOWN = 1000
@@ -182,8 +182,8 @@ def _call_text(called: StoredResult | PastAttempt) -> str:
 
 
 def _cost(paid: StoredResult | PastAttempt) -> str:
-    unsure = f" ({money(paid.unsure_micro)} of it estimated)" if paid.unsure_micro else ""
-    return money(paid.cost_micro) + unsure
+    unsure = f" ({money(units(paid.unsure_micro))} of it estimated)" if paid.unsure_micro else ""
+    return money(units(paid.cost_micro)) + unsure
 
 
 def _attempt_lines(attempt: PastAttempt, *, full: bool) -> Iterator[str]:

@@ -24,11 +24,22 @@ _BLANK = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
 _MICRO = 1_000_000
+_SMALL = 0.001  # below it, four decimals have one digit or none
 
 
 def units(micro: int) -> float:
     """Return an amount of millionths in whole units of the currency of the prices."""
     return micro / _MICRO
+
+
+def money(amount: float, thousands: str = ",") -> str:
+    """Return an amount of the currency of the prices, small ones with all digits that are stored.
+
+    Four decimals are enough for an amount of two digits or more there.
+    """
+    if 0 < amount < _SMALL:
+        return f"{amount:.6f}".rstrip("0")
+    return f"{amount:{thousands}.4f}"
 
 
 def masking(*secrets: str) -> Callable[[bytes], bytes]:

@@ -12,7 +12,7 @@ from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.lines import ValidLine
 from docllm.schemas.settings.config import BYTES_PER_TOKEN
 from docllm.schemas.task.line.parsing import PLACEHOLDER
-from docllm.schemas.text.wording import number_of, units
+from docllm.schemas.text.wording import money, number_of, units
 
 LARGE = 100  # tasks with one prompt
 CACHED_TOKENS = 1024  # providers cache no beginning that is shorter
@@ -81,7 +81,7 @@ class PromptOrder:
             prices[prompt.model].least_price_micro(prompt.tasks * prompt.lost_bytes)
             for prompt in wasting
         )
-        return f" ({units(micro):,.4f} at the full price)"
+        return f" ({money(units(micro))} at the full price)"
 
     def _prompt_of(self, type_name: str) -> str:
         return self._config.type_settings(type_name).prompt or ""

@@ -89,7 +89,7 @@ def test_a_model_without_a_price_is_named() -> None:
     both = Totals(cost_micro=9_000_001, tokens_by_model={"large": 51, "tiny": 1})
 
     assert run_of().cost() == "no price set for model large"
-    assert run_of("large", now=both).cost() == "cost 0.0000, no price set for model tiny"
+    assert run_of("large", now=both).cost() == "cost 0.000001, no price set for model tiny"
     assert GroupRun(priced=()).cost() == ""
 
 
