@@ -151,7 +151,7 @@ def _scraped(port: int, *, on: bool) -> Iterator[list[int]]:
 class _Port:
     """An LLM and a ledger that do nothing, of which all is measured that metrics add."""
 
-    bodies = relieve = join_look = quarantine = None
+    bodies = overrides = relieve = join_look = quarantine = None
     answer = Reply(200, {"content-type": "application/json", "x-request-id": "1"}, b"")
 
     async def complete(self, _call: object) -> Reply:
