@@ -65,23 +65,30 @@ def reaped_alive(run: Evidence) -> list[str]:
 
 
 def lost_otherwise(run: Evidence) -> list[str]:
-    """Each reset is written once as a lost attempt, until its claim settles late after all."""
+    """Each reset is written once as a lost attempt, until its claim settles late after all.
+
+    A claim whose answer was lost is made again under its number, and so may be reset again.
+    """
     if run.moves is None or run.losses is None:
         return []
     written = Counter((loss.task_id, loss.owner) for loss in run.losses if loss.owner is not None)
-    reset: set[tuple[int, int]] = set()
+    reset = Counter[tuple[int, int]]()
     late: set[tuple[int, int]] = set()
     cancelled: set[tuple[int, int]] = set()  # by a person, or late
     for move in run.moves:
         claim = (move.task_id, move.old_owner)
         if move.before is Status.PROCESSING and move.losses > 0:
-            reset.add(claim)
+            reset[claim] += 1
         elif move.before is Status.PENDING and move.old_owner and move.owner == 0:
-            (cancelled if move.after is Status.CANCELLED else late).update({claim} & reset)
+            (cancelled if move.after is Status.CANCELLED else late).update({claim} & reset.keys())
     known = {task.id for task in run.tasks}
-    odd = [f"{claim}: {times} rows" for claim, times in written.items() if times > 1]
+    odd = [
+        f"{claim}: {times} rows" for claim, times in written.items() if times > max(1, reset[claim])
+    ]
     odd += [
-        f"{claim}: none" for claim in reset - late - cancelled - written.keys() if claim[0] in known
+        f"{claim}: none"
+        for claim in reset.keys() - late - cancelled - written.keys()
+        if claim[0] in known
     ]
     odd += [f"{claim}: settled late" for claim in late & written.keys()]
     rows = Counter(task_id for task_id, _ in written.elements())

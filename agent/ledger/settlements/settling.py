@@ -8,7 +8,7 @@ that had committed, or it is superseded. Zero rows changed is a normal, named ou
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from sqlalchemy import Connection, bindparam, delete, null, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, null, select, update
 
 from docllm.agent.judge import Tier
 from docllm.agent.ledger.counts import release_counts
@@ -51,11 +51,17 @@ _LOCK = (
 )
 
 _REAPED = int(Status.PENDING)  # the state of a claimed task that waits again
-_FOUND = delete(task_attempt).where(
+_OF_CLAIM = and_(
     task_attempt.c.task_id == bindparam("of_task"),
     task_attempt.c.lost_owner == bindparam("of_owner"),
 )
-_UNLOSE = update(task).where(task.c.id == bindparam("of_task")).values(losses=task.c.losses - 1)
+# A claim whose answer was lost is made again under its number, and so may have been reset twice.
+_UNLOSE = (
+    update(task)
+    .where(task.c.id == bindparam("of_task"))
+    .values(losses=task.c.losses - select(func.count()).where(_OF_CLAIM).scalar_subquery())
+)
+_FOUND = delete(task_attempt).where(_OF_CLAIM)
 _NO_ROW = (None, None, None, None)
 NO_HOOKS: Hooked = MappingProxyType({})
 
@@ -165,8 +171,8 @@ def _take_back_losses(connection: Connection, late: Sequence[Settlement]) -> Non
     """Delete the lost attempts of claims that were reaped and end after all."""
     claims = sorted((settlement.row.task_id, settlement.owner) for settlement in late)
     values = [{"of_task": task_id, "of_owner": owner} for task_id, owner in claims]
-    connection.execute(_FOUND, values)
     connection.execute(_UNLOSE, values)
+    connection.execute(_FOUND, values)
 
 
 def _cancelled_batches(

@@ -100,6 +100,23 @@ def test_a_lost_attempt_is_written_once_and_taken_back(ledger_db: LedgerDatabase
     assert (ledger_db.task(task_id).losses, letter.attempts) == (1, 1)
 
 
+def test_a_claim_that_was_made_and_lost_twice_takes_both_losses_back(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """A claim whose answer was lost is made again under its number, after a reset, too."""
+    (task_id,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    for _ in range(2):
+        row = ledger_db.claimed(task_id, owner)
+        reaped(ledger_db, task_id)
+    assert ledger_db.task(task_id).losses == 2
+
+    assert ledger_db.settle(row, owner, SUCCEEDED) is Verdict.SETTLED
+
+    assert ledger_db.task(task_id).losses == 0
+    assert not ledger_db.rows(tables.task_attempt)
+
+
 def test_what_the_model_said_is_kept_with_its_attempt(ledger_db: LedgerDatabase) -> None:
     """A settle that is repeated writes it once; an attempt without a refused answer has none."""
     (task_id,) = ledger_db.load("a")
