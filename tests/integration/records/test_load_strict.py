@@ -70,7 +70,7 @@ def test_an_id_that_clashes_with_the_ledger_stops_the_load_first(
 
     assert done.code == 1, done
     assert "line 2" in done.err
-    assert "already with other content" in done.err
+    assert "already with another prompt" in done.err
     assert len(embedded.ledger.tasks()) == 1
 
 
