@@ -19,7 +19,7 @@ DOZEN := agent-kill agent-freeze-long agent-drain reaper-kill exporter-kill kafk
 	mariadb-freeze mariadb-link-tear redis-freeze llm-500 llm-hang garbage
 
 .DEFAULT_GOAL := help
-.PHONY: help install check format lint style types layers unit servers test units suite net crash-points short-faults containers proof seeds faults demo demo-kafka docs site bench lock clean
+.PHONY: help install check format lint style types layers unit servers test units suite net crash-points short-faults containers proof seeds faults demo demo-kafka docs site pages bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,13 +54,13 @@ unit: $(READY) ## unit tests alone; no server is started
 servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
-test: lint site units suite ## all tests on real Kafka, MariaDB, MySQL and Redis, which it installs; 300 new simulations
+test: lint pages units suite ## all tests on real Kafka, MariaDB, MySQL and Redis, which it installs; 300 new simulations
 
 units: servers
 	@$(MAKE) --no-print-directory unit
 
 suite: servers
-	$(PYTEST) -m "not proof and not again" --ignore tests/unit
+	$(PYTEST) -m "not proof and not again" --ignore tests/unit --ignore tests/site
 
 net: servers ## every planted bug is caught; kills and outages of servers lose nothing
 	$(PYTEST) -m proof $(PROOFS)
@@ -103,6 +103,9 @@ docs: $(READY) ## write what the pages take from the code and from real runs, th
 
 site: $(SITE) ## build the site from docs/ into site/, strict about links
 	@tools/site
+
+pages: site servers
+	$(BIN)/pytest -q tests/site
 
 $(SITE): requirements-docs.lock $(READY)
 	@[ -x .venv-docs/bin/pip ] || .venv/bin/python -m venv .venv-docs

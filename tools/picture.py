@@ -1,4 +1,4 @@
-"""Draw docs/images/status.svg from a real run on a terminal: `python -m tools.picture`.
+"""Draw docs/images/status.svg, or FILE, from a run on a terminal: `python -m tools.picture [FILE]`.
 
 It loads documents, starts an agent with the rehearsal LLM, and shows `status` in mid-run. The
 picture always has the same size, and names no other host.
@@ -41,8 +41,8 @@ def main() -> int:
         with _agent(folder):
             time.sleep(SHOWN_AFTER_S)
             screen += _lines(_output(folder, "status", "--once"))
-    PICTURE.parent.mkdir(exist_ok=True)
-    PICTURE.write_text(drawn(screen), "utf-8")
+    picture = Path(*sys.argv[1:2]) if sys.argv[1:] else PICTURE
+    picture.write_text(drawn(screen), "utf-8")
     return 0
 
 

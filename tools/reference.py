@@ -21,6 +21,7 @@ from docllm.schemas.ledger.tables import metadata
 from docllm.schemas.refusals.error_body import read_body
 from docllm.schemas.refusals.signals import TABLE
 from docllm.schemas.settings.catalog import NAMED_SETTINGS, SETTINGS
+from docllm.schemas.settings.kinds import Setting
 from docllm.schemas.task.states import Status
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -69,25 +70,31 @@ def printed_help(command: str) -> str:
 
 
 def settings() -> str:
-    """Return the table of settings that have one name."""
-    return table(
-        ("key in `docllm.toml`", "variable", "default", "meaning"),
-        (
-            (code(name), code(setting.variable), code(setting.default), setting.meaning)
-            for name, setting in SETTINGS.items()
-        ),
+    """Return a table for each section of settings that have one name."""
+    return _sections(
+        (name.partition(".")[0] if "." in name else "At the top", name, setting)
+        for name, setting in SETTINGS.items()
     )
 
 
 def named_settings() -> str:
-    """Return the table of settings in sections that a person names."""
-    return table(
-        ("key", "default", "meaning"),
-        (
-            (f"`{section}.{PLACEHOLDERS[section]}.{key}`", code(setting.default), setting.meaning)
-            for section, settings in NAMED_SETTINGS.items()
-            for key, setting in settings.items()
-        ),
+    """Return a table for each kind of section that a person names."""
+    return _sections(
+        (f"{section}.{PLACEHOLDERS[section]}", f"{section}.{PLACEHOLDERS[section]}.{key}", setting)
+        for section, settings in NAMED_SETTINGS.items()
+        for key, setting in settings.items()
+    )
+
+
+def _sections(settings: Iterable[tuple[str, str, Setting]]) -> str:
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for section, name, setting in settings:
+        facts = (("default", setting.default), ("variable", setting.variable))
+        known = ", ".join(f"{fact} {code(value)}" for fact, value in facts if value)
+        meaning = f"{setting.meaning}<br>{known}" if known else setting.meaning
+        rows.setdefault(section, []).append((code(name), meaning))
+    return "".join(
+        f"\n### {section}\n\n{table(('key', 'meaning'), rows[section])}" for section in rows
     )
 
 

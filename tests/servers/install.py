@@ -35,6 +35,7 @@ PROGRAMS = {
     "prometheus": "prometheus",  # evaluates the alert rules; its promtool tests them
     "amtool": "prometheus-alertmanager",  # groups and routes them
     "faketime": "faketime",  # fault runs give an agent a clock that jumps
+    "chromium": "chromium",  # shows the pages of the site
     "cc": "build-essential",  # builds the waits that faketime's clock lacks
 }
 

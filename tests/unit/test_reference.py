@@ -39,8 +39,10 @@ def test_a_stale_page_is_named_and_written(
     assert reference.text("settings.md") == page
     assert reference.main([]) == 0
     written = reference.text("settings.md")
-    assert written.startswith("before\n<!-- begin settings (by hand) -->\n| key in")
-    assert "| `agent.slots` | `DOCLLM_SLOTS` | `64` |" in written
+    assert written.startswith(
+        "before\n<!-- begin settings (by hand) -->\n\n### At the top\n\n| key |"
+    )
+    assert "<br>default `64`, variable `DOCLLM_SLOTS` |" in written
     assert written.endswith("|\n<!-- end -->\nafter\n")
     assert reference.main(["--check"]) == 0
 
