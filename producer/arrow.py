@@ -6,7 +6,7 @@ from typing import Any
 
 from docllm.schemas.errors import ConfigError
 
-INSTALL = "pip install 'docllm[archive]'"
+INSTALL = "pip install '.[archive]' in the clone of docllm"
 _NEEDS = f"needs the extra `archive`; run: {INSTALL}"
 
 

@@ -13,7 +13,7 @@ from docllm.producer.input.document_source import UnusableError
 from docllm.schemas.documents.kind import Kind
 from docllm.schemas.text.document_text import ReadText
 
-INSTALL = "pip install 'docllm[documents]'"
+INSTALL = "pip install '.[documents]' in the clone of docllm"
 MAX_SOURCE_BYTES = 16 << 20  # of a document that is converted at load
 MAX_TEXT_BYTES = 2 << 20  # of its text
 _AT_FIRST = 4  # documents of a kind that are converted for an estimate, before they become rare

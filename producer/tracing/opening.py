@@ -10,7 +10,7 @@ from docllm.schemas.settings.config import OtelConfig
 
 log = logging.getLogger(__name__)
 
-INSTALL = "pip install 'docllm[otel]'"
+INSTALL = "pip install '.[otel]' in the clone of docllm"
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _HTTP = "http/protobuf"
 

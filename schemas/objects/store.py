@@ -23,7 +23,7 @@ _ODD_KEY = (
     "cannot be listed: a key below it has an empty part (//) or a part that is . or .., which no "
     "object URI can express; rename that object, or name prefixes beside it"
 )
-_INSTALL = "needs the extra `objects`; run: pip install 'docllm[objects]'"
+_INSTALL = "needs the extra `objects`; run: pip install '.[objects]' in the clone of docllm"
 
 
 @dataclass(frozen=True, slots=True)

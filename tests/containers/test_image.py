@@ -69,7 +69,7 @@ def test_the_commands_of_the_page_run_a_batch(docker: Docker, image: str) -> Non
     """A person's folder, made under a umask that many systems have, gets the results."""
     home = person_s(docker.folder / "embedded")
     (home / "tasks.jsonl").write_text(TASKS)
-    commands = re.search(r"## An image\n.*?```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    commands = re.search(r"## A container\n.*?```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert commands is not None
     export = "docker run --rm --user 1000:1000 --volume $PWD/work:/work --workdir /work docllm"
 

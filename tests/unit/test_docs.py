@@ -389,3 +389,9 @@ def test_each_promise_names_its_tests() -> None:
     assert [row[0] for row in cells] == titles
     assert all(len(row) == 4 for row in cells)
     assert {judge for row in cells for judge in row[3].split()} == judges
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_no_page_installs_from_an_index(page: str) -> None:
+    """There is no docllm on a package index, so a page installs it from the clone alone."""
+    assert re.findall(r"\b(?:install|add) +['\"]?docllm\b(?!/)", TEXTS[page]) == []

@@ -19,7 +19,7 @@ from docllm.agent.process.child_process import begin, limit, received
 from docllm.schemas.documents.kind import Kind
 from docllm.schemas.text.document_text import NoTextError, ReadText
 
-INSTALL = "pip install 'docllm[documents]'"
+INSTALL = "pip install '.[documents]' in the clone of docllm"
 
 
 def main(arguments: list[str]) -> None:

@@ -223,7 +223,7 @@ def test_zstandard_needs_an_extra(beginning: bytes, monkeypatch: pytest.MonkeyPa
     assert refused.value.error == "the file is a Zstandard archive"
     assert refused.value.fix == (
         "unpack it first: zstd -dc FILE | docllm load -, or let docllm do it: "
-        "pip install 'docllm[archive]'"
+        "pip install '.[archive]' in the clone of docllm"
     )
 
 

@@ -160,8 +160,8 @@ def test_without_the_extra_only_the_setting_is_an_error(
 ) -> None:
     """A variable that a cluster sets for all programs stops none of them."""
     monkeypatch.setitem(sys.modules, "docllm.producer.tracing.otlp", None)
-    with pytest.raises(ConfigError, match=r"otel\.endpoint .*pip install 'docllm\[otel\]'"):
+    with pytest.raises(ConfigError, match=r"otel\.endpoint .*pip install '\.\[otel\]'"):
         open_spans(NAMED, {})
     with caplog.at_level(logging.INFO):
         assert open_spans(FOUND, {}) is None
-    assert "pip install 'docllm[otel]'" in caplog.text
+    assert "pip install '.[otel]' in the clone of docllm" in caplog.text

@@ -19,11 +19,11 @@ print("obstore" in sys.modules)
 
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`pip install docllm` alone reads no objects."""
+    """Without its extras docllm reads no objects."""
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.setitem(sys.modules, "obstore.store", None)
 
-    with pytest.raises(ObjectError, match=r"pip install 'docllm\[objects\]'") as caught:
+    with pytest.raises(ObjectError, match=r"pip install '\.\[objects\]'") as caught:
         asyncio.run(ObjectStores().get("s3://bucket/a", limit=1))
 
     assert caught.value.fault is ObjectFault.NOT_INSTALLED
@@ -46,5 +46,5 @@ def test_settings_that_need_the_extra_are_refused_without_it(
     monkeypatch.setitem(sys.modules, "obstore", None)
 
     require_library(["https://docs.example.com/"])
-    with pytest.raises(ConfigError, match=r"s3://bucket/ needs .* 'docllm\[objects\]'"):
+    with pytest.raises(ConfigError, match=r"s3://bucket/ needs .* '\.\[objects\]'"):
         require_library(["https://docs.example.com/", "s3://bucket/"])

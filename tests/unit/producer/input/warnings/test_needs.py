@@ -44,7 +44,7 @@ def test_documents_that_need_an_extra_are_counted_by_kind() -> None:
     (warning,) = warned(*lines)
 
     assert warning.startswith("3 documents (2 PDF, 1 DOCX) cannot be read by agents of this")
-    assert warning.endswith("run: pip install 'docllm[documents]'")
+    assert warning.endswith("run: pip install '.[documents]' in the clone of docllm")
     assert warned(document(), config=CLUSTER, by_uri=True) == []
 
 
