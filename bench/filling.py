@@ -26,6 +26,7 @@ from sqlalchemy import (
     update,
 )
 
+from docllm.producer.ledger.tally import SPENT
 from docllm.schemas.ledger.database import Database
 from docllm.schemas.ledger.sql import NEVER_TIME, UtcTime, utc_after, utc_now
 from docllm.schemas.ledger.tables import (
@@ -203,6 +204,7 @@ def _write_dead(connection: Connection, size: Size, first: int, rows: int) -> No
         "tokens_in": literal(10),
         "tokens_out": literal(5),
         "cost_micro": literal(300),
+        "unpriced": literal(0),
     }
     source = select(*(value.label(name) for name, value in columns.items())).join(
         prints, prints.c.i == place % ERRORS
@@ -262,7 +264,7 @@ def _write_counts(connection: Connection) -> None:
         source = source.group_by(task.c.batch_id, task.c.type, *keys)
         connection.execute(insert(tally_sum).from_select(list(columns), source))
     parts = ("batch_id", "type", "tenant", "route", "disposition", "fingerprint", "error_class")
-    sums = ("attempts", "tokens_in", "tokens_out", "cost_micro")
+    sums = ("attempts", *SPENT)
     group = {name: dead_letter.c[name] for name in parts} | {
         "dead": func.count(),
         "entered": func.count(),

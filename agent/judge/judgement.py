@@ -113,9 +113,7 @@ def _judge(reply: Reply | CallFailed, facts: JudgeFacts) -> Succeeded | Retry | 
     )
     spent = _spent(facts, reply.headers, completion_read)
     if not spent.tokens_in and completion_read.is_of_unknown_cost:
-        spent = replace(
-            spent, cost_micro=facts.least_price_micro, unsure_micro=facts.least_price_micro
-        )
+        spent = _estimated(spent, facts)
     if completion_read.failure is not None:
         failure = taught(completion_read.failure, facts.wordings)
         if reply.status != _OK and failure.error_class == ErrorClass.SERVER:
@@ -223,6 +221,11 @@ def _spent(
         return Spent(model=facts.model, call_id=call_id, duration_ms=facts.duration_ms, calls=1)
     prices = facts.prices
     price = (prices.get(read.model) or prices.get(facts.model)) if prices else None
+    unpriced = 0
+    if price is None:
+        failure = read.failure
+        is_billed = failure is None or read.tokens_in or failure.error_class in completion.ANSWERED
+        unpriced = 1 if is_billed else 0
     return Spent(
         model=(read.model or facts.model)[:_NAME_CHARS],
         tokens_in=read.tokens_in,
@@ -232,10 +235,15 @@ def _spent(
         duration_ms=facts.duration_ms,
         tokens_cached=read.tokens_cached,
         calls=1,
+        unpriced=unpriced,
     )
 
 
 def _unsure(facts: JudgeFacts) -> Spent:
     """Return the cost of a call that may be billed although nothing is known of its usage."""
-    spent, estimate = _spent(facts, _NO_HEADERS), facts.least_price_micro
-    return replace(spent, cost_micro=estimate, unsure_micro=estimate)
+    return _estimated(_spent(facts, _NO_HEADERS), facts)
+
+
+def _estimated(spent: Spent, facts: JudgeFacts) -> Spent:
+    estimate, unpriced = facts.least_price_micro, int(facts.model not in facts.prices)
+    return replace(spent, cost_micro=estimate, unsure_micro=estimate, unpriced=unpriced)

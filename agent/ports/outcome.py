@@ -22,7 +22,7 @@ __all__ = [
     "Snooze", "Spent", "Succeeded",
 ]  # fmt: skip
 
-AMOUNTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro")
+AMOUNTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro", "unpriced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class Spent:
     `call_id` is the id of the last call, the provider's or ours; empty if there was no call.
     `cost_micro` is in millionths of the currency's unit. `duration_ms` covers the whole attempt.
     `tokens_cached` is a part of `tokens_in`. `unsure_micro` is the part of `cost_micro` that is
-    estimated, because the call's usage is not known. `calls` is how many calls were made.
+    estimated, because the call's usage is not known. `unpriced` counts the calls whose cost is
+    unknown, because their model has no price. `calls` is how many calls were made.
     `on_left_routes` holds the part of all this that arose on routes that the attempt has left.
     """
 
@@ -45,6 +46,7 @@ class Spent:
     tokens_cached: int = 0
     unsure_micro: int = 0
     calls: int = field(default=0, compare=False)
+    unpriced: int = 0
     on_left_routes: "tuple[RouteSpent, ...]" = ()
 
     @property
@@ -64,6 +66,7 @@ class Spent:
             tokens_cached=earlier.tokens_cached + self.tokens_cached,
             cost_micro=earlier.cost_micro + self.cost_micro,
             unsure_micro=earlier.unsure_micro + self.unsure_micro,
+            unpriced=earlier.unpriced + self.unpriced,
             calls=earlier.calls + self.calls,
             on_left_routes=earlier.on_left_routes + self.on_left_routes,
         )

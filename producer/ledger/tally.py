@@ -39,6 +39,8 @@ from docllm.schemas.task.states import FINAL, Status
 NO_FINGERPRINT = bytes(16)
 # The group of the failures of a batch that has all the groups it may have.
 OTHER_FINGERPRINTS = b"\xff" * 16
+# The columns of what attempts used; `unpriced` counts the calls whose cost is unknown.
+SPENT = ("tokens_in", "tokens_out", "cost_micro", "unpriced")
 _NO_COSTS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -66,6 +68,7 @@ class TallyChange:
 
     The `dead_` sums cover all attempts of the tasks that died. They are negative when dead tasks
     are replayed. `tokens_cached` are part of `tokens_in`, and `unsure_micro` of `cost_micro`.
+    `unpriced` counts the calls whose cost is unknown.
     """
 
     key: TallyKey
@@ -79,6 +82,8 @@ class TallyChange:
     dead_tokens_in: int = 0
     dead_tokens_out: int = 0
     dead_cost_micro: int = 0
+    unpriced: int = 0
+    dead_unpriced: int = 0
 
 
 def died(
@@ -107,6 +112,7 @@ def died(
         dead_tokens_in=delta * letter["tokens_in"],
         dead_tokens_out=delta * letter["tokens_out"],
         dead_cost_micro=delta * letter["cost_micro"],
+        dead_unpriced=delta * letter["unpriced"],
         **costs,
     )
 
@@ -208,6 +214,7 @@ _RAW_FAILURES: Columns = {
     "tokens_in": tally.c.dead_tokens_in,
     "tokens_out": tally.c.dead_tokens_out,
     "cost_micro": tally.c.dead_cost_micro,
+    "unpriced": tally.c.dead_unpriced,
 }
 
 

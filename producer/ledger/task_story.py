@@ -41,9 +41,9 @@ class PastAttempt:
 
     `attempt` counts from 1, and again from 1 after a replay. Times are UTC without a zone;
     `cost_micro` is in millionths of the currency's unit, and `unsure_micro` is the estimated part
-    of it. `reply` is the beginning of what the model said, if its answer could not be used. `agent`
-    is the agent that was lost with the attempt; empty if none was. Nobody knows how long a lost
-    attempt took.
+    of it. `unpriced` counts the calls whose cost is unknown. `reply` is the beginning of what the
+    model said, if its answer could not be used. `agent` is the agent that was lost with the
+    attempt; empty if none was. Nobody knows how long a lost attempt took.
     """
 
     attempt: int
@@ -59,6 +59,7 @@ class PastAttempt:
     cost_micro: int
     tokens_cached: int = 0
     unsure_micro: int = 0
+    unpriced: int = 0
     route: str = ""
     model: str = ""
     release: str = ""
@@ -100,6 +101,7 @@ class StoredResult:
     cost_micro: int
     tokens_cached: int = 0
     unsure_micro: int = 0
+    unpriced: int = 0
     route: str = ""
     release: str = ""
 
@@ -325,6 +327,7 @@ def _result(connection: Connection, task_id: int) -> StoredResult | None:
         "cost_micro",
         "tokens_cached",
         "unsure_micro",
+        "unpriced",
         "route",
         "release_name",
     )
@@ -349,6 +352,7 @@ def _history(connection: Connection, task_id: int) -> Sequence[PastAttempt]:
         "cost_micro",
         "tokens_cached",
         "unsure_micro",
+        "unpriced",
         "route",
         "model",
         "release_name",

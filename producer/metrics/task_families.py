@@ -106,9 +106,13 @@ def of_attempts(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield counter(
         "docllm_cost_units",
-        "Cost of calls in the currency of the prices, by what became of the attempt.",
+        "Cost of calls with a price, in the currency of the prices, by what became of the attempt.",
         ("group", "route", "outcome"),
-        {(group, *key): units(micro) for key, micro in sums.cost_micro.items()},
+        {
+            (group, *key): units(micro)
+            for key, micro in sums.cost_micro.items()
+            if micro or not sums.unpriced[key]
+        },
     )
 
 
@@ -133,7 +137,11 @@ def of_releases(status: GroupStatus) -> Iterator[Metric]:
         "docllm_release_cost_units",
         "Cost of these attempts in the currency of the prices.",
         ("group", "release"),
-        {(group, release.name): units(release.total.cost_micro) for release in releases},
+        {
+            (group, release.name): units(release.total.cost_micro)
+            for release in releases
+            if release.total.cost_micro or not release.total.unpriced
+        },
     )
     yield gauge(
         "docllm_release_worse",

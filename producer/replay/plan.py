@@ -15,6 +15,7 @@ from docllm.producer.ledger.dead_letters.failure_groups import NOTHING, TotalCos
 from docllm.producer.ledger.outbox import QUARANTINE, TASK
 from docllm.producer.ledger.replay_progress import ReplayRequest
 from docllm.producer.ledger.results.export import Read
+from docllm.producer.ledger.tally import SPENT
 from docllm.producer.replay.runs import candidates
 from docllm.schemas.ledger.query_plans import unindexed
 from docllm.schemas.ledger.sql import utc_now
@@ -222,10 +223,7 @@ def _batches(connection: Connection, tasks: Select[Any]) -> list[tuple[str, int]
 
 
 def _spent(connection: Connection, tasks: Select[Any]) -> TotalCost:
-    sums = [
-        func.coalesce(func.sum(task_attempt.c[name]), 0)
-        for name in ("tokens_in", "tokens_out", "cost_micro")
-    ]
+    sums = [func.coalesce(func.sum(task_attempt.c[name]), 0) for name in SPENT]
     of_task = and_(
         task_attempt.c.task_id == task.c.id, task_attempt.c.outcome != AttemptOutcome.LOST
     )

@@ -77,6 +77,7 @@ _COLUMNS: tuple[tuple[str, tuple[str, str], str], ...] = (
     ("tokens_in", ("result", "tokens_in"), "int64"),
     ("tokens_out", ("result", "tokens_out"), "int64"),
     ("cost_micro", ("result", "cost_micro"), "int64"),
+    ("unpriced", ("result", "unpriced"), "int64"),
     ("answered_at", ("result", "created_at"), "string"),
     ("error_class", ("dead_letter", "error_class"), "string"),
     ("error_text", ("dead_letter", "error_text"), "string"),

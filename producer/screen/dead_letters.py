@@ -16,7 +16,7 @@ from docllm.producer.ledger.dead_letters.error_groups import ErrorGroup
 from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
 from docllm.producer.text.columns import Column, fitted
 from docllm.producer.text.printable import shown
-from docllm.schemas.text.wording import money, number_of, units
+from docllm.schemas.text.wording import cost_units, money, number_of, units
 
 # Characters shown of each.
 FINGERPRINT_SHOWN = 8
@@ -73,13 +73,19 @@ def groups_text(groups: Sequence[ErrorGroup], width: int) -> Iterator[Text]:
         ),
         Column("first", tuple(f"{letters.first_at:%m-%d %H:%M}" for letters in groups), left=True),
         Column("last", tuple(f"{letters.last_at:%m-%d %H:%M}" for letters in groups), left=True),
-        Column("cost", tuple(money(units(letters.spent.cost_micro)) for letters in groups)),
+        Column("cost", tuple(map(_cost, groups))),
     ]
     (names, *lines), _ = fitted(columns, width, _LEAVING)
     yield names
     for line, letters in zip(lines, groups, strict=True):
         yield line
         yield Text(shortened(f"{' ' * columns[0].size}  {_example(letters)}", width))
+
+
+def _cost(letters: ErrorGroup) -> str:
+    spent = letters.spent
+    cost = cost_units(spent.cost_micro, spent.unpriced)
+    return "-" if cost is None else money(cost)
 
 
 def _fingerprint(fingerprint: str) -> str:
@@ -121,9 +127,12 @@ def _body(value: bytes) -> dict[str, str]:
 
 def in_units(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with costs in the currency's unit in place of those in millionths."""
-    costs = {"cost_micro": "cost", "unsure_micro": "unsure"}
-    paid = {costs[name]: units(value) for name, value in values.items() if name in costs}
-    return {name: value for name, value in values.items() if name not in costs} | paid
+    left = dict(values)
+    micro, unpriced = left.pop("cost_micro"), left.pop("unpriced")
+    paid = {"cost": cost_units(micro, unpriced), "unpriced_calls": unpriced}
+    if "unsure_micro" in left:
+        paid["unsure"] = units(left.pop("unsure_micro"))
+    return left | paid
 
 
 def shortened(text: str, width: int) -> str:

@@ -224,13 +224,17 @@ def _figures(batches: Sequence[BatchStatus]) -> Iterator[Column]:
     yield Column("per s", tuple(f"{batch.rate_per_s:g}" for batch in batches))
     yield Column("left", tuple(_time_left(batch.eta_s) for batch in batches))
     yield Column("tokens", tuple(f"{batch.tokens_in}+{batch.tokens_out}" for batch in batches))
-    yield Column("cost", tuple(money(batch.cost, "") for batch in batches))
+    yield Column("cost", tuple(map(_cost, batches)))
 
 
 def _state(batch: BatchStatus) -> str:
     if batch.archived is not None:
         return "purged" if batch.archived.purged else "archived"
     return "cancelled" if batch.cancelled else ""
+
+
+def _cost(batch: BatchStatus) -> str:
+    return "-" if batch.cost is None else money(batch.cost, "")
 
 
 def _time_left(eta_s: float | None) -> str:
@@ -245,6 +249,9 @@ def _batch_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
             results = number_of(count, "result")
             yield f"{results} {_NOTES.get(kind, f'with {kind}')}  ({batch.name})", "yellow"
     for batch in status.batches:
+        if batch.unpriced_calls and batch.cost is not None:
+            calls = number_of(batch.unpriced_calls, "call")
+            yield f"cost without {calls} of unknown cost  ({batch.name})", ""
         if batch.half_loaded:
             yield half_loaded_message(batch.name), "yellow"
         if batch.archived is not None:

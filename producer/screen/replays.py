@@ -12,7 +12,7 @@ from docllm.producer.replay.plan import MAX_READ, SAMPLE, ReplayPlan
 from docllm.producer.screen.dead_letters import groups_lines
 from docllm.producer.text.printable import shown
 from docllm.producer.text.times import written
-from docllm.schemas.text.wording import money, number_of, units
+from docllm.schemas.text.wording import cost_text, cost_units, number_of
 
 UNREAD_SHOWN = 20
 
@@ -46,7 +46,7 @@ def plan_lines(
         spent = plan.spent
         tokens = f"{spent.tokens_in:,}+{spent.tokens_out:,} tokens"
         yield (
-            f"spent on them so far: {money(units(spent.cost_micro))}, "
+            f"spent on them so far: {cost_text(spent.cost_micro, spent.unpriced)}, "
             f"{tokens} in {number_of(spent.attempts, 'attempt')}"
         )
         sample = f" (measured on the first {SAMPLE:,})" if plan.tasks > SAMPLE else ""
@@ -167,7 +167,8 @@ def plan_json(plan: ReplayPlan, estimate: Estimate) -> dict[str, Any]:
             "attempts": plan.spent.attempts,
             "tokens_in": plan.spent.tokens_in,
             "tokens_out": plan.spent.tokens_out,
-            "cost": units(plan.spent.cost_micro),
+            "cost": cost_units(plan.spent.cost_micro, plan.spent.unpriced),
+            "unpriced_calls": plan.spent.unpriced,
         },
         "estimate": estimate.as_json(),
     }

@@ -27,7 +27,7 @@ from docllm.producer.text.times import written
 from docllm.schemas.task.failures import UNTRIED, AttemptOutcome
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 from docllm.schemas.task.line.strict_json import LineError
-from docllm.schemas.text.wording import money, number_of, units
+from docllm.schemas.text.wording import cost_text, money, number_of, units
 
 # Characters shown of each.
 INPUT_SHOWN = 1000
@@ -183,7 +183,7 @@ def _call_text(called: StoredResult | PastAttempt) -> str:
 
 def _cost(paid: StoredResult | PastAttempt) -> str:
     unsure = f" ({money(units(paid.unsure_micro))} of it estimated)" if paid.unsure_micro else ""
-    return money(units(paid.cost_micro)) + unsure
+    return cost_text(paid.cost_micro, paid.unpriced) + unsure
 
 
 def _attempt_lines(attempt: PastAttempt, *, full: bool) -> Iterator[str]:

@@ -308,6 +308,7 @@ task_result = _table(
     _word("route", 64, doc="the route"),
     _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
     _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
+    _big("unpriced", doc="calls whose cost is unknown, and not in `cost_micro`"),
     _word("release_name", 64, doc="release of the agent"),
 )
 
@@ -345,6 +346,7 @@ task_attempt = _table(
     _word("route", 64, doc="the route"),
     _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
     _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
+    _big("unpriced", doc="calls whose cost is unknown, and not in `cost_micro`"),
     _word("model", 191, doc="the model that was called"),
     _word("release_name", 64, doc="release of the agent"),
     _big(
@@ -405,6 +407,7 @@ dead_letter = _table(
     _big("tokens_in", doc="tokens of all prompts"),
     _big("tokens_out", doc="tokens of all answers"),
     _big("cost_micro", doc="cost of all attempts, in millionths"),
+    _big("unpriced", doc="their calls whose cost is unknown"),
     Column(
         "traceback",
         Blob,
@@ -494,6 +497,7 @@ tally = _table(
     _word("tenant", 64, doc="the task's tenant"),
     _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
     _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
+    _big("unpriced", doc="calls whose cost is unknown, and not in `cost_micro`"),
     _big(
         "dead_attempts",
         doc="of tasks that died or were replayed: all of their attempts, with the sign of `delta`",
@@ -501,6 +505,7 @@ tally = _table(
     _big("dead_tokens_in", doc="the same for tokens of prompts"),
     _big("dead_tokens_out", doc="the same for tokens of answers"),
     _big("dead_cost_micro", doc="the same for cost"),
+    _big("dead_unpriced", doc="the same for calls whose cost is unknown"),
     Index("ix_tally_batch", "batch_id", "created_at"),
     Index("ix_tally_key", "batch_id", "type", "route", "created_at"),
     Index("ix_tally_created", "created_at"),
@@ -529,6 +534,7 @@ tally_sum = _table(
     _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
     _big("cost_micro", doc="cost in millionths of the currency"),
     _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
+    _big("unpriced", doc="calls whose cost is unknown, and not in `cost_micro`"),
     _at("newest_at", LONG_AGO, doc="when the newest of them entered"),
 )
 
@@ -556,6 +562,7 @@ failure_group = _table(
     _big("tokens_in", doc="tokens of their prompts"),
     _big("tokens_out", doc="tokens of their answers"),
     _big("cost_micro", doc="their cost, in millionths"),
+    _big("unpriced", doc="their calls whose cost is unknown"),
     Index("ix_failure_fingerprint", "fingerprint"),
 )
 
@@ -600,6 +607,7 @@ release_count = _table(
     _big("succeeded", doc="attempts that succeeded"),
     _big("failed", doc="attempts that failed and counted"),
     _big("cost_micro", doc="cost of all attempts, in millionths of the currency"),
+    _big("unpriced", doc="their calls whose cost is unknown"),
     _at("last_at", LONG_AGO, doc="the newest minute in this row"),
 )
 

@@ -32,6 +32,23 @@ def units(micro: int) -> float:
     return micro / _MICRO
 
 
+def cost_units(micro: int, unpriced: int) -> float | None:
+    """Return a cost in whole units, None if it is unknown.
+
+    The cost of `unpriced` calls is not known, and they are not in the sum.
+    """
+    return None if unpriced and not micro else units(micro)
+
+
+def cost_text(micro: int, unpriced: int) -> str:
+    """Return a cost for a person, with the number of the calls that are not in it."""
+    cost = cost_units(micro, unpriced)
+    if cost is None:
+        return "unknown"
+    without = f" without {number_of(unpriced, 'call')} of unknown cost" if unpriced else ""
+    return money(cost) + without
+
+
 def money(amount: float, thousands: str = ",") -> str:
     """Return an amount of the currency of the prices, small ones with all digits that are stored.
 

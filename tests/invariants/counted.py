@@ -17,12 +17,13 @@ Numbers = Mapping[tuple[Any, ...], tuple[int, ...]]
 
 COLUMNS = (
     "batch_id", "type", "route", "model", "tenant", "state", "outcome", "disposition", "delta",
-    "tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro",
-    "dead_attempts", "dead_tokens_in", "dead_tokens_out", "dead_cost_micro",
+    "tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro", "unpriced",
+    "dead_attempts", "dead_tokens_in", "dead_tokens_out", "dead_cost_micro", "dead_unpriced",
 )  # fmt: skip
 _ENTERED = "CASE WHEN delta > 0 THEN delta ELSE 0 END"
 _SPENT = {name: name for name in ("tokens_in", "tokens_out", "cost_micro")}
 _SERIES = {"entered": _ENTERED} | _SPENT
+_UNPRICED = {"unpriced": "unpriced"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ _ROLL_UPS = (
         ("batch_id", "type", "route", "model", "tenant", "state", "outcome", "disposition"),
         {"delta": "delta", "entered": _ENTERED, "tokens_cached": "tokens_cached"}
         | _SPENT
-        | {"unsure_micro": "unsure_micro"},
+        | {"unsure_micro": "unsure_micro"}
+        | _UNPRICED,
         balance=0,
     ),
     _RollUp(
@@ -68,7 +70,7 @@ _ROLL_UPS = (
         "failure_group",
         ("batch_id", "type", "tenant", "route", "disposition"),
         {"dead": "delta", "entered": _ENTERED, "attempts": "dead_attempts"}
-        | {name: f"dead_{name}" for name in _SPENT},
+        | {name: f"dead_{name}" for name in _SPENT | _UNPRICED},
         of_tally=f"state={int(Status.DEAD)}",
         balance=0,
     ),

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, func, select
 
 from docllm.agent.ledger.counts import release_counts
-from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
+from docllm.producer.ledger.tally import OTHER_FINGERPRINTS, SPENT
 from docllm.schemas.errors import DocllmError
 from docllm.schemas.ledger.bulk import merge_rows
 from docllm.schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME, Merge, insert_new, utc_after
@@ -65,16 +65,15 @@ _WIDTHS = (
     _Width(60, 48 * 3600.0, lambda at: at.replace(second=0, microsecond=0)),
     _Width(3600, 400 * 86400.0, lambda at: at.replace(minute=0, second=0, microsecond=0)),
 )
-_SPENT = ("tokens_in", "tokens_out", "cost_micro")
 _COUNTS = Merge(
-    added=("delta", "entered", *_SPENT, "tokens_cached", "unsure_micro"), greatest=("newest_at",)
+    added=("delta", "entered", *SPENT, "tokens_cached", "unsure_micro"), greatest=("newest_at",)
 )
 _FAILURES = Merge(
-    added=("dead", "entered", "attempts", *_SPENT),
+    added=("dead", "entered", "attempts", *SPENT),
     least=("first_at",),
     greatest=("last_at", "sample_task"),  # an existing sample is kept
 )
-_SERIES = Merge(added=("entered", *_SPENT))
+_SERIES = Merge(added=("entered", "tokens_in", "tokens_out", "cost_micro"))
 _COUNT_KEY = tuple(column.name for column in tally_sum.primary_key)
 _FAILURE_KEY = tuple(column.name for column in failure_group.primary_key)
 
@@ -167,6 +166,7 @@ def _count(row: Row[Any]) -> Roll:
         "tokens_cached": row.tokens_cached,
         "cost_micro": row.cost_micro,
         "unsure_micro": row.unsure_micro,
+        "unpriced": row.unpriced,
         "newest_at": row.created_at if entered else LONG_AGO_TIME,
     }
 
@@ -253,6 +253,7 @@ def _failure(row: Row[Any], key: RowKey, sample: int) -> Roll:
         "tokens_in": row.dead_tokens_in,
         "tokens_out": row.dead_tokens_out,
         "cost_micro": row.dead_cost_micro,
+        "unpriced": row.dead_unpriced,
     }
 
 

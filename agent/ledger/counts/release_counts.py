@@ -25,7 +25,7 @@ from docllm.schemas.task.owner import agent_of
 PAST_S = 300.0
 KEPT_S = 7200.0
 PAGE = 500  # rows of agents in one transaction
-_NUMBERS = ("succeeded", "failed", "cost_micro")
+_NUMBERS = ("succeeded", "failed", "cost_micro", "unpriced")
 _MERGE = Merge(added=_NUMBERS, greatest=("last_at",))
 _NOW = {"starts_at": utc_minute(), "last_at": utc_minute()}
 _KEY = tuple(column.name for column in release_count.primary_key)
@@ -73,6 +73,7 @@ def write(
             "succeeded": successes,
             "failed": len(outcomes) - successes,
             "cost_micro": sum(outcome.spent.cost_micro for outcome in outcomes),
+            "unpriced": sum(outcome.spent.unpriced for outcome in outcomes),
         }
         connection.execute(_insert(connection.dialect.name), row)
 

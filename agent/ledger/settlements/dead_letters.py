@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, func, select
 
+from docllm.producer.ledger import tally
 from docllm.schemas.ledger.bulk import insert_rows, merge_rows
 from docllm.schemas.ledger.sql import Merge
 from docllm.schemas.ledger.tables import batch, dead_letter, dead_line, task, task_attempt
@@ -20,7 +21,7 @@ from docllm.schemas.task.failures import UNTRIED
 LetterRow = Mapping[str, Any]  # the columns of a dead letter
 
 _NEWEST = Merge(greatest=("task_id",))  # of the tasks that died with one line
-_SUMMED = (task_attempt.c.tokens_in, task_attempt.c.tokens_out, task_attempt.c.cost_micro)
+_SUMMED = tuple(task_attempt.c[name] for name in tally.SPENT)
 _COPIED = (
     task.c.id,
     task.c.batch_id,
@@ -85,7 +86,5 @@ def _of_task(row: Any) -> LetterRow:
         "expires_at": row.expires_at,
         "attempts": row.attempts,
         # Some servers sum to decimals.
-        "tokens_in": int(row.tokens_in),
-        "tokens_out": int(row.tokens_out),
-        "cost_micro": int(row.cost_micro),
+        **{name: int(getattr(row, name)) for name in tally.SPENT},
     }

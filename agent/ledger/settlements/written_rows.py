@@ -78,6 +78,7 @@ def result(settlement: Settlement, outcome: Succeeded, release: str) -> dict[str
         "tokens_cached": spent.tokens_cached,
         "cost_micro": spent.cost_micro,
         "unsure_micro": spent.unsure_micro,
+        "unpriced": spent.unpriced,
     }
 
 

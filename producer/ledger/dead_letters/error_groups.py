@@ -15,12 +15,12 @@ from docllm.producer.ledger.dead_letters import failure_groups, selection_query
 from docllm.producer.ledger.dead_letters.failure_groups import NOTHING, FailureGroup, TotalCost
 from docllm.producer.ledger.dead_letters.selection import RECORD, Selection
 from docllm.producer.ledger.quarantine import error_class
-from docllm.producer.ledger.tally import OTHER_FINGERPRINTS
+from docllm.producer.ledger.tally import OTHER_FINGERPRINTS, SPENT
 from docllm.schemas.ledger.query_plans import unindexed
 from docllm.schemas.ledger.tables import batch, dead_letter, quarantine, task
 
 _PAGE = 500
-_SPENT = ("attempts", "tokens_in", "tokens_out", "cost_micro")
+_SPENT = ("attempts", *SPENT)
 
 
 @dataclass(frozen=True, slots=True)

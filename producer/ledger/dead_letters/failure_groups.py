@@ -19,18 +19,22 @@ from docllm.schemas.ledger.sql import LONG_AGO_TIME, NEVER_TIME
 from docllm.schemas.ledger.tables import batch, failure_group
 
 _BATCH_ENDED = or_(batch.c.cancelled_at.is_not(None), batch.c.archived_at.is_not(None))
-_SUMS = ("attempts", "tokens_in", "tokens_out", "cost_micro")
+_SUMS = ("attempts", *tally.SPENT)
 OF_LETTER = ("batch_id", "fingerprint", "disposition", *_SUMS)
 
 
 @dataclass(frozen=True, slots=True)
 class TotalCost:
-    """The cost of some tasks' attempts; `cost_micro` is in millionths of the currency's unit."""
+    """The cost of some tasks' attempts; `cost_micro` is in millionths of the currency's unit.
+
+    `unpriced` counts their calls whose cost is unknown.
+    """
 
     attempts: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     cost_micro: int = 0
+    unpriced: int = 0
 
     def __add__(self, other: "TotalCost") -> "TotalCost":
         return TotalCost(*(getattr(self, name) + getattr(other, name) for name in _SUMS))

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import orjson
 from sqlalchemy import BindParameter, Connection, Select, and_, bindparam, case, func, select
 
-from docllm.producer.ledger import store, task_changes
+from docllm.producer.ledger import store, tally, task_changes
 from docllm.producer.ledger.batch_ids import id_range
 from docllm.producer.ledger.results.pointed_results import Fetch, follow, no_outputs
 from docllm.producer.ledger.results.result_lines import (
@@ -59,8 +59,9 @@ _LINE = case((func.instr(task_input.c.body, b'"schema"') > 0, task_input.c.body)
 _STATUSES = {int(status): status for status in Status}
 _OF_RESULT = (
     "codec", "body", "model", "trace_id", "created_at", "route",
-    "tokens_in", "tokens_out", "cost_micro",
+    *tally.SPENT,
 )  # fmt: skip
+_NOTHING = (0,) * len(tally.SPENT)
 _OF_LETTER = ("error_class", "error_text", "died_at", "route", "provider_error")
 
 # These statements are built once.
@@ -109,7 +110,7 @@ _IDS: BindParameter[int] = bindparam("ids", expanding=True)
 _SPENT = (
     select(
         task_attempt.c.task_id,
-        *[func.sum(task_attempt.c[name]) for name in ("tokens_in", "tokens_out", "cost_micro")],
+        *[func.sum(task_attempt.c[name]) for name in tally.SPENT],
     )
     .where(task_attempt.c.task_id.in_(_IDS))
     .group_by(task_attempt.c.task_id)
@@ -278,7 +279,7 @@ def _ended(connection: Connection, batch_id: int, ids: Sequence[int]) -> list[Ex
     rows = connection.execute(_ENDED, values).all()
     spent = _spent(connection, ids)
     call_ids = _last_call_ids(connection, [row.id for row in rows if row.status == Status.DEAD])
-    tasks = [_task(row, spent.get(row.id, (0, 0, 0)), call_ids.get(row.id, "")) for row in rows]
+    tasks = [_task(row, spent.get(row.id, _NOTHING), call_ids.get(row.id, "")) for row in rows]
     if changed := [row.id for row in rows if row.changed]:
         overrides = task_changes.overrides(connection, changed)
         for task in tasks:
@@ -300,10 +301,10 @@ def notes_of(connection: Connection, ids: Sequence[int]) -> dict[int, dict[str, 
     return notes
 
 
-def _spent(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+def _spent(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, ...]]:
     """Return tokens and cost of the attempts that did not succeed."""
     rows = execute_by_ids(connection, _SPENT, ids)
-    return {row[0]: (int(row[1]), int(row[2]), int(row[3])) for row in rows}
+    return {row[0]: tuple(map(int, row[1:])) for row in rows}
 
 
 def _last_call_ids(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
@@ -314,7 +315,7 @@ def _last_call_ids(connection: Connection, ids: Sequence[int]) -> dict[int, str]
     return {row.task_id: row.trace_id for row in rows}
 
 
-def _task(row: Sequence[Any], spent: tuple[int, int, int], last_call_id: str) -> ExportedTask:
+def _task(row: Sequence[Any], spent: tuple[int, ...], last_call_id: str) -> ExportedTask:
     (
         task_id,
         key,
@@ -334,9 +335,10 @@ def _task(row: Sequence[Any], spent: tuple[int, int, int], last_call_id: str) ->
         result_in,
         result_out,
         result_micro,
+        result_unpriced,
         *letter,
     ) = row
-    status, (tokens_in, tokens_out, cost_micro) = _STATUSES[status_number], spent
+    status, (tokens_in, tokens_out, cost_micro, unpriced) = _STATUSES[status_number], spent
     has_result = status is Status.SUCCEEDED and codec != EXPIRED
     ended = ExportedTask(
         task_id=task_id,
@@ -347,6 +349,7 @@ def _task(row: Sequence[Any], spent: tuple[int, int, int], last_call_id: str) ->
         tokens_in=tokens_in + (result_in or 0),
         tokens_out=tokens_out + (result_out or 0),
         cost_micro=cost_micro + (result_micro or 0),
+        unpriced=unpriced + (result_unpriced or 0),
         result=Result(codec, body, model, call_id, created_at, route) if has_result else None,
         letter=_letter(letter, last_call_id) if status is Status.DEAD else None,
         of_inbox=bool(of_inbox),

@@ -24,7 +24,7 @@ from docllm.schemas.task.result.answer import (
 from docllm.schemas.task.result.codec import is_value
 from docllm.schemas.task.states import Status
 from docllm.schemas.text.untrusted import describe_error
-from docllm.schemas.text.wording import one_line, units
+from docllm.schemas.text.wording import cost_units, one_line
 
 # How an agent writes a provider's refusal: status, code if there is one, message.
 _REFUSAL = re.compile(
@@ -92,7 +92,8 @@ class ExportedTask:
     record of the inbox brought the task, so whoever may write there chose its id. `parent` is the
     id of the task that ordered it. `lost_output` is the URI of a result that cannot be read.
     `notes` are those beside the result, by kind. `losses` counts the attempts that were lost with
-    their agents. `overrides` ran in place of fields of the line.
+    their agents. `overrides` ran in place of fields of the line. `unpriced` counts the calls whose
+    cost is unknown.
     """
 
     task_id: int
@@ -111,11 +112,18 @@ class ExportedTask:
     notes: Mapping[str, Any] = field(default_factory=dict)
     losses: int = 0
     overrides: Overrides = field(default_factory=dict)
+    unpriced: int = 0
 
     @property
     def output(self) -> str:
         """The URI of the object that has the result, empty if the ledger has it."""
         return self.result.output if self.result else self.lost_output
+
+    @property
+    def lacks_usage(self) -> bool:
+        """Whether an answer came, and the provider said nothing of its tokens."""
+        answered = self.unpriced or (self.result is not None and self.result.call_id)
+        return bool(answered) and not self.tokens_in and not self.tokens_out
 
     @property
     def ended_at(self) -> datetime | None:
@@ -156,13 +164,15 @@ def fields_of(task: ExportedTask) -> dict[str, Any]:
         ),
         "model": result and result.model,
         "route": _route(task),
-        "tokens_in": task.tokens_in,
-        "tokens_out": task.tokens_out,
-        "cost": units(task.cost_micro),
+        "tokens_in": None if task.lacks_usage else task.tokens_in,
+        "tokens_out": None if task.lacks_usage else task.tokens_out,
+        "cost": cost_units(task.cost_micro, task.unpriced),
         "finished_at": ended_at and f"{ended_at.isoformat(timespec='microseconds')}Z",
     }
     if task.of_inbox:
         line["origin"] = "inbox"
+    if task.unpriced and task.cost_micro:
+        line["unpriced_calls"] = task.unpriced
     if task.losses:
         line["losses"] = task.losses
     if task.overrides:

@@ -50,6 +50,7 @@ COLUMNS: Mapping[str, Kind] = {
     "cost": Kind.NUMBER,
     "finished_at": Kind.TIME,
     "origin": Kind.TEXT,
+    "unpriced_calls": Kind.INTEGER,
     "losses": Kind.INTEGER,
     "overrides": Kind.TEXT,
     "parent": Kind.TEXT,

@@ -19,7 +19,7 @@ from docllm.schemas.ledger.sql import minutes_since, seconds_until, utc_after
 from docllm.schemas.ledger.tables import batch, tally, task
 from docllm.schemas.task.failures import FOLLOW_UP, UNTRIED, ErrorClass, TallyOutcome
 from docllm.schemas.task.states import FINAL, Status
-from docllm.schemas.text.wording import units
+from docllm.schemas.text.wording import cost_units
 
 MINUTES = 10  # minutes of history that are read
 MAX_COUNTED = 20_000  # tasks that are read row by row
@@ -41,7 +41,10 @@ class ArchivedBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchStatus:
-    """One batch. `cost` is in the currency's unit; `eta_s` is None while nothing moves.
+    """One batch. `eta_s` is None while nothing moves.
+
+    `cost` is in the currency's unit, and None if no more is known than `unpriced_calls`, the calls
+    whose cost is unknown.
 
     `eta_s` is no less than the time until the last of the `retries` is due.
 
@@ -58,7 +61,7 @@ class BatchStatus:
     eta_s: float | None
     tokens_in: int
     tokens_out: int
-    cost: float
+    cost: float | None
     failures: dict[str, int] = field(default_factory=dict)
     cancelled: bool = False
     half_loaded: bool = False
@@ -69,6 +72,7 @@ class BatchStatus:
     archived: ArchivedBatch | None = None
     notes: dict[str, int] = field(default_factory=dict)
     retries: Retries | None = None
+    unpriced_calls: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `--json`."""
@@ -211,10 +215,7 @@ def _sums(connection: Connection, batches: Select[Any]) -> dict[int, list[Any]]:
     keys = [of_batches.c[name] for name in ("batch_id", "state", "outcome", "disposition")]
     numbers = (
         func.sum(of_batches.c.delta).label("n"),
-        *(
-            func.sum(of_batches.c[name]).label(name)
-            for name in ("tokens_in", "tokens_out", "cost_micro")
-        ),
+        *(func.sum(of_batches.c[name]).label(name) for name in counts.SPENT),
     )
     sums: dict[int, list[Any]] = {}
     for row in connection.execute(select(*keys, *numbers).group_by(*keys)):
@@ -270,6 +271,7 @@ def _batch_status(
     retries: Retries | None,
 ) -> BatchStatus:
     counts = _counts(all_sums, running)
+    unpriced = int(sum(sums.unpriced for sums in all_sums))
     waiting = counts["pending"] + counts["processing"] + counts["retrying"]
     return BatchStatus(
         name=row.name,
@@ -278,7 +280,8 @@ def _batch_status(
         eta_s=_eta_s(waiting, pace.per_s, retries),
         tokens_in=int(sum(sums.tokens_in for sums in all_sums)),
         tokens_out=int(sum(sums.tokens_out for sums in all_sums)),
-        cost=units(int(sum(sums.cost_micro for sums in all_sums))),
+        cost=cost_units(int(sum(sums.cost_micro for sums in all_sums)), unpriced),
+        unpriced_calls=unpriced,
         failures=_failures(all_sums),
         cancelled=row.cancelled_at is not None,
         half_loaded=row.name in half_loaded,

@@ -39,6 +39,7 @@ class GroupSums:
     - `attempts` is by route, outcome and class; the class of a success is "".
     - `tokens` is by route and direction: `in`, of which `cached`, and `out`.
     - `cost_micro` is by route and outcome, in millionths of the currency.
+    - `unpriced` counts by the same the calls whose cost is unknown.
     """
 
     loaded: int = 0
@@ -50,6 +51,7 @@ class GroupSums:
     attempts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     tokens: Counter[tuple[str, str]] = field(default_factory=Counter)
     cost_micro: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unpriced: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
     def open(self) -> int:
@@ -71,7 +73,7 @@ def read_sums(connection: Connection, group: str, route_name: Callable[[str], st
     batches = select(batch.c.id).where(batch.c.group_name == group)
     of_group = tally.counts(lambda column: [column["batch_id"].in_(batches)])
     keys = [of_group.c[name] for name in ("route", "state", "outcome", "disposition")]
-    names = ("delta", "entered", "tokens_in", "tokens_cached", "tokens_out", "cost_micro")
+    names = ("delta", "entered", "tokens_cached", *tally.SPENT)
     sums = [func.sum(of_group.c[name]).label(name) for name in names]
     purged = select(batch.c.id).where(batch.c.purged_at.is_not(None))
     kept = case((of_group.c.batch_id.in_(purged), 0), else_=of_group.c.delta)
@@ -101,4 +103,5 @@ def read_sums(connection: Connection, group: str, route_name: Callable[[str], st
         group_sums.tokens[route, "cached"] += int(row.tokens_cached)
         group_sums.tokens[route, "out"] += int(row.tokens_out)
         group_sums.cost_micro[route, _OUTCOME_BY_STATE[status]] += int(row.cost_micro)
+        group_sums.unpriced[route, _OUTCOME_BY_STATE[status]] += int(row.unpriced)
     return replace(group_sums, loaded=loaded, replayed=replayed)

@@ -15,13 +15,12 @@ from sqlalchemy import ColumnElement, Connection, Row, func, or_, select
 
 from docllm.schemas.ledger.sql import LONG_AGO_TIME, utc_after
 from docllm.schemas.ledger.tables import release_count
-from docllm.schemas.text.wording import units
+from docllm.schemas.text.wording import cost_units, units
 
 LATELY_S = 3600.0
 MAX_SHOWN = 5  # releases that are shown: those that worked last
-_SUMS = tuple(
-    func.sum(release_count.c[name]).label(name) for name in ("succeeded", "failed", "cost_micro")
-)
+_NUMBERS = ("succeeded", "failed", "cost_micro", "unpriced")
+_SUMS = tuple(func.sum(release_count.c[name]).label(name) for name in _NUMBERS)
 
 
 MARGIN = 0.02  # a release is reported if its rate is at least two percentage points higher
@@ -38,6 +37,7 @@ class Minute:
     succeeded: int
     failed: int
     cost_micro: int = 0
+    unpriced: int = 0
 
     @property
     def attempts(self) -> int:
@@ -124,11 +124,15 @@ def _comparison(
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSums:
-    """Attempts that succeeded, that failed and counted, and their cost in millionths."""
+    """Attempts that succeeded, that failed and counted, and their cost in millionths.
+
+    `unpriced` counts the calls whose cost is unknown.
+    """
 
     succeeded: int = 0
     failed: int = 0
     cost_micro: int = 0
+    unpriced: int = 0
 
     @property
     def attempts(self) -> int:
@@ -142,8 +146,9 @@ class ReleaseSums:
 
     @property
     def cost_per_success(self) -> float | None:
-        """The cost of all attempts for each success; None without a success."""
-        return units(self.cost_micro) / self.succeeded if self.succeeded else None
+        """The cost of all attempts for each success; None without one, or if it is not known."""
+        is_known = self.succeeded and not self.unpriced
+        return units(self.cost_micro) / self.succeeded if is_known else None
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `status --json`, version 1."""
@@ -151,7 +156,8 @@ class ReleaseSums:
             "attempts": self.attempts,
             "failed": self.failed,
             "failure_rate": self.failure_rate,
-            "cost": units(self.cost_micro),
+            "cost": cost_units(self.cost_micro, self.unpriced),
+            "unpriced_calls": self.unpriced,
             "cost_per_success": self.cost_per_success,
         }
 
@@ -238,13 +244,9 @@ def _minutes(connection: Connection, of_group: ColumnElement[bool]) -> list[Minu
 
 def _minute(row: Row[Any]) -> Minute:
     began: datetime = row.starts_at
-    numbers = (int(row.succeeded), int(row.failed), int(row.cost_micro))
+    numbers = (int(getattr(row, name)) for name in _NUMBERS)
     return Minute(row.release_name, row.route, began, *numbers)
 
 
 def _sums(rows: Sequence[Any]) -> ReleaseSums:
-    return ReleaseSums(
-        sum(int(row.succeeded) for row in rows),
-        sum(int(row.failed) for row in rows),
-        sum(int(row.cost_micro) for row in rows),
-    )
+    return ReleaseSums(*(sum(int(getattr(row, name)) for row in rows) for name in _NUMBERS))

@@ -39,8 +39,8 @@ from tests.support.ledger_database import GROUP, ORIGIN, LedgerDatabase
 
 ROUTES, MODELS, TENANTS = ("east", "west"), ("small", "large"), ("acme", "bolt")
 BATCHES = ("first", "second")
-_COSTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro")
-_TOTALS = ("attempts", "tokens_in", "tokens_out", "cost_micro")
+_COSTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro", "unpriced")
+_TOTALS = ("attempts", "tokens_in", "tokens_out", "cost_micro", "unpriced")
 _COPIES = ("batch_id", "type", "tenant", "replays", "expires_at")
 _REASON = ("error_class", "fingerprint", "disposition")
 
@@ -203,6 +203,7 @@ class Lives:
             duration_ms=1500,
             tokens_cached=self.random.randrange(tokens_in + 1),
             unsure_micro=self.random.choice([0, cost]),
+            unpriced=cost % 3,
         )
 
 

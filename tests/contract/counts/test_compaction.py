@@ -62,10 +62,12 @@ def change(number: int, **values: Any) -> dict[str, object]:
         "tokens_cached": 1,
         "cost_micro": 10_000_000_000,
         "unsure_micro": 5,
+        "unpriced": number % 2,
         "dead_attempts": sign * 2,
         "dead_tokens_in": sign * number,
         "dead_tokens_out": sign,
         "dead_cost_micro": sign * 30_000_000_000,
+        "dead_unpriced": sign * 3,
     }
     return row | values
 

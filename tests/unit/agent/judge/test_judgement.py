@@ -109,6 +109,27 @@ def test_a_call_that_may_be_billed_counts_as_its_estimate(
     assert (spent.tokens_in, spent.tokens_out) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("answer", "unpriced"),
+    [
+        (Reply(200, {}, completion()), 1),
+        (Reply(200, {}, b'{"choices": [{"message": {"content": "it is"}}]}'), 1),
+        (CallFailed(ErrorClass.AMBIGUOUS, "it broke off"), 1),
+        (CallFailed(ErrorClass.NETWORK, "nothing was sent"), 0),
+        (Reply(503, {}, b""), 0),
+        (Reply(200, {}, error("overloaded", code=529)), 0),
+    ],
+)
+def test_the_cost_of_an_answer_without_a_price_is_unknown(
+    answer: Reply | CallFailed, unpriced: int
+) -> None:
+    """It is counted, unless the provider has made no answer; a price of 0 is a price."""
+    free = replace(FACTS, prices={FACTS.model: Price(0.0, 0.0)})
+
+    assert judge(answer, FACTS).spent.unpriced == unpriced
+    assert judge(answer, free).spent.unpriced == 0
+
+
 def test_a_known_cost_is_no_estimate() -> None:
     """Nothing is unsure about a call whose usage arrived."""
     facts = replace(FACTS, prices={"m-1": Price(2.0, 10.0)}, least_price_micro=77)

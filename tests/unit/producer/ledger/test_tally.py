@@ -33,6 +33,7 @@ LETTER = {
     "tokens_in": 30,
     "tokens_out": 15,
     "cost_micro": 900,
+    "unpriced": 2,
 }
 
 
@@ -115,6 +116,7 @@ def test_a_replay_takes_back_exactly_what_the_death_counted() -> None:
     assert (replay.delta, replay.dead_attempts, replay.dead_tokens_in) == (-1, -3, -30)
     assert (death.dead_tokens_out + replay.dead_tokens_out) == 0
     assert (death.dead_cost_micro, replay.dead_cost_micro) == (900, -900)
+    assert (death.dead_unpriced, replay.dead_unpriced) == (2, -2)
     assert (death.cost_micro, replay.cost_micro) == (300, 0)
 
 

@@ -227,3 +227,17 @@ def test_there_are_never_more_than_a_few_labels() -> None:
     """Settings with hundreds of routes keep the labels of the first ones."""
     routes = RouteLabels([f"r{number}" for number in range(300)], most=3)
     assert {routes.label(f"r{number}") for number in range(300)} == {"r0", "r1", "_other"}
+
+
+def test_an_unknown_cost_has_no_series() -> None:
+    """A counter cannot say that nothing is known; one that is partly known counts that part."""
+    known, unknown = ("fast", "succeeded"), ("slow", "succeeded")
+    costs = Counter({known: 5_000_000, unknown: 0})
+    sums = GroupSums(cost_micro=costs, unpriced=Counter({known: 1, unknown: 2}))
+    released = ReleaseStatus("1.0", ReleaseSums(), ReleaseSums(9, 1, 0, 10))
+    status = replace(NOTHING.status, releases=(released,))
+
+    found = shown(replace(NOTHING, sums=sums, status=status))
+    assert {key: value for key, value in found.items() if "_cost_units_total" in key[0]} == {
+        ("docllm_cost_units_total", "g", *known): 5
+    }

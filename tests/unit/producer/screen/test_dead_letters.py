@@ -134,6 +134,7 @@ def test_the_json_of_groups_is_whole() -> None:
         "tokens_in": 100,
         "tokens_out": 20,
         "cost": 1.5,
+        "unpriced_calls": 0,
         "example": {"id": "k", "batch": "b", "error": "9000 tokens"},
     }
 

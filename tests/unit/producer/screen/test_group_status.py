@@ -552,3 +552,14 @@ def test_releases_that_work_beside_each_other_are_shown() -> None:
     assert "bold red" in styled(both, "release [red]")
     assert "\x1b" not in both.plain
     assert "release" not in alone
+
+
+def test_an_unknown_cost_is_not_shown_as_zero() -> None:
+    """A sum of known and unknown costs says how many calls are not in it."""
+    unknown = replace(NIGHT, name="day", cost=None, unpriced_calls=9)
+    partly = replace(NIGHT, unpriced_calls=3)
+
+    lines = status_text(large_group(unknown, partly), 120).plain.splitlines()
+    assert lines[2].endswith(" -")
+    assert "cost without 3 calls of unknown cost  (night)" in lines
+    assert not [line for line in lines if "9 calls" in line]

@@ -346,6 +346,7 @@ def test_the_json_of_a_story_is_whole() -> None:
         "tokens_in": 10,
         "tokens_out": 5,
         "cost": 0.0003,
+        "unpriced_calls": 0,
         "tokens_cached": 0,
         "unsure": 0,
         "route": "",

@@ -12,7 +12,7 @@ AT = datetime(2026, 11, 24)  # noqa: DTZ001 - the ledger's times are UTC without
 
 
 def group(fingerprint: bytes, dead: int) -> FailureGroup:
-    spent = TotalCost(dead, 0, 0, 10 * dead)
+    spent = TotalCost(dead, 0, 0, 10 * dead, dead)
     return FailureGroup(
         batch_id=1,
         batch_ended=False,
@@ -28,14 +28,14 @@ def group(fingerprint: bytes, dead: int) -> FailureGroup:
 
 def letter() -> Any:
     key = {"batch_id": 1, "fingerprint": OWN, "disposition": "permanent"}
-    return SimpleNamespace(**key, attempts=1, tokens_in=0, tokens_out=0, cost_micro=10)
+    return SimpleNamespace(**key, attempts=1, tokens_in=0, tokens_out=0, cost_micro=10, unpriced=1)
 
 
 def test_letters_leave_the_group_of_their_fingerprint() -> None:
     """The number and the cost of replayed letters leave their group."""
     (left,) = without([group(OWN, 3)], [letter(), letter()])
 
-    assert (left.dead, left.spent) == (1, TotalCost(1, 0, 0, 10))
+    assert (left.dead, left.spent) == (1, TotalCost(1, 0, 0, 10, 1))
 
 
 def test_letters_beyond_their_own_group_leave_the_other_errors() -> None:

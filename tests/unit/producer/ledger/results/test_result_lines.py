@@ -1,6 +1,7 @@
 """Result lines: the answer as it was written, on one line whatever is stored."""
 
 import json
+from dataclasses import replace
 from datetime import datetime
 
 import orjson
@@ -114,3 +115,30 @@ def test_every_result_has_its_line(line_of: LineOf, body: bytes, codec: int) -> 
 def test_a_result_that_is_no_json_is_exported_as_text(body: bytes, text: str) -> None:
     """A result that is too deep or no JSON is exported as text: nothing paid is left out."""
     assert json.loads(line(ended(body)))["result"] == text
+
+
+@pytest.mark.parametrize(
+    ("micro", "unpriced", "cost"),
+    [(0, 1, None), (0, 0, 0.0), (1_500, 0, 0.0015), (1_500, 2, 0.0015)],
+)
+def test_a_cost_is_null_if_no_call_has_a_price(
+    micro: int, unpriced: int, cost: float | None
+) -> None:
+    """A price of 0 is a price; beside what is known stands how many calls are not in it."""
+    task = replace(ended(completion("x")), cost_micro=micro, unpriced=unpriced)
+
+    fields = orjson.loads(line(task))
+    assert fields["cost"] == cost
+    assert fields.get("unpriced_calls", 0) == (unpriced if micro else 0)
+
+
+def test_tokens_are_null_if_the_provider_did_not_say() -> None:
+    """An answer has tokens, so that 0 would be a lie; a task without a call has none."""
+    answered = replace(ended(completion("x")), tokens_in=0, tokens_out=0)
+    waiting = replace(answered, status=Status.PENDING, result=None)
+
+    said = [orjson.loads(line(task)) for task in (answered, waiting)]
+    assert [(fields["tokens_in"], fields["tokens_out"]) for fields in said] == [
+        (None, None),
+        (0, 0),
+    ]
