@@ -15,6 +15,9 @@ from docllm.agent.process.signals import rereads, stops
 
 def start(argv: Sequence[str]) -> NoReturn:
     """Run one command as a program of its own."""
+    from docllm.schemas.runtime.collector import (  # noqa: PLC0415 - the signals count first
+        save_memory,
+    )
     from docllm.schemas.runtime.starting import (  # noqa: PLC0415 - the signals count first
         INTERRUPTED,
         end,
@@ -27,6 +30,7 @@ def start(argv: Sequence[str]) -> NoReturn:
         for number in rereads():
             signal.signal(number, signal.SIG_IGN)  # settings that are not read yet are new
     take_standard_files()
+    save_memory()
 
     from docllm.agent.cli.parser import parsed  # noqa: PLC0415 - the signals count first
 

@@ -3,6 +3,7 @@
 Every statement names the state it expects; zero rows is an answer.
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -257,11 +258,11 @@ def _row(columns: Sequence[Any]) -> Row:
         lease_losses=lease_losses,
         due_in_s=float(due_in_s),
         expired=bool(expired),
-        type=task_type,
+        type=sys.intern(task_type),
         task_key=task_key,
-        batch=batch_name,
+        batch=sys.intern(batch_name),
         cancelled=bool(cancelled),
-        tenant=tenant,
+        tenant=sys.intern(tenant),
         routes_allowed=batch_options.routes_allowed(options),
         lane=known_lane(lane),
         depth=depth,

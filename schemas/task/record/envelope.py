@@ -5,6 +5,7 @@ them within bounds, and the claim compares them with the ledger.
 """
 
 import hashlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -141,6 +142,7 @@ def encode_each(
 def decode(headers: RawHeaders | None) -> Publication:
     """Return the publication that the headers describe.
 
+    Words that many records share are interned, because thousands of publications wait in memory.
     Raises NotOursError if a header that every publication has is missing, doubled or out of bounds.
     """
     own = _own_headers(headers or ())
@@ -150,9 +152,9 @@ def decode(headers: RawHeaders | None) -> Publication:
             f"{header_names.VERSION} is {version[:20]!r}, this version reads {ENVELOPE_VERSION}"
         )
     return Publication(
-        ledger=_word(own, header_names.LEDGER, 32),
-        group=_word(own, header_names.GROUP, 100),
-        batch=own.get(header_names.BATCH, b"")[:255].decode("utf-8", "replace"),
+        ledger=sys.intern(_word(own, header_names.LEDGER, 32)),
+        group=sys.intern(_word(own, header_names.GROUP, 100)),
+        batch=sys.intern(own.get(header_names.BATCH, b"")[:255].decode("utf-8", "replace")),
         task_id=_number(own, header_names.TASK),
         fence=_number(own, header_names.FENCE),
         counted_before=_number(own, header_names.ATTEMPT, 0),
