@@ -37,9 +37,10 @@ class Reason:
     type. `text` is a server's own text, on one line. `seconds` is the time until the next try. For
     hanging calls, `seconds` is the age of the oldest and `usual_s` the usual duration of a call.
     `model` and `address` are those of a route; no address holds a password or a query. `fallback`
-    is the route on which its tasks run meanwhile. For a route that waits for a limit: `text` is the
-    limit's setting, `count` its value, `agents` the number of agents that share it, and `seconds`
-    the remaining pause. If `agents` is 0, the agent uses only its own part, and `trouble` says why
+    is the route on which its tasks run meanwhile. For tasks that wait for a limit: `kind` is whose
+    it is, `tenant`, `type` or `limit`, and empty for a route, `text` is the limit's setting,
+    `count` its value, `agents` the number of agents that share it, and `seconds` the remaining
+    pause. If `agents` is 0, the agent uses only its own part, and `trouble` says why
     Redis cannot be used. For a lock: `text` is its holder, `count` the number of waiting tasks of
     this agent, and `seconds` the longest wait.
     """
@@ -56,6 +57,7 @@ class Reason:
     fallback: str = ""
     agents: int = 0
     trouble: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,7 @@ def _reason(row: Mapping[str, Any]) -> Reason:
         fallback=_text(row.get("fallback"), _NAME_CHARS),
         agents=_count(row.get("agents")),
         trouble=_text(row.get("trouble"), _TEXT_CHARS),
+        kind=_text(row.get("kind"), _WORD_CHARS),
     )
 
 

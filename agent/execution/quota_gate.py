@@ -128,7 +128,8 @@ class QuotaGate:
         return [
             Reason(
                 Code.ROUTE_LIMITED,
-                wait.route,
+                wait.whose[1],
+                kind="" if wait.whose[0] is LimitKind.ACCOUNT else wait.whose[0],
                 text=wait.name,
                 seconds=wait.paused_s,
                 count=wait.limit or 0,

@@ -23,13 +23,14 @@ FindLimit = Callable[[LimitName], tuple[str, QuotaLimits] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaWait:
-    """Tasks of a route wait for a limit, by its name in the settings.
+    """Tasks wait for a limit of an account, a tenant, a type or a resource.
 
+    `name` is the limit's setting, and `whose` says who has it: an account by the route that waits.
     `limit` is None while the provider refuses calls, for `paused_s`. `agents` is 0 if this agent
     keeps to its share, and `trouble` says why Redis cannot be used.
     """
 
-    route: str
+    whose: LimitName
     name: str
     limit: int | None
     agents: int
@@ -47,8 +48,8 @@ class Quotas:
         self._by_key: dict[str, AgentQuota] = {}
         self._used_at_s: dict[str, float] = {}
         self._sequences = count(1)  # never repeats, though quotas are forgotten
-        # By route and asker: the account with tasks that are ready, and all quotas that are asked.
-        self._ready: dict[tuple[str, str], tuple[AgentQuota | None, set[AgentQuota]]] = {}
+        # By route and asker: all quotas that are asked, and whose they are.
+        self._ready: dict[tuple[str, str], dict[AgentQuota, LimitName]] = {}
 
     # ---- for admission
 
@@ -75,20 +76,19 @@ class Quotas:
         for call in (*waiting, *later):
             for name in call.limits:
                 by_name[name].append(call)
-        asked: dict[AgentQuota, Sequence[WaitingCall]] = {}
+        asked: dict[AgentQuota, LimitName] = {}
+        account: LimitName = (LimitKind.ACCOUNT, route)
+        by_name[account].extend(waiting)
         for name, calls in by_name.items():
             quota = self._shared(name, now_s)
-            if quota is not None:
-                asked[quota] = calls
-        account = self._shared((LimitKind.ACCOUNT, route), now_s)
-        if account is not None and waiting:
-            asked[account] = waiting
+            if quota is not None and calls:
+                asked[quota] = name
+                quota.set_waiting(key, calls)
         # A limit may have been removed or changed since: its quota is asked no more.
-        _, before = self._ready.pop(key, (None, set()))
-        for quota in before | asked.keys():
-            quota.set_waiting(key, asked.get(quota, ()))
+        for quota in self._ready.pop(key, {}).keys() - asked.keys():
+            quota.set_waiting(key, ())
         if asked:
-            self._ready[key] = (account if waiting else None, set(asked))
+            self._ready[key] = asked
 
     def permit(
         self, names: Sequence[LimitName], charge: Charge, size: CallSize, now_s: float
@@ -133,22 +133,21 @@ class Quotas:
             )
 
     def quota_waits(self, now_s: float) -> list[QuotaWait]:
-        """Return which routes have tasks that wait for a limit."""
-        by_route = {}
-        for (route, _), (account, _) in self._ready.items():
-            if account is None:
-                continue
-            paused_s = account.paused_s(now_s)
-            if account.binding or paused_s:
-                by_route[route] = QuotaWait(
-                    route=route,
-                    name=account.binding,
-                    limit=account.limits.given.get(account.binding),
-                    agents=account.agents,
-                    paused_s=paused_s,
-                    trouble=self.trouble,
-                )
-        return list(by_route.values())
+        """Return for which limits tasks wait."""
+        found = {}
+        for asked in self._ready.values():
+            for quota, whose in asked.items():
+                paused_s = quota.paused_s(now_s)
+                if quota.binding or paused_s:
+                    found[whose] = QuotaWait(
+                        whose=whose,
+                        name=quota.binding,
+                        limit=quota.limits.given.get(quota.binding),
+                        agents=quota.agents,
+                        paused_s=paused_s,
+                        trouble=self.trouble,
+                    )
+        return list(found.values())
 
     def note_used(self, route: str, today: DayCount) -> None:
         """Note how many calls the group's own records show for the account's day."""

@@ -89,7 +89,7 @@ def call_text(call: CallReport) -> str:
 
 
 def _sentence(reason: Reason, group: str) -> Sentence:
-    about = (reason.code, reason.name)
+    about = (reason.code, f"{reason.kind} {reason.name}".strip())
     return Sentence(urgency_of(reason.code), about, _text(reason, group)[:SENTENCE_CHARS])
 
 
@@ -132,18 +132,22 @@ def _locked(reason: Reason) -> str:
     return f"{waits} for the lock {reason.name}, {longest}; {reason.text} holds it"
 
 
+_COUNTED = {"type": "task", "limit": "use"}  # what a limit of how many at once counts
+
+
 def _limited(reason: Reason) -> str:
-    """Return the sentence about the limit for which a route's tasks wait."""
+    """Return the sentence about the limit for which tasks wait."""
+    whose = f"{reason.kind or 'route'} {reason.name}"
     if not reason.text:
-        return f"route {reason.name} waits {reason.seconds:.0f} s: the provider refused calls"
+        return f"{whose} waits {reason.seconds:.0f} s: the provider refused calls"
     limit = {
         "rpd": f"{reason.count:,} per day",
-        "in_flight": f"{number_of(reason.count, 'call')} at once",
+        "in_flight": f"{number_of(reason.count, _COUNTED.get(reason.kind, 'call'))} at once",
     }.get(reason.text, f"{reason.count:,} per minute")
     trouble = f"; Redis cannot be used: {reason.trouble}" if reason.trouble else ""
     shared = f"each agent uses its part of it{trouble}"
     agents = number_of(reason.agents, "agent") if reason.agents else shared
-    return f"route {reason.name} waits for its {reason.text}: {limit}, {agents}"
+    return f"{whose} waits for its {reason.text}: {limit}, {agents}"
 
 
 def _left_out(reason: Reason) -> str:

@@ -24,6 +24,8 @@ LIMITS: Found = {
     LOCAL: ("other", QuotaLimits(in_flight=2)),
     ACME: ("tenant acme", QuotaLimits(in_flight=1)),
     (LimitKind.SLOTS, "scan"): ("slots scan", QuotaLimits(in_flight=1)),
+    (LimitKind.TYPE, "scan"): ("type scan", QuotaLimits(in_flight=1)),
+    (LimitKind.NAMED, "crm"): ("limit crm", QuotaLimits(rpm=60)),
 }
 
 
@@ -70,7 +72,7 @@ def test_routes_of_one_account_share_its_limit() -> None:
     assert exchange(some, clock, server) == 1
     assert (some.room(FAST, 0.0), some.room(TWIN, 0.0)) == (0, 0)
     assert some.quota_waits(0.0) == [
-        QuotaWait(route=route, name="rpm", limit=600, agents=1, paused_s=0.0)
+        QuotaWait(whose=(LimitKind.ACCOUNT, route), name="rpm", limit=600, agents=1, paused_s=0.0)
         for route in ("fast", "twin")
     ]
 
@@ -99,6 +101,30 @@ def test_a_tenant_has_its_calls_at_once_over_all_routes() -> None:
     some.note_ended(first, COST)
 
     assert begun(some, clock.at_s, LOCAL, ACME) is not None
+
+
+@pytest.mark.parametrize(
+    ("whose", "setting", "limit"),
+    [
+        (ACME, "in_flight", 1),
+        ((LimitKind.TYPE, "scan"), "in_flight", 1),
+        ((LimitKind.NAMED, "crm"), "rpm", 60),
+    ],
+)
+def test_tasks_wait_for_the_limit_of_a_tenant_a_type_or_a_resource(
+    whose: LimitName, setting: str, limit: int
+) -> None:
+    """A limit with room for all is no reason, nor is one for which nothing waits any more."""
+    some, clock = quotas(), MovedClock()
+    server = MemoryQuotaServer(clock.now_s)
+    some.set_waiting("free", asks(20, whose), 0.0)
+    exchange(some, clock, server)
+
+    (wait,) = some.quota_waits(0.0)
+
+    assert (wait.whose, wait.name, wait.limit) == (whose, setting, limit)
+    some.set_waiting("free", [], 0.0)
+    assert some.quota_waits(0.0) == []
 
 
 def test_tasks_that_are_ready_no_more_are_forgotten() -> None:

@@ -69,6 +69,14 @@ def said(*reasons: Reason) -> list[str]:
             "route fast waits for its in_flight: 1 call at once, 2 agents",
         ),
         (
+            Reason(Code.ROUTE_LIMITED, "scan", text="in_flight", count=4, agents=2, kind="type"),
+            "type scan waits for its in_flight: 4 tasks at once, 2 agents",
+        ),
+        (
+            Reason(Code.ROUTE_LIMITED, "crm", text="in_flight", count=1, agents=2, kind="limit"),
+            "limit crm waits for its in_flight: 1 use at once, 2 agents",
+        ),
+        (
             Reason(Code.ROUTE_LIMITED, "fast", text="in_flight", count=40, agents=2),
             "route fast waits for its in_flight: 40 calls at once, 2 agents",
         ),
