@@ -59,6 +59,7 @@ from docllm.schemas.task.waits import WaitReason
 
 INTERNAL_S = 60.0
 CANCEL_S = 5.0
+STALL_S = 5.0  # much more than the time between two ticks
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ class Slots:
         self._claim_s = claim_s
         self._running: dict[Delivery, asyncio.Task[None]] = {}
         self._ahead: deque[Delivery] = deque()
+        self._overdue_ended_at_s = clock.now_s()
 
     @property
     def ahead(self) -> int:
@@ -203,8 +205,13 @@ class Slots:
         """End attempts whose claims are over: what they return could not be stored.
 
         Time limits end calls and handlers before that. This frees the slot of one that none ended.
+        After the agent itself has stood still, the time limits have their turn first.
         """
-        claimed_before_s = self._clock.now_s() - self._claim_s
+        now_s, last_s = self._clock.now_s(), self._overdue_ended_at_s
+        self._overdue_ended_at_s = now_s
+        if now_s - last_s > STALL_S:
+            return
+        claimed_before_s = now_s - self._claim_s
         for delivery, run in self._running.items():  # in the order of their claims
             if delivery.claimed_at_s > claimed_before_s:
                 return

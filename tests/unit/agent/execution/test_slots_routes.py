@@ -85,6 +85,31 @@ def test_an_attempt_that_outlives_its_claim_is_ended(caplog: pytest.LogCaptureFi
     assert caplog.text.count("has outlived its claim") == 1
 
 
+def test_a_standstill_of_the_machine_is_no_bug(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time limits of attempts end them; one that they do not end is ended a tick later."""
+    harness = SlotsHarness(routes(slots=3), hanging)
+
+    async def run() -> None:
+        running, now_s = harness.slots(), harness.clock.now_s()
+        running.start(claimed(0, now_s))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(harness.clock, "now_s", lambda: now_s + 700.0)
+        running.end_overdue()
+        await asyncio.sleep(0)
+        assert running.running == 1
+        monkeypatch.setattr(harness.clock, "now_s", lambda: now_s + 701.0)
+        running.end_overdue()
+        await asyncio.sleep(0)
+        assert running.running == 0
+        await running.drain(0.0)
+
+    asyncio.run(run())
+
+    assert caplog.text.count("has outlived its claim") == 1
+
+
 def test_a_task_whose_route_stopped_meanwhile_is_released() -> None:
     """A task whose route stopped since the claim is given back without a call."""
     harness = SlotsHarness(routes(slots=3), ending(GOOD))
