@@ -28,6 +28,7 @@ from docllm.producer.replay import runs
 from docllm.producer.replay.runs import Page
 from docllm.schemas.ledger.sql import utc_now
 from docllm.schemas.ledger.tables import batch, dead_letter, replay_run, task, task_input
+from docllm.schemas.runtime import crash
 from docllm.schemas.task.failures import TallyOutcome
 from docllm.schemas.task.line.overrides import with_document
 from docllm.schemas.task.record.envelope import digest
@@ -213,6 +214,7 @@ def _change(
         lines.append({"of_task": row.id, "line": body, "stamp": digest(row.task_key, body)})
         audits.append(f"replay {run_id}: {was} -> {now}")
     task_changes.write_lines(connection, lines)
+    crash.reach("replay.documents_written")
     for row, detail in zip(refreshed, audits, strict=True):
         audit.write(
             connection,

@@ -90,6 +90,7 @@ STORIES = (
         failing.replaying,
         "replay.page_stored replay.stored replay.page_applied replay.page_published",
     ),
+    Story(failing.refreshing, "replay.documents_written replay.page_applied"),
     Story(failing.writing_back, "letters.judged letters.lines_judged"),
     Story(failing.loading_back, "from_topic.accepted"),
     Story(failing.waiting, "wait.called_up"),

@@ -43,6 +43,34 @@ def replaying(installation: Installation) -> None:
     }
 
 
+def refreshing(installation: Installation) -> None:
+    """Whoever dies over new documents, a task has either its dead letter or the new document."""
+    deployment = installation.deployment
+    deployment.llm("--latency", "0")
+    folder = deployment.folder / "repaired"
+    folder.mkdir()
+    files = [folder / f"{number}.txt" for number in range(FEW)]
+    for file in files:
+        file.write_text(f"{file.name} is broken")
+    deployment.environ["DOCLLM_DOCUMENT_ROOTS"] = str(folder)
+    documents = ("--documents", str(folder), "--prompt", "Summarize: {document}", "--by-uri")
+    deployment.producer("load", *documents, "--batch", BATCH)
+    deployment.expect(BATCH, [file.name for file in files])
+    for file in files:
+        file.write_text(f"{file.name} was repaired, and is longer now")
+    installation.recover()
+    refresh = ("--all", "--refresh-documents", "--yes", "--rate", "1")
+    installation.crash_producer("replay.documents_written", "replay", *refresh)
+    assert deployment.ledger.counts()["dead"] == FEW
+    installation.crash_producer("replay.page_applied", "replay", "--resume")
+    deployment.producer("replay", "--resume")
+    installation.age_orders()
+    run = installation.recover(odd=("P8 other bytes",))  # which is what a refresh is for
+    assert {(task.status, task.replays) for task in run.tasks} == {(Status.SUCCEEDED, 1)}
+    exported = deployment.producer("export", "--batch", BATCH)
+    assert exported.count("was repaired") == FEW
+
+
 def writing_back(installation: Installation) -> None:
     """Letters that come back, some as bare lines, replay their tasks once, whoever dies."""
     deployment = installation.deployment

@@ -166,3 +166,32 @@ def test_check_tells_whether_the_stores_answer(
     assert (wrong.code, "NoSuchBucket" in wrong.out) == (2, True), wrong
     assert (down.code, down.out.count("WARNING documents s3://")) == (0, 2), down
     require_no_secret(embedded, object_store)
+
+
+def test_repaired_objects_run_again_and_lost_ones_are_told(
+    embedded: Deployment, object_store: ObjectStore, bucket: str
+) -> None:
+    """`replay --refresh-documents` asks the store for size and etag, and reads no object."""
+    embedded.llm("--latency", "0")
+    for name in ("gone", "repaired"):
+        object_store.put(bucket, f"in/{name}", name.encode())
+    embedded.environ["DOCLLM_DOCUMENT_ALLOW"] = f"s3://{bucket}/in/"
+    load = ("load", "--documents", f"s3://{bucket}/in/", *PROMPT)
+    embedded.producer(*load)
+    object_store.put(bucket, "in/repaired", b"other words now")
+    object_store.delete(bucket, "in/gone")
+    embedded.until_done()
+    assert set(deaths(embedded)) == {"gone", "repaired"}
+
+    done = embedded.run("producer", "replay", "--all", "--refresh-documents", "--yes")
+    embedded.until_done()
+
+    assert done.code == 1, done
+    assert "1 document changed, 0 as when loaded" in done.out
+    assert "gone of batch in: " in done.out
+    assert set(deaths(embedded)) == {"gone"}
+    export = embedded.producer("export", "--batch", "in")
+    results = {line["id"]: line["result"] for line in map(orjson.loads, export.splitlines())}
+    assert "other words now" in results["repaired"]
+    assert "1 loaded already" in embedded.producer(*load)
+    require_no_secret(embedded, object_store)
