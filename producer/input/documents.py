@@ -31,6 +31,7 @@ from docllm.producer.input.document_source import (
 )
 from docllm.producer.input.file_tree import FileEntry, FileTree, shown_name
 from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
+from docllm.producer.input.sent_text import sent_bytes
 from docllm.schemas.documents.kind import Kind
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.task.line.parsing import PLACEHOLDER, LineError, parse
@@ -52,8 +53,8 @@ class DocumentLine(ValidLine):
 
     @property
     def input_bytes(self) -> int:
-        """The bytes of the line and of the document's text."""
-        return len(self.value) + self.text_bytes
+        """The bytes of what the model reads: prompt, schema, and the document's text."""
+        return sent_bytes(self.task) + self.text_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from docllm.producer.input.json_array import ArrayItems, begins_array
 from docllm.producer.input.other_files import NoLinesError
 from docllm.producer.input.packed import BUFFER_BYTES, DAMAGED, as_text, beginning_of
 from docllm.producer.input.position import Position
+from docllm.producer.input.sent_text import sent_bytes
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.task.line.overrides import FIELDS
 from docllm.schemas.task.line.parsing import BOM, LineError, TaskLine, parse, too_large
@@ -65,8 +66,8 @@ class ValidLine:
 
     @property
     def input_bytes(self) -> int:
-        """The bytes of the line and of the document that it names, as far as they are known."""
-        return len(self.value) + (self.task.size or 0)
+        """The bytes of what the model reads, with the document that the line names, if known."""
+        return sent_bytes(self.task) + (self.task.size or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def test_the_text_goes_into_the_task_with_what_it_was_made_of(tmp_path: Path) ->
     digest = hashlib.sha256(PAGE("word").encode()).hexdigest()
     source = {"sha256": digest, "converter": "1", "omitted": ["page 3"]}
     assert orjson.loads(line.value)["input"] == {"text": "word", "source": source}
-    assert (line.omitted, line.input_bytes) == (("page 3",), len(line.value))
+    assert (line.omitted, line.input_bytes) == (("page 3",), len("Sum up: {document}word"))
 
 
 def test_a_text_in_utf_8_is_not_converted(tmp_path: Path) -> None:

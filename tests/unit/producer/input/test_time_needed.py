@@ -36,7 +36,7 @@ def needed(settings: Config, *loads: list[ValidLine]) -> TimeNeeded:
     [
         ({"rpm": 10}, "at least 0:10:00, because of rpm = 10 of route default"),
         ({"rpd": 50}, "at least 48:00:00, because of rpd = 50 of route default"),
-        ({"rpm": 10, "tpm": 1000}, "at least 0:25:33, because of tpm = 1,000 of route default"),
+        ({"rpm": 10, "tpm": 1000}, "at least 0:25:00, because of tpm = 1,000 of route default"),
         ({"otpm": 1}, ""),  # nobody knows how long the answers will be
         ({"in_flight": 1}, ""),
         ({"rpm": 1000}, ""),  # seconds
