@@ -19,6 +19,7 @@ from docllm.agent.handlers.held_lock import ContextLocks
 from docllm.agent.handlers.named_limits import ContextLimits
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.agent.judge import one_line
+from docllm.agent.judge.snooze_delay import back_off
 from docllm.agent.judge.tiers import IN_LEDGER, MAX_WAIT_S
 from docllm.agent.ports import SUSPECT_LOSSES
 from docllm.agent.ports.outcome import (
@@ -29,6 +30,7 @@ from docllm.agent.ports.outcome import (
     Moved,
     Outcome,
     Retry,
+    Snooze,
     Spent,
 )
 from docllm.schemas.settings.config import NO_SETTINGS, Structured
@@ -269,6 +271,15 @@ class AttemptContext:
             at=at,
             state=HandlerState(kept.json if state is None else state, kept.come_backs + 1),
         )
+
+    def waited_too_long(self) -> Snooze:
+        """Return the outcome of an attempt that did not get a lock, or room within a limit.
+
+        Otherwise a handler that tries once would run again at once, and again.
+        """
+        text = "its handler waited too long for a lock, or for room within a limit"
+        delay_s = back_off(self._run.snoozes, self._tools.jitter())
+        return Snooze(Failure(ErrorClass.COME_BACK, text), self.spent, delay_s)
 
     # ---- for the built-in handlers
 

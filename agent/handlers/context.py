@@ -217,7 +217,7 @@ class Context(ContextValues):
         Raises LockError for an invalid name, and for a lock that this attempt already holds. Raises
         WaitedTooLongError if the lock is not free in `wait_s`, or in half of the attempt's time; 0
         tries once. Unless a handler that set `wait_s` catches it, the task keeps its place and runs
-        again, uncounted. A handler must not catch LeaseLostError.
+        again after a pause, uncounted. A handler must not catch LeaseLostError.
         """
         token = await self._attempt.take_lock(name, wait_s)
         try:

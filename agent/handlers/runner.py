@@ -183,7 +183,9 @@ def _decided(error: BaseException, context: AttemptContext) -> Outcome | None:
     if isinstance(error, CallRefusedError):
         # A handler may have made other calls at the same time.
         return replace(error.outcome, spent=context.spent)
-    if isinstance(error, LeaseLostError | WaitedTooLongError | NoRoomError):
+    if isinstance(error, WaitedTooLongError):
+        return context.waited_too_long()
+    if isinstance(error, LeaseLostError | NoRoomError):
         return Released(context.spent)
     if isinstance(error, DocumentError):
         return context.failed(error.failure)

@@ -74,7 +74,10 @@ class ErrorClass(StrEnum):
     UNKNOWN_TYPE = "UNKNOWN_TYPE", "no attempt: its agent's settings have no section for its type"
     HOOK = "HOOK", "no attempt: the cost of a hook that ran after one"
     SCHEDULE = "SCHEDULE", "no attempt: the hours of its type have not begun"
-    COME_BACK = "COME_BACK", "no attempt: its handler asked to come back later"
+    COME_BACK = (
+        "COME_BACK",
+        "no attempt: its handler asked to come back later, or waited too long for a lock or limit",
+    )
     AGENT_LOST = "AGENT_LOST", "no counted attempt: its agent was lost, or its claim was overdue"
     WORKER_LOST = "WORKER_LOST", "agents were lost while they worked on it"
     FOLLOW_CLASH = (

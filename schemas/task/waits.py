@@ -98,7 +98,8 @@ OTHER_WAITS = (
         Code.ROUTE_PAUSED,
     ),
     Wait(
-        "it was snoozed: the provider refused its call, or its result cannot be written yet",
+        "it was snoozed: the provider refused its call, its result cannot be written yet, or its "
+        "handler waited too long for a lock or limit",
         WaitPlace.MEMORY,
         "the time; `docllm agent resume`",
         "the route",

@@ -1,7 +1,8 @@
 """Limits the ends that count as no attempt although they may have been paid for.
 
-These ends are bugs of docllm (`INTERNAL`) and releases after a call. If they never counted, a task
-that always ends this way would be paid for without limit.
+These ends are bugs of docllm (`INTERNAL`), releases after a call, and waits that took too long
+after a call. If they never counted, a task that always ends this way would be paid for without
+limit.
 """
 
 import logging
@@ -43,7 +44,7 @@ _FORMER = (
             task_attempt.c.outcome == AttemptOutcome.RELEASED,
             and_(
                 task_attempt.c.outcome == AttemptOutcome.SNOOZE,
-                task_attempt.c.error_class == ErrorClass.INTERNAL,
+                task_attempt.c.error_class.in_((ErrorClass.INTERNAL, ErrorClass.COME_BACK)),
             ),
         )
     )
@@ -81,7 +82,12 @@ def failure_of(outcome: Retry | Snooze | Moved | Dead | Released | Cancelled) ->
 def _is_free(outcome: Outcome) -> bool:
     if isinstance(outcome, Released):
         return outcome.spent.has_called
-    return isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.INTERNAL
+    if not isinstance(outcome, Snooze):
+        return False
+    error_class = outcome.failure.error_class
+    return error_class == ErrorClass.INTERNAL or (
+        error_class == ErrorClass.COME_BACK and outcome.spent.has_called
+    )
 
 
 def _as_attempt(settlement: Settlement, longest: Tier) -> Settlement:

@@ -130,8 +130,8 @@ def leaves_no_row(outcome: Outcome) -> bool:
     Such an end may come often. What the task waits for stands in `waiting`, or is the output's
     store.
     """
-    if isinstance(outcome, Moved):
-        return outcome.failure.error_class in UNTRIED and not outcome.spent.has_called
+    if isinstance(outcome, Moved | Snooze) and outcome.failure.error_class in UNTRIED:
+        return not outcome.spent.has_called
     return (
         isinstance(outcome, Snooze)
         and outcome.failure.error_class == ErrorClass.OUTPUT_UNWRITABLE

@@ -74,6 +74,23 @@ def test_a_move_without_a_call_leaves_no_row_in_the_history(ledger_db: LedgerDat
     assert kept == [(task_id, 0, REFUSED.text), (other, 0, "raised")]
 
 
+def test_a_wait_that_took_too_long_leaves_no_row_in_the_history(ledger_db: LedgerDatabase) -> None:
+    """Its task may try each minute; only what it had paid by then is kept."""
+    (task_id,) = ledger_db.load("a")
+    owner = ledger_db.agent().next_owner()
+    free = Snooze(Failure(ErrorClass.COME_BACK, "no room"), NOTHING_SPENT, 0.0)
+    paid = replace(free, spent=replace(SPENT, call_id="call"))
+    for number, outcome in enumerate((free, free, paid)):
+        verdict = ledger_db.settle(
+            ledger_db.claimed(task_id, owner + number), owner + number, outcome
+        )
+        assert verdict is Verdict.SETTLED
+
+    kept = [(row.owner, row.error_text) for row in ledger_db.rows(tables.task_attempt)]
+
+    assert kept == [(owner + 2, "no room")]
+
+
 def test_a_lost_attempt_is_written_once_and_taken_back(ledger_db: LedgerDatabase) -> None:
     """It does not count; the late settle of its claim takes back its own loss alone."""
     (task_id,) = ledger_db.load("a")
@@ -495,6 +512,7 @@ def test_fences_only_rise(ledger_db: LedgerDatabase) -> None:
 
 
 BUG = Snooze(Failure(ErrorClass.INTERNAL, "ValueError"), SPENT, 0.0)
+WAITED = Snooze(Failure(ErrorClass.COME_BACK, "no room"), SPENT, 0.0)
 
 
 @pytest.mark.parametrize("outcome", [Released(SPENT), Cancelled(SPENT), BUG])
@@ -585,7 +603,7 @@ def test_a_task_that_waits_for_its_output_keeps_the_attempt_that_it_paid_for(
     assert ledger_db.task(task_id).status == Status.PENDING
 
 
-@pytest.mark.parametrize("outcome", [Released(SPENT), BUG])
+@pytest.mark.parametrize("outcome", [Released(SPENT), BUG, WAITED])
 def test_ends_that_count_as_no_attempt_are_few(ledger_db: LedgerDatabase, outcome: Outcome) -> None:
     """After three such ends, the next one counts as an attempt.
 

@@ -13,6 +13,7 @@ from docllm.agent.handlers.calls.permits import CallEnd
 from docllm.agent.handlers.calls.results import WaitedTooLongError
 from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.judge import Effect
+from docllm.agent.judge.snooze_delay import MAX_BACK_OFF_S
 from docllm.agent.ports import Call, CallFailed, Reply
 from docllm.agent.ports.outcome import (
     VALUE,
@@ -637,11 +638,34 @@ def test_a_handler_holds_a_lock() -> None:
 
 
 def test_a_lock_that_is_not_free_in_time_costs_no_attempt() -> None:
-    """The task is released, and waits no longer under this attempt."""
+    """The task comes back after a pause, and waits no longer under this attempt."""
     locks = NotedLocks(free=False)
 
-    assert handlers_harness(document=of_author(locking)).run(locks=locks) == Released()
+    outcome = handlers_harness(document=of_author(locking)).run(locks=locks)
+
+    assert isinstance(outcome, Snooze)
+    assert outcome.failure.error_class == ErrorClass.COME_BACK
     assert locks.done[-1] == "not account 7"
+
+
+@pytest.mark.parametrize("resource", ["lock", "limit"])
+def test_a_handler_that_tries_once_does_not_run_in_a_loop(resource: str) -> None:
+    """Without its lock or limit, its task begins with longer pauses, of a minute at most."""
+
+    async def once(context: Context) -> None:
+        async with getattr(context, resource)("crm", wait_s=0):
+            raise AssertionError("somebody else has it")
+
+    harness = handlers_harness(document=of_author(once))
+    harness.uses.seats = 0
+    at_s, begun = 0.0, 0
+    while at_s < 3600:
+        outcome = harness.run(locks=NotedLocks(free=False), snoozes=begun)
+        assert isinstance(outcome, Snooze)
+        assert 1 <= outcome.delay_s <= MAX_BACK_OFF_S
+        at_s, begun = at_s + outcome.delay_s, begun + 1
+
+    assert 60 <= begun <= 120
 
 
 @pytest.mark.parametrize(("wait_s", "waited"), [(5, 5), (50, 30.0), (0, "once"), (None, 30.0)])
@@ -755,11 +779,11 @@ def test_a_handler_uses_what_is_limited() -> None:
 
 
 def test_a_use_that_may_not_begin_costs_no_attempt() -> None:
-    """The task is released, and runs again."""
+    """The task runs again after a pause."""
     tried = handlers_harness(document=of_author(limited))
     tried.uses.seats = 0
 
-    assert tried.run() == Released()
+    assert isinstance(tried.run(), Snooze)
     assert tried.uses.seats == 0
 
 
