@@ -10,6 +10,7 @@ from typing import Any
 from docllm.agent.handlers.json_values import json_bytes
 
 MAX_STATE_BYTES = 64 << 10
+_YEARS = range(1000, 3000)  # as in a line
 
 
 class SoftLimitError(Exception):
@@ -99,13 +100,16 @@ def _wait(after_s: float | None, at: datetime | None) -> tuple[float, datetime |
     if after_s is not None and at is not None:
         raise ValueError("give after_s or at, not both")
     if at is not None:
-        if not isinstance(at, datetime) or at.tzinfo is None:
+        if not isinstance(at, datetime) or at.utcoffset() is None:
             raise ValueError(
                 f"at is {at!r}; give a datetime with a time zone, such as datetime.now(UTC)"
             )
+        if at.year not in _YEARS:
+            raise ValueError(f"at is {at}; give a time of the years 1000 to 2999")
         return 0.0, at.astimezone(UTC)
-    if after_s is None:
-        return 0.0, None
-    if not after_s >= 0:
-        raise ValueError(f"after_s is {after_s}; write seconds from 0 on")
-    return float(after_s), None
+    try:
+        if after_s is None or after_s >= 0:
+            return float(after_s or 0), None
+    except (TypeError, OverflowError):
+        pass
+    raise ValueError(f"after_s is {after_s!r}; give a number of seconds from 0 on")

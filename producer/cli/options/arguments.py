@@ -81,7 +81,8 @@ def time_or_delay(text: str) -> datetime | timedelta:
         time: datetime = field_checks.instant("--not-before", text)
     except (ConfigError, LineError):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time; write +2h, or RFC 3339 such as 2027-01-31T18:00:00Z"
+            f"{text!r} is not a time; write +2h, or RFC 3339 with a zone, "
+            "such as 2027-01-31T18:00:00Z"
         ) from None
     return time
 

@@ -237,7 +237,9 @@ def instant(field: str, value: Any) -> datetime:
 
 def _no_time(field: str) -> LineError:
     return LineError(
-        field, "is not a time with a time zone", "write RFC 3339, for example 2027-01-31T18:00:00Z"
+        field,
+        "is not a time with a time zone, of the years 1000 to 2999 and without a leap second",
+        "write RFC 3339, for example 2027-01-31T18:00:00Z",
     )
 
 

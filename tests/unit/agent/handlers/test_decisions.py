@@ -55,11 +55,42 @@ def test_a_handler_may_ask_for_another_attempt() -> None:
     assert last.disposition == "exhausted"
 
 
-@pytest.mark.parametrize("after_s", [-1, float("nan")])
-def test_an_invalid_wait_is_refused(after_s: float) -> None:
-    """An invalid wait is refused where the handler raises it."""
-    with pytest.raises(ValueError, match="after_s"):
-        TryAgainError("x", after_s=after_s)
+AT, PAST = datetime(2030, 1, 1, tzinfo=UTC), datetime(1999, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("raised", [partial(TryAgainError, "x"), ComeBackError])
+@pytest.mark.parametrize(
+    ("wait", "text"),
+    [
+        ({"after_s": -1}, "after_s is -1; give a number of seconds from 0 on"),
+        ({"after_s": float("nan")}, "after_s is nan"),
+        ({"after_s": float("-inf")}, "after_s is -inf"),
+        ({"after_s": 10**400}, "give a number of seconds"),
+        ({"after_s": "5"}, "after_s is '5'"),
+        ({"after_s": timedelta(seconds=5)}, "give a number of seconds"),
+        ({"after_s": 1, "at": AT}, "not both"),
+        ({"at": AT.replace(tzinfo=None)}, "give a datetime with a time zone"),
+        ({"at": "2030-01-01T00:00:00Z"}, "give a datetime with a time zone"),
+        ({"at": datetime.max.replace(tzinfo=UTC)}, "of the years 1000 to 2999"),
+        ({"at": datetime.min.replace(tzinfo=timezone(timedelta(hours=2)))}, "years 1000 to 2999"),
+    ],
+)
+def test_an_invalid_wait_is_a_counted_failure_that_says_what_to_do(
+    raised: Callable[..., Exception], wait: dict[str, Any], text: str
+) -> None:
+    """The handler's own mistake: its task waits in a tier, and is dead after its attempts."""
+
+    async def mistaken(context: Context) -> None:
+        raise raised(**wait)
+
+    harness = handlers_harness(document=of_author(mistaken))
+    again, last = harness.run(), harness.run(counted_before=4)
+
+    assert isinstance(again, Retry)
+    assert again.failure.error_class == ErrorClass.HANDLER
+    assert again.delay_s >= 30
+    assert text in again.failure.text
+    assert isinstance(last, Dead)
 
 
 @pytest.mark.parametrize(
@@ -86,15 +117,6 @@ def test_a_handler_may_name_the_time_of_the_next_attempt() -> None:
     assert (outcome.tier, outcome.at) == (IN_LEDGER, datetime(2030, 1, 31, 10, tzinfo=UTC))
     assert outcome.delay_s >= 30
     assert isinstance(last, Dead)
-
-
-@pytest.mark.parametrize("raised", [partial(TryAgainError, "x"), ComeBackError])
-def test_a_time_without_a_zone_is_refused(raised: Callable[..., Exception]) -> None:
-    """And a time beside seconds, where the handler raises the error."""
-    with pytest.raises(ValueError, match="time zone"):
-        raised(at=datetime(2030, 1, 1))  # noqa: DTZ001 - that is the mistake
-    with pytest.raises(ValueError, match="not both"):
-        raised(after_s=1, at=datetime(2030, 1, 1, tzinfo=UTC))
 
 
 # ---- handlers that come back
@@ -193,6 +215,28 @@ def test_a_state_that_cannot_be_kept_is_refused(
     """Where the handler raises it."""
     with pytest.raises(error, match=re.escape(text)):
         ComeBackError(after_s=1, state=state)
+
+
+def test_a_state_that_cannot_be_kept_is_a_counted_failure() -> None:
+    """The task does not come back with half of a state."""
+
+    async def mistaken(context: Context) -> None:
+        raise ComeBackError(after_s=1, state={"a": "x" * MAX_STATE_BYTES})
+
+    outcome = handlers_harness(document=of_author(mistaken)).run()
+
+    assert isinstance(outcome, Retry)
+    assert outcome.failure.error_class == ErrorClass.HANDLER
+    assert "at most 65,536 are kept" in outcome.failure.text
+
+
+@pytest.mark.parametrize("error", [TryAgainError("x", at=PAST), ComeBackError(at=PAST)])
+def test_a_time_that_has_passed_is_no_loop(error: Exception) -> None:
+    """A retry waits as long as its tier, and a come-back a second."""
+    outcome = handlers_harness(document=raising(error)).run()
+
+    assert isinstance(outcome, Retry | Moved)
+    assert outcome.delay_s >= (30 if isinstance(outcome, Retry) else 1)
 
 
 def test_the_largest_state_is_kept() -> None:

@@ -390,25 +390,54 @@ LATE = b'{"id":"a","prompt":"x","deadline":"2030-01-01T00:00:00Z"'
 
 
 @pytest.mark.parametrize(
-    ("line", "field"),
+    "time",
     [
-        (b'{"id":"a","prompt":"x","not_before":"tomorrow"}', "not_before"),
-        (b'{"id":"a","prompt":"x","not_before":"2030-01-01T00:00:00"}', "not_before"),
-        (LATE + b',"not_before":"2031-01-01T00:00:00Z"}', "not_before"),
+        "tomorrow",
+        "2030-01-01",
+        "2030-01-01T00:00:00",
+        "2030-06-30T23:59:60Z",  # a leap second
+        "0001-01-01T00:00:00Z",
+        "9999-12-31T23:59:59Z",
+        "2030-01-01T00:00:00Z",  # the deadline
+        "2031-01-01T00:00:00Z",
     ],
 )
-def test_a_bad_time_is_a_reject(tmp_path: Path, line: bytes, field: str) -> None:
+def test_a_bad_time_is_a_reject(tmp_path: Path, time: str) -> None:
     """It names the line and the field."""
     path = tmp_path / "tasks.jsonl"
-    path.write_bytes(b'{"id":"good","prompt":"x"}\n' + line + b"\n")
+    late = LATE + b',"not_before":"' + time.encode() + b'"}'
+    path.write_bytes(b'{"id":"good","prompt":"x"}\n' + late + b"\n")
 
     assert run(tmp_path, str(path)) == 1
     (reject,) = map(json.loads, (tmp_path / "tasks.jsonl.rejects.jsonl").read_text().splitlines())
 
-    assert (reject["line"], reject["field"]) == (2, field)
+    assert (reject["line"], reject["field"]) == (2, "not_before")
 
 
-@pytest.mark.parametrize("time", ["2h", "+2", "tomorrow", "2030-01-01T00:00:00"])
+@pytest.mark.parametrize(
+    ("time", "stored"),
+    [
+        ("2091-01-01t00:00:00z", "2091-01-01 00:00:00"),
+        ("2091-01-01T00:00:00.25+14:00", "2090-12-31 10:00:00.250"),
+        ("1999-12-31T23:59:59-00:00", "1999-12-31 23:59:59"),  # due since long ago
+    ],
+)
+def test_a_time_is_stored_in_utc(tmp_path: Path, time: str, stored: str) -> None:
+    """Whatever its zone and its letters; a time in the past is no mistake."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(json.dumps({"id": "a", "prompt": "x", "not_before": time}))
+
+    assert run(tmp_path, str(path)) == 0
+    with sqlite3.connect(tmp_path / "docllm-data" / LEDGER_FILE) as ledger:
+        ((due_at,),) = ledger.execute("SELECT due_at FROM waiting").fetchall()
+
+    assert due_at.startswith(stored)
+
+
+@pytest.mark.parametrize(
+    "time",
+    ["2h", "+2", "+-2h", "+0s", "+9999999d", "tomorrow", "2030-01-01", "2030-01-01T00:00:00"],
+)
 def test_a_bad_time_of_a_load_is_a_wrong_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], time: str
 ) -> None:
