@@ -30,7 +30,7 @@ from docllm.schemas.task.waits import WaitReason, wait_text
 from docllm.schemas.text.wording import number_of
 
 MAX_READ = 10_000  # waiting tasks of a group that a screen reads
-MAX_COUNTED = 1_000_000  # and that are counted, by an index alone
+MAX_COUNTED = 1_000_000  # and that are counted
 MAX_SHOWN = 20  # things to wait for that it shows
 
 _IDS: BindParameter[Any] = bindparam("ids", expanding=True)
@@ -47,6 +47,8 @@ _PUT = insert(waiting).from_select(
         _UNTIL,
     ).where(task.c.id.in_(_IDS)),
 )
+# The rows in force: one whose fence is behind its task's is void, until an agent deletes it.
+_IN_FORCE = (task.c.id == waiting.c.task_id) & (task.c.fence == waiting.c.fence)
 _FORGET = delete(waiting).where(waiting.c.task_id.in_(_IDS))
 _FORGET_STATE = delete(task_state).where(task_state.c.task_id.in_(_IDS))
 _COUNT_ANEW = update(task_state).where(task_state.c.task_id.in_(_IDS)).values(come_backs=0)
@@ -148,6 +150,7 @@ def read(connection: Connection, group: str) -> list[LedgerWait]:
     """Return for what the group's tasks wait, the first due first, over MAX_READ tasks."""
     first = (
         select(waiting)
+        .join(task, _IN_FORCE)
         .where(waiting.c.group_name == group)
         .order_by(waiting.c.due_at)
         .limit(MAX_READ)
@@ -174,5 +177,6 @@ def read(connection: Connection, group: str) -> list[LedgerWait]:
 
 def count(connection: Connection, group: str) -> int:
     """Return how many tasks of a group wait in the ledger, MAX_COUNTED at most."""
-    rows = select(waiting.c.group_name).where(waiting.c.group_name == group).limit(MAX_COUNTED)
+    rows = select(task.c.id).select_from(waiting).join(task, _IN_FORCE)
+    rows = rows.where(waiting.c.group_name == group).limit(MAX_COUNTED)
     return connection.execute(select(func.count()).select_from(rows.subquery())).scalar_one()

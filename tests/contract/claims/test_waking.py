@@ -214,6 +214,16 @@ def test_the_status_counts_who_waits_for_what(ledger_db: LedgerDatabase) -> None
     assert waits[1].text.startswith("3 tasks wait for route fast, the first until ")
 
 
+def test_a_void_row_is_not_counted(ledger_db: LedgerDatabase) -> None:
+    """Its task was published anew, and its row stays until an agent deletes it."""
+    void, _ = waiting(ledger_db, 2, "fast")
+    ledger_db.set(tables.task, void, fence=ledger_db.task(void).fence + 1)
+
+    (wait,) = ledger_db.run(partial(waiting_rows.read, group=GROUP))
+    assert wait.tasks == 1
+    assert ledger_db.run(partial(waiting_rows.count, group=GROUP)) == 1
+
+
 def test_a_screen_says_that_more_tasks_wait_than_it_counted(
     ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
