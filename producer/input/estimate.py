@@ -4,6 +4,7 @@ It counts four bytes a token, and says that it is an estimate. Of documents it c
 which it knows from a sample (`TextSizes`).
 """
 
+import difflib
 import json
 from collections import Counter
 from typing import Any
@@ -16,6 +17,7 @@ from docllm.schemas.task.task_types import MAP_REDUCE
 from docllm.schemas.text.wording import money, units
 
 _NO_NAME = "the default model"
+_ALIKE = 0.8  # of names, of which one may be a slip for the other
 
 
 class Estimate:
@@ -118,7 +120,11 @@ class Estimate:
         unknown = f"no price is configured for {names}" if unpriced else ""
         if unpriced and unpriced != [_NO_NAME]:
             first = next(name for name in unpriced if name != _NO_NAME)
-            unknown += f" (set [prices.{json.dumps(first)}])"
+            alike = difflib.get_close_matches(
+                first, self._prices.keys() - self._bytes.keys(), 1, 0.8
+            )
+            other = f"; there is one for {alike[0]}" if alike else ""
+            unknown += f" (set [prices.{json.dumps(first)}]{other})"
         if len(unpriced) == len(self._bytes):
             return unknown or "no price"
         answers = "the answers come on top"

@@ -52,7 +52,7 @@ class Accepted:
 
     `new` maps positions to task ids. `known` tasks were there already with the same content;
     `clashing` tasks are there with other content, which `stored` has as far as it is kept.
-    `twins` counts the known ones that this load itself wrote before.
+    `twins` counts the known ones that this load wrote before, or that stand in the chunk before.
     """
 
     new: dict[int, int]
@@ -401,8 +401,10 @@ def _read_back(
         row = rows.get(tasks[position].key)
         is_same = row is not None and row.digest == tasks[position].digest
         (known if is_same else clashing).append(position)
-    twins = sum(rows[tasks[position].key].id >= load_from for position in known)
-    return Accepted(new, tuple(known), tuple(clashing), (), twins=twins)
+    # A key that comes twice in the chunk is a twin even if an earlier load wrote it.
+    older = {tasks[position].key for position in known}
+    older = {key for key in older if rows[key].id < load_from}
+    return Accepted(new, tuple(known), tuple(clashing), (), twins=len(known) - len(older))
 
 
 def _rows(connection: Connection, into: Batch, keys: Sequence[bytes]) -> dict[bytes, Row[Any]]:

@@ -5,6 +5,7 @@ name, and servers their errors, so nothing in them is markup, and none of their 
 reaches a terminal.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -178,7 +179,9 @@ def _rows_of(batch: BatchStatus) -> int:
 
 
 def _remarks(batch: BatchStatus) -> int:
-    return bool(batch.follow_ups) + (batch.archived is not None) + len(batch.notes)
+    has_cost_remark = batch.unpriced_calls > 0 and batch.cost is not None
+    is_archived = batch.archived is not None
+    return bool(batch.follow_ups) + is_archived + has_cost_remark + len(batch.notes)
 
 
 def _work_in(batch: BatchStatus) -> int:
@@ -256,8 +259,11 @@ def _batch_notes(status: GroupStatus) -> Iterator[tuple[str, str]]:
             yield half_loaded_message(batch.name), "yellow"
         if batch.archived is not None:
             where = f" at {batch.archived.uri}" if batch.archived.uri else ""
-            purged = f", purged {batch.archived.purged_at}" if batch.archived.purged_at else ""
-            yield f"archived{where}, {batch.archived.at}{purged}  ({batch.name})", ""
+            then = f", purged {batch.archived.purged_at}" if batch.archived.purged_at else ""
+            if not batch.archived.purged:
+                named = f"--batch {shlex.quote(batch.name)} --group {status.group}"
+                then = f"; to delete its rows: docllm purge {named}"
+            yield f"archived{where}, {batch.archived.at}{then}  ({batch.name})", ""
         if batch.follow_ups:
             ordered = "were" if batch.follow_ups > 1 else "was"
             tasks = number_of(batch.follow_ups, "task")

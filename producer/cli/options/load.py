@@ -1,5 +1,6 @@
 """The arguments of `load`. It imports no library and no command."""
 
+import argparse
 from pathlib import Path
 
 from docllm.producer.cli.options.arguments import (
@@ -95,7 +96,8 @@ def _add_documents(parser: Parser) -> None:
     )
     add(
         "--convert",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
+        default=False,
         help="for --documents: put their text into the tasks",
     )
 

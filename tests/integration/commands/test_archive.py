@@ -65,7 +65,9 @@ def test_an_archived_batch_is_put_away(embedded: Deployment) -> None:
             json_schemas.faults("status", orjson.loads(embedded.producer("status", "--json"))) == []
         )
         assert shown["archived"]["uri"] == said["uri"]
-    assert f"archived at {said['uri']}" in embedded.producer("status", "--archived")
+    listed = embedded.producer("status", "--archived")
+    assert f"archived at {said['uri']}" in listed
+    assert f"to delete its rows: docllm purge --batch {BATCH} --group" in listed
     assert embedded.producer("export", "--batch", BATCH) == exported
     everything = embedded.run("producer", "export", "--group", embedded.group)
     assert (everything.code, everything.out) == (2, "")

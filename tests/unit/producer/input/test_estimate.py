@@ -47,6 +47,15 @@ def test_an_estimate_names_itself_and_the_models_without_a_price() -> None:
     )
 
 
+def test_a_price_under_an_almost_equal_name_is_named() -> None:
+    """A slip in the name of a price is the usual reason why a model has none."""
+    estimate = Estimate(TaskAccounts(Config(prices={"gpt4.1": Price(2.0, 8.0), "m": Price()})))
+
+    estimate.add(task(model="gpt-4.1"))
+
+    assert 'for gpt-4.1 (set [prices."gpt-4.1"]; there is one for gpt4.1)' in str(estimate)
+
+
 def test_an_estimate_without_prices_shows_no_money() -> None:
     """Without a price table, nothing that looks like money is shown."""
     estimate = Estimate(TaskAccounts(Config(llm=LLMConfig(model="m"))))

@@ -520,6 +520,22 @@ def test_a_dry_run_leaves_every_file_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_repeated_line_that_was_loaded_before_is_counted_once_as_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(FIRST + b'{"id":"other","prompt":"x"}\n')
+    assert run(tmp_path, str(path)) == 0
+    path.write_bytes(FIRST + SECOND + FIRST + FIRST)
+    capsys.readouterr()
+
+    assert run(tmp_path, str(path), *more) == 0
+
+    said = capsys.readouterr().out
+    assert ", 1 loaded already, 2 lines repeated in the input" in said
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
 def test_a_line_twice_in_the_input_is_not_loaded_already(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
