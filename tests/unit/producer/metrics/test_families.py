@@ -67,7 +67,7 @@ def test_each_family_has_one_name_and_a_text() -> None:
 
 def test_the_page_for_operators_has_each_metric() -> None:
     """A metric that nobody describes is one that nobody uses."""
-    page = Path(__file__).parents[4].joinpath("docs/how-to/watch.md").read_text()
+    page = Path(__file__).parents[4].joinpath("docs/how-to/metrics.md").read_text()
     of_agent = AgentMetrics(group="g", routes=(), counters=(), gauges=()).text().decode()
     found = [
         *families(Reading(NOTHING, 1.0, 0.1), ROUTES, ONE),
@@ -80,7 +80,7 @@ def test_the_page_for_operators_has_each_metric() -> None:
 
 def test_the_page_for_operators_has_each_outcome_of_attempts() -> None:
     """Alerts and panels select attempts and costs by these values."""
-    page = Path(__file__).parents[4].joinpath("docs/how-to/watch.md").read_text()
+    page = Path(__file__).parents[4].joinpath("docs/how-to/metrics.md").read_text()
     row = " ".join(line for line in page.splitlines() if "{route, outcome" in line)
 
     outcomes = {*group_sums._OUTCOME_BY_STATE.values(), str(ErrorClass.RELEASED)}
