@@ -96,10 +96,11 @@ def _add_documents(parser: Parser) -> None:
     )
     add(
         "--convert",
-        action=argparse.BooleanOptionalAction,
-        default=False,
+        action="store_true",
         help="for --documents: put their text into the tasks",
     )
+    # It takes the option of an alias or a script back.
+    add("--no-convert", action="store_false", dest="convert", help=argparse.SUPPRESS)
 
 
 def _add_defaults(parser: Parser) -> None:

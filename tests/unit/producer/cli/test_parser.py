@@ -64,3 +64,11 @@ def leaves(command: ArgumentParser) -> Iterator[ArgumentParser]:
     else:
         for below in dict(command._subparsers._group_actions[0].choices or {}).values():
             yield from leaves(below)
+
+
+@pytest.mark.parametrize(
+    ("options", "converts"),
+    [([], False), (["--convert"], True), (["--convert", "--no-convert"], False)],
+)
+def test_the_last_word_on_conversion_holds(options: list[str], *, converts: bool) -> None:
+    assert parser().parse_args(["load", "--documents", "d", *options]).convert is converts
