@@ -17,9 +17,8 @@ examples:
   docllm agent --until-done                   run what is loaded
   docllm status                               how far it is, and why it waits
   docllm export results.jsonl                 the results, in order of loading
-  docllm dead list                            why tasks died
 Each command has a --help. Exit codes: 0 done, 1 some input was bad, 2 usage,
-3 server away, 4 wrong schema or topics, 5 internal, 130 interrupted.
+3 server away, 4 wrong schema or topics, 5 internal, 6 timed out, 130 stopped.
 """
 
 

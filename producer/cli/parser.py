@@ -32,6 +32,7 @@ examples:
   docllm load tasks.jsonl                    '-' is standard input
   docllm load --documents 'docs/*.txt' --prompt 'Sum up: {document}'
   docllm status                              --json for scripts
+  docllm wait --batch tasks                  until it is done, for cron and CI
   docllm export --batch tasks results.csv    tables, JSON lines
   docllm cancel --batch tasks                end waiting tasks
   docllm dead list                           why tasks died
@@ -43,7 +44,8 @@ examples:
   docllm exporter                            metrics for Prometheus
 
 exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
-            4 wrong schema or topics, 5 internal, 26 frozen, 130 interrupted
+            4 wrong schema or topics, 5 internal, 6 wait timed out, 26 frozen,
+            130 interrupted
 """
 
 
@@ -87,6 +89,26 @@ def _add_status(commands: Subparsers) -> None:
     on_terminal = "on a terminal, status shows each change anyway, until all tasks are final"
     parser.not_options = dict.fromkeys(("--watch", "--follow", "--live"), on_terminal)
     parser.set_defaults(run=Imported("docllm.producer.cli.status:status"))
+
+
+def _add_wait(commands: Subparsers) -> None:
+    parser = commands.add(
+        "wait", "wait until a batch is done", "For cron and CI. It runs no tasks: agents do."
+    )
+    parser.add_argument(
+        "--batch", type=named, required=True, metavar="NAME", help="the batch to wait for"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        metavar="TIME",
+        help="wait no longer, such as 2h; the exit code is then 6",
+    )
+    parser.add_argument(
+        "--fail-on-dead", action="store_true", help="exit code 1 if a task of the batch is dead"
+    )
+    add_json(parser)
+    parser.set_defaults(run=Imported("docllm.producer.cli.wait:wait"))
 
 
 def _add_export(commands: Subparsers) -> None:
@@ -263,6 +285,7 @@ def _add_check(commands: Subparsers) -> None:
 COMMANDS: Mapping[str, Callable[[Subparsers], None]] = {
     "load": add_load,
     "status": _add_status,
+    "wait": _add_wait,
     "show": add_show,
     "export": _add_export,
     "cancel": _add_cancel,

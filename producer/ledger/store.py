@@ -25,6 +25,12 @@ from docllm.schemas.task.record import header_names
 PAGE = 500  # ids in one statement
 
 _MAX_COMPARED = 1000  # batches whose names are compared with a wrong one
+_HALF_LOADED = (
+    batch.c.closed_at.is_(None),
+    batch.c.note == "",  # as `Origin.LOAD`
+    batch.c.cancelled_at.is_(None),
+    batch.c.archived_at.is_(None),
+)
 
 
 class Origin(StrEnum):
@@ -307,14 +313,14 @@ def half_loaded(connection: Connection, group: str) -> list[str]:
     Such a load still runs, or was stopped. Batches that were not loaded are never closed, and are
     left out.
     """
-    begun = (
-        batch.c.closed_at.is_(None),
-        batch.c.note == Origin.LOAD.value,
-        batch.c.cancelled_at.is_(None),
-        batch.c.archived_at.is_(None),
-    )
-    query = select(batch.c.name).where(batch.c.group_name == group, *begun).order_by(batch.c.id)
-    return list(connection.execute(query).scalars())
+    of_group = select(batch.c.name).where(batch.c.group_name == group, *_HALF_LOADED)
+    return list(connection.execute(of_group.order_by(batch.c.id)).scalars())
+
+
+def is_half_loaded(connection: Connection, into: Batch) -> bool:
+    """Return whether the batch's load has begun and not ended."""
+    begun = select(batch.c.id).where(batch.c.id == into.id, *_HALF_LOADED)
+    return connection.execute(begun).first() is not None
 
 
 def _lock_and_see_archived(connection: Connection, into: Batch) -> bool:

@@ -14,7 +14,7 @@ from pathlib import PurePath
 ACTIONS = ("dead", "guard", "topics")
 COMMANDS = (
     *("archive", "cancel", "check", "erase", "export", "exporter"),
-    *("load", "migrate", "purge", "replay", "show", "status"),
+    *("load", "migrate", "purge", "replay", "show", "status", "wait"),
 )
 _NAME = rf"(?:(?:{'|'.join(ACTIONS)}) [a-z]++|(?:{'|'.join(COMMANDS)}))\b"
 # A command up to the last word of its name. The rehearsal LLM reads no configuration.

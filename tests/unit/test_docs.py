@@ -18,6 +18,7 @@ from docllm.agent.handlers import registry
 from docllm.agent.judge.classes import CLASSES, Action
 from docllm.producer import __main__ as producer
 from docllm.producer.cli.parser import parser
+from docllm.producer.cli.wait import TIMED_OUT
 from docllm.schemas import errors
 from docllm.schemas.clients.kafka import (
     CONSUMER_PROMISES,
@@ -230,13 +231,16 @@ def test_refused_client_settings_are_documented() -> None:
 
 
 def test_exit_codes_are_those_of_the_program() -> None:
-    """The table has the code of each error, success, and the forced end; no other."""
+    """The table has the codes of each error, of success, time-out and the forced ends; no other."""
     known = {
         kind.exit_code
         for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, errors.DocllmError)
     }
-    assert {int(code) for code, _ in rows(EXIT_CODES, "code")} == {0, *known, FROZEN, INTERRUPTED}
+    assert {int(code) for code, _ in rows(EXIT_CODES, "code")} == {
+        *(0, TIMED_OUT, FROZEN, INTERRUPTED),
+        *known,
+    }
 
 
 def test_failure_classes_are_those_of_the_program() -> None:

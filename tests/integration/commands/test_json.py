@@ -59,6 +59,10 @@ def test_each_command_answers_a_script(embedded: Deployment) -> None:
     assert (again["new"], again["known"]) == (0, 2)
 
     embedded.until_done()
+    waited = document(
+        embedded.run("producer", "wait", "--batch", "mixed", "--fail-on-dead", "--json"), "wait", 1
+    )
+    assert (waited["done"], waited["total"], waited["dead"]) == (True, 2, 2)
     plan = document(embedded.run("producer", "replay", "--all", "--dry-run", "--json"), "replay")
     assert (plan["dry_run"], plan["plan"]["tasks"], plan["unfinished"]) == (True, 2, [])
     replayed = document(embedded.run("producer", "replay", "--all", "--yes", "--json"), "replay")
