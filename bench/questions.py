@@ -26,7 +26,7 @@ from docllm.producer.ledger import batch_ids, cancel
 from docllm.producer.ledger.dead_letters import error_groups, selection_query
 from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.replay_progress import ReplayRequest
-from docllm.producer.ledger.status import batch_status, group_status, progress
+from docllm.producer.ledger.status import batch_status, batch_wait, group_status, progress
 from docllm.producer.replay import plan, runs
 from docllm.producer.replay.runs import Cursor
 from docllm.schemas.ledger import migrations, tables
@@ -64,6 +64,7 @@ def questions(dead_id: int) -> Mapping[str, Work]:
         "status": lambda c: group_status.read_group(c, GROUP),
         "status --batch": lambda c: group_status.read_group(c, GROUP, last),
         "status: what ended in ten minutes": lambda c: batch_status.paces(c, _batches()),
+        "wait": lambda c: batch_wait.read_progress(c, GROUP, last),
         "progress": lambda c: progress.read_totals(c, GROUP),
         "progress: waiting": lambda c: progress.waiting(c, GROUP),
         "any_dead": lambda c: error_groups.any_dead(c, GROUP),
