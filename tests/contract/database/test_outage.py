@@ -12,14 +12,18 @@ import pytest
 from docllm.agent.ledger.sql_ledger import Executors, SqlLedger
 from docllm.agent.ports import ClaimAnswer, Verdict
 from docllm.agent.ports.outcome import Outcome
+from docllm.producer.ledger import store
+from docllm.producer.ledger.status.batch_wait import read_progress, wait_for_batch
 from docllm.schemas.errors import UnreachableError, UnsafeStateError
 from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.database import Database
+from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.task.states import Status
 from tests.servers import Server
 from tests.support.ledger_database import (
+    BATCH,
     DEAD,
     GROUP,
     LONGEST,
@@ -132,6 +136,33 @@ def test_a_claim_waits_for_the_server_with_its_own_token(
 
     assert answers[task_id][0] is ClaimAnswer.CLAIMED
     assert ledger_db.task(task_id).owner == owner
+
+
+def test_a_wait_for_a_batch_outlasts_a_frozen_server(
+    ledger_db: LedgerDatabase, server: Server
+) -> None:
+    """A look that meets a frozen server is repeated until the server goes on.
+
+    Cron must not take the outage for the end of the batch, nor for its failure.
+    """
+    (task_id,) = ledger_db.load("a")
+    ledger_db.settled(task_id, SUCCEEDED)
+    ledger_db.call(store.close_batch, ledger_db.batch())
+    database = Database(
+        ledger_db.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S
+    )
+    executor = ThreadExecutor("database")
+    transactions = Transactions(database=database, executor=executor)
+    asyncio.run(transactions.read(read_progress, GROUP, BATCH))
+    server.freeze()
+    threading.Timer(OUTAGE_S, server.thaw).start()
+
+    end = asyncio.run(wait_for_batch(transactions, GROUP, BATCH, clock=SystemClock()))
+
+    assert end.done
+    assert database.outage.lasts_s > 0
+    database.close()
+    executor.close()
 
 
 def test_a_server_that_does_not_answer_is_named(ledger_db: LedgerDatabase, server: Server) -> None:
