@@ -1,19 +1,28 @@
 """docllm runs offline LLM tasks over documents through Kafka, and loses none.
 
-A handler imports its names from here. Every child process imports this module, so it loads a name's
-module only when the name is used; `__init__.pyi` tells type checkers what each name is.
+A handler imports its names from here, and a program `Batch` and `Client`. Every child process
+imports this module, so it loads a name's module only when the name is used; `__init__.pyi` tells
+type checkers what each name is.
 """
 
 from importlib import import_module
 from typing import Any
 
+_BATCH = "docllm.batch"
 _HANDLERS = "docllm.agent.handlers"
 _MODULES = {
+    "Batch": _BATCH,
     "BlockingContext": _HANDLERS,
+    "Client": _BATCH,
     "ComeBackError": _HANDLERS,
     "Context": _HANDLERS,
+    "Counts": _BATCH,
     "GiveUpError": _HANDLERS,
+    "LoadError": _BATCH,
+    "Result": _BATCH,
+    "Submitted": _BATCH,
     "TryAgainError": _HANDLERS,
+    "WaitError": _BATCH,
 }
 __all__ = list(_MODULES)
 

@@ -5,5 +5,19 @@ from docllm.agent.handlers import (
     GiveUpError,
     TryAgainError,
 )
+from docllm.batch import Batch, Client, Counts, LoadError, Result, Submitted, WaitError
 
-__all__ = ["BlockingContext", "ComeBackError", "Context", "GiveUpError", "TryAgainError"]
+__all__ = [
+    "Batch",
+    "BlockingContext",
+    "Client",
+    "ComeBackError",
+    "Context",
+    "Counts",
+    "GiveUpError",
+    "LoadError",
+    "Result",
+    "Submitted",
+    "TryAgainError",
+    "WaitError",
+]

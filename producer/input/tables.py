@@ -99,7 +99,7 @@ def _rows(
         failures, read = _reader(file, opened, position)
         try:
             names, rows_of = read()
-            tasks = _Tasks(source, names, rules, note)
+            tasks = RowTasks(source, names, rules, note)
             for number, row in enumerate(rows_of(tasks.used), 1):
                 yield called("row", tasks.read(number, row))
         except failures as failure:
@@ -125,7 +125,7 @@ def _reader(
     return (*DAMAGED, zlib.error), lambda: _of_csv(opened.enter_context(as_text(file, _refuse)))
 
 
-class _Tasks:
+class RowTasks:
     """Makes the task line of each row."""
 
     def __init__(
