@@ -32,7 +32,9 @@ def report_check(
         _warn(sums, answer)
     if rejects.count:
         refused = number_of(rejects.count, f"bad {source.noun}")
-        advice = OTHERS_THERE if rejects.clashing == rejects.count else _repair_advice(source)
+        advice = f"{_of_others(rejects)}{_repair_advice(source)}"
+        if rejects.clashing == rejects.count:
+            advice = OTHERS_THERE
         answer.say(f"nothing is loaded: {refused}{rejects.place}; {advice}")
     return 1 if rejects.count else 0
 
@@ -81,11 +83,18 @@ def report_rejects(
     if rejects.clashing == rejects.count:
         answer.say(f"{refused} in {rejects.path}; {OTHERS_THERE}")
         return
-    answer.say(f"{refused} in {rejects.path}; {advice}")
+    answer.say(f"{refused} in {rejects.path}; {_of_others(rejects)}{advice}")
     if rejects.repairable and textless:
         answer.say(
             f"{textless:,} of them have no `text` there; once the others are loaded, {repair_input}"
         )
+
+
+def _of_others(rejects: Rejects) -> str:
+    """Return the beginning of an advice that is not for tasks which the batch has otherwise."""
+    if not rejects.clashing:
+        return ""
+    return f"for {rejects.clashing:,} the reason above names the ways on; for the others, "
 
 
 def _repair_advice(source: Input) -> str:

@@ -520,6 +520,26 @@ def test_a_dry_run_leaves_every_file_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_documents_under_another_prompt_are_not_to_be_repaired(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    """The advice to repair is for the bad file beside them alone."""
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text("some words")
+    load = ("--documents", str(folder), "--batch", "papers", "--prompt")
+    assert run(tmp_path, *load, "Sum up: {document}") == 0
+    (folder / "empty.txt").touch()
+    capsys.readouterr()
+
+    assert run(tmp_path, *load, "Translate: {document}", *more) == 1
+
+    said = capsys.readouterr().out
+    assert "; for 2 the reason above names the ways on; for the others, repair or convert" in said
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
 def test_a_repeated_line_that_was_loaded_before_is_counted_once_as_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
