@@ -9,10 +9,11 @@ from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.inflight.table import InFlightTable
 from docllm.agent.inflight.turns import in_turn
-from docllm.agent.quota.grants import MAX_WAITING, LimitKind, LimitName
+from docllm.agent.quota.grants import MAX_WAITING, LimitKind
 
-# What is in the way of a task: its tenant or its type has no seat, or its type has no grant.
-_NO_SEAT, _NO_GRANT = 1, 2
+# Whether each tenant has a seat, and how many grants of each type no task has counted on yet; None
+# for a type without a rate.
+_Rooms = tuple[dict[str, bool], dict[str, int | None]]
 
 
 class WaitingCalls:
@@ -37,17 +38,15 @@ class WaitingCalls:
         came_from = self._diverted()
         ready_routes = self._table.claimable_routes
         asked = (*ready_routes, *self._quotas.waiting_routes, *came_from)
-        grants: dict[LimitName, int] = {}
+        rooms: _Rooms = {}, {}
         routes = [route for route in asked if self._quotas.configured.may_limit(route)]
         for route in dict.fromkeys((*routes, *self._reported_routes)):
             waiting = self._quotas.waiting(route)
             usable = self._usable(route, free + ended[route], len(ready_routes))
             usable = 0 if self._admission.leaving else min(MAX_WAITING, usable)
             limit = 0 if self._admission.leaving else max(1, usable)
-            ready = self._next([route, *came_from[route]], MAX_WAITING)
-            held_up = {delivery: self._held_up(delivery, grants, now_s) for delivery in ready}
-            may_begin = [delivery for delivery in ready if held_up[delivery] < _NO_GRANT]
-            soon = sorted(may_begin, key=held_up.__getitem__)[:usable]
+            ready = self._next([route, *came_from[route]], MAX_WAITING if usable else limit)
+            soon = self._soon(ready, usable, rooms, now_s)
             later = [delivery for delivery in ready[:limit] if delivery not in soon]
             calls = [self._quotas.first_call(delivery, route) for delivery in soon]
             others = [self._quotas.first_call(delivery, route) for delivery in later]
@@ -63,22 +62,41 @@ class WaitingCalls:
         has_its_part = self._admission.busy_routes().get(route, 0) * routes >= self._admission.slots
         return max(slots, 0 if has_its_part else 1)
 
-    def _held_up(self, delivery: Delivery, grants: dict[LimitName, int], now_s: float) -> int:
-        """Return how much is in the way of a task that has a grant of its account: 0 is nothing.
+    def _soon(
+        self, ready: Sequence[Delivery], usable: int, rooms: _Rooms, now_s: float
+    ) -> list[Delivery]:
+        """Return the tasks that ask for `usable` grants of their account.
 
-        Other tasks ask before it. Otherwise it would take the only grant that is asked for. A task
-        without a grant of its type asks for that alone: its account's grant would be too old when
-        it comes. `grants` are those of types that no other task has counted on.
+        A task whose tenant or type has no seat asks after the others. Otherwise it would take the
+        only grant that is asked for. A task without a grant of its type asks for that alone: its
+        account's grant would be too old when it comes.
         """
-        of_type = LimitKind.TYPE, delivery.task_type
+        seats, grants = rooms
+        soon, seatless = list[Delivery](), list[Delivery]()
+        for delivery in ready:
+            if len(soon) == usable:
+                return soon
+            task_type, tenant = delivery.task_type, delivery.tenant
+            if task_type not in grants:
+                grants[task_type] = self._grants(task_type, now_s)
+            if tenant not in seats:
+                seats[tenant] = self._quotas.has_room((LimitKind.TENANT, tenant), now_s)
+            granted = grants[task_type]
+            if granted == 0:
+                continue
+            if granted is not None:
+                grants[task_type] = granted - 1
+            has_seat = seats[tenant] and not self._admission.is_type_full(delivery)
+            (soon if has_seat else seatless).append(delivery)
+        return (soon + seatless)[:usable]
+
+    def _grants(self, task_type: str, now_s: float) -> int | None:
+        """Return how many attempts at a type's tasks its rate lets begin; None without a rate."""
+        of_type = LimitKind.TYPE, task_type
         limit = self._quotas.configured.find(of_type)
-        if limit is not None and limit[1].rpm is not None:
-            room = grants.setdefault(of_type, self._quotas.quotas.room(of_type, now_s) or 0)
-            if room <= 0:
-                return _NO_GRANT
-            grants[of_type] = room - 1
-        has_seat = self._quotas.has_room((LimitKind.TENANT, delivery.tenant), now_s)
-        return _NO_SEAT if not has_seat or self._admission.is_type_full(delivery) else 0
+        if limit is None or limit[1].rpm is None:
+            return None
+        return max(0, self._quotas.quotas.room(of_type, now_s) or 0)
 
     def _diverted(self) -> defaultdict[str, list[str]]:
         """Return the closed routes whose tasks use fallbacks, by fallback.

@@ -61,7 +61,7 @@ class _LaneQueue:
         for queue in self.routes.values():
             queue.drop_unready()
         # Routes come from tasks, so unused names must not pile up.
-        self.routes = {route: queue for route, queue in self.routes.items() if queue}
+        self.routes = {route: queue for route, queue in self.routes.items() if queue.size}
 
 
 class ReadyQueue:
@@ -73,7 +73,7 @@ class ReadyQueue:
         self._shelved: set[str] = set()
 
     def __len__(self) -> int:
-        return sum(len(queue) for lane in self._lanes.values() for queue in lane.routes.values())
+        return sum(queue.size for lane in self._lanes.values() for queue in lane.routes.values())
 
     @property
     def unshelved(self) -> int:
@@ -83,7 +83,7 @@ class ReadyQueue:
     def unshelved_in(self, lane: Lane) -> int:
         """Return how many deliveries of a lane wait for routes that are not shelved."""
         return sum(
-            len(queue)
+            queue.size
             for route, queue in self._lanes[lane].routes.items()
             if route not in self._shelved
         )
@@ -101,7 +101,7 @@ class ReadyQueue:
 
     def count(self, route: str) -> int:
         """Return how many deliveries wait for a route."""
-        return sum(map(len, self._of(route)))
+        return sum(queue.size for queue in self._of(route))
 
     def is_shelved(self, route: str) -> bool:
         """Return whether a route's deliveries wait without their bodies."""
@@ -189,7 +189,7 @@ class ReadyQueue:
 
     def _drop_empty(self) -> None:
         for lane, queue in self._lanes.items():
-            queue.routes = {route: turns for route, turns in queue.routes.items() if turns}
+            queue.routes = {route: turns for route, turns in queue.routes.items() if turns.size}
             if not queue.routes:
                 self._turns.forget_credit(lane)
         self._shelved.intersection_update(self.routes)

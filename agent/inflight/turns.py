@@ -109,7 +109,7 @@ class _Queue:
     def next(self, limit: int) -> Iterator[Delivery]:
         """Return the next deliveries, in the order in which they are taken."""
         in_order = (self.returned, self.new) if self.returned_next else (self.new, self.returned)
-        return in_turn(*(islice(filter(_is_ready, queue), limit) for queue in in_order))
+        return in_turn(*(islice(filter(_is_ready, queue), limit) for queue in in_order if queue))
 
     def drop_unready(self) -> None:
         """Drop deliveries that are no longer ready."""
@@ -304,5 +304,7 @@ def _is_ready(delivery: Delivery) -> bool:
 
 def in_turn(*queues: Iterable[Delivery]) -> Iterator[Delivery]:
     """Return the first of each, then the second of each, and so on."""
+    if len(queues) == 1:
+        return iter(queues[0])
     merged = chain.from_iterable(zip_longest(*queues))
     return (delivery for delivery in merged if delivery is not None)
