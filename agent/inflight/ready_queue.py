@@ -28,16 +28,14 @@ class _LaneQueue:
             self.routes[delivery.route] = TenantTurns(self._weight_of)
         self.routes[delivery.route].put(delivery, was_waiting=was_waiting)
 
-    def pop(self, room: RoomByRoute, may: MayTake) -> Delivery | None:
+    def pop_of(self, route: str, room: RoomByRoute, may: MayTake) -> Delivery | None:
         """Take the next delivery of a route that has room, and take it from the room."""
-        while (route := self.next_route(room)) is not None:
-            delivery = self.routes[route].pop(may)
-            if delivery is not None:
-                if len(self.routes) > 1:
-                    self.routes[route] = self.routes.pop(route)
-                room[route] -= 1
-                return delivery
-        return None
+        delivery = self.routes[route].pop(may)
+        if delivery is not None:
+            if len(self.routes) > 1:
+                self.routes[route] = self.routes.pop(route)
+            room[route] -= 1
+        return delivery
 
     def take_of(self, route: str, limit: int, may: MayTake) -> list[Delivery]:
         """Take deliveries of a route that takes turns with no other."""
@@ -163,15 +161,17 @@ class ReadyQueue:
         return deliveries
 
     def _pop(self, room: RoomByRoute, may: MayTake) -> Delivery | None:
-        while lanes := [
-            lane for lane, queue in self._lanes.items() if queue.next_route(room) is not None
-        ]:
-            lane = self._turns.choose(lanes) if len(lanes) > 1 else lanes[0]
-            delivery = self._lanes[lane].pop(room, may)
+        while routes := {
+            lane: route
+            for lane, queue in self._lanes.items()
+            if (route := queue.next_route(room)) is not None
+        }:
+            lane = self._turns.choose(routes) if len(routes) > 1 else next(iter(routes))
+            delivery = self._lanes[lane].pop_of(routes[lane], room, may)
             if delivery is not None:
                 return delivery
-            if len(lanes) > 1:
-                self._turns.take_back(lane, lanes)
+            if len(routes) > 1:
+                self._turns.take_back(lane, routes)
         return None
 
     def take_of(self, route: str, limit: int, may: MayTake = always) -> list[Delivery]:

@@ -635,9 +635,9 @@ class Config:
         own = self.type_settings(task_type).max_attempts
         return self.max_attempts if own is None else own
 
-    def tenant(self, name: str) -> TenantConfig:
+    def tenant(self, name: str) -> TenantConfig | TenantDefaults:
         """Return what a tenant may take."""
-        return self.tenants.get(name) or self.tenant_defaults.tenant
+        return self.tenants.get(name) or self.tenant_defaults
 
     def roots(self) -> tuple[Path, ...]:
         """Return the folders below which documents may be read.

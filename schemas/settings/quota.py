@@ -94,8 +94,3 @@ class TenantDefaults:
         "unfinished tasks of a tenant from which on its next ones go to the bulk lane; 0 is never",
         10_000,
     )
-
-    @property
-    def tenant(self) -> TenantConfig:
-        """The settings of a tenant without a section."""
-        return TenantConfig(weight=self.weight, in_flight=self.in_flight)

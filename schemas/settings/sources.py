@@ -375,13 +375,15 @@ def _config(values: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) ->
         for section, of in NAMED.items()
         if section != "tenants"
     }
+    defaults = config.tenant_defaults
+    tenant = TenantConfig(weight=defaults.weight, in_flight=defaults.in_flight)
     return replace(
         config,
         kafka=replace(config.kafka, client=_under(values, CLIENT)),
         llm=_with_openai(config.llm, environ),
         otel=_with_endpoint(config.otel, environ),
         tenants={
-            name: replace(config.tenant_defaults.tenant, **arguments(TenantConfig, parts))
+            name: replace(tenant, **arguments(TenantConfig, parts))
             for name, parts in _sections(values, "tenants")
         },
         **named,
