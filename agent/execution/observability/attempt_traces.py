@@ -17,7 +17,7 @@ from docllm.agent.execution.observability.span_attributes import (
 from docllm.agent.handlers.calls.permits import CallEnd
 from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace, CallTrace
 from docllm.agent.ports import Clock, Reply, Settlement, Verdict
-from docllm.agent.ports.outcome import Dead, Outcome, Retry
+from docllm.agent.ports.outcome import Dead, Outcome, Retry, Spent
 from docllm.producer.tracing import names
 from docllm.producer.tracing.publications import send_span
 from docllm.producer.tracing.spans import Attribute, Span, SpanKind, Spans, inert, never_raising
@@ -55,7 +55,7 @@ class OpenAttempt:
         self.span = span
         self.headers = headers
         self.start_s = start_s
-        self.calls: list[Span] = []
+        self.calls: list[OpenCall] = []
         self.left_out = 0
         self._clock = clock
         self._to_provider = to_provider
@@ -69,17 +69,16 @@ class OpenAttempt:
     def call(self, route: str, model: str) -> CallTrace:
         """Begin a call."""
         self._begun += 1
-        span = SpanId(self.span.trace, call_span(self.span.span, self._begun))
         return OpenCall(
             self,
-            span=span,
+            number=self._begun,
             route=route,
             model=model,
             clock=self._clock,
-            traceparent=self._to_provider,
+            to_provider=self._to_provider,
         )
 
-    def keep(self, call: Span) -> None:
+    def keep(self, call: "OpenCall") -> None:
         """Keep a call that has ended, if there is room."""
         if len(self.calls) < MAX_CALLS:
             self.calls.append(call)
@@ -98,51 +97,68 @@ class OpenAttempt:
 
 
 class OpenCall:
-    """A call under way."""
+    """A call under way, or ended.
+
+    Most are forgotten, so that a span is made only of one that is emitted.
+    """
 
     def __init__(
         self,
         attempt: OpenAttempt,
         *,
-        span: SpanId,
+        number: int,
         route: str,
         model: str,
         clock: Clock,
-        traceparent: bool,
+        to_provider: bool,
     ) -> None:
-        self.traceparent = span.traceparent if traceparent else ""
         self._attempt = attempt
-        self._span = span
+        self._number = number
+        self.traceparent = self._span.traceparent if to_provider else ""
         self._route = route
         self._model = model
         self._clock = clock
-        self._start_s = clock.utc_s()
+        self._start_s = self._end_s = clock.utc_s()
+        self._status: int | None = None
+        self._spent: Spent | None = None
+        self._error = ""
+
+    @property
+    def _span(self) -> SpanId:
+        attempt = self._attempt.span
+        return SpanId(attempt.trace, call_span(attempt.span, self._number))
 
     @never_raising()
     def ended(self, end: CallEnd) -> None:
-        """Keep the call's span with its attempt."""
-        model, outcome = inert(self._model), end.outcome
+        """Keep the call with its attempt, without its reply."""
+        self._end_s = self._clock.utc_s()
+        self._status = end.reply.status if isinstance(end.reply, Reply) else None
+        self._spent = None if end.outcome is None else end.outcome.spent
+        self._error = error_of_call(end)
+        self._attempt.keep(self)
+
+    def as_span(self) -> Span:
+        """Return the span of the call, which has ended."""
+        model = inert(self._model)
         attributes: dict[str, Attribute] = {
             names.GEN_AI_OPERATION: names.GEN_AI_CHAT,
             names.MODEL: model,
             names.ROUTE: inert(self._route),
         }
-        if isinstance(end.reply, Reply):
-            attributes[names.STATUS] = end.reply.status
-        if outcome is not None:
-            attributes |= of_cost(outcome.spent)
-            attributes[names.CALL_ID] = inert(outcome.spent.call_id)
-        self._attempt.keep(
-            Span(
-                self._span,
-                f"{names.GEN_AI_CHAT} {model}".rstrip(),
-                SpanKind.CLIENT,
-                self._start_s,
-                self._clock.utc_s(),
-                attributes,
-                parent=self._attempt.span.span,
-                error=error_of_call(end),
-            )
+        if self._status is not None:
+            attributes[names.STATUS] = self._status
+        if self._spent is not None:
+            attributes |= of_cost(self._spent)
+            attributes[names.CALL_ID] = inert(self._spent.call_id)
+        return Span(
+            self._span,
+            f"{names.GEN_AI_CHAT} {model}".rstrip(),
+            SpanKind.CLIENT,
+            self._start_s,
+            self._end_s,
+            attributes,
+            parent=self._attempt.span.span,
+            error=self._error,
         )
 
 
@@ -227,7 +243,7 @@ class AttemptTraces:
         topic, partition, offset, _ = settlement.origin
         self._emit_publication(attempt, settlement)
         for call in attempt.calls:
-            self._spans.emit(call)
+            self._spans.emit(call.as_span())
         self._spans.emit(
             Span(
                 attempt.span,

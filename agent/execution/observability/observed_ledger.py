@@ -81,11 +81,10 @@ class ObservedLedger:
                 if is_claimed and answer is ClaimAnswer.CLAIMABLE and row is not None:
                     self._metrics.waited(-row.due_in_s)
         if self._traces is not None:
-            publications = (record.publication for record in records)
             claimed = (
-                publication
-                for publication in publications
-                if answers[publication.task_id][0] is ClaimAnswer.CLAIMED
+                record.publication
+                for record in records
+                if answers[record.publication.task_id][0] is ClaimAnswer.CLAIMED
             )
             self._traces.claimed(claimed, owner, start_s)
         return answers
