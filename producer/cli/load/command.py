@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from docllm.producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
 from docllm.producer.cli.load.conversions import Conversions, FindLine
@@ -22,7 +23,7 @@ from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.producer.input.refusals.blank_documents import BlankDocuments
 from docllm.producer.input.refusals.known_routes import KnownRoutes
 from docllm.producer.input.refusals.known_types import KnownTypes
-from docllm.producer.input.refusals.line_checks import checked
+from docllm.producer.input.refusals.line_checks import LineCheck, checked
 from docllm.producer.input.refusals.missing_prompts import MissingPrompts
 from docllm.producer.input.rejects import Rejects, TooManyRejectsError
 from docllm.producer.input.survey import surveyed
@@ -38,7 +39,7 @@ from docllm.producer.screen.output import complain, note
 from docllm.producer.text.pace import PaceMeter, left_text, rate_text
 from docllm.schemas.errors import UnreachableError, UnsafeStateError
 from docllm.schemas.runtime import collector, crash
-from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.runtime.clock import Clock, SystemClock
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.config import Config
 from docllm.schemas.text.wording import number_of
@@ -259,8 +260,21 @@ def _checked_lines(
     routes = KnownRoutes(config=config, allowed=options.routes_allowed)
     prompts = MissingPrompts(config=config, allowed=options.allow_type)
     blank = BlankDocuments(config.roots(), own=own_files(config))
-    checks = (types.check, prompts.check, routes.check, blank.check)
+    checks: list[LineCheck] = [types.check, prompts.check, routes.check, blank.check]
+    begin = _not_before(options.not_before, SystemClock())
+    if begin is not None:
+        checks.append(partial(_check_begin, begin))
     return checked(source.lines(), checks)
+
+
+def _check_begin(begin: datetime, line: ValidLine) -> ValidLine | InvalidLine:
+    """Refuse a task that would begin after its deadline, which is to say never."""
+    task = line.task
+    if task.not_before is not None or task.deadline is None or task.deadline > begin:
+        return line
+    return line.refused(
+        "deadline", "is not after --not-before", "give a later deadline, or an earlier --not-before"
+    )
 
 
 def _nothing(_line: ValidLine) -> None:
@@ -276,7 +290,8 @@ async def _open_batch(
     await write(store.begin_load, into)
     if options.routes_allowed is not None:
         await write(batch_options.allow_routes, into.id, options.routes_allowed)
-    not_before = _not_before(options.not_before, parts.clock)
+    begin = _not_before(options.not_before, parts.clock)
+    not_before = begin and begin.replace(tzinfo=None)
     given = batch_options.TaskDefaults(options.tenant, options.priority, not_before)
     defaults = await write(batch_options.set_defaults, into.id, given)
     if options.output_uri is not None:
@@ -285,10 +300,10 @@ async def _open_batch(
 
 
 def _not_before(given: datetime | timedelta | None, clock: Clock) -> datetime | None:
-    """Return when the tasks of a load may run, as the ledger stores it."""
+    """Return when the tasks of a load may run."""
     if isinstance(given, timedelta):
-        given = datetime.fromtimestamp(clock.utc_s(), UTC) + given
-    return given and given.replace(tzinfo=None)
+        return datetime.fromtimestamp(clock.utc_s(), UTC) + given
+    return given
 
 
 async def _load(

@@ -414,6 +414,20 @@ def test_a_bad_time_is_a_reject(tmp_path: Path, time: str) -> None:
     assert (reject["line"], reject["field"]) == (2, "not_before")
 
 
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_a_deadline_before_the_time_of_a_load_is_a_reject(tmp_path: Path, dry: list[str]) -> None:
+    """Such a task would never begin; the line's own time is judged by itself."""
+    path = tmp_path / "tasks.jsonl"
+    own = LATE.replace(b'"a"', b'"own"') + b',"not_before":"2029-01-01T00:00:00Z"}'
+    path.write_bytes(b'{"id":"good","prompt":"x"}\n' + LATE + b"}\n" + own + b"\n")
+
+    assert run(tmp_path, str(path), "--not-before", "2031-01-01T00:00:00Z", *dry) == 1
+    rejects = tmp_path / "tasks.jsonl.rejects.jsonl"
+    if not dry:
+        (reject,) = map(json.loads, rejects.read_text().splitlines())
+        assert (reject["line"], reject["field"]) == (2, "deadline")
+
+
 @pytest.mark.parametrize(
     ("time", "stored"),
     [
