@@ -39,11 +39,11 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if not options.kafka:
-        return demo(folder, {}, rehearsal=not options.provider)
+        return demo(folder, {}, rehearsal=not options.provider, story=options.story)
     with servers(folder) as environment:
         run_command("migrate", environment=environment, folder=folder)
         run_command("topics", "apply", environment=environment, folder=folder)
-        return demo(folder, environment, rehearsal=not options.provider)
+        return demo(folder, environment, rehearsal=not options.provider, story=options.story)
 
 
 @contextmanager

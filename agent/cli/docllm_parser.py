@@ -8,6 +8,7 @@ from docllm.producer.cli.options.strict_parser import Imported, Parser
 from docllm.producer.cli.parser import add_commands
 
 # Commands and options that neither program's own parser has.
+STORIES = ("kill", "outage", "poison", "stop")  # of the demo, which loads more than a parser needs
 OWN = ("demo", "completion", "--help", "-h", "--version")
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = """\
@@ -63,5 +64,12 @@ def add_demo_options(parser: Parser) -> None:
         "--provider",
         action="store_true",
         help="ask the provider that the environment names, which costs money",
+    )
+    parser.add_argument(
+        "--story",
+        choices=STORIES,
+        default=STORIES[0],
+        help="what goes wrong: an agent is killed (default), the provider fails, a document kills "
+        "agents, an agent is stopped",
     )
     parser.set_defaults(run=Imported("docllm.agent.cli.demo:run"))

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import IO
 
 import docllm
 from docllm.schemas.runtime.next_command import is_module
@@ -96,17 +97,22 @@ def environment() -> dict[str, str] | None:
 def start(
     command: Sequence[str],
     *,
-    stdout: int | None = None,
-    stderr: int | None = None,
+    stdout: int | IO[bytes] | None = None,
+    stderr: int | IO[bytes] | None = None,
     keep: Sequence[int] = (),
     bare: bool = False,
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> "subprocess.Popen[bytes]":
     """Start a program that is killed when the calling thread's process ends.
 
     The program inherits the descriptors `keep`. It has a session of its own, so that Ctrl-C reaches
     only the parent, which decides what the child does. Where the kernel cannot kill it, the program
-    must call `follow`. A `bare` program gets no variable that could hold a secret.
+    must call `follow`. A `bare` program gets no variable that could hold a secret. It runs in
+    `folder` and with `variables`, if they are given.
     """
+    if variables is None:
+        variables = _bare(environment()) if bare else environment()
     return subprocess.Popen(  # noqa: S603 - a program of our own
         command,
         stdin=subprocess.DEVNULL if BY_KERNEL else subprocess.PIPE,
@@ -114,7 +120,8 @@ def start(
         stderr=stderr,
         start_new_session=True,
         pass_fds=keep,
-        env=_bare(environment()) if bare else environment(),
+        cwd=folder,
+        env=variables,
         # The function makes two system calls and takes no lock.
         preexec_fn=_tie(os.getpid()) if BY_KERNEL else None,  # noqa: PLW1509
     )

@@ -3,6 +3,8 @@
 import importlib.util
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,23 +31,53 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(("arguments", "rehearsal"), [([], ["--rehearsal"]), (["--provider"], [])])
+@pytest.mark.parametrize(
+    ("arguments", "commands", "asked"),
+    [
+        ([], ["load", "export"], "http://rehearsal/v1"),
+        (["--provider"], ["load", "agent", "export"], None),
+    ],
+)
 def test_a_provider_is_asked_only_when_it_is_asked_for(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, arguments: list[str], rehearsal: list[str]
+    script: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    commands: list[str],
+    asked: str | None,
 ) -> None:
     """A provider is asked only on request: a key in the shell is no consent to pay."""
-    ran: list[tuple[str, ...]] = []
+    ran: list[str] = []
+    addresses: set[str | None] = set()
 
-    def run(*command: str, **_: Any) -> None:
-        ran.append(command)
+    def run(*command: str, environment: Mapping[str, str], **_: Any) -> None:
+        ran.append(command[0])
+        addresses.add(environment.get("DOCLLM_LLM_BASE_URL"))
 
     monkeypatch.setattr(demo, "run_command", run)
+    monkeypatch.setattr(demo, "rehearsal_child", lambda _: nullcontext("http://rehearsal/v1"))
+    monkeypatch.setattr(demo, "STORIES", {"kill": lambda _stage: ""})
     monkeypatch.setattr(demo, "show", lambda *_, **__: 0)
+    monkeypatch.setattr(demo, "sum_up", lambda *_: 0)
     monkeypatch.setattr(sys, "argv", ["demo.py", *arguments])
 
     assert script.main() == 0
-    assert [command[0] for command in ran] == ["load", "agent", "export"]
-    assert [option for option in ran[1] if option == "--rehearsal"] == rehearsal
+    assert (ran, addresses) == (commands, {asked})
+
+
+def test_a_task_that_is_not_final_is_a_lost_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last line says so, and the demo fails."""
+    results = tmp_path / "results.jsonl"
+    states = ("succeeded", "dead", "pending")
+    results.write_bytes(b"\n".join(orjson.dumps({"status": state}) for state in states))
+
+    assert demo.sum_up(results, 4, 1, "because it rains") == 1
+
+    assert capsys.readouterr().out.split("\n")[1] == (
+        "4 tasks: 1 succeeded, 1 dead (replay: docllm replay --batch standard-library), "
+        "1 call repeated because it rains, 2 lost"
+    )
 
 
 def test_an_answer_that_looks_like_markup_is_shown_as_it_is(
@@ -81,6 +113,6 @@ def test_a_folder_with_files_of_a_person_is_kept(
     mine = tmp_path / demo.FOLDER / "mine.txt"
     mine.write_text("mine")
 
-    assert demo.run(Namespace(provider=False)) == 2
+    assert demo.run(Namespace(provider=False, story="kill")) == 2
     assert mine.read_text() == "mine"
     assert "rename the folder" in capsys.readouterr().err
