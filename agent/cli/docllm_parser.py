@@ -8,15 +8,15 @@ from docllm.producer.cli.options.strict_parser import Imported, Parser
 from docllm.producer.cli.parser import add_commands
 
 # Commands and options that neither program's own parser has.
+PROVIDERS = ("openai", "azure", "openrouter", "vllm", "ollama", "llama.cpp")  # of init
 STORIES = ("kill", "outage", "poison", "stop")  # of the demo, which loads more than a parser needs
-OWN = ("demo", "completion", "--help", "-h", "--version")
+OWN = ("init", "demo", "completion", "--help", "-h", "--version")
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = """\
 examples:
   docllm demo                                 see it work, without a provider
   docllm load --documents 'docs/*.txt' --prompt 'Sum up: {document}'
   docllm agent --until-done                   run what is loaded
-  docllm status                               how far it is, and why it waits
   docllm export results.jsonl                 the results, in order of loading
 Each command has a --help. Exit codes: 0 done, 1 some input was bad, 2 usage,
 3 server away, 4 wrong schema or topics, 5 internal, 6 timed out, 130 stopped.
@@ -46,6 +46,22 @@ def docllm_parser() -> Parser:
         "export the results into a new folder. The rehearsal LLM answers, with extracts.",
     )
     add_demo_options(demo)
+    init = commands.add_parser(
+        "init",
+        help="write a docllm.toml for a provider",
+        description="Write a commented docllm.toml with the settings that people change first. It "
+        "holds no key, and no existing file is replaced.",
+    )
+    init.add_argument(
+        "provider",
+        nargs="?",
+        default=PROVIDERS[0],
+        choices=PROVIDERS,
+        metavar="PROVIDER",
+        help=f"{', '.join(PROVIDERS[:-1])} or {PROVIDERS[-1]} ({PROVIDERS[0]})",
+    )
+    init.add_argument("-o", "--output", default="docllm.toml", metavar="FILE", help="the file")
+    init.set_defaults(run=Imported("docllm.agent.cli.init:run"))
     completion = commands.add_parser(
         "completion",
         help="print the completion code of a shell",
