@@ -14,7 +14,6 @@ OWN = ("init", "demo", "completion", "--help", "-h", "--version")
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = """\
 examples:
-  docllm demo                                 see it work, without a provider
   docllm load --documents 'docs/*.txt' --prompt 'Sum up: {document}'
   docllm agent --until-done                   run what is loaded
   docllm export results.jsonl                 the results, in order of loading

@@ -281,6 +281,19 @@ def _add_check(commands: Subparsers) -> None:
     parser.set_defaults(run=Imported("docllm.producer.cli.admin:check"))
 
 
+def _add_config(commands: Subparsers) -> None:
+    parser = commands.add(
+        "config",
+        "show which settings are in force, and from where",
+        "Shows the settings that are given, each with its file and line, variable or option. "
+        "Secrets are dots.",
+    )
+    parser.add_argument("section", nargs="?", metavar="SECTION", help="such as llm or types.scan")
+    parser.add_argument("--all", action="store_true", help="defaults too")
+    add_json(parser)
+    parser.set_defaults(run=Imported("docllm.producer.cli.config:config"))
+
+
 # In the order in which --help lists them.
 COMMANDS: Mapping[str, Callable[[Subparsers], None]] = {
     "load": add_load,
@@ -299,4 +312,5 @@ COMMANDS: Mapping[str, Callable[[Subparsers], None]] = {
     "topics": _add_topics,
     "migrate": _add_migrate,
     "check": _add_check,
+    "config": _add_config,
 }

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from docllm.schemas.errors import ConfigError
@@ -83,6 +83,17 @@ class _GivenValue:
     unnamed: bool = False
 
 
+class SettingInForce(NamedTuple):
+    """A setting and where its value comes from: a line of the file, a variable, an option.
+
+    `where` is empty for a default, whose `value` is then the text of the page of settings.
+    """
+
+    name: str
+    value: Any
+    where: str
+
+
 def early_log_format(environ: Mapping[str, str]) -> LogFormat:
     """Return the log format for messages before the settings are read.
 
@@ -99,10 +110,7 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     means that a flag was not given. Raises ConfigError with one line for each fault.
     """
     faults: list[str] = []
-    named = flags.get("config") or environ.get(_CONFIG)
-    file = _file(named, cwd)
-    given = dict(_from_file(file, unnamed=not named)) if file is not None else {}
-    given |= _from_flags_and_environment(flags, environ, cwd, faults)
+    file, given = _given(flags, environ, cwd, faults)
     faults += _key_faults(given) + _otel_faults(given, environ)
     checked = dict(_checked(given, faults))
     config = replace(_config(checked, environ, cwd), file=None if file is None else file.path)
@@ -117,6 +125,38 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     if faults:
         raise ConfigError("\n".join(faults))
     return config
+
+
+def _given(
+    flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, faults: list[str]
+) -> tuple[SettingFile | None, dict[str, _GivenValue]]:
+    """Return the file that is read, if there is one, and the values that are given anywhere."""
+    named = flags.get("config") or environ.get(_CONFIG)
+    file = _file(named, cwd)
+    given = dict(_from_file(file, unnamed=not named)) if file is not None else {}
+    return file, given | _from_flags_and_environment(flags, environ, cwd, faults)
+
+
+def settings_in_force(
+    *, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path
+) -> list[SettingInForce]:
+    """Return the settings with their values, those that are given first. Raises ConfigError."""
+    config = load_config(flags=flags, environ=environ, cwd=cwd)
+    _, given = _given(flags, environ, cwd, [])
+    found = [
+        SettingInForce(name.removesuffix("."), value, given[name.removesuffix(".")].where)
+        for name, value in _checked(given, [])
+    ]
+    names = {setting.name for setting in found}
+    if config.llm.api_key is not None and "llm.api_key" not in names:
+        found.append(SettingInForce("llm.api_key", config.llm.api_key, "OPENAI_API_KEY"))
+    if config.llm.base_url is not None and "llm.base_url" not in names:
+        is_named = bool(environ.get("OPENAI_BASE_URL"))
+        where = "OPENAI_BASE_URL" if is_named else "OPENAI_API_KEY"
+        found.append(SettingInForce("llm.base_url", config.llm.base_url, where))
+    names = {setting.name for setting in found}
+    rest = (name for name in SETTINGS if name not in names)
+    return found + [SettingInForce(name, SETTINGS[name].default, "") for name in rest]
 
 
 def current_folder() -> Path:

@@ -59,6 +59,7 @@ def test_each_command_answers_a_script(embedded: Deployment) -> None:
     assert (again["new"], again["known"]) == (0, 2)
 
     embedded.until_done()
+    document(embedded.run("producer", "config", "--json"), "config", 0)
     waited = document(
         embedded.run("producer", "wait", "--batch", "mixed", "--fail-on-dead", "--json"), "wait", 1
     )
