@@ -11,8 +11,9 @@ from docllm.agent.quota.grants import LimitKind, WaitingCall
 from docllm.agent.quota.limit import NOTHING, Permit
 from docllm.agent.quota.quotas import Quotas
 
-# Within this time a use that is asked for gets its answer, if the grant store is well.
-ONE_ANSWER_S = 1.25
+# Within this time a use that is asked for gets its answer, if the grant store is well. It is asked
+# about twice a second, and after a pause it first learns for a second what runs.
+ONE_ANSWER_S = 2.5
 
 
 class WaitingUses:

@@ -230,7 +230,7 @@ class Context(ContextValues):
         """Use what `[limits.NAME]` limits, once it has room for another use of the group.
 
         Raises LimitError if the settings have no such section. Raises WaitedTooLongError as `lock`
-        does; 0 asks once, which takes about a second.
+        does; 0 asks once, which takes up to 2.5 s.
         """
         number = await self._attempt.take_limit(name, wait_s)
         try:

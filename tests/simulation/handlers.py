@@ -105,10 +105,15 @@ async def hangs(context: Context) -> object:
     return await chat(context)
 
 
+def _wait_s(context: Context) -> float | None:
+    """Return how long a task waits for what others hold: one in three tries once."""
+    return 0 if zlib.crc32(context.task.key.encode()) % 3 == 0 else None
+
+
 async def locks(context: Context) -> object:
     """Use what a lock guards, before and after a call."""
     used = HOST.get().used
-    async with context.lock("account") as held:
+    async with context.lock("account", _wait_s(context)) as held:
         held.check()
         used(held.name, held.fence)
         answer = await chat(context)
@@ -172,7 +177,7 @@ async def shared(context: Context) -> object:
     begin = HOST.get().begin_use
     end = begin(SHARED)
     try:
-        async with context.limit(CRM):
+        async with context.limit(CRM, _wait_s(context)):
             end_use = begin(CRM)
             try:
                 return await chat(context)

@@ -130,6 +130,26 @@ def test_a_use_that_may_not_begin_in_time_is_asked_for_no_more() -> None:
     harness.run(story)
 
 
+@pytest.mark.parametrize(
+    "limit", [NamedLimit(in_flight=1), NamedLimit(rpm=60), NamedLimit(in_flight=2, rpm=60)]
+)
+@pytest.mark.parametrize("paused_s", [3.0, 60.0])
+def test_a_free_limit_that_rested_has_room_for_a_use_that_is_tried_once(
+    limit: NamedLimit, paused_s: float
+) -> None:
+    """After a pause the store first learns what runs, and it must not answer too late for that."""
+    harness = UsesHarness(limit)
+
+    async def story() -> None:
+        for _ in range(20):
+            await harness.clock.sleep(paused_s)
+            permit = await harness.agents[0].wait_for_use("crm", 0.0)
+            assert permit is not None
+            harness.agents[0].end_use(permit)
+
+    harness.run(story)
+
+
 def test_one_answer_is_enough_for_a_use_that_has_room() -> None:
     """A wait of 0 s is not too short for it."""
     harness = UsesHarness(NamedLimit(in_flight=1))
