@@ -30,6 +30,8 @@ AnyLimiter = TypeVar("AnyLimiter", bound=Limiter)
 
 SLOTS, LATENCY_S, OK = 64, 0.3, 200
 LLMOCK = "llmock>=0.2.2,<0.3"
+# Its own command names the folder in which the environment was made, not where it is now.
+_RUN_LLMOCK = ("-c", "from llmock.cli import app; app()")
 RATE_S, WINDOW_S, CHANCE_S = 180.0, 300.0, 60.0
 QUICK_S = 20.0
 NGINX_GOAL, HAPROXY_GOAL, TOLD_GOAL, CHANCE_GOAL = 90.0, 85.0, 85.0, 80.0
@@ -187,19 +189,19 @@ def _llmock(folder: Path, lasts_s: float) -> Iterator[Figure]:
     port, site = free_port(), _loaded(folder)
     url = f"http://127.0.0.1:{port}"
     options = ("--port", str(port), "--rpm", str(PER_MINUTE), "--latency-ms", "300")
-    command = str(Path(python).with_name("llmock"))
     with Program(
+        *_RUN_LLMOCK,
         "serve",
         *options,
         folder=site.folder,
         environ=environment(),
         name="llmock",
-        python=command,
+        python=python,
     ):
         until(lambda: listens(port), 60, "llmock")
         with _agents(site, f"{url}/v1", 1):
             time.sleep(lasts_s)
-        verdict = _verdict(command, url)
+        verdict = _verdict(python, url)
     errors = {one["code"] for one in verdict["findings"] if one["severity"] == "error"}
     what = f"llmock, {PER_MINUTE} a minute"
     found = f": {', '.join(sorted(errors))}" if errors else ""
@@ -207,9 +209,12 @@ def _llmock(folder: Path, lasts_s: float) -> Iterator[Figure]:
     yield Figure(f"{what}: attempts / call", site.parts, verdict["attempts"] / verdict["calls"], "")
 
 
-def _verdict(command: str, url: str) -> dict[str, Any]:
+def _verdict(python: str, url: str) -> dict[str, Any]:
     report = subprocess.run(  # noqa: S603 - a fixed command
-        [command, "report", "--json", "--url", url], capture_output=True, check=False, timeout=60
+        [python, *_RUN_LLMOCK, "report", "--json", "--url", url],
+        capture_output=True,
+        check=False,
+        timeout=60,
     )
     return dict(json.loads(report.stdout))
 
