@@ -36,6 +36,7 @@ from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.settings.config import Config
 from docllm.schemas.text.wording import number_of
 
+_NO_ROWS = "there are no rows; an iterator gives them once, so make the batch anew with a new one"
 _NUMBER_OF_REJECTS = "0"  # `--max-rejects`: they are returned, however many there are
 
 
@@ -132,8 +133,9 @@ class Batch:
     Args:
         name: The batch. A second batch of the same name and rows goes on with the first one.
         prompt: What to do with each row or document; `{document}` stands for its text.
-        rows: Dicts, a DataFrame, or any iterable of dicts. Without `prompt` and `type` each one is
-            a whole task line. An iterator is read once, by the first `submit`.
+        rows: Dicts, a DataFrame, or any iterable of dicts. Without `prompt`, `type`, `model` and
+            `schema`, each one is a whole task line, and may be its JSON. An iterator is read once,
+            by the first `submit`.
         documents: A folder, a pattern such as `reports/**/*.pdf`, or a URI such as `s3://b/f/`.
         text, id: The columns of text and id, if they are not called so. The index of a DataFrame is
             the id if no column is.
@@ -158,7 +160,7 @@ class Batch:
         type: str | None = None,  # noqa: A002 - the name of the field
         tenant: str | None = None,
         priority: int | None = None,
-        not_before: str | None = None,
+        not_before: str | datetime | None = None,
         output_uri: str | None = None,
         number_rows: bool = False,
         config: str | Path | None = None,
@@ -179,7 +181,9 @@ class Batch:
         self._options = {
             "--tenant": tenant,
             "--priority": priority,
-            "--not-before": not_before,
+            "--not-before": (
+                not_before.isoformat() if isinstance(not_before, datetime) else not_before
+            ),
             "--output-uri": output_uri,
         }
 
@@ -200,7 +204,10 @@ class Batch:
                 given = [f"--documents={self._documents}", *self._of_documents(schema)]
                 return self._load(given, lambda line: line)
             if self._rows is None:
-                raise ConfigError(f"batch {self.name!r} was made without rows and documents")
+                raise ConfigError(
+                    f"batch {self.name!r} has neither rows nor documents to load; an iterator "
+                    "gives its rows once"
+                )
             return self._load_rows(self._rows, Path(folder), schema)
 
     def _load_rows(self, given: Iterable[Any], folder: Path, schema: Path | None) -> Submitted:
@@ -219,10 +226,16 @@ class Batch:
                 else:
                     bad.append(_reject(line))
 
+        is_once = isinstance(given, Iterator)
+        if is_once:
+            self._rows = ()  # if this fails, the rows that it had not read are not all
         path = folder / "rows.jsonl"
         if not written(path, lines()):
-            raise LoadError(str(bad[0]) if bad else "there are no rows", tuple(bad))
-        return self._load([str(path)], lambda line: numbers[line - 1], bad)
+            raise LoadError(str(bad[0]) if bad else _NO_ROWS, tuple(bad))
+        submitted = self._load([str(path)], lambda line: numbers[line - 1], bad)
+        if is_once:
+            self._rows = None
+        return submitted
 
     def _load(
         self, given: list[str], row_of: Callable[[int], int], bad: Iterable[Reject] = ()

@@ -215,6 +215,8 @@ def tail(file: IO[bytes]) -> str:
 def error_of(code: int, said: str) -> DocllmError:
     """Return the error for a program's exit code."""
     kind = _ERRORS.get(code, DocllmError)
+    if said.startswith("usage: "):
+        said = said[said.find("\nerror: ") + 1 :].partition("\nfor help: ")[0]
     return kind(said.removeprefix("error: ") or f"the command ended with {code}")
 
 

@@ -24,9 +24,9 @@ _NO_DICT = "write dicts, such as {'id': 'a', 'text': '...'}"
 class Rows:
     """How the rows of a batch become tasks.
 
-    `id` and `text` name their columns; the index of a DataFrame is the id if `id` is None and no
-    column is named so. `common` has the fields that all tasks share. Without a prompt or a type in
-    it, each row is a whole task line. With `number`, the ids are `row-1`, `row-2` and so on.
+    `id` and `text` name their columns; the index of a DataFrame is the id if no column is named so,
+    and `id` may be its name. `common` has the fields that all tasks share. Without it, each row is
+    a whole task line, as a dict or as JSON. With `number`, the ids are `row-1`, `row-2` and so on.
     """
 
     rows: Iterable[Any]
@@ -42,8 +42,11 @@ class Rows:
         Raises ConfigError for what is no rows at all.
         """
         is_table = bool(self.common)
-        for number, row in enumerate(_dicts(self.rows), 1):
-            if not isinstance(row, Mapping):
+        for number, row in enumerate(_dicts(self.rows, self.id), 1):
+            if isinstance(row, str | bytes) and not is_table:
+                if text := _utf8(row):
+                    yield _json_line(number, text)
+            elif not isinstance(row, Mapping):
                 error = f"is a {type(row).__name__}, not a dict"
                 yield InvalidLine(number, "", error, _NO_DICT, None, noun="row")
             elif is_table:
@@ -93,20 +96,32 @@ class Rows:
         return columns
 
 
-def _dicts(rows: Any) -> Iterator[Any]:
-    """Yield the rows, those of a DataFrame as dicts with its index as the id."""
+def _dicts(rows: Any, id_name: str | None) -> Iterator[Any]:
+    """Yield the rows, those of a DataFrame as dicts with its index as the id.
+
+    Raises ConfigError for what is no rows at all.
+    """
     if hasattr(rows, "iter_rows"):  # polars
         yield from rows.iter_rows(named=True)
     elif hasattr(rows, "itertuples"):  # pandas
         names = [str(name) for name in rows.columns]
-        with_index = "id" not in names
+        _require_different(names)
+        index_name = id_name if id_name == rows.index.name else None
+        new = {index_name or "id"} - {*names}
         for index, *cells in rows.itertuples(index=True, name=None):
             row = dict(zip(names, map(_cell, cells), strict=True))
-            yield {"id": _cell(index), **row} if with_index else row
-    elif isinstance(rows, Mapping | str | bytes):
+            yield dict.fromkeys(new, _cell(index)) | row
+    elif not isinstance(rows, Iterable) or isinstance(rows, Mapping | str | bytes):
         raise ConfigError(f"rows is a {type(rows).__name__}; give a list of dicts or a DataFrame")
     else:
         yield from rows
+
+
+def _require_different(names: Sequence[str]) -> None:
+    for name in names:
+        if (count := names.count(name)) > 1:
+            listed = ", ".join(map(repr, names))
+            raise ConfigError(f"rows has {count} columns {name!r}; its columns are: {listed}")
 
 
 def _cell(value: Any) -> Any:
@@ -134,6 +149,19 @@ def _whole_line(number: int, row: Mapping[Any, Any]) -> ValidLine | InvalidLine:
         fix = "write texts, numbers, lists and dicts with text keys"
         return InvalidLine(number, "", f"cannot be JSON: {error}", fix, None, noun="row")
     return called("row", read_line(number, text))
+
+
+def _json_line(number: int, text: bytes) -> ValidLine | InvalidLine:
+    if b"\n" in text:
+        fix = "write each task in one line"
+        return InvalidLine(number, "", "has several lines", fix, None, noun="row")
+    return called("row", read_line(number, text))
+
+
+def _utf8(line: str | bytes) -> bytes:
+    """Return a line without blanks around it; what is no UTF-8 is left for its reader to refuse."""
+    text = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+    return text.strip()
 
 
 def _nothing(_text: str) -> None:

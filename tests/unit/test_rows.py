@@ -13,10 +13,17 @@ from docllm.schemas.errors import ConfigError
 PROMPT = {"prompt": "Summarize: {document}"}
 
 
+class Index:
+    """The index of a DataFrame, called `number`."""
+
+    name = "number"
+
+
 class Frame:
     """What rows need of a DataFrame of pandas: missing values are NaN."""
 
-    columns = ("body", "metadata.year")
+    columns: tuple[str, ...] = ("body", "metadata.year")
+    index = Index()
 
     def itertuples(self, *, index: bool, name: None) -> Iterable[tuple[Any, ...]]:
         assert (index, name) == (True, None)
@@ -71,6 +78,38 @@ def test_the_index_of_a_data_frame_is_the_id() -> None:
     assert second.startswith("row 2: text of column 'body' is empty")
 
 
+def test_the_index_of_a_data_frame_has_the_name_that_it_has() -> None:
+    """Its name may be given as that of the id; another one is no column."""
+    first, _ = lines(Frame(), text="body", id="number")
+    (other, _) = lines(Frame(), text="body", id="key")
+
+    assert first == {"id": "7", "input": {"text": "one"}, "metadata": {"year": 2026}} | PROMPT
+    assert isinstance(other, str)
+    assert other.startswith("row 1: id has no column 'key'")
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    """As in a table that is loaded from a file."""
+    frame = Frame()
+    frame.columns = ("body", "body")
+
+    with pytest.raises(ConfigError, match="rows has 2 columns 'body'; its columns are: 'body', "):
+        lines(frame, text="body")
+
+
+def test_task_lines_may_be_json() -> None:
+    """Empty lines, as at the end of a file, are left out but counted."""
+    good, second, third = lines(
+        ['{"id": "a", "prompt": "x"}\n', b"\n", b'{"id": "b"', '{"id": "c",\n"prompt": "x"}'],
+        common={},
+    )
+
+    assert good == {"id": "a", "prompt": "x"}
+    assert isinstance(second, str)
+    assert second.startswith("row 3: is not JSON")
+    assert third == "row 4: has several lines; write each task in one line"
+
+
 def test_without_a_prompt_each_row_is_a_whole_task_line() -> None:
     """It is checked as a line of a file."""
     row = {"id": "a", "prompt": "Say hello."}
@@ -110,7 +149,7 @@ def test_a_bad_row_says_what_is_wrong_and_others_go_on(
     assert good["id"] == "b"
 
 
-@pytest.mark.parametrize("rows", ["id", {"id": "a"}])
+@pytest.mark.parametrize("rows", ["id", {"id": "a"}, 5])
 def test_what_is_no_rows_at_all_is_refused(rows: object) -> None:
     """One dict is not taken for the rows of its keys."""
     with pytest.raises(ConfigError, match="give a list of dicts"):

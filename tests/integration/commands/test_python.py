@@ -10,6 +10,7 @@ import textwrap
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -133,17 +134,44 @@ def test_nothing_that_can_be_loaded_is_an_error(
         assert [(reject.row, reject.field) for reject in caught.value.rejects] == [(1, "prompt")]
         with pytest.raises(docllm.LoadError, match="there are no rows"):
             docllm.Batch("none", rows=iter(()), group=embedded.group).submit()
+        with pytest.raises(ConfigError, match=r"^argument --priority: "):
+            docllm.Batch("x", priority=11, rows=[{"id": "a", "prompt": "x"}]).submit()
         with pytest.raises(ConfigError, match="no LLM is configured"):
             docllm.Batch("some", rows=[{"id": "a", "prompt": "x"}], group=embedded.group).run()
+
+
+def test_an_iterator_is_read_once(embedded: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run after a submit goes on with its tasks; what broke in the middle is not taken up."""
+
+    def broken() -> Iterator[dict[str, str]]:
+        yield ROWS[0]
+        raise OSError("the source is gone")
+
+    with inside(embedded, monkeypatch):
+        batch = docllm.Batch("once", prompt=PROMPT, rows=iter(ROWS[:2]), group=embedded.group)
+        assert batch.submit().loaded == 2
+        assert batch.run(rehearsal=True).status.succeeded == 2
+        with pytest.raises(ConfigError, match="an iterator gives its rows once"):
+            batch.submit()
+
+        batch = docllm.Batch("broken", prompt=PROMPT, rows=broken(), group=embedded.group)
+        with pytest.raises(OSError, match="the source is gone"):
+            batch.submit()
+        with pytest.raises(docllm.LoadError, match="make the batch anew"):
+            batch.run(rehearsal=True)
+        assert batch.status.total == 0
 
 
 def test_an_event_loop_may_run(embedded: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a notebook; a cancelled run stops its agent, and another one goes on."""
 
     async def notebook() -> docllm.Counts:
-        late = {"id": "late", "text": "x", "not_before": "2100-01-01T00:00:00Z"}
-        batch = docllm.Batch("loop", prompt=PROMPT, rows=[*ROWS[:3], late], group=embedded.group)
-        assert batch.submit().loaded == 4
+        in_2100 = datetime(2100, 1, 1, tzinfo=UTC)
+        given: dict[str, Any] = {"prompt": PROMPT, "group": embedded.group}
+        late = [{"id": "late", "text": "x"}]
+        docllm.Batch("loop", rows=late, not_before=in_2100, **given).submit()
+        batch = docllm.Batch("loop", rows=ROWS[:3], **given)
+        assert batch.submit().loaded == 3
         run = asyncio.create_task(batch.arun(rehearsal=True))
         while (await batch.astatus()).succeeded < 3:
             assert not run.done()
