@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,9 +17,9 @@ from docllm.producer.ledger.results.tables import (
     Table,
     TableFile,
 )
-from tests.integration.versions.test_installed import SHELL, UV, once
+from tests.integration.support.readers import readers
+from tests.integration.versions.test_installed import SHELL
 
-LOCK = Path(__file__).parents[3] / "requirements-readers.lock"
 FILES: Mapping[str, Callable[[BinaryIO], TableFile]] = {
     "csv": CsvFile,
     "parquet": ParquetFile,
@@ -76,17 +75,8 @@ def fields(key: str, result: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the readers into an environment of their own; return its Python."""
-
-    def install(folder: Path) -> None:
-        environment = folder / "venv"
-        subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
-        python = environment / "bin/python"
-        subprocess.run(
-            [UV, "pip", "install", "--quiet", "--python", python, "--requirement", LOCK], check=True
-        )
-
-    return once(tmp_path_factory, "readers", install) / "venv/bin/python"
+    """Return the Python of the readers' environment."""
+    return readers(tmp_path_factory)
 
 
 def test_pandas_duckdb_and_datasets_read_the_tables(python: Path, tmp_path: Path) -> None:
