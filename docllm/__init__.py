@@ -19,6 +19,7 @@ _MODULES = {
     "Counts": _BATCH,
     "GiveUpError": _HANDLERS,
     "LoadError": _BATCH,
+    "Reject": _BATCH,
     "Result": _BATCH,
     "Submitted": _BATCH,
     "TryAgainError": _HANDLERS,

@@ -5,7 +5,7 @@ from docllm.agent.handlers import (
     GiveUpError,
     TryAgainError,
 )
-from docllm.batch import Batch, Client, Counts, LoadError, Result, Submitted, WaitError
+from docllm.batch import Batch, Client, Counts, LoadError, Reject, Result, Submitted, WaitError
 
 __all__ = [
     "Batch",
@@ -16,6 +16,7 @@ __all__ = [
     "Counts",
     "GiveUpError",
     "LoadError",
+    "Reject",
     "Result",
     "Submitted",
     "TryAgainError",
