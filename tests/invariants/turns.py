@@ -27,12 +27,16 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """An agent took tasks to claim. `waiting` are the kinds that it could have taken."""
+    """An agent took tasks to claim. `waiting` are the kinds that it could have taken.
+
+    `ahead` are those of which it took tasks since the last time, before slots were free for them.
+    """
 
     program: str
     at_s: float
     waiting: frozenset[Kind]
     taken: tuple[Kind, ...]
+    ahead: frozenset[Kind] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,7 @@ def _passed(
     passed: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for taking in run.takings:
         of_program = passed[taking.program]
-        served = {group_of(kind) for kind in taking.taken}
+        served = {group_of(kind) for kind in (*taking.taken, *taking.ahead)}
         # Of a group, a kind without a cap, if there is one.
         kinds = sorted(
             taking.waiting, key=lambda kind: run.tenants.get(kind.tenant, Share()).cap or 0

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from tests.simulation.eventloop import PROCESS
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+Take = Callable[[ReadySelection, int], list[Delivery]]
 # After so long without a task, a tenant with a cap must have got a seat, if Redis is well.
 IDLE_S = 10.0
 
@@ -27,18 +29,30 @@ class TurnWatch:
     def __init__(self, world: "World") -> None:
         self._world = world
         self.takings: list[Taking] = []
+        self._ahead: defaultdict[str, list[Kind]] = defaultdict(list)  # by program
         self._selections: dict[str, ReadySelection] = {}
         self._busy_s: dict[str, float] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Record all that is taken meanwhile."""
-        with patched(ReadySelection, "take", self._watched(ReadySelection.take)):
+        with (
+            patched(ReadySelection, "take", self._watched(ReadySelection.take)),
+            patched(ReadySelection, "take_ahead", self._watched_ahead(ReadySelection.take_ahead)),
+        ):
             yield
 
-    def _watched(
-        self, take: Callable[[ReadySelection, int], list[Delivery]]
-    ) -> Callable[[ReadySelection, int], list[Delivery]]:
+    def _watched_ahead(self, take: Take) -> Take:
+        @functools.wraps(take)
+        def watched(selection: ReadySelection, limit: int) -> list[Delivery]:
+            taken = take(selection, limit)
+            if (process := PROCESS.get()) is not None:
+                self._ahead[process.name] += map(_kind, taken)
+            return taken
+
+        return watched
+
+    def _watched(self, take: Take) -> Take:
         @functools.wraps(take)
         def watched(selection: ReadySelection, limit: int) -> list[Delivery]:
             process = PROCESS.get()
@@ -52,7 +66,8 @@ class TurnWatch:
                 _kind(delivery) for delivery in taken if delivery.route == delivery.own_route
             )
             now_s = self._world.loop.time()
-            self.takings.append(Taking(process.name, now_s, waiting, tuple(of_home)))
+            ahead = frozenset(self._ahead.pop(process.name, ()))
+            self.takings.append(Taking(process.name, now_s, waiting, tuple(of_home), ahead))
             return taken
 
         return watched

@@ -31,6 +31,18 @@ def run(*taken: Kind | None, waiting: Sequence[Kind]) -> Evidence:
     return replace(NOTHING, takings=takings)
 
 
+def test_a_task_that_is_taken_before_a_slot_is_free_has_had_its_turn() -> None:
+    """Otherwise a tenant would seem to starve whose tasks all begin so."""
+    taking = Taking("agent-1", 0.0, frozenset([BIG, SMALL]), (BIG,))
+    starved = [replace(taking, at_s=number) for number in range(40)]
+    served = [
+        replace(one, ahead=frozenset([SMALL])) if one.at_s % 8 == 0 else one for one in starved
+    ]
+
+    assert tenant_starved(replace(NOTHING, takings=starved)) != []
+    assert tenant_starved(replace(NOTHING, takings=served)) == []
+
+
 def test_a_lane_starves_if_others_always_go_first() -> None:
     """One of 21 tasks may be of the bulk lane, and must be within three times that."""
     waiting = [URGENT, BULK]
