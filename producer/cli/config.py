@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -19,7 +18,6 @@ from docllm.schemas.settings.sources import SettingInForce, current_folder, sett
 
 DOTS = "..."  # in place of a secret
 _SHOWN_CHARS = 500
-_ADDRESS = re.compile(r"([a-z][a-z0-9+]*://)([^/@\s]*@)?([^?\s]*)(\?\S*)?", re.IGNORECASE)
 _OPEN_CLIENT = {"security.protocol", "sasl.mechanism", "sasl.mechanisms", "ssl.ca.location"}
 
 
@@ -88,9 +86,16 @@ def plain(value: Any) -> Any:
         return [plain(part) for part in value]
     if value is None or isinstance(value, bool | int | float):
         return value
-    return _ADDRESS.sub(_without_secrets, str(value.value if isinstance(value, Enum) else value))
+    return _without_secrets(str(value.value if isinstance(value, Enum) else value))
 
 
-def _without_secrets(address: re.Match[str]) -> str:
-    scheme, login, rest, query = address.groups()
-    return f"{scheme}{DOTS + '@' if login else ''}{rest}{'?' + DOTS if query else ''}"
+def _without_secrets(text: str) -> str:
+    scheme, is_address, rest = text.partition("://")
+    if not is_address:
+        return text
+    rest, query, _ = rest.partition("?")
+    place, slash, path = rest.partition("/")
+    _, login, host = place.rpartition("@")
+    return (
+        f"{scheme}://{DOTS + login if login else ''}{host}{slash}{path}{query + DOTS * bool(query)}"
+    )

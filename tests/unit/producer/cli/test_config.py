@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from docllm.producer.cli.config import config
+from docllm.producer.cli.config import config, plain
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import Config
 
@@ -115,3 +115,17 @@ def test_an_unknown_section_is_refused(
     """The known ones are named."""
     with pytest.raises(ConfigError, match="sections are: agent, "):
         shown(tmp_path, monkeypatch, capsys, section="nope")
+
+
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ("https://joe:hunter2@host:1/v1?key=hunter2", "https://...@host:1/v1?..."),
+        ("https://host/a@b", "https://host/a@b"),
+        ("s3://bucket/folder/", "s3://bucket/folder/"),
+        ("plain text", "plain text"),
+    ],
+)
+def test_login_and_query_of_an_address_are_dots(text: str, without: str) -> None:
+    """The rest is shown as it is."""
+    assert plain(text) == without
