@@ -341,7 +341,7 @@ def test_a_plan_of_cancelled_tasks_counts_batches(ledger_db: LedgerDatabase) -> 
 def test_one_more_attempt_is_measured_on_the_inputs(
     ledger_db: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes by model of the first inputs are scaled to all tasks.
+    """The bytes by model of the texts of the first inputs are scaled to all tasks.
 
     The estimate has a price if the model has one.
     """
@@ -361,8 +361,8 @@ def test_one_more_attempt_is_measured_on_the_inputs(
         estimate=estimate,
     )
 
-    assert (estimate.tasks, estimate.tokens_in) == (4, 4 * len(LINE) // 4)
-    assert estimate.cost == pytest.approx(4.0 * len(LINE))
+    assert (estimate.tasks, estimate.tokens_in) == (4, 4 * len("Say hello") // 4)
+    assert estimate.cost == pytest.approx(4.0 * len("Say hello"))
 
 
 def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(
@@ -389,7 +389,7 @@ def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(
         estimate=estimate,
     )
 
-    assert (estimate.tasks, estimate.tokens_in) == (1, len(short) // 4)
+    assert (estimate.tasks, estimate.tokens_in) == (1, len("Say hi") // 4)
 
 
 def test_a_plan_of_nothing(ledger_db: LedgerDatabase) -> None:
