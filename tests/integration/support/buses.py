@@ -31,7 +31,7 @@ from docllm.schemas.task.record.envelope import Outgoing, RawHeaders
 from tests.integration.support.programs import until
 from tests.invariants.evidence import Death, Letter, Position
 
-ANSWER_S = 60.0
+ANSWER_S = 240.0  # also of a machine that stands still for a minute or two
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -208,7 +208,8 @@ class KafkaBus:
         return True
 
     def _partitions(self, topic: str) -> Sequence[TopicPartitionInfo]:
-        described = self.admin.describe_topics(TopicCollection([topic]))[topic].result(ANSWER_S)
+        asked = self.admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_S)
+        described = asked[topic].result(ANSWER_S)
         return sorted(described.partitions, key=lambda partition: partition.id)
 
     def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[int, int]:
