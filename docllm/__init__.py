@@ -10,20 +10,21 @@ from typing import Any
 
 _BATCH = "docllm.batch"
 _HANDLERS = "docllm.agent.handlers"
+_RESULTS = "docllm.results"
 _MODULES = {
     "Batch": _BATCH,
     "BlockingContext": _HANDLERS,
     "Client": _BATCH,
     "ComeBackError": _HANDLERS,
     "Context": _HANDLERS,
-    "Counts": _BATCH,
+    "Counts": _RESULTS,
     "GiveUpError": _HANDLERS,
-    "LoadError": _BATCH,
-    "Reject": _BATCH,
-    "Result": _BATCH,
-    "Submitted": _BATCH,
+    "LoadError": _RESULTS,
+    "Reject": _RESULTS,
+    "Result": _RESULTS,
+    "Submitted": _RESULTS,
     "TryAgainError": _HANDLERS,
-    "WaitError": _BATCH,
+    "WaitError": _RESULTS,
 }
 __all__ = list(_MODULES)
 

@@ -5,7 +5,8 @@ from docllm.agent.handlers import (
     GiveUpError,
     TryAgainError,
 )
-from docllm.batch import Batch, Client, Counts, LoadError, Reject, Result, Submitted, WaitError
+from docllm.batch import Batch, Client
+from docllm.results import Counts, LoadError, Reject, Result, Submitted, WaitError
 
 __all__ = [
     "Batch",

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import orjson
 from docllm.commands import (
     Group,
     error_of,
-    folder_for_rows,
     in_thread,
     require_not_cancelled,
     stopped,
@@ -29,102 +27,30 @@ from docllm.producer.app import LedgerParts
 from docllm.producer.input.documents import question_of
 from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.producer.ledger.status import group_status
-from docllm.producer.ledger.status.batch_wait import BatchProgress, wait_for_batch
+from docllm.producer.ledger.status.batch_wait import (
+    BatchProgress,
+    read_progress,
+    wait_for_batch,
+)
+from docllm.results import (
+    FIELDS,
+    Counts,
+    LoadError,
+    Reject,
+    Result,
+    Submitted,
+    WaitError,
+    result_of,
+)
 from docllm.rows import Rows
-from docllm.schemas.errors import ConfigError, DocllmError, InputError
+from docllm.schemas.errors import ConfigError
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.settings.config import Config
 from docllm.schemas.text.wording import number_of
 
+_STATES = ("pending", "processing", "retrying", "succeeded", "dead", "cancelled")
 _NO_ROWS = "there are no rows; an iterator gives them once, so make the batch anew with a new one"
 _NUMBER_OF_REJECTS = "0"  # `--max-rejects`: they are returned, however many there are
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """A row, line or document that is no task. `row` counts from 1."""
-
-    row: int
-    field: str
-    error: str
-    fix: str
-
-    def __str__(self) -> str:
-        return f"row {self.row}: {' '.join(filter(None, (self.field, self.error)))}; {self.fix}"
-
-
-class LoadError(InputError):
-    """Nothing was loaded. The text names the first bad row and its field; `rejects` has all."""
-
-    def __init__(self, text: str, rejects: tuple[Reject, ...] = ()) -> None:
-        super().__init__(text)
-        self.rejects = rejects
-
-
-class WaitError(DocllmError):
-    """A batch has dead tasks, and `fail_on_dead` was set."""
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What a `submit` did.
-
-    `loaded` tasks are new, `twins` were loaded before. `warnings` are those of `docllm load`.
-    """
-
-    loaded: int
-    twins: int
-    rejects: tuple[Reject, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The tasks of a batch by state.
-
-    `done`: no task is open, and no load or replay adds to them. `cost` is in the unit of the
-    prices, None if it is unknown.
-    """
-
-    pending: int = 0
-    processing: int = 0
-    retrying: int = 0
-    succeeded: int = 0
-    dead: int = 0
-    cancelled: int = 0
-    done: bool = False
-    cost: float | None = 0.0
-
-    @property
-    def total(self) -> int:
-        """All tasks."""
-        final = self.succeeded + self.dead + self.cancelled
-        return self.pending + self.processing + self.retrying + final
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A task as `docllm export` writes it.
-
-    `result` is the answer's text, or under a schema the parsed JSON or the pydantic model; None
-    unless the task succeeded. `error` has `code` and `message` of a dead task. Tokens and cost are
-    None if they are unknown. `finished_at` is in UTC.
-    """
-
-    id: str
-    status: str
-    result: Any
-    error: dict[str, str] | None
-    attempts: int
-    model: str | None
-    route: str | None
-    tokens_in: int | None
-    tokens_out: int | None
-    cost: float | None
-    finished_at: datetime | None
-
-
-_NAMES = tuple(field.name for field in fields(Result))
 
 
 class Batch:
@@ -198,7 +124,7 @@ class Batch:
         Raises LoadError, which names row and field, if nothing could be loaded, and ConfigError,
         UnreachableError and UnsafeStateError as the commands do.
         """
-        with folder_for_rows() as folder:
+        with tempfile.TemporaryDirectory(prefix="docllm-") as folder:
             schema = self._schema_file(Path(folder))
             if self._documents is not None:
                 given = [f"--documents={self._documents}", *self._of_documents(schema)]
@@ -337,18 +263,17 @@ class Batch:
     def status(self) -> Counts:
         """The tasks by state; all 0 if the group has no such batch."""
 
-        async def read(parts: LedgerParts, config: Config) -> Any:
-            return await parts.transactions.read(
-                group_status.read_group, self._group.name, self.name, tiers_of=config.tiers_of
-            )
-
-        batches = [batch for batch in self._group.read(read).batches if batch.name == self.name]
-        if not batches:
+        async def read(parts: LedgerParts, config: Config) -> Counts:
+            group, name, look = self._group.name, self.name, parts.transactions.read
+            status = await look(group_status.read_group, group, name, tiers_of=config.tiers_of)
+            for batch in status.batches:
+                if batch.name == name:
+                    counts = {state: batch.counts[state] for state in _STATES}
+                    done = (await look(read_progress, group, name)).done
+                    return Counts(**counts, done=done, cost=batch.cost)
             return Counts()
-        (found,) = batches
-        states = ("pending", "processing", "retrying", "succeeded", "dead", "cancelled")
-        counts = {state: found.counts[state] for state in states}
-        return Counts(**counts, done=not (found.open or found.half_loaded), cost=found.cost)
+
+        return self._group.read(read)
 
     def results(self, *, status: str | None = None) -> Iterator[Result]:
         """Yield the tasks in the order of loading, as they are; `status` selects those in a state.
@@ -372,10 +297,8 @@ class Batch:
             raise ConfigError(
                 "a DataFrame needs the package pandas; install it: pip install pandas"
             ) from None
-        columns = [name for name in _NAMES if name != "id"]
-        rows = [tuple(getattr(result, name) for name in _NAMES) for result in self.results()]
-        frame = pd.DataFrame(rows, columns=list(_NAMES)).set_index("id")
-        return frame[columns]
+        rows = [tuple(getattr(result, name) for name in FIELDS) for result in self.results()]
+        return pd.DataFrame(rows, columns=list(FIELDS)).set_index("id")
 
     def to_parquet(self, path: str | Path, *, flatten: bool = False) -> None:
         """Write the tasks to a Parquet file; `flatten` makes a column of each field of results."""
@@ -466,20 +389,6 @@ class Client:
     async def aget(self, batch: str, id: str) -> Result:  # noqa: A002 - the name of the field
         """Do what `get` does."""
         return await in_thread(self.get, batch, id)
-
-
-def result_of(line: bytes, schema: Any = None, batch: str = "") -> Result:
-    """Return the result of a line of `docllm export`, under a pydantic model as that model."""
-    row = {name: value for name, value in orjson.loads(line).items() if name in _NAMES}
-    if row["finished_at"] is not None:
-        row["finished_at"] = datetime.fromisoformat(row["finished_at"])
-    if row["status"] == "succeeded" and hasattr(schema, "model_validate"):
-        try:
-            row["result"] = schema.model_validate(row["result"])
-        except ValueError as error:
-            error.add_note(f"in the result of task {row['id']!r} of batch {batch!r}")
-            raise
-    return Result(**row)
 
 
 def _reject(line: InvalidLine) -> Reject:

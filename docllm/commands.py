@@ -11,8 +11,9 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
@@ -82,7 +83,8 @@ class Group:
             with stopped(child):
                 while child.poll() is None:
                     require_not_cancelled()
-                    with_timeout(child, POLL_S)
+                    with suppress(subprocess.TimeoutExpired):
+                        child.wait(POLL_S)
             out.seek(0)
             return _answer(child.returncode, out.read(), tail(said), ok)
 
@@ -119,38 +121,18 @@ def run_loop(work: Callable[[], Awaitable[T]]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(run())
-    found: list[T] = []
-    failed: list[BaseException] = []
-
-    def in_thread() -> None:
-        try:
-            found.append(asyncio.run(run()))
-        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
-            failed.append(error)
-
     stop = _cancelled.get() or threading.Event()
     token = _cancelled.set(stop)
     try:
-        thread = _context_thread(in_thread)
-        try:
-            thread.join()
-        except BaseException:
-            stop.set()
-            thread.join()
-            raise
+        with ThreadPoolExecutor(1, "docllm") as thread:
+            ended = thread.submit(copy_context().run, lambda: asyncio.run(run()))
+            try:
+                return ended.result()
+            except BaseException:
+                stop.set()
+                raise
     finally:
         _cancelled.reset(token)
-    if failed:
-        raise failed[0]
-    return found[0]
-
-
-def _context_thread(work: Callable[[], None]) -> threading.Thread:
-    from contextvars import copy_context  # noqa: PLC0415
-
-    thread = threading.Thread(target=copy_context().run, args=(work,), name="docllm")
-    thread.start()
-    return thread
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -179,14 +161,6 @@ def require_not_cancelled() -> None:
     """Raise CancelledError if the `a...` method that runs here was cancelled."""
     if is_cancelled():
         raise asyncio.CancelledError
-
-
-def with_timeout(child: "subprocess.Popen[bytes]", timeout_s: float) -> None:
-    """Wait for a program's end, at most so long."""
-    try:
-        child.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return
 
 
 @contextmanager
@@ -228,11 +202,6 @@ def _answer(code: int, out: bytes, said: str, ok: Sequence[int]) -> dict[str, An
     if code not in ok or "error" in answer or not answer:
         raise error_of(code, str(answer.get("error", said)))
     return answer
-
-
-def folder_for_rows() -> "tempfile.TemporaryDirectory[str]":
-    """Return a folder for the lines of a load, which only this user can read."""
-    return tempfile.TemporaryDirectory(prefix="docllm-")
 
 
 def written(path: Path, lines: Iterator[bytes]) -> int:

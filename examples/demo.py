@@ -42,7 +42,8 @@ def main() -> int:
         return demo(folder, {}, rehearsal=not options.provider, story=options.story)
     with servers(folder) as environment:
         run_command("migrate", environment=environment, folder=folder)
-        run_command("topics", "apply", environment=environment, folder=folder)
+        if options.provider:  # a story makes topics of its own, with tiers of seconds
+            run_command("topics", "apply", environment=environment, folder=folder)
         return demo(folder, environment, rehearsal=not options.provider, story=options.story)
 
 

@@ -120,9 +120,9 @@ def demo(
             "DOCLLM_DOCUMENT_ROOTS": str(documents),
             "DOCLLM_RETRY_TIERS": "2s,4s,8s",
         }
-        if "DOCLLM_KAFKA_BOOTSTRAP" in environment:
-            run_command("topics", "apply", environment=environment, folder=folder)
         stage = Stage(folder, environment, url, calls)
+        if "DOCLLM_KAFKA_BOOTSTRAP" in environment:
+            stage.command("topics", "apply")
         given = ["--documents", "documents", "--prompt", PROMPT, *kind]
         stage.command("load", *given, "--batch", BATCH)
         why = STORIES[story](stage)

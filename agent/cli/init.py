@@ -10,7 +10,6 @@ from pathlib import Path
 
 from docllm.schemas.runtime.next_command import as_called
 
-FILE = "docllm.toml"
 _KEY = "DOCLLM_LLM_API_KEY"
 
 

@@ -64,7 +64,6 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
     if early_log_format(os.environ) is LogFormat.JSON:
         as_json()
     command = _run_repair_agent if options.command == "reaper" else _run
-    collector.save_memory()
     try:
         config = load_config(flags=_flags(options), environ=os.environ, cwd=current_folder())
         if config.log_format is LogFormat.JSON:

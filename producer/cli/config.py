@@ -21,10 +21,10 @@ _SHOWN_CHARS = 500
 _OPEN_CLIENT = {"security.protocol", "sasl.mechanism", "sasl.mechanisms", "ssl.ca.location"}
 
 
-async def config(_config: Config, options: argparse.Namespace) -> int:
+async def config(loaded: Config, options: argparse.Namespace) -> int:
     """Print the settings that are given, or with `--all` every one."""
     settings = settings_in_force(
-        flags={"config": options.config}, environ=os.environ, cwd=current_folder()
+        loaded, flags={"config": options.config}, environ=os.environ, cwd=current_folder()
     )
     chosen = [
         setting

@@ -25,12 +25,6 @@ from docllm.schemas.task.record import header_names
 PAGE = 500  # ids in one statement
 
 _MAX_COMPARED = 1000  # batches whose names are compared with a wrong one
-_HALF_LOADED = (
-    batch.c.closed_at.is_(None),
-    batch.c.note == "",  # as `Origin.LOAD`
-    batch.c.cancelled_at.is_(None),
-    batch.c.archived_at.is_(None),
-)
 
 
 class Origin(StrEnum):
@@ -50,6 +44,14 @@ class Origin(StrEnum):
     def foreign(self) -> bool:
         """Whether someone with write access to the inbox chose the ids and the batch."""
         return self in {Origin.INBOX, Origin.QUARANTINE}
+
+
+_HALF_LOADED = (
+    batch.c.closed_at.is_(None),
+    batch.c.note == Origin.LOAD.value,
+    batch.c.cancelled_at.is_(None),
+    batch.c.archived_at.is_(None),
+)
 
 
 @dataclass(frozen=True, slots=True)

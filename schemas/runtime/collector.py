@@ -5,7 +5,6 @@ Python's own threshold of 700 objects the collector takes a tenth of such a prog
 it to scan objects that stay.
 """
 
-import ctypes
 import gc
 import os
 from collections.abc import Iterator
@@ -25,6 +24,8 @@ def save_memory() -> None:
     keeps a heap for each of some twenty threads and trims it late, and the HTTP client's allocator
     asks for huge pages that it fills in part. An allocator that does not know an option ignores it.
     """
+    import ctypes  # noqa: PLC0415 - the parser of every command loads this module
+
     os.environ.setdefault("MIMALLOC_ALLOW_THP", "0")
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         for option, value in _MALLOC_OPTIONS:

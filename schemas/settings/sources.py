@@ -138,10 +138,12 @@ def _given(
 
 
 def settings_in_force(
-    *, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path
+    config: Config, *, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path
 ) -> list[SettingInForce]:
-    """Return the settings with their values, those that are given first. Raises ConfigError."""
-    config = load_config(flags=flags, environ=environ, cwd=cwd)
+    """Return the settings with their values, those that are given first.
+
+    `config` is what `load_config` has made of the same flags and environment.
+    """
     _, given = _given(flags, environ, cwd, [])
     found = [
         SettingInForce(name.removesuffix("."), value, given[name.removesuffix(".")].where)

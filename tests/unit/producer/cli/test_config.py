@@ -1,6 +1,7 @@
 """`docllm config` shows settings and their places, and no secret."""
 
 import asyncio
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from docllm.producer.cli.config import config, plain
 from docllm.schemas.errors import ConfigError
-from docllm.schemas.settings.config import Config
+from docllm.schemas.settings.sources import load_config
 
 FILE = """
 [llm]
@@ -50,7 +51,8 @@ def shown(
         monkeypatch.setenv(name, value)
     named = "docllm.toml" if (folder / "docllm.toml").exists() else None
     options = Namespace(config=named, section=section, all=whole, json=json, group="g")
-    assert asyncio.run(config(Config(), options)) == 0
+    loaded = load_config(flags={"config": named}, environ=os.environ, cwd=folder)
+    assert asyncio.run(config(loaded, options)) == 0
     return capsys.readouterr().out
 
 
