@@ -16,10 +16,10 @@ CONTAINERS := tests/containers
 PROOFS := tests/integration tests/simulation  # no worker collects what is not run
 FAULTS := $(BIN)/python -m tests.faults --seed $(SEED)
 DOZEN := agent-kill agent-freeze-long agent-drain reaper-kill exporter-kill kafka-kill kafka-link-hole \
-	mariadb-freeze mariadb-link-tear redis-freeze llm-500 llm-hang garbage
+	database-freeze database-link-tear redis-freeze llm-500 llm-hang garbage
 
 .DEFAULT_GOAL := help
-.PHONY: help install check format lint style types layers unit servers test units suite net crash-points short-faults containers proof seeds faults demo demo-kafka docs site pages bench lock clean
+.PHONY: help install check format lint style types layers unit servers test units suite net crash-points short-faults containers proof on-mysql seeds faults demo demo-kafka docs site pages bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,7 +80,14 @@ proof: seeds ## everything long, once for each large change: more of each, and e
 	DOCLLM_TEST_LONG=1 $(BIN)/pytest -q tests/integration/documents/test_conversions.py
 	DOCLLM_TEST_LONG=1 DOCLLM_TEST_CRASHES=5 $(MAKE) crash-points
 	$(MAKE) containers
+	$(MAKE) on-mysql
 	DOCLLM_TEST_LONG=1 $(MAKE) faults MINUTES=10
+
+on-mysql: export DOCLLM_TEST_DATABASE = mysql
+on-mysql: servers ## whole programs, crash points and a short fault run with MySQL in place of MariaDB
+	$(PYTEST) -m "not again" tests/integration
+	$(BIN)/pytest -q -k kafka $(CRASHES)
+	$(MAKE) short-faults
 
 seeds: $(READY) ## 2,000 new simulations
 	$(BIN)/python -m tests.simulation --new --seeds 2000 --processes 2

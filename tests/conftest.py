@@ -10,8 +10,9 @@ from typing import TypeVar
 import pytest
 from hypothesis import settings
 
-from tests import longest
+from tests import longest, servers
 from tests.servers import (
+    DatabaseServer,
     Kafka,
     MariaDB,
     MySQL,
@@ -80,6 +81,13 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB
 def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySQL]:
     """One MySQL for the whole run; `create_database` gives a test a database of its own."""
     yield from running(MySQL(folder=tmp_path_factory.mktemp("mysql")))
+
+
+@pytest.fixture(scope="session")
+def database_server(request: pytest.FixtureRequest) -> DatabaseServer:
+    """The database of whole programs, one of those above."""
+    server: DatabaseServer = request.getfixturevalue(f"{servers.database_server().name}_server")
+    return server
 
 
 @pytest.fixture(scope="session")

@@ -61,14 +61,14 @@ def main(argv: Sequence[str]) -> int:
     kept = options.keep or not judgement.good
     if site.disk is not None:
         if kept:
-            shutil.copytree(site.disk.folder, folder / "mariadb-files")
+            shutil.copytree(site.disk.folder, folder / "database-files")
         site.disk.close()
     if not kept:
         shutil.rmtree(folder)
         return 0
     _say(
         f"kept in {folder}: faults.jsonl, report.json, seen.pickle, programs/ (their output, "
-        "the LLM's log), kafka/, mariadb-files/"
+        "the LLM's log), kafka/, database-files/"
     )
     return 0 if judgement.good else 1
 

@@ -11,7 +11,7 @@ from tests.faults.installation import Installation
 from tests.faults.stories import Story
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.installations import embedded_in, group_on, prepare
-from tests.servers import Kafka, MariaDB, Redis
+from tests.servers import DatabaseServer, Kafka, Redis
 
 SIDE_BY_SIDE = 8
 # The shortest that a broker allows by default.
@@ -42,7 +42,11 @@ class Campaign:
     """
 
     def __init__(
-        self, cases: Iterable[Case], *, folder: Path, servers: tuple[Kafka, MariaDB, Redis] | None
+        self,
+        cases: Iterable[Case],
+        *,
+        folder: Path,
+        servers: tuple[Kafka, DatabaseServer, Redis] | None,
     ) -> None:
         self._folder = folder
         self._servers = servers

@@ -17,7 +17,7 @@ def opened(site: Site) -> Iterator[pymysql.Connection]:
     with closing(
         pymysql.connect(
             host="127.0.0.1",
-            port=site.mariadb.port,
+            port=site.database.port,
             user="docllm",
             database=name,
             connect_timeout=ANSWER_S,

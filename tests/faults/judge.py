@@ -92,7 +92,7 @@ def _ended_wrong(evidence: RunEvidence) -> list[str]:
 
 
 def _excused(evidence: RunEvidence, life: Life) -> bool:
-    servers = ("kafka", "mariadb")
+    servers = ("kafka", "database")
     away = (fault for fault in evidence.faults if fault["kind"].startswith(servers))
     return life.code == UNREACHABLE and any(
         fault["start_s"] <= life.ended_s <= fault["end_s"] + AWAY_S for fault in away

@@ -135,8 +135,8 @@ def _turns(fault: Fault) -> Iterator[int]:
 
 
 KINDS = (
-    Kind("mariadb-row-locks", row_locks, ("mariadb",), (1, 12)),
-    Kind("mariadb-deadlocks", deadlocks, ("mariadb",), (3, 10)),
-    Kind("mariadb-kill-connections", killed_connections, ("mariadb",), (1, 8)),
-    Kind("mariadb-too-many-connections", too_many_connections, ("mariadb",), (3, 10)),
+    Kind("database-row-locks", row_locks, ("database",), (1, 12)),
+    Kind("database-deadlocks", deadlocks, ("database",), (3, 10)),
+    Kind("database-kill-connections", killed_connections, ("database",), (1, 8)),
+    Kind("database-too-many-connections", too_many_connections, ("database",), (3, 10)),
 )

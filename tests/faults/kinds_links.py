@@ -13,7 +13,7 @@ EVIDENCE = {
     Mode.SLOW: ("delayed",),
     Mode.TEAR: ("torn",),
 }
-COSTS = {"kafka": Cost.NOTHING, "mariadb": Cost.LEASE, "redis": Cost.NOTHING, "llm": Cost.REPLY}
+COSTS = {"kafka": Cost.NOTHING, "database": Cost.LEASE, "redis": Cost.NOTHING, "llm": Cost.REPLY}
 HOLD_S = {
     Mode.CUT: (2.0, 20.0),
     Mode.HOLE: (3.0, 25.0),

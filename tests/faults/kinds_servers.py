@@ -70,19 +70,19 @@ def disk_full(fault: Fault) -> None:
     path, names = site.traffic.batch(
         LARGE, input={"text": fault.chance.randbytes(LARGE_BYTES).hex()}
     )
-    fault.begin("mariadb", *AGENTS)
-    logged_bytes = site.mariadb.log.stat().st_size
+    fault.begin("database", *AGENTS)
+    logged_bytes = site.database.log.stat().st_size
     site.disk.fill()
     try:
         load = site.tool("load", path)
         fault.hold(lambda: _no_room(site, logged_bytes))
     finally:
         site.disk.clear()
-        died = _revived(site.mariadb)
+        died = _revived(site.database)
     fault.evidence["refused"] = _no_room(site, logged_bytes)
     # A rollback that found no space may kill MariaDB some seconds later.
     while load.running:
-        died = _revived(site.mariadb) or died
+        died = _revived(site.database) or died
         time.sleep(1)
     fault.evidence["died"] = died
     load.wait()
@@ -91,7 +91,7 @@ def disk_full(fault: Fault) -> None:
 
 def _no_room(site: Site, since: int) -> int:
     """Return how often a file of the ledger could not grow."""
-    log_lines = site.mariadb.log.read_bytes()[since:]
+    log_lines = site.database.log.read_bytes()[since:]
     return log_lines.count(b"failed with error 28")
 
 
@@ -117,7 +117,7 @@ def flushed(fault: Fault) -> None:
 
 
 def _server(site: Site, part: str) -> Server:
-    return {"kafka": site.kafka, "mariadb": site.mariadb, "redis": site.redis}[part]
+    return {"kafka": site.kafka, "database": site.database, "redis": site.redis}[part]
 
 
 def _met(site: Site, part: str) -> int:
@@ -141,9 +141,9 @@ def _sum(site: Site, part: str, *names: str) -> int:
 KINDS = (
     Kind("kafka-kill", killed("kafka"), ("kafka",), (2, 10)),
     Kind("kafka-freeze", frozen("kafka"), ("kafka",), (4, 20)),
-    Kind("mariadb-kill", killed("mariadb"), ("mariadb",), (2, 15), Cost.LEASE),
-    Kind("mariadb-freeze", frozen("mariadb"), ("mariadb",), (4, 20), Cost.LEASE),
-    Kind("mariadb-disk-full", disk_full, ("mariadb",), (5, 12), Cost.LEASE, root=True),
+    Kind("database-kill", killed("database"), ("database",), (2, 15), Cost.LEASE),
+    Kind("database-freeze", frozen("database"), ("database",), (4, 20), Cost.LEASE),
+    Kind("database-disk-full", disk_full, ("database",), (5, 12), Cost.LEASE, root=True),
     Kind("redis-kill", killed("redis"), ("redis",), (2, 15)),
     Kind("redis-freeze", frozen("redis"), ("redis",), (4, 15)),
     Kind("redis-flushall", flushed, ("redis",), (0, 1)),

@@ -79,7 +79,7 @@ def incarnations(site: Site, agents: Mapping[int, Life]) -> dict[int, Incarnatio
         away = [
             (fault["start_s"], fault["end_s"] + AFTER_S)
             for fault in hits
-            if fault["kind"].startswith("mariadb")
+            if fault["kind"].startswith("database")
         ]
         lost, stopped = (seconds(at) if at else None for at in (row.lost_at, row.stopped_at))
         incarnations_by_id[row.id] = Incarnation(

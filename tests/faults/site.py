@@ -23,7 +23,7 @@ from tests.faults.servers import Disk, DoorKafka, can_mount
 from tests.integration.support.buses import KafkaBus
 from tests.integration.support.installations import group_on
 from tests.integration.support.programs import Program, RehearsalLLM
-from tests.servers import MariaDB, Redis
+from tests.servers import Redis, database_server
 from tests.servers.collector import collecting
 from tests.servers.process import free_port
 
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 AGENTS, REAPER, TOOLS = ("agent1", "agent2", "agent3"), "reaper", "tools"
 EXPORTER = "exporter"
-PARTS = ("kafka", "mariadb", "redis", "llm")
+PARTS = ("kafka", "database", "redis", "llm")
 SKEWED = AGENTS[-1]  # the agent whose clock can jump
 LATENCY = "0.1-1.2"
 SLOTS = "16"
@@ -90,8 +90,8 @@ class Site:
             folder=folder / "kafka",
             doors={seat.upper(): self.ports[seat, "kafka"] for seat in (*AGENTS, TOOLS)},
         )
-        self.disk = Disk(folder / "mariadb" / "data") if can_mount() else None
-        self.mariadb = MariaDB(folder=folder / "mariadb")
+        self.disk = Disk(folder / "database" / "data") if can_mount() else None
+        self.database = database_server()(folder=folder / "database")
         self.redis = Redis(folder=folder / "redis")
         self.collector = self._stack.enter_context(collecting())
         self.llms: list[RehearsalLLM] = []
@@ -106,14 +106,14 @@ class Site:
 
     def start(self) -> None:
         """Start servers and programs; return when agents may work."""
-        servers = (self.kafka, self.mariadb, self.redis)
+        servers = (self.kafka, self.database, self.redis)
         for server in servers:
             self._stack.callback(server.close)
         with ThreadPoolExecutor(len(servers)) as pool:
             list(pool.map(lambda server: server.start(), servers))
         self.doors = {place: self._door(*place) for place in self.ports}
         self.deployment = group_on(
-            self.kafka, self.mariadb, self.redis, folder=self.folder / "programs"
+            self.kafka, self.database, self.redis, folder=self.folder / "programs"
         )
         self._stack.callback(lambda: self.spawn(self.deployment.close).result())
         otel = f'[otel]\nendpoint = "{self.collector.url}"\n'
@@ -176,7 +176,7 @@ class Site:
         settings = {
             "DOCLLM_KAFKA_BOOTSTRAP": f"127.0.0.1:{ports['kafka']}",
             "DOCLLM_DATABASE_URL": direct["DOCLLM_DATABASE_URL"].replace(
-                f":{self.mariadb.port}/", f":{ports['mariadb']}/"
+                f":{self.database.port}/", f":{ports['database']}/"
             ),
             "DOCLLM_REDIS_URL": direct["DOCLLM_REDIS_URL"].replace(
                 f":{self.redis.port}/", f":{ports['redis']}/"
@@ -237,7 +237,7 @@ class Site:
     def _door(self, seat: str, part: str) -> Door:
         behind = {
             "kafka": self.kafka.behind[seat.upper()],
-            "mariadb": self.mariadb.port,
+            "database": self.database.port,
             "redis": self.redis.port,
             "llm": self._llm_port,
         }

@@ -36,10 +36,10 @@ def campaign(
     ]
     servers = None
     if any(case.kafka for case in chosen):
-        kafka, mariadb, redis = (
-            request.getfixturevalue(f"{name}_server") for name in ("kafka", "mariadb", "redis")
+        kafka, database, redis = (
+            request.getfixturevalue(f"{name}_server") for name in ("kafka", "database", "redis")
         )
-        servers = (kafka, mariadb, redis)
+        servers = (kafka, database, redis)
     at_once = [] if "PYTEST_XDIST_WORKER" in os.environ else chosen
     campaign = Campaign(at_once, folder=tmp_path_factory.mktemp("crashes"), servers=servers)
     yield campaign

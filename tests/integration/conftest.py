@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.installations import embedded_in, group_on, prepare
-from tests.servers import Kafka, MariaDB, Redis
+from tests.servers import DatabaseServer, Kafka, Redis
 from tests.support.ledger_database import ledger_db, migrated  # noqa: F401 - the ledger's fixtures
 
 
@@ -21,10 +21,10 @@ def embedded(tmp_path: Path) -> Iterator[Deployment]:
 
 @pytest.fixture
 def on_kafka(
-    tmp_path: Path, kafka_server: Kafka, mariadb_server: MariaDB, redis_server: Redis
+    tmp_path: Path, kafka_server: Kafka, database_server: DatabaseServer, redis_server: Redis
 ) -> Iterator[Deployment]:
     """A new group on Kafka with an empty, migrated ledger and its topics."""
-    deployment = group_on(kafka_server, mariadb_server, redis_server, folder=tmp_path / "kafka")
+    deployment = group_on(kafka_server, database_server, redis_server, folder=tmp_path / "kafka")
     prepare(deployment)
     yield deployment
     deployment.close()

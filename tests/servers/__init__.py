@@ -4,6 +4,9 @@ They are Apache Kafka, MariaDB, MySQL, Redis and an S3 server. Nothing of the pr
 this package. `python -m tests.servers` installs and starts them by hand.
 """
 
+import os
+
+from tests.servers.database import DatabaseServer
 from tests.servers.kafka import Kafka
 from tests.servers.mariadb import MariaDB
 from tests.servers.mysql import MySQL
@@ -12,6 +15,7 @@ from tests.servers.process import Server, ServerFailedError, ServerMissingError
 from tests.servers.redis import Redis
 
 __all__ = [
+    "DatabaseServer",
     "Kafka",
     "MariaDB",
     "MySQL",
@@ -20,4 +24,11 @@ __all__ = [
     "Server",
     "ServerFailedError",
     "ServerMissingError",
+    "database_server",
 ]
+
+
+def database_server() -> type[DatabaseServer]:
+    """Return the server of whole programs: DOCLLM_TEST_DATABASE names `mariadb` or `mysql`."""
+    name = os.environ.get("DOCLLM_TEST_DATABASE") or MariaDB.name
+    return {server.name: server for server in (MariaDB, MySQL)}[name]

@@ -19,7 +19,7 @@ from tests.faults import skew
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import Program, environment
-from tests.servers import MariaDB
+from tests.servers import DatabaseServer
 
 SLOTS = 10
 
@@ -170,17 +170,19 @@ def test_an_agent_that_meets_a_locked_ledger_says_so_and_leaves(
     assert embedded.ledger.agents() == []
 
 
-def test_drain_without_a_database_says_so(on_kafka: Deployment, mariadb_server: MariaDB) -> None:
+def test_drain_without_a_database_says_so(
+    on_kafka: Deployment, database_server: DatabaseServer
+) -> None:
     """Without a ledger a drain ends with 3, and reports that outcomes are not settled.
 
     The tasks run again later.
     """
     agent = working(on_kafka, "3")
 
-    mariadb_server.freeze()
+    database_server.freeze()
     agent.signal(signal.SIGTERM)
     code = agent.wait()
-    mariadb_server.thaw()
+    database_server.thaw()
 
     assert code == 3, agent.tail()
     assert "database does not answer" in agent.err
@@ -189,17 +191,17 @@ def test_drain_without_a_database_says_so(on_kafka: Deployment, mariadb_server: 
 
 
 def test_a_repair_agent_leaves_without_a_database(
-    on_kafka: Deployment, mariadb_server: MariaDB
+    on_kafka: Deployment, database_server: DatabaseServer
 ) -> None:
     """Without a ledger a repair agent ends with 3 as an agent does, before its time limit."""
     on_kafka.producer("topics", "apply")
     reaper = on_kafka.start("agent", "reaper", "--group", on_kafka.group)
     on_kafka.until(lambda: "reaping for group" in reaper.err, "the reaper has begun")
 
-    mariadb_server.freeze()
+    database_server.freeze()
     reaper.signal(signal.SIGTERM)
     code = reaper.wait()
-    mariadb_server.thaw()
+    database_server.thaw()
 
     assert code == 3, reaper.tail()
     assert "it still lists this agent as running" in reaper.err

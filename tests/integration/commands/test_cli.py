@@ -13,7 +13,7 @@ import pytest
 
 from docllm.schemas.version import VERSION
 from tests.integration.support.deployment import Deployment, task_line
-from tests.servers import Kafka, MariaDB
+from tests.servers import DatabaseServer, Kafka
 from tests.servers.process import free_port
 
 
@@ -155,7 +155,7 @@ def test_kafka_that_does_not_answer_is_exit_3(on_kafka: Deployment) -> None:
 
 
 def test_unprepared_servers_are_exit_4(
-    embedded: Deployment, kafka_server: Kafka, mariadb_server: MariaDB
+    embedded: Deployment, kafka_server: Kafka, database_server: DatabaseServer
 ) -> None:
     """An empty database and missing topics are 4 with the command to run.
 
@@ -164,7 +164,7 @@ def test_unprepared_servers_are_exit_4(
     name = f"d{secrets.token_hex(4)}"
     environ: dict[str, Any] = {
         "DOCLLM_KAFKA_BOOTSTRAP": kafka_server.bootstrap,
-        "DOCLLM_DATABASE_URL": mariadb_server.create_database(name),
+        "DOCLLM_DATABASE_URL": database_server.create_database(name),
     }
     group = ["--group", name]
 
@@ -198,10 +198,10 @@ def test_check_tests_every_part(deployment: Deployment) -> None:
     assert without.code == 3, without
 
 
-def test_no_secret_is_ever_shown(on_kafka: Deployment, mariadb_server: MariaDB) -> None:
+def test_no_secret_is_ever_shown(on_kafka: Deployment, database_server: DatabaseServer) -> None:
     """Key and passwords are in no log and no output, whether programs work or fail."""
     canary = f"canary{secrets.token_hex(8)}"
-    url = with_password(mariadb_server, on_kafka.group, canary)
+    url = with_password(database_server, on_kafka.group, canary)
     on_kafka.environ |= {
         "DOCLLM_DATABASE_URL": url,
         "DOCLLM_LLM_API_KEY": canary,
@@ -228,7 +228,7 @@ def test_no_secret_is_ever_shown(on_kafka: Deployment, mariadb_server: MariaDB) 
     assert canary not in on_kafka.said()
 
 
-def with_password(server: MariaDB, database: str, password: str) -> str:
+def with_password(server: DatabaseServer, database: str, password: str) -> str:
     """Make a user with this password; return the database address for that user."""
     with (
         closing(pymysql.connect(host="127.0.0.1", port=server.port, user="docllm")) as connection,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
-from tests.servers import Kafka, MariaDB
+from tests.servers import DatabaseServer, Kafka
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "tutorial" / "first-batch.md").read_text("utf-8")
@@ -93,12 +93,12 @@ def test_the_tutorial_on_embedded_parts(tmp_path: Path) -> None:
 
 
 def test_the_tutorial_on_kafka(
-    tmp_path: Path, kafka_server: Kafka, mariadb_server: MariaDB
+    tmp_path: Path, kafka_server: Kafka, database_server: DatabaseServer
 ) -> None:
     """The same documents, on Kafka and MariaDB; the servers here are those of the tests."""
     environ = environment(tmp_path) | {
         "DOCLLM_KAFKA_BOOTSTRAP": kafka_server.bootstrap,
-        "DOCLLM_DATABASE_URL": mariadb_server.create_database("tutorial"),
+        "DOCLLM_DATABASE_URL": database_server.create_database("tutorial"),
     }
     documents, _ = EMBEDDED.split("\n## Load\n")
     page = re.sub(r"^(docker compose|export DOCLLM_KAFKA).*\n", "", ON_KAFKA, flags=re.MULTILINE)

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from tests.integration.support.deployment import BATCH, Deployment
 from tests.integration.support.installations import repeated_on_embedded
 from tests.integration.support.programs import Program, until
-from tests.servers import MariaDB
+from tests.servers import DatabaseServer
 from tests.servers.process import free_port
 
 
@@ -109,10 +109,10 @@ def test_it_serves_while_its_ledger_is_away(embedded: Deployment) -> None:
 
 
 def test_it_serves_before_the_schema_is_there(
-    on_kafka: Deployment, mariadb_server: MariaDB
+    on_kafka: Deployment, database_server: DatabaseServer
 ) -> None:
     """Started beside `migrate`, it waits for it, and its log says what is missing."""
-    database = mariadb_server.create_database("unmigrated")
+    database = database_server.create_database("unmigrated")
     program, url = started(
         on_kafka, "tests.integration.monitoring.fast_exporter", DOCLLM_DATABASE_URL=database
     )

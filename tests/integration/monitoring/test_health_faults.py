@@ -9,7 +9,7 @@ from docllm.agent.reporting.health import DEAD_S
 from tests.integration.monitoring.test_agent_http import answer
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import until
-from tests.servers import MariaDB
+from tests.servers import DatabaseServer
 from tests.servers.process import free_ports
 
 BLOCKS = f"""
@@ -22,7 +22,9 @@ async def work(context):
 """
 
 
-def test_a_frozen_database_restarts_no_agent(on_kafka: Deployment, mariadb_server: MariaDB) -> None:
+def test_a_frozen_database_restarts_no_agent(
+    on_kafka: Deployment, database_server: DatabaseServer
+) -> None:
     """A restart would repeat the calls that run; the agent is alive, and not ready."""
     (port,) = free_ports(1)
     on_kafka.llm("--latency", "0")
@@ -35,12 +37,12 @@ def test_a_frozen_database_restarts_no_agent(on_kafka: Deployment, mariadb_serve
         lives.append(answer(port, "/livez")[0])
         return answer(port, "/readyz")[0] == HTTPStatus.SERVICE_UNAVAILABLE
 
-    mariadb_server.freeze()
+    database_server.freeze()
     try:
         until(is_away, "the agent not to be ready")
         lives.append(answer(port, "/livez")[0])
     finally:
-        mariadb_server.thaw()
+        database_server.thaw()
 
     assert set(lives) == {HTTPStatus.OK}
     until(lambda: answer(port, "/readyz")[0] == HTTPStatus.OK, "the agent to be ready again")

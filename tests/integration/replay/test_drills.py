@@ -14,7 +14,7 @@ from tests.integration.replay.followed_page import follow
 from tests.integration.support import checker
 from tests.integration.support.deployment import BATCH, Deployment
 from tests.integration.support.ledgers import LedgerView
-from tests.servers import MariaDB
+from tests.servers import DatabaseServer
 
 PAGE = "backup.md"
 BEFORE, SINCE = 40, 10  # tasks that were loaded before the backup, and since
@@ -24,7 +24,7 @@ TOML = "[agent]\nsweep_slack_s = 1\n"
 
 @pytest.fixture
 def site(on_kafka: Deployment) -> Deployment:
-    """A group on Kafka and MariaDB that publishes soon what Kafka lost, and fails now and then."""
+    """A group on servers that publishes soon what Kafka lost, and fails now and then."""
     (on_kafka.folder / "docllm.toml").write_text(TOML)
     on_kafka.use_tiers("1s", "2s", max_attempts=20)
     on_kafka.llm("--latency", "0.1", "--faults", "500=0.2")
@@ -132,14 +132,14 @@ def test_lost_topics_cost_nothing(site: Deployment) -> None:
     assert set(paid(site).values()) == {1}
 
 
-def test_a_lost_ledger_is_rebuilt(site: Deployment, mariadb_server: MariaDB) -> None:
+def test_a_lost_ledger_is_rebuilt(site: Deployment, database_server: DatabaseServer) -> None:
     """Without any backup, dead letters bring back their tasks, and a load brings back the rest."""
     site.llms[0].dial("413=0.3")
     site.load(BEFORE)
     site.until_done()
     dead = site.ledger.counts()["dead"]
     before = {task.name: task.value for task in site.ledger.tasks()}
-    url = mariadb_server.create_database(f"n{secrets.token_hex(4)}")
+    url = database_server.create_database(f"n{secrets.token_hex(4)}")
     site.environ["DOCLLM_DATABASE_URL"] = url
     site.ledger = LedgerView(url.replace("mysql://", "mysql+pymysql://"))
     site.llms[0].dial()

@@ -10,7 +10,7 @@ from docllm.schemas.task.record.envelope import Outgoing
 from docllm.schemas.task.states import Status
 from tests.integration.support.deployment import BATCH, Deployment, task_line
 from tests.integration.support.ledgers import LedgerView
-from tests.servers import MariaDB
+from tests.servers import DatabaseServer
 
 TASKS = 300
 
@@ -23,7 +23,7 @@ def new_ledger(deployment: Deployment, request: pytest.FixtureRequest) -> None:
             path.unlink()
         shutil.rmtree(data / "locks", ignore_errors=True)
         return
-    server: MariaDB = request.getfixturevalue("mariadb_server")
+    server: DatabaseServer = request.getfixturevalue("database_server")
     url = server.create_database(f"n{secrets.token_hex(4)}")
     deployment.environ["DOCLLM_DATABASE_URL"] = url
     deployment.ledger = LedgerView(url.replace("mysql://", "mysql+pymysql://"))

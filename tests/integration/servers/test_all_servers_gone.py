@@ -11,7 +11,7 @@ import pytest
 from docllm.schemas.task.states import Status
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import Program, pause
-from tests.servers import Kafka, MariaDB, Redis, Server
+from tests.servers import DatabaseServer, Kafka, Redis, Server
 
 SETTLE_S, MEASURED_S = 15.0, 60.0
 # Measured: 1.5 % of a core and 4 lines a minute. If each thread and each handle retried at once, it
@@ -21,7 +21,7 @@ CORE_SHARE, LINES, GROWN_MB = 0.06, 12, 60
 
 @pytest.mark.proof
 def test_all_servers_gone(
-    on_kafka: Deployment, kafka_server: Kafka, mariadb_server: MariaDB, redis_server: Redis
+    on_kafka: Deployment, kafka_server: Kafka, database_server: DatabaseServer, redis_server: Redis
 ) -> None:
     """Without all servers an agent uses almost no CPU and logs a few lines a minute.
 
@@ -34,7 +34,7 @@ def test_all_servers_gone(
     on_kafka.until_settled(100)
     before_mb = _resident_mb(agent)
 
-    servers: list[Server] = [kafka_server, mariadb_server, redis_server]
+    servers: list[Server] = [kafka_server, database_server, redis_server]
     for server in servers:
         server.kill()
     llm.end()

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import pause
-from tests.servers import Kafka, MariaDB, Server
+from tests.servers import DatabaseServer, Kafka, Server
 
 OUTAGE_S = 20.0
 TASKS = 1500
@@ -44,10 +44,10 @@ def crash(server: Server) -> None:
 @pytest.mark.proof
 @pytest.mark.parametrize("outage", [freeze, crash])
 def test_database_outage_loses_nothing(
-    agents_at_work: Deployment, mariadb_server: MariaDB, outage: Callable[[Server], None]
+    agents_at_work: Deployment, database_server: DatabaseServer, outage: Callable[[Server], None]
 ) -> None:
-    """While MariaDB is away the agents wait; afterwards the run ends by itself."""
-    outage(mariadb_server)
+    """While the database is away the agents wait; afterwards the run ends by itself."""
+    outage(database_server)
 
     _ends_well(agents_at_work)
 

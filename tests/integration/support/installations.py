@@ -14,7 +14,7 @@ from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.sources import load_config
 from tests.integration.support.buses import EmbeddedBus, KafkaBus
 from tests.integration.support.deployment import Deployment
-from tests.servers import Kafka, MariaDB, Redis
+from tests.servers import DatabaseServer, Kafka, Redis
 
 PARTITIONS = "4"
 # For what neither bus nor database decides: CI sees it on Kafka and MariaDB, `make proof` on the
@@ -39,13 +39,13 @@ def embedded_in(folder: Path, group: str = "docllm") -> Deployment:
     )
 
 
-def group_on(kafka: Kafka, mariadb: MariaDB, redis: Redis, *, folder: Path) -> Deployment:
+def group_on(kafka: Kafka, database: DatabaseServer, redis: Redis, *, folder: Path) -> Deployment:
     """Return a new group with an empty ledger of its own.
 
     With `prepare`, its tables and topics are made.
     """
     name = f"g{secrets.token_hex(4)}"
-    url = mariadb.create_database(name)
+    url = database.create_database(name)
     settings = {
         "DOCLLM_KAFKA_BOOTSTRAP": kafka.bootstrap,
         "DOCLLM_DATABASE_URL": url,
