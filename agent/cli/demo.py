@@ -236,10 +236,15 @@ def _kill(stage: Stage) -> str:
         os.kill(int(process), signal.SIGKILL)
         _say(f"Agent 1 of 2 is killed (kill -9 {process}) while they have {running} under way.")
         stage.until_done(agents)
+    _say_losses(stage)
+    return "because an agent was killed"
+
+
+def _say_losses(stage: Stage) -> None:
+    """Say what the reaper said of lost agents."""
     for line in stage.log(1).splitlines():
         if f"[{Code.AGENT_LOST}]" in line or "of lost agents" in line:
             _say(line.partition("reaper: ")[2][:_SHOWN_CHARS])
-    return "because an agent was killed"
 
 
 def _outage(stage: Stage) -> str:
@@ -261,6 +266,7 @@ def _poison(stage: Stage) -> str:
     _say("The handler kills its agent at one of the documents. After three losses it is dead.")
     with stage.agent(1, "--processes", "2") as agents:
         stage.until_done(agents)
+    _say_losses(stage)
     return "because agents were killed"
 
 
@@ -330,8 +336,10 @@ def show(results: Path, took_s: float, *, rehearsal: bool) -> int:
     console.print("Next:")
     run_yours = "docllm agent --until-done" + (" --rehearsal" if rehearsal else "")
     for command in (
-        f"head -3 {where}",
-        "docllm --help",
+        f"cd {os.path.relpath(results.parent)}",
+        f"head -3 {results.name}",
+        "docllm status --once",
+        "docllm dead list",
         f"docllm load YOUR.jsonl && {run_yours}",
     ):
         console.print(f"  {as_called(command)}", soft_wrap=True, markup=False)

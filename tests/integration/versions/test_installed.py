@@ -214,6 +214,34 @@ def test_the_programs_are_found_by_their_modules(
         assert done.stdout.startswith(f"usage: python -m {program} ")
 
 
+TYPED = """\
+import docllm
+
+
+async def extract(context: docllm.Context) -> dict[str, str]:
+    answer = await context.complete({"model": context.model, "messages": []})
+    return {"text": answer.text, "document": await context.document() or ""}
+
+
+batch = docllm.Batch("b", prompt="p", rows=[{"id": "1", "text": "t"}]).run(slots=2)
+costs: list[float | None] = [result.cost for result in batch.results()]
+done: bool = batch.status.done
+wrong: int = batch.status.cost
+"""
+
+
+def test_a_type_checker_of_a_user_sees_the_types(programs: Path, tmp_path: Path) -> None:
+    """A script that uses the installed package is checked strictly, and its mistake is named."""
+    (tmp_path / "script.py").write_text(TYPED)
+
+    mypy = Path(sys.executable).with_name("mypy")
+    done = run(tmp_path, mypy, "--strict", "--python-executable", programs / "python", "script.py")
+
+    (error, end) = done.stdout.splitlines()
+    assert error.startswith("script.py:12: error: Incompatible types in assignment")
+    assert end.startswith("Found 1 error in 1 file")
+
+
 def test_no_module_of_a_checkout_has_two_names() -> None:
     """The folders of a checkout are imported as parts of docllm alone."""
     for module in ("schemas", "schemas.codes", "agent.cli", "agent.handlers", "producer.cli"):
