@@ -49,6 +49,7 @@ class FakeContext:
             status, for a refusal.
         state: What an earlier run kept with `ComeBackError`.
         attempt: The number of the attempt.
+        losses: How many agents were lost over the task before.
         documents: The texts of documents that are named by URI.
         taken: The locks that another task holds, and the limits that are used up.
         settings: The settings of the task's type.
@@ -62,6 +63,7 @@ class FakeContext:
         *,
         state: Mapping[str, Any] | None = None,
         attempt: int = 1,
+        losses: int = 0,
         documents: Mapping[str, str] | None = None,
         taken: Collection[str] = (),
         settings: TypeConfig | None = None,
@@ -73,6 +75,7 @@ class FakeContext:
         self._answers = [*answers]
         self._state = None if state is None else HandlerState(state_json(dict(state)), 1)
         self._attempt = attempt
+        self._losses = losses
         self._documents = _Documents(dict(documents or {}))
         self._taken = frozenset(taken)
         self._settings = settings or TypeConfig()
@@ -122,6 +125,7 @@ class FakeContext:
                 may_call=lambda: True,
                 locks=_Locks(self._taken),
                 state=self._state,
+                losses=self._losses,
             )
         )
         if raised:

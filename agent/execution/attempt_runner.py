@@ -147,6 +147,7 @@ class AttemptRunner:
             output_uri=row.output_uri,
             output_refusal=self._outputs.refusal,
             agents_lost=row.lease_losses,
+            losses=row.losses,
             trace=trace,
             state=state,
         )

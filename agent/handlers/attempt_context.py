@@ -98,6 +98,11 @@ class AttemptContext:
         """The number of the attempt: 1 for the first."""
         return self._run.counted_before + 1
 
+    @property
+    def losses(self) -> int:
+        """How many agents were lost over the task before this run."""
+        return self._run.losses
+
     @cached_property
     def state(self) -> dict[str, Any]:
         """What the handler kept when it came back the last time; empty if it did not."""
@@ -233,7 +238,7 @@ class AttemptContext:
 
     @property
     def agents_lost(self) -> int:
-        """How many agents were lost over the task."""
+        """How many agents were lost over the task since an attempt last counted."""
         return self._run.agents_lost
 
     @property

@@ -35,6 +35,11 @@ class AttemptPort(Protocol):
         ...
 
     @property
+    def losses(self) -> int:
+        """How many agents were lost over the task before this run."""
+        ...
+
+    @property
     def state(self) -> dict[str, Any]:
         """What the handler kept when it came back the last time."""
         ...
@@ -130,6 +135,15 @@ class ContextValues:
         In a hook, it is the number of the last attempt that counted, or 1 if none has.
         """
         return self._attempt.attempt
+
+    @property
+    def losses(self) -> int:
+        """How many agents were lost over the task before this run; 0 in a hook.
+
+        If it is not 0, what an earlier run was to change may have happened. A loss counts for ever,
+        also after a replay. An agent that was only slow, and has stored its end after all, is none.
+        """
+        return self._attempt.losses
 
     @property
     def state(self) -> dict[str, Any]:

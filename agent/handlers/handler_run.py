@@ -61,7 +61,8 @@ class HandlerRun:
       if they can.
     - `trace`: records the attempt's calls as spans.
     - `first_call`: the first call of the attempt, if it was made before the handler began.
-    - `agents_lost`: how many agents were lost over the task.
+    - `agents_lost`: how many agents were lost over the task since an attempt last counted.
+    - `losses`: how many were lost over it before, ever.
     - `state`: what the handler kept when it came back the last time, if it did.
     - `is_changed`: whether replays have changed what the task runs with.
     - `note_spent`: is called after each call with the attempt's cost so far, because a cancelled
@@ -92,6 +93,7 @@ class HandlerRun:
     trace: AttemptTrace = NO_TRACE
     first_call: MadeCall | None = None
     agents_lost: int = 0
+    losses: int = 0
     is_on_fallback: bool = False
     state: HandlerState | None = None
     is_changed: bool = False

@@ -48,8 +48,8 @@ class ClaimAnswer(Enum):
 class Row:
     """A task's row as the claim reads it back.
 
-    `counted_before` is how many of its attempts have counted. `due_in_s` is by the database's
-    clock.
+    `counted_before` is how many of its attempts have counted. `lease_losses` is how many agents
+    were lost over it since, and `losses` how many ever. `due_in_s` is by the database's clock.
     """
 
     task_id: int
@@ -72,6 +72,7 @@ class Row:
     depth: int = 0  # how many ancestors it has
     changed: bool = False  # whether replays have changed what it runs with
     output_uri: str = ""  # where its batch sends results; the task's line wins
+    losses: int = 0
 
     @property
     def key_text(self) -> str:

@@ -86,22 +86,24 @@ def test_what_a_handler_raises_is_raised(error: Exception, outcome: type) -> Non
     assert fake.follow_ups == []
 
 
-def test_state_attempt_and_settings_are_those_given() -> None:
+def test_state_attempt_losses_and_settings_are_those_given() -> None:
     """A second run of a task that came back is tested by its state."""
 
     async def handler(context: Context) -> list[Any]:
-        return [context.state, context.attempt, context.prompt, context.task.metadata]
+        given = [context.state, context.attempt, context.losses]
+        return [*given, context.prompt, context.task.metadata]
 
     fake = FakeContext(
         {"id": "a", "type": "scan", "metadata": {"year": 2026}},
         state={"job": 7},
         attempt=3,
+        losses=1,
         settings=TypeConfig(prompt="Read it."),
     )
 
     result = asyncio.run(fake.run(handler))
 
-    assert result == [{"job": 7}, 3, "Read it.", {"year": 2026}]
+    assert result == [{"job": 7}, 3, 1, "Read it.", {"year": 2026}]
 
 
 def test_locks_and_limits_are_free_unless_they_are_taken() -> None:

@@ -1,5 +1,6 @@
-"""The example of the page "Your handler may run twice" changes a database once."""
+"""The examples of the page "Your handler may run twice" do once what must happen once."""
 
+import asyncio
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -13,9 +14,11 @@ from docllm import BlockingContext
 from docllm.agent.handlers.calls.results import Answer
 from docllm.agent.handlers.held_lock import HeldLock
 from docllm.schemas.task.line.parsing import TaskLine
+from docllm.testing import FakeContext
 from tests.support.doubles import double_of
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/run-twice.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def run_with(fence: int, total: str) -> BlockingContext:
@@ -42,9 +45,8 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[BlockingC
     monkeypatch.chdir(tmp_path)
     with sqlite3.connect("invoices.db") as database:
         database.execute("CREATE TABLE invoice (task PRIMARY KEY, total, fence)")
-    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     module: dict[str, Any] = {}
-    exec(block, module)  # noqa: S102 - the page is ours
+    exec(BLOCKS[0], module)  # noqa: S102 - the page is ours
     handler: Callable[[BlockingContext], Any] = module["book"]
     return handler
 
@@ -69,3 +71,26 @@ def test_a_run_that_comes_back_late_changes_nothing(book: Callable[[BlockingCont
     book(run_with(fence=1, total="7.50"))
 
     assert booked() == [("invoice-7", "7.51", 2)]
+
+
+@pytest.mark.parametrize(
+    ("losses", "was_paid", "payments"), [(0, True, 1), (1, True, 0), (1, False, 1)]
+)
+def test_a_run_after_a_loss_looks_first(losses: int, *, was_paid: bool, payments: int) -> None:
+    """A payment that a lost run has made is found and not made again."""
+    made: list[str] = []
+
+    async def find_payment(invoice: str) -> str | None:
+        return f"found {invoice}" if was_paid else None
+
+    async def make_payment(invoice: str) -> str:
+        made.append(invoice)
+        return f"made {invoice}"
+
+    module: dict[str, Any] = {"find_payment": find_payment, "make_payment": make_payment}
+    exec(BLOCKS[1], module)  # noqa: S102 - the page is ours
+    line = {"id": "a", "prompt": "pay", "metadata": {"invoice": "7"}}
+
+    result = asyncio.run(FakeContext(line, losses=losses).run(module["pay"]))
+
+    assert (result, len(made)) == ("made 7" if payments else "found 7", payments)

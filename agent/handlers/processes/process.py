@@ -121,6 +121,7 @@ class HandlerProcess:
                 task_facts = {
                     "name": context.name,
                     "attempt": context.attempt,
+                    "losses": context.losses,
                     "tenant": context.task.tenant,
                     "state": context.state,
                 }

@@ -43,6 +43,7 @@ class RemoteAttempt:
     task: TaskLine
     name: str
     attempt: int
+    losses: int
     state: dict[str, Any]
     run: int
     link: AgentLink
@@ -189,6 +190,7 @@ def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> Non
             task=task,
             name=fields["name"],
             attempt=fields["attempt"],
+            losses=fields["losses"],
             state=fields["state"],
             run=number,
             link=link,

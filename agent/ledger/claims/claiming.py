@@ -24,6 +24,7 @@ from docllm.schemas.task.states import TRANSITIONS, WAITING, Status
 
 PAGE = 500
 ANY_LOSSES = 1 << 15
+_LOSSES = 1 << 16  # above every count of losses
 
 _CLAIM = (
     update(task)
@@ -50,7 +51,8 @@ _READ = (
         task.c.fence,
         task.c.attempt,
         task.c.max_attempts,
-        task.c.lease_losses,
+        # Both counts of losses in one column, because every claim of every task reads it.
+        (task.c.losses * _LOSSES + task.c.lease_losses).label("both_losses"),
         seconds_until(task.c.due_at).label("due_in_s"),
         (task.c.expires_at < utc_now()).label("expired"),
         task.c.type,
@@ -233,7 +235,7 @@ def _row(columns: Sequence[Any]) -> Row:
         fence,
         attempt,
         max_attempts,
-        lease_losses,
+        both_losses,
         due_in_s,
         expired,
         task_type,
@@ -247,6 +249,7 @@ def _row(columns: Sequence[Any]) -> Row:
         changed,
         _digest,
     ) = columns
+    losses, lease_losses = divmod(both_losses, _LOSSES) if both_losses else (0, 0)
     return Row(
         task_id=task_id,
         batch_id=batch_id,
@@ -268,4 +271,5 @@ def _row(columns: Sequence[Any]) -> Row:
         depth=depth,
         changed=bool(changed),
         output_uri=batch_options.output_uri(options),
+        losses=losses,
     )

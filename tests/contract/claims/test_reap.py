@@ -17,7 +17,8 @@ from docllm.agent.ports import ClaimAnswer, Row, Verdict
 from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.sql import utc_after
 from docllm.schemas.task.states import Status
-from tests.support.ledger_database import GROUP, SUCCEEDED, LedgerDatabase
+from tests.contract.support.ledger_dead import delivered, replayed
+from tests.support.ledger_database import GROUP, SUCCEEDED, TOO_LONG, LedgerDatabase
 
 
 def run_by(
@@ -410,6 +411,33 @@ def test_losses_beside_the_culprit_are_taken_back(ledger_db: LedgerDatabase) -> 
         Status.PENDING,
         Status.PENDING,
     ]
+
+
+def test_a_claim_tells_how_many_agents_were_lost_ever(ledger_db: LedgerDatabase) -> None:
+    """A handler looks by it whether an earlier run has happened, so nothing takes it back.
+
+    Neither does the end of the suspicion, nor an attempt that counts, nor a replay.
+    """
+    first, second = ledger_db.agent(), ledger_db.agent()
+    ((row, _),) = run_by(ledger_db, first, "a")
+    assert (row.losses, row.lease_losses) == (0, 0)
+    lose(ledger_db, first)
+    reap_orphans(ledger_db)
+    ledger_db.set(tables.task, row.task_id, lease_losses=0)  # as if it was taken back
+    again = ledger_db.claimed(row.task_id, second.next_owner())
+    assert (again.losses, again.lease_losses) == (1, 0)
+    lose(ledger_db, second)
+    reap_orphans(ledger_db)
+    owner = ledger_db.agent().next_owner()
+    last = ledger_db.claimed(row.task_id, owner)
+    assert (last.losses, last.lease_losses) == (2, 1)
+    ledger_db.settle(last, owner, TOO_LONG)
+    delivered(ledger_db)
+    replayed(ledger_db)
+
+    fresh = ledger_db.claimed(row.task_id, ledger_db.agent().next_owner(), fence=1)
+
+    assert (fresh.losses, fresh.lease_losses) == (2, 0)
 
 
 def test_nothing_is_taken_back_while_many_are_found(ledger_db: LedgerDatabase) -> None:

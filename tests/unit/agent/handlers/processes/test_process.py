@@ -48,7 +48,7 @@ def extract(context):
     context.log.warning("100 %% of %s", context.task.key)
     logging.getLogger("library").warning("from a library")
     facts = [context.name, context.prompt, context.schema, context.overdue, context.structured]
-    facts += [context.task.tenant, context.attempt]
+    facts += [context.task.tenant, context.attempt, context.losses]
     return {"text": answer.text, "document": context.document(), "facts": facts}
 
 
@@ -251,7 +251,8 @@ def played(
 
 
 async def once(harness: HandlersHarness) -> Any:
-    return await harness.handlers.run(harness.attempt(inherited=Inherited(tenant="acme")))
+    attempt = harness.attempt(inherited=Inherited(tenant="acme"), losses=2)
+    return await harness.handlers.run(attempt)
 
 
 def test_a_handler_in_a_process_has_the_names_of_one_in_a_thread(
@@ -274,6 +275,7 @@ def test_a_handler_in_a_process_has_the_names_of_one_in_a_thread(
             "json_schema",
             "acme",
             1,
+            2,
         ],
     }
     assert (outcome.spent.tokens_in, outcome.spent.cost_micro) == (10, 12)
