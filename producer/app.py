@@ -8,12 +8,14 @@ import asyncio
 import fcntl
 import itertools
 import logging
+import math
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from docllm.producer.bus.embedded.life_lock import LOCK_FOLDERS
 from docllm.producer.bus.embedded.mount import refuse_network
@@ -21,6 +23,7 @@ from docllm.producer.ports import Publisher, TopicAdmin, TopicReader
 from docllm.producer.text.private_files import make_file, make_folder, warn_of_others
 from docllm.producer.tracing import names
 from docllm.schemas.clients.kafka import outage_of
+from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError, DocllmError, UnreachableError
 from docllm.schemas.ledger import migrations
 from docllm.schemas.ledger.database import TIMEOUT_S, Database, DatabaseError
@@ -40,12 +43,15 @@ if TYPE_CHECKING:  # a command that only reads the ledger needs none of them
     from docllm.producer.tracing.spans import Spans
 
 log = logging.getLogger(__name__)
+log.setLevel(logging.INFO)  # commands log warnings only
+T = TypeVar("T")
 
 BUS_FILE = "bus.sqlite"
 LOCK_FILE = "setup.lock"
 SCREEN_S = 300  # time limit of one read of a screen
 CHECK_TRIES = 5  # of each transaction of `check`, which ends if the database does not answer
 _LOCK_POLL_S = 0.05
+_UP_POLL_S = 0.5
 _POLLS_UNTIL_WARNING = 60
 _ELSEWHERE = "allow it, or name another one with DOCLLM_DATA_DIR"
 
@@ -98,6 +104,33 @@ def _exists(path: Path) -> bool:
             f"the data folder {path.parent} cannot be read: {error.strerror}; {_ELSEWHERE}"
         ) from None
     return True
+
+
+async def until_up(
+    name: str, ask: Callable[[], Awaitable[T]], config: Config, *, clock: Clock | None = None
+) -> T:
+    """Return what `ask` returns; while `--wait` lasts, ask a server again that is not up yet.
+
+    A server that refuses is up. Raises what `ask` raises.
+    """
+    clock = clock or SystemClock()
+    began_s: float | None = None
+    while True:
+        try:
+            answer = await ask()
+        except UnreachableError as error:
+            now_s = clock.now_s()
+            left_s = config.up_by_s - now_s
+            if left_s <= 0 or not error.may_pass:
+                raise
+            if began_s is None:
+                began_s, text = now_s, "%s; docllm tries again for up to %.0f s"
+                log.warning(text, error, left_s, extra={"code": Code.SERVER_AWAY})
+            await clock.sleep(min(_UP_POLL_S, left_s))
+        else:
+            if began_s is not None:
+                log.info("%s answers, after %.0f s", name, clock.now_s() - began_s)
+            return answer
 
 
 def open_database(
@@ -224,9 +257,8 @@ async def opened_ledger(
     `tries` bounds the tries of each transaction; by default they go on until the database answers.
     Raises UnreachableError and UnsafeStateError.
     """
-    database = await asyncio.to_thread(
-        open_database, config, connections=connections, reads_s=reads_s, tries=tries
-    )
+    opening = partial(open_database, config, connections=connections, reads_s=reads_s, tries=tries)
+    database = await until_up("the database", partial(asyncio.to_thread, opening), config)
     executor = ThreadExecutor("database", threads=connections)
     transactions = Transactions(database=database, executor=executor)
     try:
@@ -263,6 +295,7 @@ async def opened(
     clock, configured = SystemClock(), Topics(group, config.retry_tiers)
     async with opened_ledger(config, connections=connections) as ledger:
         topics = await ledger.transactions.read(with_old_tiers, configured)
+        await _until_kafka_is_up(config, topics, clock)
         kafka = outage_of(config.kafka, clock)
         spans = open_spans(config.otel, os.environ)
         traces = None if spans is None else _traces(config, spans, ledger.ledger_id)
@@ -296,6 +329,17 @@ async def opened(
             await admin.close()
             if spans is not None:
                 await asyncio.to_thread(spans.close)
+
+
+async def _until_kafka_is_up(config: Config, topics: Topics, clock: Clock) -> None:
+    if config.embedded or config.up_by_s <= clock.now_s():
+        return
+    silent = Outage(name="Kafka", clock=clock, patience_s=math.inf)
+    admin = make_admin(config, clock, silent)
+    try:
+        await until_up("Kafka", lambda: admin.describe(topics.names[:1]), config)
+    finally:
+        await admin.close()
 
 
 def _traces(config: Config, spans: "Spans", ledger_id: str) -> "PublicationTraces":

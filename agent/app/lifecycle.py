@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -25,10 +25,11 @@ from docllm.agent.reporting.progress import Progress
 from docllm.agent.wiring.agent import make_agent
 from docllm.agent.wiring.choices import AgentChoices, Rereading
 from docllm.agent.wiring.retention import make_retention_loops
-from docllm.producer.app import Parts, make_relay
+from docllm.producer.app import Parts, make_relay, until_up
 from docllm.producer.ledger.status.agent_status import REAPER
 from docllm.producer.replay.applier import make_applier
 from docllm.schemas.agent_report import AgentReport
+from docllm.schemas.errors import UnreachableError
 from docllm.schemas.ledger import migrations
 from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.changes import settings_digest
@@ -36,6 +37,8 @@ from docllm.schemas.settings.config import Config
 from docllm.schemas.version import VERSION
 
 log = logging.getLogger(__name__)
+
+_REDIS_S = 2.0  # for one try
 
 
 @asynccontextmanager
@@ -57,6 +60,7 @@ async def registered_agent(
     if rehearsal:
         parts = replace(parts, config=_rehearsed(parts.config))
     ids = await _known_topics(parts)
+    await _until_redis_is_up(parts)
     async with AsyncExitStack() as closing:  # closes every part, even after an error
         choices, beating = open_choices(
             parts,
@@ -74,6 +78,17 @@ async def registered_agent(
         await beating.register()
         beating.start()
         yield agent, progress
+
+
+async def _until_redis_is_up(parts: Parts) -> None:
+    """Give Redis the time of `--wait`; without Redis an agent works with its share of limits."""
+    url, clock = parts.config.redis_url, parts.clock
+    if url is None or parts.config.up_by_s <= clock.now_s():
+        return
+    from docllm.schemas.clients.redis import ping  # noqa: PLC0415 - only with Redis
+
+    with suppress(UnreachableError):  # the first exchange says it
+        await until_up("Redis", lambda: ping(url, timeout_s=_REDIS_S), parts.config)
 
 
 async def _known_topics(parts: Parts) -> StoredIdsReader:

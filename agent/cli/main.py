@@ -66,6 +66,7 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
     command = _run_repair_agent if options.command == "reaper" else _run
     try:
         config = load_config(flags=_flags(options), environ=os.environ, cwd=current_folder())
+        config = replace(config, up_by_s=SystemClock().now_s() + options.wait)
         if config.log_format is LogFormat.JSON:
             as_json()
         if options.processes and not options.child:

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from docllm.producer.cli.options.arguments import group, up_to, utf8_text
+from docllm.producer.cli.options.arguments import add_wait, group, up_to, utf8_text
 from docllm.producer.cli.options.strict_parser import Imported, Parser, add_json, not_a_command
 from docllm.schemas.runtime.next_command import as_called
 
@@ -90,6 +90,7 @@ def run_parser(*, add_help: bool = True) -> Parser:
     )
     _add_supervised(parser)
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
+    add_wait(parser)
     parser.add_argument(
         "--log-level",
         default="INFO",
@@ -134,6 +135,7 @@ def resume_parser(*, add_help: bool = True) -> Parser:
         help="consumer group and topic prefix (docllm)",
     )
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
+    add_wait(parser)
     add_json(parser)
     parser.set_defaults(run=Imported("docllm.agent.cli.resume:run"))
     return parser

@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from docllm.agent.ledger.route_resumes import routes_in_use
 from docllm.agent.routes import RouteNames
@@ -18,6 +19,7 @@ from docllm.producer.screen.output import note
 from docllm.producer.text.printable import ShownFormatter, log_to_stderr, shown_traceback
 from docllm.schemas.errors import ConfigError, DocllmError
 from docllm.schemas.ledger.database import Connection
+from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.sources import current_folder, load_config
@@ -32,6 +34,7 @@ def run(options: argparse.Namespace, _argv: Sequence[str]) -> int:
         config = load_config(
             flags={"config": options.config}, environ=os.environ, cwd=current_folder()
         )
+        config = replace(config, up_by_s=SystemClock().now_s() + options.wait)
         with answering(options) as answer:
             sentence = asyncio.run(_resume(config, options.group, options.route))
             answer.say(sentence, route=options.route, resumed=True)

@@ -20,6 +20,7 @@ from docllm.producer.app import (
     is_ledger_missing,
     make_admin,
     open_database,
+    until_up,
 )
 from docllm.producer.bus.topic_family import TopicFamily, with_old_tiers
 from docllm.producer.checks import limits, needs, redis_rights
@@ -27,7 +28,7 @@ from docllm.producer.checks import llm as check_llm
 from docllm.producer.ledger import rights
 from docllm.producer.ledger.status import agent_status
 from docllm.producer.retention.archiver import require_folder
-from docllm.schemas.clients.redis import redis_client, redis_reason
+from docllm.schemas.clients.redis import is_away, redis_client, redis_reason
 from docllm.schemas.errors import (
     ConfigError,
     DeniedError,
@@ -120,15 +121,15 @@ class Checks:
     def all(self) -> list[Check]:
         """Return every check there is for this configuration."""
         checks = [
-            Check("database", self._database),
+            Check("database", self._once_up("the database", self._database)),
             Check("schema", self._schema, after=("database",)),
         ]
         if self._config.database_url is not None:
             checks.append(Check("rights", self._rights, after=("database", "schema")))
-        checks.append(Check("bus", self._bus))
+        checks.append(Check("bus", self._once_up("Kafka", self._bus)))
         checks.append(Check("topics", self._topics, after=("database", "schema", "bus")))
         if self._config.redis_url is not None:
-            checks.append(Check("redis", self._redis, needed=False))
+            checks.append(Check("redis", self._once_up("Redis", self._redis), needed=False))
         checks += [Check("llm", self._llm), *self._routes()]
         checks += [
             Check(f"documents {prefix}", partial(listed, prefix), needed=False)
@@ -147,6 +148,12 @@ class Checks:
             run = partial(description, self._config.retention, archives)
             checks.append(Check("retention", run, needed=False))
         return checks
+
+    def _once_up(
+        self, name: str, run: Callable[[], Awaitable[str]]
+    ) -> Callable[[], Awaitable[str]]:
+        """Return the same check of a server, which gives it the time of `--wait`."""
+        return partial(until_up, name, run, self._config)
 
     async def _database(self) -> str:
         if is_ledger_missing(self._config):
@@ -274,7 +281,8 @@ class Checks:
         except Exception as error:  # noqa: BLE001 - agents run whatever Redis or its client does
             raise UnreachableError(
                 f"does not answer ({redis_reason(error, url)}); agents run without it; "
-                "check DOCLLM_REDIS_URL"
+                "check DOCLLM_REDIS_URL",
+                may_pass=is_away(error),
             ) from None
         if refused:
             grant = f"ACL SETUSER NAME {redis_rights.ENOUGH}"

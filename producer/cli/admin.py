@@ -2,8 +2,9 @@
 
 import argparse
 import asyncio
+from functools import partial
 
-from docllm.producer.app import open_database, opened
+from docllm.producer.app import open_database, opened, until_up
 from docllm.producer.bus.topic_family import EMBEDDED_PARTITIONS, PARTITIONS, TopicFamily
 from docllm.producer.screen.command_answer import CommandAnswer, answering
 from docllm.producer.screen.output import note
@@ -19,7 +20,8 @@ MAX_EMBEDDED = 1000  # partitions; every agent reads each of them in every pass
 async def migrate(config: Config, options: argparse.Namespace) -> int:
     """Bring the ledger's schema to this version's."""
     # An index on a large table takes minutes. A client that gave up would leave the server working.
-    database = await asyncio.to_thread(open_database, config, timeout_s=None)
+    opening = partial(open_database, config, timeout_s=None)
+    database = await until_up("the database", partial(asyncio.to_thread, opening), config)
     try:
         before, after = await asyncio.to_thread(migrations.migrate, database)
     finally:

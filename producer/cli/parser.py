@@ -10,6 +10,7 @@ from docllm.producer.cli.options.arguments import (
     MAX_AGENTS,
     MAX_PARTITIONS,
     MAX_REPLICAS,
+    add_wait,
     address,
     folder,
     group,
@@ -71,6 +72,7 @@ def add_commands(
         "--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)"
     )
     shared.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
+    add_wait(shared)
     commands = Subparsers(parsers, shared=shared)
     for name in COMMANDS if names is None else names:
         COMMANDS[name](commands)

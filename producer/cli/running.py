@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import replace
 
 import uvloop
 
@@ -22,6 +23,7 @@ from docllm.producer.text.printable import (
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import DocllmError
 from docllm.schemas.runtime import outage
+from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.runtime.starting import INTERRUPTED
@@ -47,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
         )
         if config.log_format is LogFormat.JSON:
             log_only_json(as_json)
+        config = replace(config, up_by_s=SystemClock().now_s() + options.wait)
         with (
             ended_when_frozen(),
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,

@@ -195,13 +195,14 @@ def outage_of(config: KafkaConfig, clock: Clock) -> Outage:
     return Outage(name=f"Kafka at {config.bootstrap}", clock=clock)
 
 
-def unreachable(config: KafkaConfig, reason: str) -> UnreachableError:
+def unreachable(config: KafkaConfig, reason: str, *, may_pass: bool = True) -> UnreachableError:
     """Return the error for brokers that do not answer."""
     return UnreachableError(
         f"Kafka at {config.bootstrap} does not answer ({reason}); "
         "check that it runs, that [kafka] bootstrap or "
         "DOCLLM_KAFKA_BOOTSTRAP names it, and that security.protocol, "
-        "TLS and SASL in [kafka.client] are what it expects"
+        "TLS and SASL in [kafka.client] are what it expects",
+        may_pass=may_pass,
     )
 
 
@@ -210,7 +211,8 @@ def refusing(config: KafkaConfig, reason: str) -> UnreachableError:
     return UnreachableError(
         f"Kafka at {config.bootstrap} refuses: {reason}; "
         "check what the user that [kafka.client] names may do with this group and its "
-        "topics, and the broker's log"
+        "topics, and the broker's log",
+        may_pass=False,
     )
 
 

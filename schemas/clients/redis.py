@@ -7,6 +7,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
+    AuthorizationError,
     ClusterCrossSlotError,
     ClusterDownError,
     MasterDownError,
@@ -18,6 +19,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from docllm.schemas.errors import UnreachableError
 from docllm.schemas.settings.config import Secret
 
 _ACCESS = (
@@ -86,6 +88,23 @@ def redis_client(url: Secret, *, timeout_s: float) -> Redis:
         socket_timeout=timeout_s,
         socket_connect_timeout=timeout_s,
     )
+
+
+async def ping(url: Secret, *, timeout_s: float) -> None:
+    """Return if the server answers. Raises UnreachableError."""
+    try:
+        async with redis_client(url, timeout_s=timeout_s) as client:
+            await client.ping()
+    except Exception as error:  # noqa: BLE001 - whatever fails, Redis is of no use
+        reason = redis_reason(error, url)
+        text = f"Redis does not answer ({reason}); check DOCLLM_REDIS_URL"
+        raise UnreachableError(text, may_pass=is_away(error)) from None
+
+
+def is_away(error: Exception) -> bool:
+    """Return whether the server may be about to start, and did not refuse."""
+    is_connection = isinstance(error, RedisConnectionError | RedisTimeoutError | TimeoutError)
+    return is_connection and not isinstance(error, AuthenticationError | AuthorizationError)
 
 
 def redis_reason(error: Exception, url: Secret) -> str:

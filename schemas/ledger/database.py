@@ -171,7 +171,7 @@ class Database:
             setting = "DOCLLM_DATA_DIR" if self.sqlite else "DOCLLM_DATABASE_URL"
             raise UnreachableError(
                 f"the database {self.where} {problem}: {_driver_error(error)}; check {setting}",
-                may_pass=not is_refused,
+                may_pass=passing(error) and not is_refused,
             ) from None
         if packet < MIN_PACKET_BYTES:
             raise UnsafeStateError(

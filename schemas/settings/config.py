@@ -594,6 +594,7 @@ class Config:
     limits: dict[str, NamedLimit] = field(default_factory=dict)
     types: dict[str, TypeConfig] = field(default_factory=dict)
     file: Path | None = field(default=None, compare=False)
+    up_by_s: float = field(default=0.0, compare=False)  # until then, servers may come up (--wait)
 
     @property
     def embedded(self) -> bool:

@@ -53,7 +53,7 @@ PROOF = "docs/explanation/proof.md"
 PROMISES = "docs/explanation/promises.md"
 OF_TESTS = (ROOT / "tests/README.md").read_text("utf-8")
 EVERYTHING = "\n".join(TEXTS.values())
-HELP_LINES, HELP_COLUMNS = 40, 80
+HELP_LINES, HELP_COLUMNS = 44, 80
 SUBPROGRAMS = {"rehearsal-llm": agent.rehearsal_parser, "resume": agent.resume_parser}
 COMMENT_OR_SHELL = re.compile(r"\s+#.*|\s+[<>|].*|\s*;.*|\s*&&.*")
 

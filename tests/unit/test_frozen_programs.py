@@ -56,5 +56,5 @@ def test_a_command_is_watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
     monkeypatch.chdir(tmp_path)
 
-    assert run(argparse.Namespace(config=None, run=work)) == 7
+    assert run(argparse.Namespace(config=None, wait=0, run=work)) == 7
     assert not watched()

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported wi
 )
 
 from docllm.producer.bus.kafka.admin_client import RenewedAdmin
-from docllm.producer.bus.kafka.errors import LED_ELSEWHERE, UNREACHABLE
+from docllm.producer.bus.kafka.errors import LED_ELSEWHERE, REFUSED, UNREACHABLE
 from docllm.producer.bus.kafka.peek import Peek
 from docllm.producer.bus.topic_family import COMPRESSION, TOPIC_SETTINGS, settings_of
 from docllm.producer.ports import Backlog, TopicState
@@ -63,7 +63,7 @@ class KafkaTopicAdmin:
         self._config = config
         self._clock = clock
         self._outage = outage or outage_of(config, clock)
-        self._last_error = ""
+        self._last_error, self._is_refused = "", False
         self._settings = admin_settings(config)
         self._renewal = RenewedAdmin(opened=self._open_client, clock=clock)
         self._peek = Peek(settings=self._settings, clock=clock)
@@ -330,12 +330,12 @@ class KafkaTopicAdmin:
         if code not in UNREACHABLE:
             return None
         self._outage.failed(self._last_error or reason)
-        return unreachable(self._config, self._last_error or reason)
+        return unreachable(self._config, self._last_error or reason, may_pass=not self._is_refused)
 
     def _on_error(self, error: KafkaError) -> None:
         # "All brokers are down" only sums up the earlier error of each broker, which helps more.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._last_error:  # noqa: SLF001
-            self._last_error = error.str()
+            self._last_error, self._is_refused = error.str(), error.code() in REFUSED
 
 
 def _revealed_settings(answer: Mapping[str, ConfigEntry]) -> dict[str, str]:

@@ -16,16 +16,17 @@ LED_ELSEWHERE = {
 }
 # It only sums up the earlier error of each broker, which helps more.
 ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+# The login or the certificate is wrong.
+REFUSED = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
 UNREACHABLE = {
-    KafkaError._TRANSPORT,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
+    *REFUSED,
+    KafkaError._TRANSPORT,  # noqa: SLF001
     ALL_DOWN,
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
     KafkaError._DESTROY_BROKER,  # noqa: SLF001 - the client gave up a connection on which it waited
     KafkaError._WAIT_COORD,  # noqa: SLF001
     KafkaError._RESOLVE,  # noqa: SLF001
-    KafkaError._SSL,  # noqa: SLF001
-    KafkaError._AUTHENTICATION,  # noqa: SLF001
     KafkaError.REQUEST_TIMED_OUT,
     # A broker that starts, or a leader that moves: the same question has an answer a moment later.
     *LED_ELSEWHERE,

@@ -73,6 +73,17 @@ def seconds(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def add_wait(parser: argparse.ArgumentParser) -> None:
+    """Add the option of every program that needs servers."""
+    parser.add_argument(
+        "--wait",
+        type=seconds,
+        default=0,
+        metavar="TIME",
+        help="wait for servers that are not up yet, such as 60s",
+    )
+
+
 def time_or_delay(text: str) -> datetime | timedelta:
     """Return a time in UTC, or the time from now on that a text such as `+2h` means."""
     try:

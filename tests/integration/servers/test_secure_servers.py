@@ -148,7 +148,7 @@ def test_a_refusal_by_kafka_is_reported_soon_and_without_a_secret(
             3,
             "SASL authentication error",
             {"sasl.password": WRONG},
-            command=("agent", "--rehearsal"),
+            command=("agent", "--rehearsal", "--wait", "1d"),
         ),
         Refused(3, "certificate verify failed", {"ssl.ca.location": str(site.stranger.ca)}),
         Refused(
@@ -197,7 +197,7 @@ def test_a_refusal_by_the_database_is_reported_without_a_secret(
 
     kafka = {"DOCLLM_KAFKA_BOOTSTRAP": site.kafka.bootstrap}
     programs = [
-        embedded.start("producer", "migrate", DOCLLM_DATABASE_URL=wrong, **kafka)
+        embedded.start("producer", "migrate", "--wait", "9s", DOCLLM_DATABASE_URL=wrong, **kafka)
         for wrong in refused
     ]
     codes = [program.wait(SOON_S) for program in programs]

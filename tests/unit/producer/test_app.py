@@ -12,9 +12,10 @@ import pytest
 
 from docllm.agent.cli import parser
 from docllm.producer import __main__ as producer
-from docllm.producer.app import is_bus_missing, is_ledger_missing, opened_ledger
+from docllm.producer.app import is_bus_missing, is_ledger_missing, opened_ledger, until_up
 from docllm.schemas.errors import ConfigError, UnreachableError
 from docllm.schemas.settings.config import Config
+from tests.support.clock import HandClock
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, method: str, name: str) -> None:
@@ -167,3 +168,40 @@ def test_a_current_folder_that_was_deleted_is_usage(
     output = "".join(capfd.readouterr())
     assert "the current folder cannot be found: No such file or directory" in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("may_pass", "wait_s", "least_s"), [(True, 60, 60), (True, 0, 0), (False, 60, 0)]
+)
+def test_a_server_that_is_away_gets_the_time_of_wait_and_one_that_refuses_none(
+    caplog: pytest.LogCaptureFixture, *, may_pass: bool, wait_s: int, least_s: int
+) -> None:
+    """The last try is made when the time is over; one line says that the program waits."""
+    clock = HandClock()
+    began_s = clock.now_s()
+
+    async def ask() -> None:
+        raise UnreachableError("nobody there", may_pass=may_pass)
+
+    with pytest.raises(UnreachableError, match="nobody there"):
+        asyncio.run(until_up("the server", ask, Config(up_by_s=began_s + wait_s), clock=clock))
+
+    assert clock.now_s() - began_s == least_s
+    assert caplog.messages == ["nobody there; docllm tries again for up to 60 s"][: least_s // 60]
+
+
+def test_a_server_that_comes_up_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """A second line says that the wait is over; a server that is up costs no line."""
+    clock = HandClock()
+    away = [UnreachableError("not yet")] * 3
+
+    async def ask() -> str:
+        if away:
+            raise away.pop()
+        return "answer"
+
+    for _ in range(2):
+        config = Config(up_by_s=clock.now_s() + 60)
+        assert asyncio.run(until_up("the server", ask, config, clock=clock)) == "answer"
+
+    assert caplog.messages[1:] == ["the server answers, after 2 s"]

@@ -30,7 +30,10 @@ def test_the_error_for_a_misplaced_command_names_its_place(
         ("--gruop x", "unknown option --gruop; did you mean --group?"),
         ("--slot 5", "unknown option --slot; did you mean --slots?"),
         ("reaper --slot=5", "unknown option --slot; did you mean --slots?"),
-        ("--zzz", "--rehearsal-options, --config, --log-level"),  # not those of a parent process
+        (
+            "--zzz",
+            "--rehearsal-options, --config, --wait, --log-level",
+        ),  # not those of a parent process
         ("run now", "unexpected argument 'now'"),
         ("--processes many", "'many' is not a whole number"),
         ("--log-level info", "'info' is not a choice; known are: DEBUG, INFO, WARNING, ERROR"),

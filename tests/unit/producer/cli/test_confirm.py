@@ -13,7 +13,7 @@ from docllm.producer.cli.running import run
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 command = lambda config, options: agreed(options, "replay 3 tasks?")
-sys.exit(run(argparse.Namespace(config=None, yes=False, run=command)))
+sys.exit(run(argparse.Namespace(config=None, wait=0, yes=False, run=command)))
 """
 
 

@@ -195,3 +195,17 @@ def test_a_service_that_chooses_the_codec_makes_the_topic_without_one(
     with pytest.raises(UnsafeStateError, match=f"refused to create {topic}: not yours"):
         asyncio.run(create())
     assert ["compression.type" in each for each in settings] == [True, False][2 - tried :]
+
+
+def test_a_refused_login_is_not_waited_for() -> None:
+    """Another try would be refused too, unlike one on brokers that are not up yet."""
+    admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
+    timed_out = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    may_pass = []
+    for code in (KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError._TRANSPORT):
+        admin._on_error(KafkaError(code))
+        error = admin._outage_error(timed_out)
+        assert error is not None
+        may_pass.append(error.may_pass)
+
+    assert may_pass == [True, False, True]
