@@ -55,6 +55,11 @@ _UNDOTTED = ("debug", "log_level")
 _SERVER = re.compile(
     r"([^:/@]*+(:[^@]*+)?@)?(\[[^\]/?@]++\]|[^:/?@]*+)(:\d{1,5})?/[^/?@]++(\?(?P<options>.*+))?"
 )
+_SEVERAL = re.compile(r"([^:/@]*+(:[^@]*+)?@)?[^/?@]*,[^/?@]*+(/.*+)?", re.DOTALL)
+_ONE_ADDRESS = (
+    "docllm knows one address: name a proxy or a virtual address that leads to the primary"
+)
+_DISCOVERED = re.compile(r"(?i)sentinel|cluster")  # schemes of other clients
 _DRIVERS = {
     "mysql": "mysql+pymysql",
     "mariadb": "mysql+pymysql",
@@ -275,6 +280,8 @@ def database_url(value: Any) -> Secret:
     if not separator or scheme not in _DRIVERS:
         raise ValueError("write mysql://USER:PASSWORD@HOST:3306/DATABASE (MariaDB too)")
     if scheme != "sqlite":
+        if _SEVERAL.fullmatch(address):
+            raise ValueError(f"{_ONE_ADDRESS}: write mysql://USER:PASSWORD@HOST:3306/DATABASE")
         address = _server(address)
     return Secret(f"{_DRIVERS[scheme]}://{address}")
 
@@ -285,6 +292,9 @@ def redis_url(value: Any) -> Secret:
         "write redis://USER:PASSWORD@HOST:6379/0, or rediss:// for TLS, "
         "special characters of the password as %XX"
     )
+    scheme, _, address = text(value).partition("://")
+    if _SEVERAL.fullmatch(address) or _DISCOVERED.search(scheme):
+        raise ValueError(f"{_ONE_ADDRESS}: {form}")
     try:
         url = urlsplit(text(value))
         is_port = url.port is None or url.port > 0

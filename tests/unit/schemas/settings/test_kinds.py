@@ -116,6 +116,41 @@ def test_the_url_of_a_database_names_the_driver(url: str, driver: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("check", "value"),
+    [
+        (kinds.database_url, "mysql://u:p@a:3306,b:3306/d"),
+        (kinds.database_url, "mysql://a,b/d?ssl_ca=/c@a"),
+        (kinds.database_url, "mariadb://u:p,@[::1],[::2]:3307"),
+        (kinds.redis_url, "redis://a:1,b:2"),
+        (kinds.redis_url, "rediss://:p@a,b/0"),
+        (kinds.redis_url, "redis+sentinel://a:26379/main/0"),
+        (kinds.redis_url, "redis-cluster://a:6379"),
+    ],
+)
+def test_several_hosts_are_refused_with_what_to_name_instead(
+    check: Callable[[Any], Any], value: str
+) -> None:
+    """The message used to be about an `@` in the password, or none came before the connection."""
+    with pytest.raises(ValueError, match=r"name a proxy or a virtual address .*: write (my|re)"):
+        check(value)
+
+
+@pytest.mark.parametrize(
+    ("check", "value"),
+    [
+        (kinds.database_url, "mysql://u,v:p,w@h/d,e?ssl_ca=/a,b"),
+        (kinds.redis_url, "redis://u:p,w@h:6379/0"),
+        (kinds.redis_url, "unix:///run/a,b.sock"),
+    ],
+)
+def test_a_comma_elsewhere_in_an_address_is_no_list_of_hosts(
+    check: Callable[[Any], Any], value: str
+) -> None:
+    """Passwords, files and databases may have commas."""
+    assert value.partition("://")[2].partition("?")[0] in check(value).reveal()
+
+
+@pytest.mark.parametrize(
     "check",
     [
         kinds.truth,
