@@ -17,8 +17,7 @@ examples:
   docllm load --documents 'docs/*.txt' --prompt 'Sum up: {document}'
   docllm agent --until-done                   run what is loaded
   docllm export results.jsonl                 the results, in order of loading
-Each command has a --help. Exit codes: 0 done, 1 some input was bad, 2 usage,
-3 server away, 4 wrong schema or topics, 5 internal, 6 timed out, 130 stopped.
+Exit codes: 0 done, 1 bad input, 2 usage, 3 server away, 4 wrong state, 5 bug
 """
 
 

@@ -1,7 +1,6 @@
 """`export`: the command that writes the results."""
 
 import argparse
-import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from docllm.producer.ledger import store
 from docllm.producer.ledger.results import export as exports
 from docllm.producer.ledger.results.export import Selection
 from docllm.producer.ledger.results.new_results import mark_exported, new_results
+from docllm.producer.ledger.results.output_reader import OutputReader
 from docllm.producer.ledger.results.pointed_results import Fetch
 from docllm.producer.ledger.results.result_lines import (
     ExportedTask,
@@ -40,13 +40,8 @@ from docllm.producer.screen.output import complain, note
 from docllm.producer.text.output_file import standard_output, whole_file
 from docllm.producer.text.printable import escaped, shown
 from docllm.schemas.errors import ConfigError
-from docllm.schemas.objects.errors import ObjectError
-from docllm.schemas.objects.store import ObjectStores
-from docllm.schemas.outputs.stores import OutputStores
 from docllm.schemas.runtime import crash
-from docllm.schemas.runtime.executors import ThreadExecutor
 from docllm.schemas.settings.config import Config
-from docllm.schemas.task.result.output_pointer import OutputPointer
 from docllm.schemas.task.states import Status
 from docllm.schemas.text.wording import number_of
 
@@ -55,36 +50,7 @@ STDOUT = frozenset({"-", "/dev/stdout"})
 INCOMPLETE_SHOWN = 20
 _BY_NAME = frozenset({"jsonl", "csv", "parquet"})
 
-_AT_ONCE = 16
 _SHOWN = 20
-
-
-class OutputReader:
-    """Reads objects, some at once, for the thread of an export. Made on the event loop."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._executor = ThreadExecutor("outputs", threads=4)
-        self._stores = OutputStores(executor=self._executor, objects=ObjectStores())
-        self._free = asyncio.Semaphore(_AT_ONCE)
-
-    def fetch(self, pointers: Sequence[OutputPointer]) -> Sequence[bytes | Exception]:
-        """Return the content of each object, or the error in its place."""
-        return asyncio.run_coroutine_threadsafe(self._all(pointers), self._loop).result()
-
-    def close(self) -> None:
-        """Close the threads."""
-        self._executor.close()
-
-    async def _all(self, pointers: Sequence[OutputPointer]) -> list[bytes | Exception]:
-        return await asyncio.gather(*map(self._one, pointers))
-
-    async def _one(self, pointer: OutputPointer) -> bytes | Exception:
-        async with self._free:
-            try:
-                return await self._stores.get(pointer.uri, limit=pointer.size)
-            except ObjectError as error:
-                return error
 
 
 def report_lost(lost: Sequence[str]) -> int:

@@ -43,6 +43,7 @@ examples:
   docllm topics apply                        prepare a Kafka cluster
   docllm check                               test all servers
   docllm exporter                            metrics for Prometheus
+  docllm serve                               tasks and results over HTTP
 
 exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
             4 wrong schema or topics, 5 internal, 6 wait timed out, 26 frozen,
@@ -243,6 +244,26 @@ def _add_exporter(commands: Subparsers) -> None:
     parser.set_defaults(run=Imported("docllm.producer.cli.exporter:exporter"))
 
 
+def _add_serve(commands: Subparsers) -> None:
+    parser = commands.add("serve", "take tasks and show results over HTTP", "Until it is stopped.")
+    parser.add_argument(
+        "--listen",
+        type=address,
+        default=address("127.0.0.1:8484"),
+        metavar="HOST:PORT",
+        help="where to serve (127.0.0.1:8484); elsewhere DOCLLM_HTTP_TOKEN must be set",
+    )
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        type=named,
+        metavar="NAME",
+        help="name by which clients ask for the server; may be repeated",
+    )
+    parser.set_defaults(run=Imported("docllm.producer.cli.serve:serve"))
+
+
 def _add_topics(commands: Subparsers) -> None:
     parser = commands.add("topics", "create, grow or compare the group's topics")
     parser.add_argument(
@@ -311,6 +332,7 @@ COMMANDS: Mapping[str, Callable[[Subparsers], None]] = {
     "replay": add_replay,
     "guard": _add_guard,
     "exporter": _add_exporter,
+    "serve": _add_serve,
     "topics": _add_topics,
     "migrate": _add_migrate,
     "check": _add_check,

@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 
 from docllm.producer.app import SCREEN_S, LedgerParts, opened_ledger
-from docllm.producer.cli.export import OutputReader
 from docllm.producer.cli.selection_options import record_number, several
 from docllm.producer.ledger import task_story
 from docllm.producer.ledger.results import export
+from docllm.producer.ledger.results.output_reader import OutputReader
 from docllm.producer.ledger.results.pointed_results import follow
 from docllm.producer.ledger.retention.archive_sentence import archive_sentence
 from docllm.producer.ledger.task_story import QuarantinedRecord, Story

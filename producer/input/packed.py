@@ -27,6 +27,7 @@ _HEAD_BYTES = 4096
 _MAX_LAYERS = 4  # such as UTF-16 in gzip in zip
 _XZ_MEMORY_BYTES = 128 << 20  # `xz -9` needs 65 MiB
 _READ_OF_ZIP = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2}
+_PACKED = (b"PK\3\4", b"PK\5\6", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x5d\0\0")
 _ZSTANDARD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 # What an operating system adds to an archive.
 _ADDED = ("__MACOSX/", ".DS_Store", "Thumbs.db")
@@ -94,6 +95,11 @@ def _of_packed_stream(
         unpacked = library.CompressedInputStream(library.PythonFile(stream), "zstd")
         return cast("Callable[[int], bytes]", unpacked.read)
     return None
+
+
+def is_packed(head: bytes) -> bool:
+    """Return whether a file that begins so is packed."""
+    return head.startswith(_PACKED) or _ZSTANDARD.match(head) is not None
 
 
 class _ReadStream(io.RawIOBase):

@@ -34,6 +34,7 @@ class Origin(StrEnum):
     INBOX = "intake"
     QUARANTINE = "replay of the quarantine"
     LETTERS = "dead letters"  # loaded back for a lost ledger, whoever made the batch there
+    HTTP = "http"  # posted to `docllm serve`
 
     @classmethod
     def _missing_(cls, _value: object) -> "Origin":
@@ -115,34 +116,53 @@ def own_batch(
     """Return the batch of this name, or None if it does not exist.
 
     Raises ConfigError if the batch belongs to another group, and UnsafeStateError if it was purged
-    or takes no tasks of this origin. A writer to the inbox must not be able to add tasks to a
-    loaded batch or to take its ids first, unless the configuration lets inbox records join
-    (`joins`). A batch that came back from dead letters takes tasks of both origins, because nobody
+    or takes no tasks of this origin. Who writes to the inbox or posts over HTTP must not be able to
+    add tasks to a loaded batch or to take its ids first, unless the configuration lets them join
+    (`joins`). A batch that came back from dead letters takes tasks of all origins, because nobody
     knows who made it.
     """
     existing = find_batch(connection, name)
     if existing is not None and existing.group != group:
         raise ConfigError(
-            f"batch {name!r} belongs to group {existing.group!r}; "
-            "load into another one with --batch"
+            f"batch {name!r} belongs to group {existing.group!r}; {_elsewhere(origin)}"
         )
     if existing is not None and existing.purging:
         raise _purged(existing)
     foreign = name == direct_batch(group) or (existing is not None and existing.origin.foreign)
     if origin is Origin.LOAD and existing is not None and existing.archived:
         raise _archived(connection, existing)
-    if origin is Origin.LOAD and foreign:
+    if origin in {Origin.LOAD, Origin.HTTP} and foreign:
         raise UnsafeStateError(
             f"batch {name!r} holds tasks of the inbox, whose ids other programs choose; "
-            "load into another one with --batch"
+            f"{_elsewhere(origin)}"
         )
-    is_loaded = existing is not None and existing.origin is Origin.LOAD and not foreign
-    if origin.foreign and is_loaded and not joins:
+    if existing is None or foreign or joins:
+        return existing
+    if existing.origin is Origin.HTTP and origin not in {Origin.HTTP, Origin.LETTERS}:
+        raise UnsafeStateError(
+            f"batch {name!r} holds tasks that were posted over HTTP, whose ids other programs "
+            f"choose; {_elsewhere(origin)}"
+        )
+    if existing.origin is Origin.LOAD and origin is Origin.HTTP:
+        raise UnsafeStateError(
+            f"batch {name!r} was made by a load and takes no task over HTTP; {_elsewhere(origin)}, "
+            "or set join_batches = true in [serve]"
+        )
+    if existing.origin is Origin.LOAD and origin.foreign:
         raise UnsafeStateError(
             f"batch {name!r} was made by a load and takes no record of the inbox; "
-            f"name another one in {header_names.BATCH}, or set join_batches = true in [inbox]"
+            f"{_elsewhere(origin)}, or set join_batches = true in [inbox]"
         )
     return existing
+
+
+def _elsewhere(origin: Origin) -> str:
+    """Return how tasks of this origin get into another batch."""
+    if origin is Origin.HTTP:
+        return "name another one with ?batch="
+    if origin.foreign:
+        return f"name another one in {header_names.BATCH}"
+    return "load into another one with --batch"
 
 
 def find_batch(connection: Connection, name: str) -> Batch | None:

@@ -121,8 +121,10 @@ class Loader:
         self._progress = progress
         self.summary = Summary()
 
-    async def load(self, lines: Iterable[ValidLine | InvalidLine]) -> Summary:
-        """Load every good line and report every bad one.
+    async def load(
+        self, lines: Iterable[ValidLine | InvalidLine], *, closing: bool = True
+    ) -> Summary:
+        """Load every good line and report every bad one; with `closing`, close the batch.
 
         Lines are read on a thread, because standard input may be slow. Raises what stopped the
         load: UnsafeStateError for a cancelled batch, or a permanent database error.
@@ -135,7 +137,8 @@ class Loader:
             if errors is None:
                 raise
             raise errors.exceptions[0] from None
-        await self._transactions.write(store.close_batch, self._into)
+        if closing:
+            await self._transactions.write(store.close_batch, self._into)
         return self.summary
 
     async def _load(self, lines: Iterable[ValidLine | InvalidLine]) -> None:

@@ -63,6 +63,28 @@ class HttpPage:
     is_public: bool = False
 
 
+def require_token(address: Address, token: Secret | None) -> None:
+    """Raise ConfigError if other machines reach the address, and there is no token."""
+    if token is None and not address.is_loopback:
+        raise ConfigError(
+            f"{address} can be reached from other machines: set DOCLLM_HTTP_TOKEN, which "
+            "readers send as 'Authorization: Bearer TOKEN', or listen on 127.0.0.1"
+        )
+
+
+def is_bearer(authorization: bytes, token: Secret) -> bool:
+    """Return whether the header `Authorization` has the token."""
+    return hmac.compare_digest(authorization, f"Bearer {token.reveal()}".encode())
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a header's host, with or without a port, is a loopback address."""
+    for text in (host, f"{host}:80"):
+        with suppress(ValueError):
+            return Address.read(text.lower()).is_loopback
+    return False
+
+
 class HttpServer:
     """Serves pages by their exact paths until it is closed.
 
@@ -72,11 +94,7 @@ class HttpServer:
     def __init__(
         self, *, address: Address, pages: Mapping[str, HttpPage], token: Secret | None
     ) -> None:
-        if token is None and not address.is_loopback:
-            raise ConfigError(
-                f"{address} can be reached from other machines: set DOCLLM_HTTP_TOKEN, which "
-                "readers send as 'Authorization: Bearer TOKEN', or listen on 127.0.0.1"
-            )
+        require_token(address, token)
         try:
             self._server = _Server(address, pages=pages, token=token)
         except OSError as error:
@@ -157,14 +175,6 @@ class _Server(ThreadingMixIn, TCPServer):
         log.debug("a connection failed", exc_info=sys.exception())
 
 
-def _is_loopback(host: str) -> bool:
-    """Return whether a header's host, with or without a port, is a loopback address."""
-    for text in (host, f"{host}:80"):
-        with suppress(ValueError):
-            return Address.read(text.lower()).is_loopback
-    return False
-
-
 def _end(request: Any) -> None:
     with suppress(OSError):  # it has ended by itself
         request.shutdown(SHUT_RDWR)
@@ -201,13 +211,13 @@ class _RequestHandler(BaseHTTPRequestHandler):
     def _names_loopback(self) -> bool:
         """Return whether the header `Host`, which every browser sends, names this machine."""
         hosts = self.headers.get_all("Host", ["localhost"])
-        return all(map(_is_loopback, hosts))
+        return all(map(is_loopback, hosts))
 
     def _is_allowed(self) -> bool:
         """Return whether the request has the token; without a token, all requests have it."""
         token = self.server.token
         sent = self.headers.get("Authorization", "").encode()
-        return token is None or hmac.compare_digest(sent, f"Bearer {token.reveal()}".encode())
+        return token is None or is_bearer(sent, token)
 
     def _send(self, answer: HttpAnswer) -> None:
         self.send_response(answer.status)

@@ -13,7 +13,7 @@ from pathlib import PurePath
 # The commands of the two programs; those with actions first.
 ACTIONS = ("dead", "guard", "topics")
 COMMANDS = (
-    *("archive", "cancel", "check", "config", "erase", "export", "exporter"),
+    *("archive", "cancel", "check", "config", "erase", "export", "exporter", "serve"),
     *("load", "migrate", "purge", "replay", "show", "status", "wait"),
 )
 _NAME = rf"(?:(?:{'|'.join(ACTIONS)}) [a-z]++|(?:{'|'.join(COMMANDS)}))\b"

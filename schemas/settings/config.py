@@ -260,6 +260,17 @@ class InboxConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ServeConfig:
+    """Settings of `docllm serve`."""
+
+    join_batches: bool = setting(
+        kinds.truth,
+        "whether tasks that are posted to `docllm serve` may join batches that `load` made",
+        default=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class RetentionConfig:
     """What agents do with batches that have been final for long enough; None: nothing.
 
@@ -526,7 +537,8 @@ class Config:
     agent: AgentConfig = AgentConfig()
     http_token: Secret | None = setting(
         kinds.secret,
-        "what readers of metrics send as `Authorization: Bearer TOKEN`; needed on addresses "
+        "what clients of `serve` and readers of metrics send as `Authorization: Bearer TOKEN`; "
+        "needed on addresses "
         "that other machines reach; never shown",
         name="http.token",
         variable="DOCLLM_HTTP_TOKEN",
@@ -541,6 +553,7 @@ class Config:
     otel: OtelConfig = OtelConfig()
     guard: GuardConfig = GuardConfig()
     inbox: InboxConfig = InboxConfig()
+    serve: ServeConfig = ServeConfig()
     retention: RetentionConfig = RetentionConfig()
     tenant_defaults: TenantDefaults = TenantDefaults()
     document_roots: tuple[Path, ...] | None = setting(

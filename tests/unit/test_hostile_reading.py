@@ -613,7 +613,7 @@ def test_one_result_that_cannot_be_written_keeps_no_other_from_being_exported(
 ) -> None:
     """A result that cannot be written gets an error line, and the others are exported."""
     for line_of in (docllm_line, openai_line):
-        written = exports._written(
+        written = exports.written(
             ended, failing(error, line_of, on=lambda task: task.result is not None)
         )
 
@@ -639,4 +639,4 @@ def test_a_handlers_error_with_half_a_letter_keeps_its_text() -> None:
 def test_the_guards_against_failures_do_not_change_a_success(ended: ExportedTask) -> None:
     """The guards change nothing for a success."""
     assert isinstance(judge(Reply(200, {}, completion()), FACTS), Succeeded)
-    assert exports._written(ended, docllm_line) == docllm_line(ended)
+    assert exports.written(ended, docllm_line) == docllm_line(ended)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CONVERTERS = ("docx", "docx_body", "docx_chunks", "html", "mail", "mail_text", "pdf", "pdf_pages")
+SERVED = ("app", "gate", "refusal", "server", "tasks")
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 packages, libraries, adapters = (text.split() for text in sys.argv[1:])
@@ -52,9 +53,13 @@ def test_the_path_of_a_record_is_imported_where_no_client_library_is_installed()
 
 def test_all_programs_are_imported_where_no_extra_is_installed() -> None:
     """The libraries of extras are imported when they are used, most of them in processes."""
-    libraries = "obstore opentelemetry pypdf pypdfium2 requests selectolax"
+    libraries = (
+        "obstore opentelemetry pypdf pypdfium2 python_multipart requests selectolax starlette "
+        "uvicorn"
+    )
     converters = " ".join(f"docllm.agent.documents.conversion.{name}" for name in CONVERTERS)
-    adapters = f"{converters} docllm.producer.tracing.otlp"
+    served = " ".join(f"docllm.producer.serve.{name}" for name in SERVED)
+    adapters = f"{converters} {served} docllm.producer.tracing.otlp"
 
     done = subprocess.run(
         [sys.executable, "-c", IMPORT_ALL, "docllm", libraries, adapters],

@@ -18,13 +18,8 @@ from docllm.producer.cli.load.load_result import (
     report_rejects,
 )
 from docllm.producer.cli.load.report import BadLineReport, Sums
-from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.lines import InvalidLine, ValidLine
-from docllm.producer.input.refusals.blank_documents import BlankDocuments
-from docllm.producer.input.refusals.known_routes import KnownRoutes
-from docllm.producer.input.refusals.known_types import KnownTypes
-from docllm.producer.input.refusals.line_checks import LineCheck, checked
-from docllm.producer.input.refusals.missing_prompts import MissingPrompts
+from docllm.producer.input.refusals.line_checks import checked, line_checks
 from docllm.producer.input.rejects import Rejects, TooManyRejectsError
 from docllm.producer.input.survey import surveyed
 from docllm.producer.ledger import batch_options, store, tally
@@ -256,11 +251,7 @@ def _checked_lines(
     source: Input,
 ) -> Iterator[ValidLine | InvalidLine]:
     """Return the input's lines; tasks that would certainly fail become bad lines."""
-    types = KnownTypes(configured=config.known_types, reported=reported, allowed=options.allow_type)
-    routes = KnownRoutes(config=config, allowed=options.routes_allowed)
-    prompts = MissingPrompts(config=config, allowed=options.allow_type)
-    blank = BlankDocuments(config.roots(), own=own_files(config))
-    checks: list[LineCheck] = [types.check, prompts.check, routes.check, blank.check]
+    checks = line_checks(config, reported, types=options.allow_type, routes=options.routes_allowed)
     begin = _not_before(options.not_before, SystemClock())
     if begin is not None:
         checks.append(partial(_check_begin, begin))

@@ -1,10 +1,35 @@
 """Checks each line by what a load knows beside the line itself: types, routes, documents."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.producer.input.refusals.blank_documents import BlankDocuments
+from docllm.producer.input.refusals.known_routes import KnownRoutes
+from docllm.producer.input.refusals.known_types import KnownTypes
+from docllm.producer.input.refusals.missing_prompts import MissingPrompts
+from docllm.schemas.settings.config import Config
 
 LineCheck = Callable[[ValidLine], ValidLine | InvalidLine]
+
+
+def line_checks(
+    config: Config,
+    reported: Collection[str],
+    *,
+    types: Collection[str] = (),
+    routes: tuple[str, ...] | None = None,
+) -> list[LineCheck]:
+    """Return the checks of each task that is loaded; one that would certainly fail is refused.
+
+    `reported` are the types that agents know. `types` and `routes` are what the person who loads
+    lets through, and to what the person bounds the routes. Raises ConfigError for an unknown route.
+    """
+    known = KnownTypes(configured=config.known_types, reported=reported, allowed=types)
+    prompts = MissingPrompts(config=config, allowed=types)
+    allowed = KnownRoutes(config=config, allowed=routes)
+    blank = BlankDocuments(config.roots(), own=own_files(config))
+    return [known.check, prompts.check, allowed.check, blank.check]
 
 
 def checked(

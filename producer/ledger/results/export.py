@@ -174,11 +174,24 @@ def export(
     counts: dict[int, Counter[Status]] = {}
     for batch_id, selection in batches.items():
         statuses = counts[batch_id] = Counter()
-        for ended in follow(_tasks(read, batch_id, selection), fetch, note_lost):
-            statuses[ended.status] += 1
-            if line := _written(ended, line_of):
+        for status, line in lines(read, batch_id, selection, line_of, fetch, note_lost):
+            statuses[status] += 1
+            if line:
                 write(line)
     return counts
+
+
+def lines(
+    read: Read,
+    batch_id: int,
+    selection: Selection,
+    line_of: Callable[[ExportedTask], T | None],
+    fetch: Fetch = no_outputs,
+    note_lost: Callable[[str], None] = log.warning,
+) -> Iterator[tuple[Status, T | None]]:
+    """Yield the state of each task of a batch, with what `line_of` makes of it."""
+    for ended in follow(_tasks(read, batch_id, selection), fetch, note_lost):
+        yield ended.status, written(ended, line_of)
 
 
 def one_task(connection: Connection, task_id: int) -> ExportedTask:
@@ -188,7 +201,7 @@ def one_task(connection: Connection, task_id: int) -> ExportedTask:
     return ended
 
 
-def _written(ended: ExportedTask, line_of: Callable[[ExportedTask], T | None]) -> T | None:
+def written(ended: ExportedTask, line_of: Callable[[ExportedTask], T | None]) -> T | None:
     """Return the line of a task, or a line that reports that its stored end cannot be read."""
     try:
         with contained():

@@ -52,6 +52,7 @@ STORIES = (
         "archive.begun archive.file_written archive.manifest_written archive.verified "
         "archive.marked",
     ),
+    Story(producing.posting, "load.accepted serve.posted"),
     Story(producing.exporting, "export.whole"),
     Story(producing.cancelling, "cancel.marked cancel.page_cancelled"),
     Story(

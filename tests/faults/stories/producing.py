@@ -1,5 +1,12 @@
-"""Deaths of the producer's commands: load, export, cancel, migrate, topics apply."""
+"""Deaths of the producer's commands: load, serve, export, cancel, migrate, topics apply."""
 
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import orjson
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported without saying so
     AdminClient,
     AlterConfigOpType,
@@ -19,6 +26,7 @@ from tests.faults.installation import Installation
 from tests.integration.support.buses import KafkaBus
 from tests.integration.support.deployment import BATCH, task_line
 from tests.integration.support.installations import PARTITIONS
+from tests.integration.support.programs import Program, until
 
 FEW, CHUNKS = 40, 3
 PAGES = 3  # of a cancel
@@ -46,6 +54,38 @@ def loading(installation: Installation) -> None:
     installation.age_orders()
     installation.recover("--slots", "200")
     assert len(llm.calls()) == number * each
+
+
+def posting(installation: Installation) -> None:
+    """After a server's death in a request, the same request loads the rest, and then closes."""
+    deployment = installation.deployment
+    llm = deployment.llm("--latency", "0")
+    body = Path(_lines(installation, FEW)).read_bytes()
+    listen = ("serve", "--group", deployment.group, "--listen", "127.0.0.1:0")
+    for point in ("load.accepted", "serve.posted"):
+        installation.crash(point, "producer", *listen, then=partial(_post, body=body))
+        assert BATCH in {batch["name"] for batch in deployment.status()["batches"]}
+    server = deployment.start("producer", *listen)
+    assert _post(server, body) == {"batch": BATCH, "loaded": 0, "twins": FEW, "rejected": []}
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    deployment.expect(BATCH, (f"t{number}" for number in range(FEW)))
+    installation.age_orders()
+    installation.recover("--slots", "200")
+    assert len(llm.calls()) == FEW
+
+
+def _post(server: Program, body: bytes) -> dict[str, Any] | None:
+    """Post lines and close their batch; return the answer, None if the server died of it."""
+    until(lambda: "/v1" in server.err or not server.running, "the server to listen")
+    url = next(word for word in server.err.split() if word.endswith("/v1"))
+    path = f"{url}/tasks?batch={BATCH}&close=true"
+    try:
+        with urlopen(Request(path, body), timeout=60) as answer:  # noqa: S310 - our own
+            read: dict[str, Any] = orjson.loads(answer.read())
+            return read
+    except OSError:
+        return None
 
 
 def exporting(installation: Installation) -> None:

@@ -100,6 +100,33 @@ def test_foreign_records_share_their_batches(
     assert run(database, lambda c: open_batch(c, "night", "g", adder)) == made
 
 
+@pytest.mark.parametrize("adder", [Origin.LOAD, Origin.INBOX, Origin.QUARANTINE])
+def test_a_batch_of_posted_tasks_takes_no_others(database: Database, adder: Origin) -> None:
+    """Whoever posts chooses the ids; where they may join, records of the inbox do."""
+    made = run(database, lambda c: open_batch(c, "posted", "g", Origin.HTTP))
+
+    with pytest.raises(UnsafeStateError, match="'posted' holds tasks that were posted over HTTP"):
+        run(database, lambda c: open_batch(c, "posted", "g", adder))
+    for friend in (Origin.HTTP, Origin.LETTERS):
+        assert run(database, partial(open_batch, name="posted", group="g", origin=friend)) == made
+    if adder.foreign:
+        assert run(database, lambda c: open_batch(c, "posted", "g", adder, joins=True)) == made
+
+
+@pytest.mark.parametrize("maker", [Origin.LOAD, Origin.INBOX, Origin.QUARANTINE])
+def test_posted_tasks_join_no_batch_of_others(database: Database, maker: Origin) -> None:
+    """A batch of a load takes them where that is configured; one of the inbox never does."""
+    made = run(database, lambda c: open_batch(c, "other", "g", maker))
+
+    with pytest.raises(UnsafeStateError, match=r"batch 'other' .* name another one with \?batch="):
+        run(database, lambda c: open_batch(c, "other", "g", Origin.HTTP))
+    if maker is Origin.LOAD:
+        assert run(database, lambda c: open_batch(c, "other", "g", Origin.HTTP, joins=True)) == made
+    else:
+        with pytest.raises(UnsafeStateError, match="inbox"):
+            run(database, lambda c: open_batch(c, "other", "g", Origin.HTTP, joins=True))
+
+
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
 def test_a_load_into_a_batch_of_the_inbox_is_refused(inbox_batch: Path, more: list[str]) -> None:
     """A load into the inbox's batch is refused; another name is free.

@@ -1,0 +1,206 @@
+"""Loads task lines that a client has posted, as `docllm load` loads a file.
+
+Whatever is posted has come whole before a line of it is read: a client that vanishes while it sends
+leaves nothing. One that vanishes later, or a server that is killed, leaves what a killed load
+leaves: the same lines, posted again, load the rest.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import IO, Any
+
+import orjson
+
+from docllm.producer.app import Parts
+from docllm.producer.input.lines import STDIN, InvalidLine, ValidLine, read_lines
+from docllm.producer.input.other_files import NoLinesError
+from docllm.producer.input.packed import is_packed
+from docllm.producer.input.refusals.line_checks import checked, line_checks
+from docllm.producer.ledger import batch_options, store
+from docllm.producer.ledger.batch_options import TaskDefaults
+from docllm.producer.ledger.status import reported_types
+from docllm.producer.loading.backlog_limit import BacklogLimit
+from docllm.producer.loading.loader import Loader, Summary
+from docllm.schemas.errors import ConfigError, UnsafeStateError
+from docllm.schemas.runtime import crash
+from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
+
+MAX_NAMED = 1000  # refused lines that an answer names
+
+Lines = Iterator[ValidLine | InvalidLine]
+
+
+@dataclass(slots=True)
+class Refusals:
+    """The refused lines of an input: the first ones, and how many there are."""
+
+    named: list[dict[str, Any]] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, line: InvalidLine) -> None:
+        """Add one line."""
+        self.count += 1
+        if len(self.named) < MAX_NAMED:
+            self.named.append(
+                {"line": line.line, "field": line.field, "error": line.error, "fix": line.fix}
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What became of posted lines."""
+
+    batch: str
+    summary: Summary
+    refusals: Refusals
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the answer; `rejected_more` counts the refused lines that it does not name."""
+        answer = {
+            "batch": self.batch,
+            "loaded": self.summary.new,
+            "twins": self.summary.known,
+            "rejected": self.refusals.named,
+        }
+        more = self.refusals.count - len(self.refusals.named)
+        return answer | ({"rejected_more": more} if more else {})
+
+
+class PostedLines:
+    """Loads bodies into the batches of a group."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def load(self, name: str, body: IO[bytes], *, close: bool) -> Posted:
+        """Load the lines of a body into a batch, which is made if need be; `close` closes it.
+
+        Raises what `store.own_batch` raises, and ConfigError if the body holds no lines at all.
+        """
+        write, refusals = self._parts.transactions.write, Refusals()
+        reading = ThreadExecutor("reading")
+        try:
+            lines = await reading(self._begin(body, await self.reported_types(), refusals))
+            if lines is None and not close:
+                if not refusals.count:
+                    raise ConfigError("the body has no task line; send one JSON object a line")
+                return Posted(name, Summary(), refusals)
+            into = await self._open(name, make=lines is not None, close=close)
+            summary = Summary()
+            if lines is not None:
+                defaults = await write(batch_options.task_defaults, into.id)
+                loader = self.loader(into, defaults, reading, refusals)
+                summary = await loader.load(lines, closing=False)
+            if close:
+                crash.reach("serve.posted")
+                await write(store.close_batch, into)
+            return Posted(name, summary, refusals)
+        finally:
+            reading.close(wait=False)
+
+    def loader(
+        self,
+        into: store.Batch,
+        defaults: TaskDefaults,
+        reading: ThreadExecutor,
+        refusals: Refusals,
+    ) -> Loader:
+        """Return a loader into a batch."""
+        parts = self._parts
+        return Loader(
+            transactions=parts.transactions,
+            reading=reading,
+            publisher=parts.publisher,
+            topics=parts.topics,
+            clock=parts.clock,
+            ledger_id=parts.ledger_id,
+            into=into,
+            max_attempts_of=parts.config.max_attempts_of,
+            defaults=defaults,
+            overflow=parts.config.tenant_defaults.overflow,
+            backlog=BacklogLimit(
+                transactions=parts.transactions,
+                clock=parts.clock,
+                group=parts.topics.group,
+                most=0,
+                say=_nothing,
+            ),
+            reject=refusals.add,
+            is_new=_nothing,
+            progress=_nothing,
+            traces=parts.traces,
+        )
+
+    async def reported_types(self) -> frozenset[str]:
+        """Return the types of task that agents of the group know."""
+        read = self._parts.transactions.read
+        return await read(reported_types.read_types, self._parts.topics.group)
+
+    def lines(self, body: IO[bytes], reported: frozenset[str]) -> Lines:
+        """Return the lines of a body; tasks that would certainly fail are bad lines.
+
+        Raises ConfigError if the body is no text, when the first line is read.
+        """
+        return checked(_read(body), line_checks(self._parts.config, reported))
+
+    def _begin(
+        self, body: IO[bytes], reported: frozenset[str], refusals: Refusals
+    ) -> Callable[[], Lines | None]:
+        """Return what reads up to the first task; it returns None if there is none."""
+
+        def begin() -> Lines | None:
+            lines = self.lines(body, reported)
+            for line in lines:
+                if isinstance(line, ValidLine):
+                    return chain((line,), lines)
+                refusals.add(line)
+            return None
+
+        return begin
+
+    async def _open(self, name: str, *, make: bool, close: bool) -> store.Batch:
+        """Return the batch of this name; make it, or raise ConfigError if there is none."""
+        group, joins = self._parts.topics.group, self._parts.config.serve.join_batches
+        if not make:
+            await self._parts.transactions.read(store.require_batch, group, name)
+        into = await self._parts.transactions.write(
+            store.open_batch, name, group, store.Origin.HTTP, joins=joins
+        )
+        if close and into.origin is store.Origin.LOAD:
+            raise UnsafeStateError(
+                f"batch {name!r} was made by a load, which closes it by itself; leave close out"
+            )
+        return into
+
+
+def as_lines(body: IO[bytes]) -> None:
+    """Write a body that is one JSON object in several lines as one line."""
+    body.seek(0)
+    text = body.read(MAX_TASK_BYTES + 1)
+    if len(text) <= MAX_TASK_BYTES and b"\n" in text.strip():
+        try:
+            is_object = type(orjson.loads(text)) is dict
+        except orjson.JSONDecodeError:
+            return
+        if is_object:  # no text of JSON has a line end in it
+            body.seek(0)
+            body.truncate()
+            body.write(text.replace(b"\r", b" ").replace(b"\n", b" "))
+
+
+def _read(body: IO[bytes]) -> Lines:
+    body.seek(0)
+    with open(body.fileno(), "rb", closefd=False) as file:
+        if is_packed(file.peek()):
+            raise ConfigError("the body is packed; send it unpacked")
+        try:
+            yield from read_lines(STDIN, stdin=file)
+        except NoLinesError as refusal:
+            error = refusal.error.replace("the file", "the body", 1)
+            raise ConfigError(f"{error}; {refusal.fix}") from None
+
+
+def _nothing(_fact: object) -> None:
+    pass
