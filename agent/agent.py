@@ -176,7 +176,7 @@ class Agent:
                 number_of(self.slots.running, "call"),
                 timeout_s,
             )
-        self.admission.stop_permitting()
+        self.admission.stop_starting()
         await self._leave_group()
         crash.reach("drain.group_left")
         await self._drain_slots(stop, timeout_s)

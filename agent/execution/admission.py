@@ -14,8 +14,8 @@ from docllm.agent.execution.guard_gate import GuardGate
 from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.start_decisions import (
-    AttemptPermit,
-    NotPermitted,
+    AttemptStart,
+    NotStarted,
     PutOff,
     RouteRefused,
     TypeAsleep,
@@ -273,7 +273,7 @@ class Admission:
 
     # ---- before an attempt
 
-    def decide(self, delivery: Delivery) -> AttemptPermit | PutOff | NotPermitted:
+    def decide(self, delivery: Delivery) -> AttemptStart | PutOff | NotStarted:
         """Decide about a claimed task: it may run now, it has to wait, or it is given back.
 
         A task of an unknown type waits even if it could join a guard's look, because it could only
@@ -287,18 +287,18 @@ class Admission:
         if not (plan.is_free and delivery.route == plan.route) and (
             not plan.allows(delivery.route) or self._guarded_fallback(delivery)
         ):
-            return NotPermitted.ROUTE
+            return NotStarted.ROUTE
         is_plain = delivery.task_type in self._hours.plain
         if not is_plain and self.is_type_full(delivery):
-            return NotPermitted.TYPE
+            return NotStarted.TYPE
         permits = self._first_calls.pop(delivery, None) if self._first_calls else None
         permits = permits or self._quotas.reserve_first_call(delivery, delivery.route)
         if permits is None:
-            return NotPermitted.QUOTA
-        of_route = self._routes.permit(delivery.route, delivery.task_id, now_s)
-        if of_route is None:
+            return NotStarted.QUOTA
+        route_call = self._routes.begin(delivery.route, delivery.task_id, now_s)
+        if route_call is None:
             permits.close()
-            return NotPermitted.ROUTE
+            return NotStarted.ROUTE
         if not is_plain or self._of_types:
             self._hold_type(delivery)
             if delivery in self._of_types:
@@ -306,17 +306,17 @@ class Admission:
         refused_alone = delivery.auth_failed_on == delivery.route and (
             self._routes.answered_since(delivery.route, delivery.auth_failed_at_s)
         )
-        return AttemptPermit(of_route, permits, refused_alone)
+        return AttemptStart(route_call, permits, refused_alone)
 
-    def _refusal(self, delivery: Delivery, now_s: float) -> NotPermitted | None:
+    def _refusal(self, delivery: Delivery, now_s: float) -> NotStarted | None:
         """Return why nothing may start now, whatever its route; None if it may."""
         if self._leaving:
-            return NotPermitted.LEAVING
+            return NotStarted.LEAVING
         lease = delivery.lease
         if lease is None or not lease.may_call(now_s):
-            return NotPermitted.LEASE
+            return NotStarted.LEASE
         if delivery.suspect and not self._suspects.may_run(delivery):
-            return NotPermitted.SUSPECT
+            return NotStarted.SUSPECT
         return None
 
     def _reason_to_wait(self, delivery: Delivery) -> PutOff | None:
@@ -335,7 +335,7 @@ class Admission:
         stopped = self._guards.guard_of(row, delivery.route)
         return None if stopped is not None and delivery.is_on_fallback else stopped
 
-    def permit_fallback(self, delivery: Delivery, route: str) -> AttemptPermit | None:
+    def start_on_fallback(self, delivery: Delivery, route: str) -> AttemptStart | None:
         """Let a running attempt continue on another route; None if that route takes no call now.
 
         The attempt keeps its slot, which counts for the other route from then on.
@@ -343,12 +343,12 @@ class Admission:
         now_s = self._clock.now_s()
         if self._leaving or not delivery.may_call(now_s) or not self.is_open_for(delivery, route):
             return None
-        permit = self._permit(delivery, route, now_s)
-        if permit is not None:
+        start = self._start(delivery, route, now_s)
+        if start is not None:
             self._leave_route(delivery.route)
             delivery.route = route
             self._busy[route] += 1
-        return permit
+        return start
 
     def is_open_for(self, delivery: Delivery, route: str) -> bool:
         """Return whether a fallback takes calls of a claimed task, regardless of its limits."""
@@ -356,12 +356,12 @@ class Admission:
         is_kept_off = row is None or self._guards.keeps_off(row, route)
         return not is_kept_off and delivery.plan.allows(route) and not self.closed(route)
 
-    def permit_again(self, delivery: Delivery) -> AttemptPermit | None:
+    def start_again(self, delivery: Delivery) -> AttemptStart | None:
         """Let a running attempt make another call on its route, which refused one before.
 
         The call may be the probe of a stopped route. Return None if the route takes no call now.
         """
-        return self._permit(delivery, delivery.route, self._clock.now_s())
+        return self._start(delivery, delivery.route, self._clock.now_s())
 
     def may_call_again(self, delivery: Delivery) -> bool:
         """Return whether an attempt may make further calls, regardless of room on its route."""
@@ -372,15 +372,15 @@ class Admission:
             return not self._guards.keeps_off(row, delivery.route)
         return self._guards.guard_of(row, delivery.route) is None
 
-    def _permit(self, delivery: Delivery, route: str, now_s: float) -> AttemptPermit | None:
+    def _start(self, delivery: Delivery, route: str, now_s: float) -> AttemptStart | None:
         permits = self._quotas.reserve_first_call(delivery, route)
         if permits is None:
             return None
-        of_route = self._routes.permit(route, delivery.task_id, now_s)
-        if of_route is None:
+        route_call = self._routes.begin(route, delivery.task_id, now_s)
+        if route_call is None:
             permits.close()
             return None
-        return AttemptPermit(of_route, permits, refused_alone=False)
+        return AttemptStart(route_call, permits, refused_alone=False)
 
     def trigger(self, route: str, outcome: Retry | Snooze | Dead) -> Trigger | None:
         """Return the trigger by which a task may leave the route of its failed call, or None.
@@ -414,14 +414,14 @@ class Admission:
             and self._guards.keeps_off(row, delivery.route)
         )
 
-    def take_back(self, permit: AttemptPermit, outcome: Outcome) -> Outcome:
-        """Take a permit back; return the outcome to settle.
+    def end(self, start: AttemptStart, outcome: Outcome) -> Outcome:
+        """Give back what an attempt started with; return the outcome to settle.
 
         An attempt that failed by an outage is not counted if its route has stopped.
         """
-        if permit.call_permits is not FREE_PERMITS:
-            permit.call_permits.close()
-        return self._routes.ended(permit.of_route, outcome, self._clock.now_s())
+        if start.call_permits is not FREE_PERMITS:
+            start.call_permits.close()
+        return self._routes.ended(start.route_call, outcome, self._clock.now_s())
 
     def enter(self, delivery: Delivery) -> None:
         """Note that a delivery has a slot."""
@@ -442,7 +442,7 @@ class Admission:
         if not self._busy[delivery.route]:
             self._leave_route(delivery.route, 0)
 
-    def stop_permitting(self) -> None:
+    def stop_starting(self) -> None:
         """Let nothing more begin, because the agent leaves."""
         self._leaving = True
 

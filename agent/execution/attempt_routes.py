@@ -1,14 +1,14 @@
-"""The routes of one attempt: the route of its permit, and the fallbacks that it may use.
+"""The routes of one attempt: the route on which it starts, and the fallbacks that it may use.
 
 A task goes on within its attempt if its route refused it, or has failed. A route learns of its own
-failure first, so that it stops for everybody if the provider is down. A task that was refused keeps
-its permit until another route takes it: `map-reduce` may split a part that is too long, and go on.
+failure first, so that it stops for everybody if the provider is down. A task that was refused stays
+there until another route takes it: `map-reduce` may split a part that is too long, and go on.
 """
 
 from functools import partial
 
 from docllm.agent.execution.admission import Admission
-from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers import OtherRoute
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze
@@ -22,10 +22,10 @@ _OF_TASK = frozenset({ErrorClass.TOO_LONG, ErrorClass.INPUT_CUT, ErrorClass.FILT
 class AttemptRoutes:
     """Decides on which route an attempt makes a failed call again."""
 
-    def __init__(self, *, admission: Admission, delivery: Delivery, permit: AttemptPermit) -> None:
+    def __init__(self, *, admission: Admission, delivery: Delivery, start: AttemptStart) -> None:
         self._admission = admission
         self._delivery = delivery
-        self._permit: AttemptPermit | None = permit
+        self._start: AttemptStart | None = start
 
     def route_after_failure(self, outcome: Retry | Snooze | Dead) -> OtherRoute | Outcome:
         """Return the route on which to make a failed call again, or the outcome to settle."""
@@ -37,11 +37,11 @@ class AttemptRoutes:
         trigger = self._admission.trigger(delivery.route, outcome)
         following = [] if trigger is None else list(delivery.plan.after(delivery.route, trigger))
         for route in following:
-            permit = self._admission.permit_fallback(delivery, route)
-            if permit is not None:
+            start = self._admission.start_on_fallback(delivery, route)
+            if start is not None:
                 self.end(outcome)
-                self._permit = permit
-                return OtherRoute(route, permit.limit_s, permit.call_permits)
+                self._start = start
+                return OtherRoute(route, start.limit_s, start.call_permits)
         if following and is_of_task:
             is_open = partial(self._admission.is_open_for, delivery)
             delivery.next_route = next(filter(is_open, following), following[0])
@@ -58,14 +58,14 @@ class AttemptRoutes:
         judged, delivery = self.end(outcome), self._delivery
         if judged is not outcome or not self._admission.may_call_again(delivery):
             return judged
-        self._permit = self._admission.permit_again(delivery)
-        if self._permit is None:
+        self._start = self._admission.start_again(delivery)
+        if self._start is None:
             return None
-        return OtherRoute(delivery.route, self._permit.limit_s, self._permit.call_permits)
+        return OtherRoute(delivery.route, self._start.limit_s, self._start.call_permits)
 
     def end(self, outcome: Outcome) -> Outcome:
-        """Give the permit back, if it is not given back yet; return the outcome to settle."""
-        if self._permit is None:
+        """End the start, if it has not ended yet; return the outcome to settle."""
+        if self._start is None:
             return outcome
-        permit, self._permit = self._permit, None
-        return self._admission.take_back(permit, outcome)
+        start, self._start = self._start, None
+        return self._admission.end(start, outcome)

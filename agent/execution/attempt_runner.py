@@ -7,7 +7,7 @@ from docllm.agent.execution.lock_requests import ResourceLocks
 from docllm.agent.execution.observability.attempt_traces import AttemptTraces
 from docllm.agent.execution.output_writer import Claimed, Outputs
 from docllm.agent.execution.plain_chat import plain_call, plain_request
-from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers import HandlerRun, Handlers
 from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace
 from docllm.agent.handlers.claim_time import SETTLE_MARGIN_S
@@ -66,9 +66,7 @@ class AttemptRunner:
         until_s = delivery.claimed_at_s + self._claim_s - _SETTLE_S
         return await self._outputs.write(answer, claimed, until_s=until_s)
 
-    async def run(
-        self, delivery: Delivery, permit: AttemptPermit, routes: AttemptRoutes
-    ) -> Outcome:
+    async def run(self, delivery: Delivery, start: AttemptStart, routes: AttemptRoutes) -> Outcome:
         """Run the attempt and return its outcome; `routes` decides about each failed call.
 
         A cancelled attempt raises CancelledError; `delivery.spent` then says what it has spent, and
@@ -94,18 +92,18 @@ class AttemptRunner:
             delivery.line = None  # not kept during the call
             if request is not None:
                 made = await plain_call(
-                    delivery, row, permit, plan, request, trace=trace, now_s=now_s, left_s=left_s
+                    delivery, row, start, plan, request, trace=trace, now_s=now_s, left_s=left_s
                 )
                 if not isinstance(made, MadeCall):
                     return made
                 first = made
-        return await self._run_handler(delivery, row, permit, routes, left_s, trace, first)
+        return await self._run_handler(delivery, row, start, routes, left_s, trace, first)
 
     async def _run_handler(
         self,
         delivery: Delivery,
         row: Row,
-        permit: AttemptPermit,
+        start: AttemptStart,
         routes: AttemptRoutes,
         left_s: float,
         trace: AttemptTrace,
@@ -130,13 +128,13 @@ class AttemptRunner:
             route=delivery.route,
             is_on_fallback=delivery.route != delivery.plan.route,
             is_changed=row.changed,
-            limit_s=permit.limit_s,
-            refused_alone=permit.refused_alone,
+            limit_s=start.limit_s,
+            refused_alone=start.refused_alone,
             may_call=lambda: delivery.may_call(self._clock.now_s()),
             note_spent=delivery.note_spent,
             route_after_failure=routes.route_after_failure,
             retry_on_route=routes.retry_on_route,
-            call_permits=permit.call_permits,
+            call_permits=start.call_permits,
             inherited=Inherited(
                 depth=row.depth,
                 tenant=row.tenant or DEFAULT_TENANT,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers.calls.call_plan import CallPlan, CallsOf
 from docllm.agent.handlers.calls.permits import FREE_PERMITS, CallEnd
 from docllm.agent.handlers.calls.request import body_bytes, request_id
@@ -104,7 +104,7 @@ def _openai_request(given: dict[str, Any], plan: CallPlan) -> PlainRequest:
 async def plain_call(
     delivery: Delivery,
     row: Row,
-    permit: AttemptPermit,
+    start: AttemptStart,
     plan: CallPlan,
     request: PlainRequest,
     *,
@@ -117,14 +117,14 @@ async def plain_call(
     The attempt begins at `now_s`, and `left_s` is the time that is left for it.
     """
     attempt = CallsOf(
-        row.counted_before, row.max_attempts, delivery.snoozes, now_s, permit.refused_alone
+        row.counted_before, row.max_attempts, delivery.snoozes, now_s, start.refused_alone
     )
-    call_permit: Permit | None = None
+    permit: Permit | None = None
     traced: CallTrace = NO_TRACE
     end: CallEnd | None = _CANCELLED
-    if permit.call_permits is not FREE_PERMITS:
-        call_permit = await permit.call_permits.acquire(len(request.body), request.most_out, left_s)
-        if call_permit is None:
+    if start.call_permits is not FREE_PERMITS:
+        permit = await start.call_permits.acquire(len(request.body), request.most_out, left_s)
+        if permit is None:
             return Released()
         left_s -= plan.clock.now_s() - now_s
         now_s = plan.clock.now_s()
@@ -134,7 +134,7 @@ async def plain_call(
             return Released()
         if trace is not NO_TRACE:
             traced = trace.call(plan.route, request.model)
-        timeout_s = permit.of_route.limit_s or plan.client.timeout_s
+        timeout_s = start.route_call.limit_s or plan.client.timeout_s
         call = Call(
             request.body,
             request_id(batch=row.batch, key=row.key_text, attempt=str(row.counted_before + 1)),
@@ -148,13 +148,13 @@ async def plain_call(
             verbatim=request.verbatim,
             note_killed=delivery.note_spent,
         )
-        if call_permit is not None or traced is not NO_TRACE:
+        if permit is not None or traced is not NO_TRACE:
             end = CallEnd(reply=reply, outcome=outcome)
     finally:
         if traced is not NO_TRACE:
             traced.ended(end or _CANCELLED)
-        if call_permit is not None:
-            permit.call_permits.release(call_permit, end)
+        if permit is not None:
+            start.call_permits.release(permit, end)
     if type(outcome) is not Succeeded:
         return MadeCall(reply, outcome, attempt.began_s)
     delivery.spent = outcome.spent

@@ -17,8 +17,8 @@ from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.guard_gate import GuardGate
 from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.start_decisions import (
-    AttemptPermit,
-    NotPermitted,
+    AttemptStart,
+    NotStarted,
     PutOff,
     RouteRefused,
     TypeAsleep,
@@ -144,9 +144,9 @@ class Slots:
                 self._begin(delivery, partial(self._written, delivery, outcome))
             else:
                 self._settle(delivery, outcome)
-        elif isinstance(decision := self._admission.decide(delivery), AttemptPermit):
+        elif isinstance(decision := self._admission.decide(delivery), AttemptStart):
             self._begin(delivery, partial(self._attempt, delivery, decision))
-        elif isinstance(decision, NotPermitted):
+        elif isinstance(decision, NotStarted):
             self.give_back(delivery)
         else:
             self._begin(delivery, partial(self._move_or_attempt, delivery, decision))
@@ -295,7 +295,7 @@ class Slots:
         decision = self._admission.decide(delivery)
         return (
             await self._attempt(delivery, decision)
-            if isinstance(decision, AttemptPermit)
+            if isinstance(decision, AttemptStart)
             else Released()
         )
 
@@ -316,15 +316,15 @@ class Slots:
             return outcome
         return await self._attempt_runner.write(delivery, delivery.row, outcome)
 
-    async def _attempt(self, delivery: Delivery, permit: AttemptPermit) -> Outcome:
+    async def _attempt(self, delivery: Delivery, start: AttemptStart) -> Outcome:
         """Run an attempt, and write its answer if it belongs outside the ledger."""
         self._counts.attempts += 1
         if delivery.row is not None and delivery.row.lease_losses:
             self._suspects.warn(delivery)
         outcome: Outcome | None = None
-        routes = AttemptRoutes(admission=self._admission, delivery=delivery, permit=permit)
+        routes = AttemptRoutes(admission=self._admission, delivery=delivery, start=start)
         try:
-            outcome = await self._attempt_runner.run(delivery, permit, routes)
+            outcome = await self._attempt_runner.run(delivery, start, routes)
         finally:
             outcome = routes.end(outcome or Released(delivery.spent))
         if type(outcome) is Succeeded:

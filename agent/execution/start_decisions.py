@@ -4,30 +4,30 @@ from dataclasses import dataclass
 from enum import Enum
 
 from docllm.agent.handlers.calls.permits import CallPermits
-from docllm.agent.routes import RoutePermit
+from docllm.agent.routes import RouteCall
 from docllm.schemas.task.guard import Guard
 
 
 @dataclass(slots=True, eq=False)
-class AttemptPermit:
-    """The permission to run one attempt; never changed. Give it back with `Admission.take_back`.
+class AttemptStart:
+    """What one attempt starts with; never changed. Give it back with `Admission.end`.
 
-    `of_route` is the route's permission, from which the route learns how the attempt ended.
-    `call_permits` gives the attempt's calls their permits within the provider's limits.
+    `route_call` is the attempt as its route counts it. `call_permits` gives the attempt's calls
+    their permits within the provider's limits.
     `refused_alone`: the task met AUTH before, and its route has since answered other calls.
     """
 
-    of_route: RoutePermit
+    route_call: RouteCall
     call_permits: CallPermits
     refused_alone: bool
 
     @property
     def limit_s(self) -> float | None:
         """The time limit of a probe's call; None for any other call."""
-        return self.of_route.limit_s
+        return self.route_call.limit_s
 
 
-class NotPermitted(Enum):
+class NotStarted(Enum):
     """Why a claimed task may not start now. Its claim is given back."""
 
     LEAVING = "the agent is leaving"

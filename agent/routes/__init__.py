@@ -6,7 +6,7 @@ The modules are pure, with time passed in, except `probe_sender` (a cheap call) 
 
 from docllm.agent.routes.names import DEFAULT, RouteNames
 from docllm.agent.routes.plan import RoutePlan
-from docllm.agent.routes.route import RoutePermit
+from docllm.agent.routes.route import RouteCall
 from docllm.agent.routes.router import Router
 
-__all__ = ["DEFAULT", "RouteNames", "RoutePermit", "RoutePlan", "Router"]
+__all__ = ["DEFAULT", "RouteCall", "RouteNames", "RoutePlan", "Router"]

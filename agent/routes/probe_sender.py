@@ -14,7 +14,7 @@ from docllm.agent.judge import Effect
 from docllm.agent.ports import Call, Clock
 from docllm.agent.routes.clients import RouteClients
 from docllm.agent.routes.evidence import RouteEvidence, by_answer
-from docllm.agent.routes.route import RoutePermit
+from docllm.agent.routes.route import RouteCall
 from docllm.agent.routes.router import Router
 from docllm.schemas.codes import Code
 
@@ -38,8 +38,8 @@ class ProbeSender:
         """Send due prompts until cancelled; a cancel ends the running prompts too."""
         async with asyncio.TaskGroup() as group:
             while True:
-                for permit in self._routes.prompts(self._clock.now_s()):
-                    group.create_task(self._probe(permit))
+                for call in self._routes.prompts(self._clock.now_s()):
+                    group.create_task(self._probe(call))
                 await self._clock.sleep(CHECK_EVERY_S)
 
     async def send_prompt(self, route: str, limit_s: float | None = None) -> RouteEvidence:
@@ -54,15 +54,15 @@ class ProbeSender:
         call = Call(orjson.dumps(model_field | body), request_id, limit_s or client.timeout_s)
         return by_answer(await client.llm.complete(call), client.wordings)
 
-    async def _probe(self, permit: RoutePermit) -> None:
+    async def _probe(self, call: RouteCall) -> None:
         evidence = RouteEvidence(Effect.NONE)
         try:
-            evidence = await self.send_prompt(permit.route, permit.limit_s)
+            evidence = await self.send_prompt(call.route, call.limit_s)
         except Exception:
             log.exception(
                 "the probe of route %s ended in a bug",
-                permit.route,
+                call.route,
                 extra={"code": Code.INTERNAL_ERROR},
             )
         finally:
-            self._routes.answered(permit, evidence, self._clock.now_s())
+            self._routes.answered(call, evidence, self._clock.now_s())

@@ -53,8 +53,8 @@ CORRECT = (
 
 
 @dataclass(slots=True, eq=False)
-class RoutePermit:
-    """A route's permission for one attempt, or for one cheap prompt; it is never changed.
+class RouteCall:
+    """A call that a route has let pass: one attempt's, or a cheap prompt. It is never changed.
 
     `limit_s` is how long a probe may take; None if it is no probe. `task_id` is None for the cheap
     prompt.
@@ -100,7 +100,7 @@ class Route:
         self._question = KeyQuestion()
         # The start time of the newest call that got a usable answer.
         self._answered_from_s = float("-inf")
-        self._running: dict[RoutePermit, None] = {}  # calls for tasks, the oldest first
+        self._running: dict[RouteCall, None] = {}  # calls for tasks, the oldest first
         self._prompts = 0  # running cheap prompts, of any generation; they take no slot
         self._now_s = 0.0
         self._ok = self._bad = 0  # outcomes that other agents have not heard of
@@ -152,14 +152,14 @@ class Route:
         """
         from_s = max(self._limit.from_s, now_s - self._times.long_s)
         count = self._limit.places_kept(now_s)
-        for permit in reversed(self._running):
-            if permit.began_s < from_s:
+        for call in reversed(self._running):
+            if call.began_s < from_s:
                 break
-            count += permit.generation == self.generation
+            count += call.generation == self.generation
         return count
 
-    def permit(self, task_id: int, now_s: float) -> RoutePermit | None:
-        """Return the permission to start a task's call now; None if there is no room any more."""
+    def begin(self, task_id: int, now_s: float) -> RouteCall | None:
+        """Begin a task's call; None if there is no room any more."""
         self.used_at_s = now_s
         if self.state is not RouteState.OPEN:
             return self._probe(task_id, now_s) if self.probes.task_due(now_s) else None
@@ -169,43 +169,43 @@ class Route:
         if allowed is not None and self._places_taken(now_s) >= allowed:
             return None
         self._limit.note_began(now_s, self._running)
-        permit = RoutePermit(self.name, self.generation, now_s, None, task_id)
-        self._running[permit] = None
-        return permit
+        call = RouteCall(self.name, self.generation, now_s, None, task_id)
+        self._running[call] = None
+        return call
 
-    def permit_prompt(self, now_s: float) -> RoutePermit | None:
-        """Return the permission to send the cheap prompt; None if it is not time for it."""
+    def begin_prompt(self, now_s: float) -> RouteCall | None:
+        """Begin the call of the cheap prompt; None if it is not time for it."""
         if self.stopped:
             return self._probe(None, now_s) if self.probes.prompt_due(now_s) else None
         if not self._question.ask():
             return None
         self._prompts += 1
         limit_s = min(QUESTION_S, self.probes.limit_s)
-        return RoutePermit(self.name, self.generation, now_s, limit_s)
+        return RouteCall(self.name, self.generation, now_s, limit_s)
 
-    def _probe(self, task_id: int | None, now_s: float) -> RoutePermit:
-        permit = RoutePermit(self.name, self.generation, now_s, self.probes.start(now_s), task_id)
+    def _probe(self, task_id: int | None, now_s: float) -> RouteCall:
+        call = RouteCall(self.name, self.generation, now_s, self.probes.start(now_s), task_id)
         if task_id is None:
             self._prompts += 1
         else:
-            self._running[permit] = None
-        return permit
+            self._running[call] = None
+        return call
 
     # ---- what is learned
 
-    def ended(self, permit: RoutePermit, outcome: Outcome, now_s: float) -> Outcome:
+    def ended(self, call: RouteCall, outcome: Outcome, now_s: float) -> Outcome:
         """Learn from how an attempt ended; return the outcome to settle.
 
         An attempt that failed by an outage becomes a snooze, uncounted, if the route has stopped.
         """
         evidence = by_outcome(outcome)
         if evidence is ANSWERED:
-            self.learn(permit, evidence, now_s)
-            self._times.add(now_s - permit.began_s)
+            self.learn(call, evidence, now_s)
+            self._times.add(now_s - call.began_s)
             return outcome
         pause_s = outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0
-        self.learn(permit, evidence, now_s, pause_s)
-        closed = self.stopped or permit.generation != self.generation
+        self.learn(call, evidence, now_s, pause_s)
+        closed = self.stopped or call.generation != self.generation
         refused = evidence.effect in {Effect.OUTAGE, Effect.LOCKED} or evidence.may_be_of_task
         outage = closed and refused
         if outage and (
@@ -222,85 +222,85 @@ class Route:
         return not self.stopped and self._answered_from_s > at_s
 
     def learn(
-        self, permit: RoutePermit, evidence: RouteEvidence, now_s: float, pause_s: float = 0.0
+        self, call: RouteCall, evidence: RouteEvidence, now_s: float, pause_s: float = 0.0
     ) -> None:
         """Learn from a call's evidence, unless the call began before the last change."""
-        if permit.task_id is None:
+        if call.task_id is None:
             self._prompts -= 1
         else:
-            self._running.pop(permit, None)
-        if permit.generation != self.generation:
+            self._running.pop(call, None)
+        if call.generation != self.generation:
             return
         self._now_s = now_s
         if self.state is not RouteState.OPEN:
             self.probes.end()
-        elif permit.task_id is None:
-            self._prompt_ended(permit, evidence, now_s)
+        elif call.task_id is None:
+            self._prompt_ended(call, evidence, now_s)
             return
         match evidence.effect:
             case Effect.UP:
-                self._up(permit, evidence, now_s)
+                self._up(call, evidence, now_s)
             case Effect.OUTAGE:
-                self._failed(permit, evidence, now_s)
+                self._failed(call, evidence, now_s)
             case Effect.REFUSAL:
-                self._refused(permit, evidence, now_s, pause_s)
+                self._refused(call, evidence, now_s, pause_s)
             case Effect.LOCKED:
-                self._lock(permit, evidence, now_s)
+                self._lock(call, evidence, now_s)
             case Effect.NONE:
-                self._learn_nothing(permit, evidence, now_s)
+                self._learn_nothing(call, evidence, now_s)
 
-    def _learn_nothing(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
+    def _learn_nothing(self, call: RouteCall, evidence: RouteEvidence, now_s: float) -> None:
         if self.stopped:
-            self.probes.note_no_evidence(permit.task_id)
+            self.probes.note_no_evidence(call.task_id)
         elif evidence.may_be_of_task:
             self._question.raise_at(now_s)
 
-    def _up(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
+    def _up(self, call: RouteCall, evidence: RouteEvidence, now_s: float) -> None:
         self._ok += 1
         if not evidence.reason:  # a provider may reject a request before it looks at the key
-            self._answered_from_s = max(self._answered_from_s, permit.began_s)
+            self._answered_from_s = max(self._answered_from_s, call.began_s)
             if self._question.raised_at_s is not None:
-                self._question.note_answered(permit.began_s)
+                self._question.note_answered(call.began_s)
         self._locked = 0
-        self._limit.note_answered(permit.began_s, now_s)
+        self._limit.note_answered(call.began_s, now_s)
         if self.probes.failed:
-            self.probes.note_success(permit.task_id)
+            self.probes.note_success(call.task_id)
         self._circuit.report(now_s, failed=False)
 
-    def _failed(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
-        if self._at_fault(permit, evidence, now_s) and not self.stopped:
-            self._limit.note_answered(permit.began_s, now_s)
+    def _failed(self, call: RouteCall, evidence: RouteEvidence, now_s: float) -> None:
+        if self._at_fault(call, evidence, now_s) and not self.stopped:
+            self._limit.note_answered(call.began_s, now_s)
             return
         self._bad += 1
         if self.stopped:
-            self.probes.note_failure(permit.task_id)
+            self.probes.note_failure(call.task_id)
         former_reason, self.reason = self.reason, evidence.reason
         self._circuit.report(now_s, failed=True)
         if self.parked or not self.stopped:
             self.reason = former_reason
 
-    def _at_fault(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> bool:
-        if evidence.error_class != ErrorClass.SERVER or permit.task_id is None:
+    def _at_fault(self, call: RouteCall, evidence: RouteEvidence, now_s: float) -> bool:
+        if evidence.error_class != ErrorClass.SERVER or call.task_id is None:
             return False
-        return self._faulty.note_failure(permit.task_id, now_s, self._answered_from_s)
+        return self._faulty.note_failure(call.task_id, now_s, self._answered_from_s)
 
     def _refused(
-        self, permit: RoutePermit, evidence: RouteEvidence, now_s: float, pause_s: float
+        self, call: RouteCall, evidence: RouteEvidence, now_s: float, pause_s: float
     ) -> None:
         """Take fewer calls, or pause. A refused probe ends a stop: the provider works."""
         if self.stopped:
             self._circuit.report(now_s, failed=False)
             self._limit.pause(now_s, pause_s)
         else:
-            self._limit.note_refused(permit.began_s, now_s, pause_s, len(self._running))
+            self._limit.note_refused(call.began_s, now_s, pause_s, len(self._running))
         self.reason = evidence.reason
 
-    def _lock(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
+    def _lock(self, call: RouteCall, evidence: RouteEvidence, now_s: float) -> None:
         self._bad += 1
         self._locked += 1
         self.reason = evidence.reason
         if self.parked:
-            self.probes.note_failure(permit.task_id)
+            self.probes.note_failure(call.task_id)
         elif self.stopped:
             # The provider answers, so its outage is over. More such answers park the route.
             self._circuit.report(now_s, failed=False)
@@ -320,11 +320,11 @@ class Route:
         """Whether no call starts until the prompt shows whether the key is at fault."""
         return self._question.is_open and self._all_locked
 
-    def _prompt_ended(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
+    def _prompt_ended(self, call: RouteCall, evidence: RouteEvidence, now_s: float) -> None:
         """Learn from the prompt on an open route; it shows whether the key is at fault."""
         self._question.note_ended()
         if evidence.effect is Effect.UP and not evidence.reason:
-            self._up(permit, evidence, now_s)
+            self._up(call, evidence, now_s)
         elif evidence.effect is Effect.LOCKED and not self._question.is_open:
             # Other calls were answered meanwhile, so the key is accepted at times.
             self._question.raise_at(now_s)
@@ -476,9 +476,7 @@ class Route:
     def _hung(self, now_s: float) -> Reason | None:
         """Return how many calls run far longer than usual."""
         least_s = max(HUNG_S, self._times.long_s)
-        ages_s = [
-            now_s - permit.began_s for permit in self._running if now_s - permit.began_s >= least_s
-        ]
+        ages_s = [now_s - call.began_s for call in self._running if now_s - call.began_s >= least_s]
         if not ages_s:
             return None
         return Reason(

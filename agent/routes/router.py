@@ -12,7 +12,7 @@ from docllm.agent.ports.outcome import Outcome
 from docllm.agent.routes.evidence import RouteEvidence
 from docllm.agent.routes.names import DEFAULT, RouteNames
 from docllm.agent.routes.plan import RoutePlan
-from docllm.agent.routes.route import Route, RoutePermit
+from docllm.agent.routes.route import Route, RouteCall
 from docllm.producer.text.urgency import urgency_of
 from docllm.schemas.agent_report import Reason, RouteFacts
 from docllm.schemas.clients.llm_address import public
@@ -94,21 +94,21 @@ class Router:
         route = self._routes.get(name)
         return max(0, slots - running) if route is None else route.room(now_s, running, slots)
 
-    def permit(self, name: str, task_id: int, now_s: float) -> RoutePermit | None:
-        """Return the permission to start a call; None if there is no room any more.
+    def begin(self, name: str, task_id: int, now_s: float) -> RouteCall | None:
+        """Begin a call; None if there is no room any more.
 
         The caller gives it back with `ended`.
         """
         route = self._routes.get(name) or self._made(name, now_s)
-        return route.permit(task_id, now_s)
+        return route.begin(task_id, now_s)
 
-    def ended(self, permit: RoutePermit, outcome: Outcome, now_s: float) -> Outcome:
+    def ended(self, call: RouteCall, outcome: Outcome, now_s: float) -> Outcome:
         """Learn from how an attempt ended; return the outcome to settle.
 
         An attempt that failed by an outage is not counted if the route has stopped.
         """
-        route = self._routes.get(permit.route) or self._made(permit.route, now_s)
-        return route.ended(permit, outcome, now_s)
+        route = self._routes.get(call.route) or self._made(call.route, now_s)
+        return route.ended(call, outcome, now_s)
 
     def is_free(self, name: str, now_s: float) -> bool:
         """Return whether nothing but slots limits the calls of a route."""
@@ -127,17 +127,17 @@ class Router:
 
     # ---- the cheap prompt
 
-    def prompts(self, now_s: float) -> list[RoutePermit]:
-        """Return the permissions to send the cheap prompt now.
+    def prompts(self, now_s: float) -> list[RouteCall]:
+        """Begin the calls of the cheap prompt that are due.
 
         The caller gives each one back with `answered`.
         """
-        return [permit for route in self if (permit := route.permit_prompt(now_s)) is not None]
+        return [call for route in self if (call := route.begin_prompt(now_s)) is not None]
 
-    def answered(self, permit: RoutePermit, evidence: RouteEvidence, now_s: float) -> None:
+    def answered(self, call: RouteCall, evidence: RouteEvidence, now_s: float) -> None:
         """Learn from the answer to the cheap prompt."""
-        route = self._routes.get(permit.route) or self._made(permit.route, now_s)
-        route.learn(permit, evidence, now_s, REFUSED_PROMPT_PAUSE_S)
+        route = self._routes.get(call.route) or self._made(call.route, now_s)
+        route.learn(call, evidence, now_s, REFUSED_PROMPT_PAUSE_S)
 
     # ---- people
 

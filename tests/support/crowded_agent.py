@@ -23,7 +23,7 @@ from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.guard_gate import GuardGate
 from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.slots import Slots
-from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.execution.type_hours import TypeHours
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.handlers.calls.permits import CallEnd
@@ -271,7 +271,7 @@ class CrowdedAgent:
     def start(self, delivery: Delivery) -> None:
         """Start a claimed task, or give it back."""
         decision = self.admission.decide(delivery)
-        if not isinstance(decision, AttemptPermit):
+        if not isinstance(decision, AttemptStart):
             self.give_back(delivery)
             return
         delivery.state = DeliveryState.RUNNING
@@ -289,7 +289,7 @@ class CrowdedAgent:
         self._lease.running -= 1
         self._table.queue_for_claim(delivery, was_waiting=True)
 
-    async def _attempt(self, delivery: Delivery, permit: AttemptPermit) -> None:
+    async def _attempt(self, delivery: Delivery, permit: AttemptStart) -> None:
         kind, route = self._kind_of[delivery], delivery.route
         for _ in range(kind.calls):
             self._calls_since_s[delivery] = self.clock.now_s()
@@ -303,7 +303,7 @@ class CrowdedAgent:
                 break
         self.running.discard(delivery)
         is_down = route in self._down
-        self.admission.take_back(permit, failed() if is_down else GOOD)
+        self.admission.end(permit, failed() if is_down else GOOD)
         self.admission.leave(delivery)
         self._lease.running -= 1
         self._slots._start_ahead()

@@ -15,7 +15,7 @@ from docllm.agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from docllm.agent.routes import RoutePermit, Router
+from docllm.agent.routes import RouteCall, Router
 from docllm.agent.routes.evidence import by_outcome
 from docllm.producer.text.agent_sentences import joined, sentences
 from docllm.schemas.agent_report import AgentReport
@@ -73,9 +73,9 @@ def call(
     return router.ended(permitted(router, now_s, task_id, name), outcome, now_s)
 
 
-def permitted(router: Router, now_s: float, task_id: int = 1, name: str = ROUTE) -> RoutePermit:
+def permitted(router: Router, now_s: float, task_id: int = 1, name: str = ROUTE) -> RouteCall:
     """Return the permission for one call; fail if there is none."""
-    permit = router.permit(name, task_id, now_s)
+    permit = router.begin(name, task_id, now_s)
     assert permit is not None
     return permit
 
@@ -110,7 +110,7 @@ class BusyAgent:
     started_s: list[float] = field(default_factory=list)
     settled: list[tuple[float, Outcome]] = field(default_factory=list)
     most_while_closed: int = 0
-    _running: list[tuple[float, RoutePermit, Outcome]] = field(default_factory=list)
+    _running: list[tuple[float, RouteCall, Outcome]] = field(default_factory=list)
 
     def drive(self, until_s: float, step_s: float = 0.05) -> None:
         """Let time pass."""
@@ -145,7 +145,7 @@ class BusyAgent:
         if closed:
             self.most_while_closed = max(self.most_while_closed, room)
 
-    def _call(self, permit: RoutePermit) -> None:
+    def _call(self, permit: RouteCall) -> None:
         latency_s, outcome = self.answer(self.now_s, self.rng)
         if permit.limit_s is not None and permit.limit_s < latency_s:
             latency_s, outcome = permit.limit_s, failed("AMBIGUOUS")

@@ -12,7 +12,7 @@ from docllm.agent.execution.guard_gate import GuardGate
 from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.execution.settler import Settler
 from docllm.agent.execution.slots import Slots
-from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.execution.type_hours import TypeHours
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.inflight.delivery import Delivery
@@ -83,7 +83,7 @@ class FakeAttemptRunner:
         return self.written or replace(answer, output_uri="")
 
     async def run(
-        self, delivery: Delivery, permit: AttemptPermit, _routes: object = None
+        self, delivery: Delivery, permit: AttemptStart, _routes: object = None
     ) -> Outcome:
         self.limits_s.append(permit.limit_s)
         self.refused_alone.append(permit.refused_alone)

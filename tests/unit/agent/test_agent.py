@@ -103,7 +103,7 @@ def test_an_agent_of_which_a_part_broke_drains_too() -> None:
     with pytest.raises(RuntimeError, match="a bug"):
         asyncio.run(harness.agent().run(StopRequest(), until_done=False, drain_timeout_s=1))
 
-    harness.admission.stop_permitting.assert_called_once_with()
+    harness.admission.stop_starting.assert_called_once_with()
     assert "settler.wait_until_idle" in harness.steps
 
 

@@ -36,7 +36,7 @@ def test_the_steps_come_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
     lease ends last, because hooks and settles need it.
     """
     harness = AgentHarness()
-    harness.admission.stop_permitting.side_effect = lambda: harness.steps.append("no more claims")
+    harness.admission.stop_starting.side_effect = lambda: harness.steps.append("no more claims")
     monkeypatch.setattr(crash, "reach", harness.steps.append)
 
     drain(harness)

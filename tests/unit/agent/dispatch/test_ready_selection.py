@@ -7,7 +7,7 @@ import pytest
 from docllm.agent.dispatch.ready_selection import MAX_STUCK, ReadySelection
 from docllm.agent.execution.admission import Admission
 from docllm.agent.execution.crash_suspects import CrashSuspects
-from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted
+from docllm.agent.execution.start_decisions import AttemptStart, NotStarted
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.table import InFlightTable
@@ -281,14 +281,14 @@ def test_no_task_is_diverted_to_a_route_where_a_guard_holds_its_batch_back() -> 
 
     assert waiting.selection.take(SLOTS) == [unknown]
     unknown.row = row
-    assert waiting.admission.decide(unknown) is NotPermitted.ROUTE
+    assert waiting.admission.decide(unknown) is NotStarted.ROUTE
     waiting.table.queue_for_claim(unknown)
     assert waiting.taken() == []
     assert waiting.admission.tasks_wait_for("a")
 
     waiting.harness.guards.replace([guarded], [unknown.task_id])
     assert waiting.selection.take(SLOTS) == [unknown]
-    assert isinstance(waiting.admission.decide(unknown), AttemptPermit)
+    assert isinstance(waiting.admission.decide(unknown), AttemptStart)
 
 
 def test_neither_the_fallbacks_own_tasks_nor_the_others_starve() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from docllm.agent.execution.admission import Admission
 from docllm.agent.execution.crash_suspects import CrashSuspects
-from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted
+from docllm.agent.execution.start_decisions import AttemptStart, NotStarted
 from docllm.agent.inflight.delivery import Delivery
 from tests.support.routes import GOOD, ROUTE, call, failed, routes
 from tests.support.slots import RAISED, SlotsHarness, claimed, ending
@@ -28,17 +28,17 @@ def test_a_permit_takes_the_routes_permit_and_gives_it_back() -> None:
     admission = admission_of(harness)
     delivery = claimed(1, harness.clock.now_s())
 
-    permit = admission.decide(delivery)
+    start = admission.decide(delivery)
 
-    assert isinstance(permit, AttemptPermit)
-    assert (permit.of_route.route, permit.limit_s, permit.refused_alone) == (ROUTE, None, False)
+    assert isinstance(start, AttemptStart)
+    assert (start.route_call.route, start.limit_s, start.refused_alone) == (ROUTE, None, False)
     assert not next(iter(harness.router)).idle
-    assert admission.take_back(permit, GOOD) is GOOD
+    assert admission.end(start, GOOD) is GOOD
     assert next(iter(harness.router)).idle
 
 
 def leave(admission: Admission, _harness: SlotsHarness, _delivery: Delivery) -> None:
-    admission.stop_permitting()
+    admission.stop_starting()
 
 
 def lose_lease(_admission: Admission, _harness: SlotsHarness, delivery: Delivery) -> None:
@@ -62,17 +62,17 @@ def stop_the_route(_admission: Admission, harness: SlotsHarness, _delivery: Deli
 @pytest.mark.parametrize(
     ("happened", "reason"),
     [
-        (leave, NotPermitted.LEAVING),
-        (lose_lease, NotPermitted.LEASE),
-        (run_a_suspect, NotPermitted.SUSPECT),
+        (leave, NotStarted.LEAVING),
+        (lose_lease, NotStarted.LEASE),
+        (run_a_suspect, NotStarted.SUSPECT),
         (raise_a_guard, RAISED),
-        (stop_the_route, NotPermitted.ROUTE),
+        (stop_the_route, NotStarted.ROUTE),
     ],
 )
 def test_a_task_that_may_not_start_gets_the_reason(
     happened: Callable[[Admission, SlotsHarness, Delivery], None], reason: object
 ) -> None:
-    """Each rule has its own reason, and no permit of the route is taken."""
+    """Each rule has its own reason, and no start of the route is taken."""
     harness = make_harness()
     admission = admission_of(harness)
     delivery = claimed(1, harness.clock.now_s(), lease_losses=2)
@@ -91,7 +91,7 @@ def test_a_suspect_with_a_slot_may_be_asked_about_again() -> None:
 
     admission.enter(delivery)
 
-    assert isinstance(admission.decide(delivery), AttemptPermit)
+    assert isinstance(admission.decide(delivery), AttemptStart)
     assert admission.room() == 0
     admission.leave(delivery)
     assert admission.room() == 8

@@ -7,7 +7,7 @@ import pytest
 from docllm.agent.execution.admission import Admission
 from docllm.agent.execution.attempt_routes import AttemptRoutes
 from docllm.agent.execution.crash_suspects import CrashSuspects
-from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers import OtherRoute
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports.outcome import Dead, Failure, Released, Retry, Snooze, Spent
@@ -38,21 +38,21 @@ class Attempts:
         self.now_s = self.harness.clock.now_s()
 
     def begin(self, task_id: int = 1, *allowed: str) -> tuple[Delivery, AttemptRoutes]:
-        """Return a task on its first route, with the permit for it."""
+        """Return a task on its first route, with the start for it."""
         delivery = claimed(task_id, self.now_s)
         plan = self.router.naming.plan_of_route("a").within(allowed or None)
         delivery.plan, delivery.route = plan, plan.first
-        permit = self.admission.decide(delivery)
-        assert isinstance(permit, AttemptPermit)
+        start = self.admission.decide(delivery)
+        assert isinstance(start, AttemptStart)
         self.admission.enter(delivery)
-        return delivery, AttemptRoutes(admission=self.admission, delivery=delivery, permit=permit)
+        return delivery, AttemptRoutes(admission=self.admission, delivery=delivery, start=start)
 
     def stop(self, route: str) -> None:
         """Let an outage stop a route."""
         while not self.router.closed(route, self.now_s):
-            permit = self.router.permit(route, 9, self.now_s)
-            assert permit is not None
-            self.router.ended(permit, failed(), self.now_s)
+            start = self.router.begin(route, 9, self.now_s)
+            assert start is not None
+            self.router.ended(start, failed(), self.now_s)
 
 
 def refused(error_class: str) -> Dead:
@@ -160,7 +160,7 @@ def test_a_refused_task_waits_for_an_open_route_rather_than_for_a_stopped_one() 
     attempts = Attempts()
     attempts.stop("b")
     delivery, way = attempts.begin()
-    attempts.admission.stop_permitting()
+    attempts.admission.stop_starting()
 
     assert isinstance(way.route_after_failure(refused("TOO_LONG")), Snooze)
     assert delivery.own_route == "c"
@@ -172,14 +172,14 @@ def test_a_refusal_by_another_route_says_nothing_about_this_one() -> None:
     delivery, way = attempts.begin()
     way.end(GOOD)
     delivery.auth_failed_at_s, delivery.auth_failed_on = attempts.now_s - 1.0, "b"
-    permit = attempts.admission.decide(delivery)
-    assert isinstance(permit, AttemptPermit)
-    assert not permit.refused_alone
+    start = attempts.admission.decide(delivery)
+    assert isinstance(start, AttemptStart)
+    assert not start.refused_alone
 
     delivery.auth_failed_on = "a"
-    permit = attempts.admission.decide(delivery)
-    assert isinstance(permit, AttemptPermit)
-    assert permit.refused_alone
+    start = attempts.admission.decide(delivery)
+    assert isinstance(start, AttemptStart)
+    assert start.refused_alone
 
 
 def test_a_task_does_not_leave_a_stopped_route_for_closed_ones() -> None:
@@ -224,7 +224,7 @@ def test_an_attempt_ends_where_it_is_when_the_agent_leaves() -> None:
     """A draining agent begins no call."""
     attempts = Attempts()
     _, way = attempts.begin()
-    attempts.admission.stop_permitting()
+    attempts.admission.stop_starting()
 
     assert not isinstance(way.route_after_failure(refused("CAPACITY")), OtherRoute)
 
@@ -245,7 +245,7 @@ def test_the_routes_learn_of_each_failure_once() -> None:
 
 
 def test_an_attempt_may_go_on_on_the_route_that_refused_it() -> None:
-    """The route learns of the refusal first, and has another permit for the attempt."""
+    """The route learns of the refusal first, and has another start for the attempt."""
     attempts = Attempts()
     delivery, way = attempts.begin()
 
@@ -286,7 +286,7 @@ def test_no_attempt_calls_again_when_the_agent_leaves() -> None:
     """The refused call's outcome is settled."""
     attempts = Attempts()
     _, way = attempts.begin()
-    attempts.admission.stop_permitting()
+    attempts.admission.stop_starting()
 
     assert way.retry_on_route(snoozed("CAPACITY")) == snoozed("CAPACITY")
 

@@ -9,7 +9,7 @@ import orjson
 from docllm.agent.execution.admission import Admission
 from docllm.agent.execution.attempt_routes import AttemptRoutes
 from docllm.agent.execution.crash_suspects import CrashSuspects
-from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.ports import Call, Reply, RouteClient
 from docllm.agent.ports.outcome import Outcome, Snooze, Succeeded
 from docllm.schemas.settings.config import RouteConfig, TypeConfig
@@ -67,10 +67,10 @@ class Attempt:
 
     def run(self) -> Outcome:
         """Run the attempt to its end; return the outcome to settle."""
-        permit = self.admission.decide(self.delivery)
-        assert isinstance(permit, AttemptPermit)
+        start = self.admission.decide(self.delivery)
+        assert isinstance(start, AttemptStart)
         self.admission.enter(self.delivery)
-        way = AttemptRoutes(admission=self.admission, delivery=self.delivery, permit=permit)
+        way = AttemptRoutes(admission=self.admission, delivery=self.delivery, start=start)
         clients = {
             "small": RouteClient(self.small, "s", 30.0, context_tokens=4000),
             "large": RouteClient(self.large, "l", 30.0, context_tokens=40_000),
@@ -111,7 +111,7 @@ def test_a_part_that_is_too_long_goes_whole_to_the_fallback() -> None:
 
 
 def test_a_part_that_the_last_route_refuses_is_split_there() -> None:
-    """No call is made without a permit, and the route learns that its calls are answered."""
+    """No call is made without a start, and the route learns that its calls are answered."""
     attempt = Attempt()
     attempt.large.most_chars = 3000
 
@@ -140,7 +140,7 @@ def test_a_part_is_not_split_while_the_fallback_has_no_room() -> None:
     """The task waits, uncounted, and begins on the fallback, as any other task does."""
     attempt = Attempt()
     while not attempt.router.closed("large", attempt.now_s):
-        ticket = attempt.router.permit("large", 9, attempt.now_s)
+        ticket = attempt.router.begin("large", 9, attempt.now_s)
         assert ticket is not None
         attempt.router.ended(ticket, failed(), attempt.now_s)
 

@@ -11,7 +11,7 @@ from docllm.agent.execution.attempt_routes import AttemptRoutes
 from docllm.agent.execution.attempt_runner import AttemptRunner, StateOf, no_state
 from docllm.agent.execution.lock_requests import ResourceLocks
 from docllm.agent.execution.output_writer import Claimed, Outputs
-from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers import HandlerRun, Handlers, LockError
 from docllm.agent.handlers.claim_time import SETTLE_MARGIN_S
 from docllm.agent.inflight.delivery import Delivery
@@ -26,7 +26,7 @@ from docllm.agent.ports.outcome import (
     Spent,
     Succeeded,
 )
-from docllm.agent.routes import RoutePermit
+from docllm.agent.routes import RouteCall
 from docllm.schemas.objects.write_once import WriteOnceStore
 from docllm.schemas.settings.config import Config
 from docllm.schemas.task.record.envelope import Publication
@@ -104,10 +104,10 @@ def worked(
     )
     permits = quota_gate_of(Config(), StillClock(at_s)).reserve_first_call(delivery, delivery.route)
     assert permits is not None
-    permit = AttemptPermit(RoutePermit(delivery.route, 0, at_s, 2.5), permits, refused_alone=True)
+    start = AttemptStart(RouteCall(delivery.route, 0, at_s, 2.5), permits, refused_alone=True)
     admission = cast("Admission", None)
-    routes = AttemptRoutes(admission=admission, delivery=delivery, permit=permit)
-    return asyncio.run(runner.run(delivery, permit, routes)), handlers.attempts
+    routes = AttemptRoutes(admission=admission, delivery=delivery, start=start)
+    return asyncio.run(runner.run(delivery, start, routes)), handlers.attempts
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from docllm.agent.execution.attempt_runner import AttemptRunner
 from docllm.agent.execution.lock_requests import ResourceLocks
 from docllm.agent.execution.output_writer import Outputs
 from docllm.agent.execution.plain_chat import plain_request
-from docllm.agent.execution.start_decisions import AttemptPermit
+from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers.calls.permits import FREE_PERMITS
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.lease import Lease
@@ -21,7 +21,7 @@ from docllm.agent.ports import CallFailed, Partition, Reply, RouteClient
 from docllm.agent.ports.lock_table import LockTable
 from docllm.agent.ports.outcome import Outcome, Released, Succeeded
 from docllm.agent.reporting.metrics import AgentMetrics
-from docllm.agent.routes import RoutePermit
+from docllm.agent.routes import RouteCall
 from docllm.schemas.objects.write_once import WriteOnceStore
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
@@ -70,10 +70,10 @@ def run(harnessed: HandlersHarness, task: dict[str, Any], *, plain: bool = True)
         clock=harnessed.clock,
         claim_s=660.0,
     )
-    permit = AttemptPermit(RoutePermit("default", 0, 100.0), FREE_PERMITS, refused_alone=False)
-    routes = AttemptRoutes(admission=cast("Admission", None), delivery=delivery, permit=permit)
+    start = AttemptStart(RouteCall("default", 0, 100.0), FREE_PERMITS, refused_alone=False)
+    routes = AttemptRoutes(admission=cast("Admission", None), delivery=delivery, start=start)
     delivery.line = task
-    return asyncio.run(runner.run(delivery, permit, routes))
+    return asyncio.run(runner.run(delivery, start, routes))
 
 
 @pytest.mark.parametrize(

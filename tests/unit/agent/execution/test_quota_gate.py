@@ -8,7 +8,7 @@ import pytest
 
 from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.quota_gate import QuotaGate
-from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted
+from docllm.agent.execution.start_decisions import AttemptStart, NotStarted
 from docllm.agent.handlers.calls.permits import CallEnd
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import CallFailed, Reply
@@ -305,8 +305,8 @@ def test_calls_are_reserved_before_a_claim() -> None:
 
     assert [admission.reserve_call(one) for one in (first, second, third)] == [True, True, False]
     harness.guards.replace([])
-    assert isinstance(admission.decide(first), AttemptPermit)
-    assert admission.decide(third) is NotPermitted.QUOTA
+    assert isinstance(admission.decide(first), AttemptStart)
+    assert admission.decide(third) is NotStarted.QUOTA
     admission.release_calls([first, second, third])
     store.grant()
 

@@ -92,7 +92,7 @@ def test_a_drain_gives_back_what_waits_for_a_slot() -> None:
     """It is given back before the running attempts have ended."""
 
     async def drain(harness: AheadHarness, slots: Slots, _ahead: list[Delivery]) -> None:
-        harness.slots_admission.stop_permitting()
+        harness.slots_admission.stop_starting()
         draining = asyncio.ensure_future(slots.drain(5.0))
         await asyncio.sleep(0)
         assert harness.settler.outcomes == [Released()] * 2

@@ -3,7 +3,7 @@
 import pytest
 
 from docllm.agent.execution.crash_suspects import CrashSuspects
-from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted, TypeAsleep
+from docllm.agent.execution.start_decisions import AttemptStart, NotStarted, TypeAsleep
 from docllm.agent.execution.type_hours import LATER_S, TypeHours
 from docllm.agent.inflight.delivery import DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
@@ -104,8 +104,8 @@ def test_no_more_tasks_of_a_type_are_admitted_than_it_has_slots() -> None:
         True,
         False,
     ]
-    assert admission.decide(third) is NotPermitted.TYPE
-    assert isinstance(admission.decide(first), AttemptPermit)
+    assert admission.decide(third) is NotStarted.TYPE
+    assert isinstance(admission.decide(first), AttemptStart)
     admission.enter(first)
     first.state = DeliveryState.RUNNING
     admission.release_calls([first, second])
@@ -129,7 +129,7 @@ def test_a_type_that_is_known_late_counts_from_then_on() -> None:
     late.row = row
 
     harness.unknown_types.knows = lambda _name: True
-    assert isinstance(admission.decide(late), AttemptPermit)
+    assert isinstance(admission.decide(late), AttemptStart)
     admission.enter(late)
 
     assert not admission.reserve_call(other)
@@ -146,7 +146,7 @@ def test_a_task_whose_type_turns_out_to_be_without_limits_gives_its_slot_back() 
     assert admission.reserve_call(late)
 
     late.row = row
-    assert isinstance(admission.decide(late), AttemptPermit)
+    assert isinstance(admission.decide(late), AttemptStart)
 
     assert admission.reserve_call(other)
 
@@ -191,11 +191,11 @@ def test_a_shared_limit_of_a_type_holds_for_attempts() -> None:
     grant(harness, "document", 1, seats=1)
 
     assert [admission.reserve_call(delivery) for delivery in (first, second)] == [True, False]
-    permit = admission.decide(first)
-    assert isinstance(permit, AttemptPermit)
+    start = admission.decide(first)
+    assert isinstance(start, AttemptStart)
     admission.enter(first)
-    admission.take_back(permit, GOOD)
-    assert admission.decide(second) is NotPermitted.TYPE
+    admission.end(start, GOOD)
+    assert admission.decide(second) is NotStarted.TYPE
     admission.leave(first)
 
     assert admission.reserve_call(second)
@@ -211,7 +211,7 @@ def test_only_attempts_that_begin_count_for_the_rate_of_a_type(runs: bool, refun
     assert admission.reserve_call(delivery)
 
     if runs:
-        assert isinstance(admission.decide(delivery), AttemptPermit)
+        assert isinstance(admission.decide(delivery), AttemptStart)
         admission.enter(delivery)
         admission.leave(delivery)
     else:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from docllm.agent.execution.crash_suspects import CrashSuspects
-from docllm.agent.execution.start_decisions import AttemptPermit, NotPermitted, TypeUnknown
+from docllm.agent.execution.start_decisions import AttemptStart, NotStarted, TypeUnknown
 from docllm.agent.execution.unknown_types import REMEMBERED, SHOWN_REASONS, UnknownTypes
 from docllm.agent.judge import tiers_of
 from docllm.agent.ports.outcome import Cancelled, Dead, Moved, Outcome
@@ -188,7 +188,7 @@ def test_a_task_whose_batch_does_not_allow_its_route_is_given_back_for_an_allowe
     assert delivery.row is not None
     delivery.row = replace(delivery.row, routes_allowed=("other",))
 
-    assert admission.decide(delivery) is NotPermitted.ROUTE
+    assert admission.decide(delivery) is NotStarted.ROUTE
     assert delivery.plan.first == "other"
     delivery.plan = RoutePlan(ROUTE, allowed=frozenset({ROUTE}))
-    assert isinstance(admission.decide(delivery), AttemptPermit)
+    assert isinstance(admission.decide(delivery), AttemptStart)

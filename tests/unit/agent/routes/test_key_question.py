@@ -74,7 +74,7 @@ def test_no_call_starts_after_a_run_of_refusals_until_the_prompt_has_ended() -> 
         call(router, FORBIDDEN, 100.0)
 
     assert router.room(ROUTE, 100.0, 0, 64) == 0
-    assert router.permit(ROUTE, 7, 100.0) is None
+    assert router.begin(ROUTE, 7, 100.0) is None
     assert not router.closed(ROUTE, 100.0)
 
     asked(router, 100.1, ANSWERED)

@@ -214,7 +214,7 @@ def test_a_refused_share_lowers_the_limit_by_half_of_it() -> None:
     for number, permit in enumerate(permits):
         router.ended(permit, REFUSED if number % 4 == 0 else GOOD, 101.0 + number / 16)
 
-    began = sum(router.permit(ROUTE, task_id, 106.0) is not None for task_id in range(64))
+    began = sum(router.begin(ROUTE, task_id, 106.0) is not None for task_id in range(64))
     assert 64 * 7 / 8 <= began <= 64 * 7 / 8 * 1.03 + 1
     assert notice(router, 106.0) == ""
 

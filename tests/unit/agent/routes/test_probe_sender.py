@@ -90,7 +90,7 @@ def test_a_prompt_that_hangs_makes_no_room_for_tasks() -> None:
     router.resume(ROUTE, 110.0)
 
     assert router.room(ROUTE, 110.0, 0, 64) == 1
-    assert router.permit(ROUTE, 1, 110.0) is not None
+    assert router.begin(ROUTE, 1, 110.0) is not None
     assert router.room(ROUTE, 110.0, 1, 64) == 0
 
 

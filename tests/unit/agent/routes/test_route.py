@@ -117,7 +117,7 @@ def test_one_probe_at_a_time() -> None:
     probe = permitted(router, 102.0)
 
     assert probe.limit_s == 60.0
-    assert (router.room(ROUTE, 120.0, 1, 64), router.permit(ROUTE, 2, 120.0)) == (0, None)
+    assert (router.room(ROUTE, 120.0, 1, 64), router.begin(ROUTE, 2, 120.0)) == (0, None)
     router.ended(probe, failed(), 121.0)
     assert router.room(ROUTE, 121.0, 0, 64) == 1
 
@@ -204,7 +204,7 @@ def test_slow_start_after_a_stop() -> None:
     for now_s in (102.0, 103.0, 104.0, 105.0):
         seen.append(router.room(ROUTE, now_s, 0, 64))
         running = [permitted(router, now_s) for _ in range(seen[-1])]
-        assert (router.permit(ROUTE, 99, now_s) is None) is (seen[-1] < 64)
+        assert (router.begin(ROUTE, 99, now_s) is None) is (seen[-1] < 64)
         for permit in running:
             router.ended(permit, GOOD, now_s + 0.5)
 
@@ -270,7 +270,7 @@ def test_the_last_task_still_dies() -> None:
     router = stopped(slots=3)
     assert isinstance(call(router, exhausted(), 102.0, task_id=7), Snooze)
     assert isinstance(call(router, exhausted(), 105.0, task_id=7), Snooze)
-    assert (router.room(ROUTE, 109.0, 0, 3), router.permit(ROUTE, 7, 109.0)) == (0, None)
+    assert (router.room(ROUTE, 109.0, 0, 3), router.begin(ROUTE, 7, 109.0)) == (0, None)
     (prompt,) = router.prompts(109.0)
     assert (prompt.task_id, prompt.limit_s) == (None, 60.0)
 

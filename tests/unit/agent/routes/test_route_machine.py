@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from docllm.agent.judge import Effect
 from docllm.agent.ports.outcome import Outcome, Released, Snooze
-from docllm.agent.routes import RoutePermit
+from docllm.agent.routes import RouteCall
 from docllm.agent.routes.evidence import RouteEvidence
 from docllm.agent.routes.sharing.board import BoardState, Peer
 from tests.support.routes import GOOD, ROUTE, exhausted, failed, notice, routes, snoozed
@@ -34,8 +34,8 @@ class RouteMachine(RuleBasedStateMachine):
         self.router = routes(slots=SLOTS)
         (self.route,) = self.router
         self.member = Peer(self.route)
-        self.running: list[RoutePermit] = []
-        self.prompts: list[RoutePermit] = []
+        self.running: list[RouteCall] = []
+        self.prompts: list[RouteCall] = []
         self.generation = 0
         self.tasks = 0
 
@@ -43,17 +43,17 @@ class RouteMachine(RuleBasedStateMachine):
     def start(self) -> None:
         for _ in range(self.router.room(ROUTE, self.now_s, len(self.running), SLOTS)):
             self.tasks += 1
-            permit = self.router.permit(ROUTE, self.tasks % 9, self.now_s)
-            assert permit is not None
-            self.running.append(permit)
+            call = self.router.begin(ROUTE, self.tasks % 9, self.now_s)
+            assert call is not None
+            self.running.append(call)
         assert len(self.running) <= SLOTS
 
     @rule()
     def start_too_late(self) -> None:
         """Start a call whose claim was in progress while the route changed."""
-        permit = self.router.permit(ROUTE, self.tasks, self.now_s)
-        if permit is not None:
-            self.router.ended(permit, Released(), self.now_s)
+        call = self.router.begin(ROUTE, self.tasks, self.now_s)
+        if call is not None:
+            self.router.ended(call, Released(), self.now_s)
 
     @rule()
     def prompt(self) -> None:
@@ -62,8 +62,8 @@ class RouteMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(place=st.integers(0, SLOTS), outcome=st.sampled_from(OUTCOMES))
     def end(self, place: int, outcome: Outcome) -> None:
-        permit = self.running.pop(place % len(self.running))
-        settled = self.router.ended(permit, outcome, self.now_s)
+        call = self.running.pop(place % len(self.running))
+        settled = self.router.ended(call, outcome, self.now_s)
         if settled is not outcome:
             assert isinstance(settled, Snooze)
             assert 1.0 <= settled.delay_s <= 66.0
@@ -129,15 +129,15 @@ class RouteMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Check that tasks soon run at full speed once the provider is well and the agent alone."""
         self.member.leave_board()
-        for permit in self.prompts:
-            self.router.answered(permit, RouteEvidence(Effect.UP), self.now_s)
+        for call in self.prompts:
+            self.router.answered(call, RouteEvidence(Effect.UP), self.now_s)
         for second in range(1200):
             self.now_s += 1.0 if second % 10 else 70.0
-            for permit in self.running:
-                self.router.ended(permit, GOOD, self.now_s)
+            for call in self.running:
+                self.router.ended(call, GOOD, self.now_s)
             self.running.clear()
-            for permit in self.router.prompts(self.now_s):
-                self.router.answered(permit, RouteEvidence(Effect.UP), self.now_s)
+            for call in self.router.prompts(self.now_s):
+                self.router.answered(call, RouteEvidence(Effect.UP), self.now_s)
             self.start()
             if len(self.running) == SLOTS:
                 break

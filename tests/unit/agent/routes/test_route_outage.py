@@ -137,7 +137,7 @@ def test_independent_failures_hardly_ever_stop_a_route() -> None:
     rng, stops, running = random.Random(1), 0, []  # noqa: S311 - repeatable runs
     for number in range(100_000):
         now_s = number / 100
-        running.append(router.permit(ROUTE, number, now_s))
+        running.append(router.begin(ROUTE, number, now_s))
         if len(running) == 64 and (permit := running.pop(rng.randrange(64))) is not None:
             was = router.closed(ROUTE, now_s)
             router.ended(permit, failed() if rng.random() < 0.3 else GOOD, now_s)

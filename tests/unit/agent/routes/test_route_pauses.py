@@ -33,7 +33,7 @@ def test_a_route_whose_calls_are_refused_pauses_for_half_of_the_wait(error_class
 
     assert [short.room(ROUTE, at_s, 0, 64) for at_s in (101.9, 102.0)] == [0, 1]
     assert [long.room(ROUTE, at_s, 0, 64) for at_s in (101.9, 102.0)] == [0, 1]
-    assert (short.closed_for_s(ROUTE, 101.0), short.permit(ROUTE, 1, 101.0)) == (1.0, None)
+    assert (short.closed_for_s(ROUTE, 101.0), short.begin(ROUTE, 1, 101.0)) == (1.0, None)
     assert notice(short, 101.0) == f"route default waits 1 s: {error_class}: said the provider"
     assert notice(short, 102.0) == f"route default tries one call: {error_class}: said the provider"
 

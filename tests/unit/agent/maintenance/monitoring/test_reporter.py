@@ -66,7 +66,7 @@ def test_a_report_says_what_runs() -> None:
         report = reporter(harness, slots).report()
         await slots.drain(5.0)
         assert reporter(harness, slots).report() == _idle()
-        harness.slots_admission.stop_permitting()
+        harness.slots_admission.stop_starting()
         assert reporter(harness, slots).report().draining
         return report
 
