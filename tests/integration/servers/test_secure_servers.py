@@ -27,7 +27,7 @@ from tests.integration.support import checker
 from tests.integration.support.buses import KafkaBus
 from tests.integration.support.deployment import Deployment
 from tests.integration.support.programs import Program
-from tests.servers import DatabaseServer, ServerMissingError
+from tests.servers import MariaDB, ServerMissingError
 from tests.servers.secure import (
     HOST,
     WRONG_HOST,
@@ -175,7 +175,7 @@ def test_a_refusal_by_kafka_is_reported_soon_and_without_a_secret(
 
 
 def test_a_refusal_by_the_database_is_reported_without_a_secret(
-    embedded: Deployment, site: Site, database_server: DatabaseServer
+    embedded: Deployment, site: Site, mariadb_server: MariaDB
 ) -> None:
     """A wrong password, authority or host name, or a missing file, is 3.
 
@@ -191,7 +191,7 @@ def test_a_refusal_by_the_database_is_reported_without_a_secret(
         url.replace(str(HOST), WRONG_HOST): "Hostname mismatch",
         url.replace(authority, "/nowhere/ca.pem"): "check the files named by the ssl_ options",
         url.replace(
-            str(site.mariadb.port), str(database_server.port)
+            str(site.mariadb.port), str(mariadb_server.port)
         ): "the server doesn't support it",
     }
 
