@@ -58,10 +58,15 @@ def place(connection: Connection, orders: Sequence[HookOrder]) -> None:
 
 def store_hooked(connection: Connection, group: str, hooked: Hooked) -> None:
     """Store which hooks this agent's settings name."""
+    store_names(
+        connection, group, [(name, event) for name, events in hooked.items() for event in events]
+    )
+
+
+def store_names(connection: Connection, group: str, named: Iterable[tuple[str, str]]) -> None:
+    """Store that this agent's settings name these, each a type and an event."""
     rows = [
-        {"group_name": group, "type": name, "event": str(event)}
-        for name, events in sorted(hooked.items())
-        for event in sorted(events)
+        {"group_name": group, "type": name, "event": str(event)} for name, event in sorted(named)
     ]
     for row in rows:  # in the order of the key, in which all agents lock them
         connection.execute(insert_new(connection, hook_type), row)

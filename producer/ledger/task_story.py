@@ -42,8 +42,8 @@ class PastAttempt:
     `attempt` counts from 1, and again from 1 after a replay. Times are UTC without a zone;
     `cost_micro` is in millionths of the currency's unit, and `unsure_micro` is the estimated part
     of it. `unpriced` counts the calls whose cost is unknown. `reply` is the beginning of what the
-    model said, if its answer could not be used. `agent` is the agent that was lost with the
-    attempt; empty if none was. Nobody knows how long a lost attempt took.
+    model said, if its answer could not be used or came too late. `agent` is the agent that was lost
+    with the attempt; empty if none was. Nobody knows how long a lost attempt took.
     """
 
     attempt: int
@@ -358,7 +358,8 @@ def _history(connection: Connection, task_id: int) -> Sequence[PastAttempt]:
         "release_name",
     )
     said = select(reply.c.body).where(
-        reply.c.task_id == task_attempt.c.task_id, reply.c.owner == task_attempt.c.owner
+        reply.c.task_id == task_attempt.c.task_id,
+        reply.c.owner.in_((task_attempt.c.owner, task_attempt.c.lost_owner)),
     )
     columns = [task_attempt.c[name] for name in names]
     lost = select(agent.c.name).where(agent.c.id == agent_in(task_attempt.c.lost_owner))

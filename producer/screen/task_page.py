@@ -191,6 +191,9 @@ def _attempt_lines(attempt: PastAttempt, *, full: bool) -> Iterator[str]:
         by = f" with agent {shown(attempt.agent, 191)}" if attempt.agent else ""
         yield f"    {written(attempt.started_at)}  lost{by}: {attempt.error_class}"
         yield f"      {shown(attempt.error, ERROR_SHOWN)}"
+        if attempt.reply:
+            late = _excerpt(attempt.reply, ANSWER_SHOWN, full=full)
+            yield f"      its answer came too late, and counts for nothing: {late}"
         return
     number = "no attempt" if attempt.error_class in UNTRIED else f"attempt {attempt.attempt}"
     tokens = f"{attempt.tokens_in}+{attempt.tokens_out} tokens"

@@ -359,10 +359,10 @@ task_attempt = _table(
 
 reply = _table(
     "reply",
-    "one row for each attempt that failed because the model's answer cannot be used",
+    "one row for each attempt whose answer cannot be used, or came after its task was dead",
     _key(auto=True, doc="number of the reply"),
     Column("task_id", BigId, nullable=False, doc="the task"),
-    _big("owner", doc="the claim, as in `task_attempt`"),
+    _big("owner", doc="the claim, as in `task_attempt`; of a lost attempt its `lost_owner`"),
     Column(
         "body",
         LongText,
@@ -846,9 +846,13 @@ hook = _table(
 
 hook_type = _table(
     "hook_type",
-    "one row for each hook that the settings of an agent name",
+    'one row for each hook, and for each `on_loss = "dead"`, in the settings of an agent',
     _key_word("group_name", 100, doc="the group"),
     _key_word("type", 64, doc="the type"),
-    _key_word("event", 16, doc="as in `hook`"),
-    _now("seen_at", doc="when an agent last said so; it holds for a day"),
+    _key_word("event", 16, doc="as in `hook`; `loss` for `on_loss`"),
+    _now(
+        "seen_at",
+        doc="when an agent last said so; it holds for a day, and `loss` for claims "
+        "that were made until then",
+    ),
 )

@@ -374,6 +374,13 @@ class RunIn(StrEnum):
     PROCESS = "process"
 
 
+class OnLoss(StrEnum):
+    """What becomes of a task whose agent is lost while it runs the task."""
+
+    AGAIN = "again"
+    DEAD = "dead"
+
+
 @dataclass(frozen=True, slots=True)
 class TypeConfig:
     """Settings of one type of task."""
@@ -447,6 +454,12 @@ class TypeConfig:
     )
     time_limit_s: float | None = setting(
         _LIMIT_S, "seconds after which an attempt is ended, as a failure that counts"
+    )
+    on_loss: OnLoss = setting(
+        kinds.choice(OnLoss),
+        "what becomes of a task whose run was cut off, as when its agent was lost: it runs "
+        "`again`, or is `dead`, because it may have finished",
+        OnLoss.AGAIN,
     )
     max_come_backs: int = setting(
         kinds.whole(1, 1_000_000),
@@ -623,6 +636,11 @@ class Config:
     def hooked(self) -> Hooked:
         """The events for which types have a hook."""
         return {name: frozenset(of_type.hooks) for name, of_type in self.types.items()}
+
+    @property
+    def dead_on_loss(self) -> frozenset[str]:
+        """The types whose tasks do not run again after they were cut off."""
+        return frozenset(name for name, of in self.types.items() if of.on_loss is OnLoss.DEAD)
 
     @property
     def known_types(self) -> frozenset[str]:

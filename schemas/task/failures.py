@@ -118,6 +118,15 @@ class Disposition(StrEnum):
     UNDECODABLE = "undecodable"
 
 
+def may_have_finished(why: str) -> str:
+    """Return the text of a WORKER_LOST that forbids another run; `why` it was cut off.
+
+    Such texts have one fingerprint, since a quote counts for nothing in it.
+    """
+    quoted = why.replace('"', "'")
+    return f'it may have finished, so it does not run again (on_loss = "dead"): "{quoted}"'
+
+
 class AttemptOutcome(StrEnum):
     """How an attempt ended, in the column `outcome` of `task_attempt`; a success has a result."""
 

@@ -10,16 +10,18 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, func, select
 
-from docllm.agent.judge import Tier
+from docllm.agent.judge import Tier, fingerprint
 from docllm.agent.ledger.guards import decisions
 from docllm.agent.ports import Settlement
 from docllm.agent.ports.outcome import Dead, Outcome
 from docllm.schemas.ledger.sql import utc_after
 from docllm.schemas.ledger.tables import batch, tally
-from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.failures import Disposition, ErrorClass, may_have_finished
 
 LOST_PER_WINDOW = 10
 WINDOW_S = 600.0
+# Of the deaths that `on_loss` demands: their tasks are not guilty of anything.
+_NOT_GUILTY = fingerprint(ErrorClass.WORKER_LOST, may_have_finished(""))
 
 
 class Lost(NamedTuple):
@@ -68,7 +70,11 @@ def spare(
 
 
 def _is_guilty(outcome: Outcome) -> bool:
-    return isinstance(outcome, Dead) and outcome.disposition == Disposition.WORKER_LOST
+    return (
+        isinstance(outcome, Dead)
+        and outcome.disposition == Disposition.WORKER_LOST
+        and outcome.failure.keeps_losses
+    )
 
 
 def _waiting(settlement: Settlement, longest: Tier) -> Settlement:
@@ -86,6 +92,7 @@ def deaths_left(connection: Connection, group: str) -> int:
         .where(
             batch.c.group_name == group,
             tally.c.outcome == ErrorClass.WORKER_LOST,
+            tally.c.fingerprint != _NOT_GUILTY,
             tally.c.created_at > utc_after(-WINDOW_S),
         )
         .where(tally.c.delta > 0)  # a replay gives none of these deaths back

@@ -24,7 +24,7 @@ from docllm.agent.judge import fingerprint
 from docllm.agent.ledger.guards import decisions, loss_deaths
 from docllm.agent.ledger.guards.loss_deaths import LOST_PER_WINDOW, Lost
 from docllm.agent.ledger.leases.leasing import REMEMBER_S
-from docllm.agent.ledger.recovery import losses
+from docllm.agent.ledger.recovery import losses, on_loss
 from docllm.agent.ledger.settlements import dead_letters
 from docllm.agent.ports import SUSPECT_LOSSES
 from docllm.producer.ledger import hook_orders, outbox, tally, waiting_rows
@@ -35,7 +35,12 @@ from docllm.schemas.ledger import agent_rows
 from docllm.schemas.ledger.query_plans import along_due, in_group
 from docllm.schemas.ledger.sql import NEVER_TIME, utc_now
 from docllm.schemas.ledger.tables import agent, batch, task, task_attempt
-from docllm.schemas.task.failures import AttemptOutcome, Disposition, ErrorClass
+from docllm.schemas.task.failures import (
+    AttemptOutcome,
+    Disposition,
+    ErrorClass,
+    may_have_finished,
+)
 from docllm.schemas.task.hooks import HookEvent
 from docllm.schemas.task.states import TRANSITIONS, Status
 
@@ -47,6 +52,8 @@ PAGE = 500
 LOSS_LIMIT = 3
 MAX_NAMED = 10
 FEW_DEATHS = 3
+_LOST = "its agent was lost while it ran"
+_OVERDUE_CLAIM = "its claim was overdue, so the task was taken from its agent"
 
 _GONE = exists().where(agent.c.id == agent_in(task.c.owner), agent_rows.gone(REMEMBER_S))
 _LATE = task.c.due_at < utc_now()
@@ -81,12 +88,14 @@ class LostClaim(NamedTuple):
 class ResetTasks:
     """How many tasks wait again, how many died of their losses, and the claims of all of them.
 
-    `taken` has the claims of cancelled tasks too, which no count has.
+    `not_again` counts those that are dead because of their types' `on_loss`. `taken` has the claims
+    of cancelled tasks too, which no count has.
     """
 
     waiting: int
     dead: int
     taken: Sequence[LostClaim] = field(default=(), compare=False)
+    not_again: int = 0
 
 
 def orphans(connection: Connection, group: str) -> list[int]:
@@ -102,21 +111,19 @@ def overdue(connection: Connection, group: str) -> list[int]:
 def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> ResetTasks:
     """Reset tasks of agents that are gone."""
     rows = _locked(connection, ids, _GONE)
-    _write_lost(connection, rows, "its agent was lost while it ran")
+    ended, tasks = _end(connection, group, rows, _LOST)
     guilty = losses.guilty(connection, rows)
-    tasks = _end_cancelled(connection, rows)
     reset = _reset(connection, group, tasks, [row for row in guilty if row in tasks])
-    losses.charge(connection, tasks)
-    return replace(reset, taken=[_claim_of(row) for row in rows])
+    losses.charge(connection, [*ended, *tasks])
+    return _told(reset, ended, rows)
 
 
 def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> ResetTasks:
     """Reset tasks whose claims are overdue."""
     rows = _locked(connection, ids, _LATE)
-    _write_lost(connection, rows, "its claim was overdue, so the task was taken from its agent")
-    tasks = _end_cancelled(connection, rows)
+    ended, tasks = _end(connection, group, rows, _OVERDUE_CLAIM)
     guilty = [row for row in tasks if row.lease_losses + 1 >= LOSS_LIMIT]
-    return replace(_reset(connection, group, tasks, guilty), taken=[_claim_of(row) for row in rows])
+    return _told(_reset(connection, group, tasks, guilty), ended, rows)
 
 
 def undo_losses(connection: Connection, group: str) -> int:
@@ -156,6 +163,23 @@ def _locked(
         .order_by(task.c.id)
     )
     return connection.execute(query.with_for_update(skip_locked=True)).all()
+
+
+def _end(
+    connection: Connection, group: str, rows: Sequence[Any], why: str
+) -> tuple[list[Any], list[Any]]:
+    """Record the claims as lost; end the tasks that may not run again.
+
+    Returns those that are dead, and those that are neither dead nor cancelled.
+    """
+    _write_lost(connection, rows, why)
+    dead = on_loss.not_again(connection, group, rows)
+    _give_up(connection, group, dead, may_have_finished(why))
+    return dead, _end_cancelled(connection, [row for row in rows if row not in dead])
+
+
+def _told(reset: ResetTasks, ended: Sequence[Any], rows: Sequence[Any]) -> ResetTasks:
+    return replace(reset, not_again=len(ended), taken=[_claim_of(row) for row in rows])
 
 
 def _write_lost(connection: Connection, rows: Sequence[Any], why: str) -> None:
@@ -281,7 +305,11 @@ def _cancel(connection: Connection, rows: Sequence[Any]) -> None:
         tally.write(connection, map(tally.cancelled, rows))
 
 
-def _give_up(connection: Connection, group: str, rows: Sequence[Any]) -> None:
+def _give_up(connection: Connection, group: str, rows: Sequence[Any], text: str = "") -> None:
+    """Let tasks be dead: those that are guilty, or, with a text, those that may not run again.
+
+    The latter keep no losses, so that those of other tasks beside them are not undone.
+    """
     ids = [row.id for row in rows]
     if not ids:
         return
@@ -292,19 +320,19 @@ def _give_up(connection: Connection, group: str, rows: Sequence[Any]) -> None:
             status=int(Status.DEAD),
             owner=0,
             due_at=NEVER_TIME,
-            lease_losses=task.c.lease_losses + 1,
+            lease_losses=0 if text else task.c.lease_losses + 1,
             attempt=task.c.attempt + 1,
         )
     )
-    connection.execute(insert(task_attempt), [_attempt(row) for row in rows])
-    letters = dead_letters.write(connection, [_letter(row) for row in rows])
+    connection.execute(insert(task_attempt), [_attempt(row, text) for row in rows])
+    letters = dead_letters.write(connection, [_letter(row, text) for row in rows])
     items = [Item(outbox.TASK, row.id, row.fence) for row in rows]
     outbox.place(connection, group, "dlq", items, grace_s=0.0)  # only the relay sends it
-    _order_hooks(connection, group, rows)
+    _order_hooks(connection, group, rows, text)
     tally.write(connection, map(tally.died, letters.values()))
 
 
-def _order_hooks(connection: Connection, group: str, dead: Sequence[Any]) -> None:
+def _order_hooks(connection: Connection, group: str, dead: Sequence[Any], text: str) -> None:
     hooked = hook_orders.read_hooked(connection, group, (row.type for row in dead))
     hook_orders.place(
         connection,
@@ -316,7 +344,7 @@ def _order_hooks(connection: Connection, group: str, dead: Sequence[Any]) -> Non
                 status="dead",
                 disposition=Disposition.WORKER_LOST,
                 error_class=ErrorClass.WORKER_LOST,
-                error_text=_loss_text(row),
+                error_text=text or _loss_text(row),
             )
             for row in dead
             if HookEvent.DEAD in hooked.get(row.type, ())
@@ -324,21 +352,21 @@ def _order_hooks(connection: Connection, group: str, dead: Sequence[Any]) -> Non
     )
 
 
-def _letter(row: Any) -> dict[str, Any]:
+def _letter(row: Any, text: str) -> dict[str, Any]:
     """Return the columns that say why a task died; nobody knows the lost attempt's model."""
     return {
         "task_id": row.id,
         "fence": row.fence,
         "disposition": Disposition.WORKER_LOST,
         "error_class": ErrorClass.WORKER_LOST,
-        "fingerprint": fingerprint(ErrorClass.WORKER_LOST, ""),
-        "error_text": _loss_text(row),
+        "fingerprint": fingerprint(ErrorClass.WORKER_LOST, text),
+        "error_text": text or _loss_text(row),
         "route": row.route,
         "model": "",
     }
 
 
-def _attempt(row: Any) -> dict[str, Any]:
+def _attempt(row: Any, text: str) -> dict[str, Any]:
     return {
         "task_id": row.id,
         # 0, not the lost claim's owner: its late settle must not take this row for an echo.
@@ -347,7 +375,7 @@ def _attempt(row: Any) -> dict[str, Any]:
         "fence": row.fence,
         "outcome": AttemptOutcome.DEAD,
         "error_class": ErrorClass.WORKER_LOST,
-        "error_text": _loss_text(row),
+        "error_text": text or _loss_text(row),
     }
 
 

@@ -2,13 +2,14 @@
 
 A settlement is accepted if the row still has the claim's owner and is processing, or is pending
 because it was reaped and nobody has claimed it since. Otherwise it is an echo of an earlier try
-that had committed, or it is superseded. Zero rows changed is a normal, named outcome.
+that had committed, or it is superseded. Zero rows changed is a normal, named outcome. If the task
+is dead, the late answer of a lost claim is kept beside its attempt, for a person.
 """
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, null, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, null, select, update
 
 from docllm.agent.judge import Tier
 from docllm.agent.ledger.counts import release_counts
@@ -50,6 +51,7 @@ _LOCK = (
     .with_for_update()
 )
 
+_DEAD = int(Status.DEAD)
 _REAPED = int(Status.PENDING)  # the state of a claimed task that waits again
 _OF_CLAIM = and_(
     task_attempt.c.task_id == bindparam("of_task"),
@@ -62,6 +64,15 @@ _UNLOSE = (
     .values(losses=task.c.losses - select(func.count()).where(_OF_CLAIM).scalar_subquery())
 )
 _FOUND = delete(task_attempt).where(_OF_CLAIM)
+_HAS_REPLY = exists().where(
+    reply.c.task_id == task_attempt.c.task_id, reply.c.owner == task_attempt.c.lost_owner
+)
+_LATE = (
+    select(task_attempt.c.task_id, task_attempt.c.lost_owner)
+    .where(task_attempt.c.task_id.in_(bindparam("ids", expanding=True)))
+    .where(task_attempt.c.lost_owner.in_(bindparam("owners", expanding=True)))
+    .where(~_HAS_REPLY)
+)
 _NO_ROW = (None, None, None, None)
 NO_HOOKS: Hooked = MappingProxyType({})
 
@@ -149,10 +160,12 @@ def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list
     """
     ids = {settlement.row.task_id for settlement in settlements}
     rows = {columns[0]: columns for columns in execute_by_ids(connection, _LOCK, ids)}
-    accepted, late = [], []
+    accepted, late, dead = [], [], []
     for settlement in settlements:
         _, status, owner, fence = rows.get(settlement.row.task_id, _NO_ROW)
         if owner != settlement.owner or status not in SETTLES:
+            if status == _DEAD and isinstance(settlement.outcome, Succeeded):
+                dead.append(settlement)
             continue
         if fence != settlement.row.fence:
             raise AssertionError(
@@ -164,6 +177,8 @@ def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list
             late.append(settlement)
     if late:
         _take_back_losses(connection, late)
+    if dead:
+        _keep_late_answers(connection, dead)
     return accepted
 
 
@@ -173,6 +188,15 @@ def _take_back_losses(connection: Connection, late: Sequence[Settlement]) -> Non
     values = [{"of_task": task_id, "of_owner": owner} for task_id, owner in claims]
     connection.execute(_UNLOSE, values)
     connection.execute(_FOUND, values)
+
+
+def _keep_late_answers(connection: Connection, refused: Sequence[Settlement]) -> None:
+    """Keep the answers of lost claims to tasks that are dead; a second try keeps no more."""
+    ids, owners = zip(*((each.row.task_id, each.owner) for each in refused), strict=True)
+    rows = connection.execute(_LATE, {"ids": ids, "owners": owners})
+    lost = {(row.task_id, row.lost_owner) for row in rows}
+    late = [each for each in refused if (each.row.task_id, each.owner) in lost]
+    insert_rows(connection, reply, list(map(written_rows.late_answer, late)))
 
 
 def _cancelled_batches(

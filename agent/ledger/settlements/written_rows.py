@@ -27,6 +27,7 @@ from docllm.producer.ledger import hook_orders, tally
 from docllm.producer.ledger.tally import TallyChange, TallyKey
 from docllm.schemas.task.failures import UNTRIED, AttemptOutcome, ErrorClass, TallyOutcome
 from docllm.schemas.task.hooks import Hooked, HookEvent
+from docllm.schemas.task.result.answer import said, stored_json
 from docllm.schemas.task.result.notes import detail
 from docllm.schemas.task.states import Status
 from docllm.schemas.text.packed_text import packed
@@ -122,6 +123,17 @@ def replies(
                 "owner": settlement.owner,
                 "body": _text(outcome.failure.reply, _TEXT_CHARS),
             }
+
+
+def late_answer(settlement: Settlement) -> dict[str, Any]:
+    """Return the row of an answer that came too late; it is kept as one that cannot be used."""
+    outcome = settlement.outcome
+    answer = said(stored_json(outcome.codec, outcome.body)) if type(outcome) is Succeeded else ""
+    return {
+        "task_id": settlement.row.task_id,
+        "owner": settlement.owner,
+        "body": _text(answer, _TEXT_CHARS),
+    }
 
 
 def leaves_no_row(outcome: Outcome) -> bool:

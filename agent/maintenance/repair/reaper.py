@@ -113,8 +113,17 @@ class Reaper:
                 if self.traces is not None:
                     self.traces.tell(tasks.taken)
                 self.resets[cause] += len(tasks.taken)
-                if tasks.waiting or tasks.dead:
+                ended = tasks.dead + tasks.not_again
+                if tasks.waiting or ended:
                     crash.reach("reap.reset")
+                if tasks.not_again:
+                    log.warning(
+                        "%s of lost agents or with overdue claims may have finished, so they are "
+                        'dead: on_loss of their types is "dead"',
+                        number_of(tasks.not_again, "task"),
+                        extra={"code": Code.AGENT_LOST},
+                    )
+                if tasks.waiting or tasks.dead:
                     log.warning(
                         "%s of lost agents or with overdue claims may run again, "
                         "%d died of their losses: %s",
@@ -123,7 +132,7 @@ class Reaper:
                         _named(tasks.taken),
                     )
                 dead += tasks.dead
-                if len(task_ids) < reaping.PAGE or not (tasks.waiting or tasks.dead):
+                if len(task_ids) < reaping.PAGE or not (tasks.waiting or ended):
                     break
         if dead:
             await self.take_back_losses()

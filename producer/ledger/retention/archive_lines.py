@@ -60,7 +60,8 @@ def read_lines(connection: Connection, ids: Sequence[int]) -> list[ArchiveLine]:
         for row in _rows(connection, reply, ids, "task_id")
     }
     for row in _rows(connection, task_attempt, ids, "task_id"):
-        of_attempt = {**row, **replies.get((row["task_id"], row["owner"]), {})}
+        owner = row["owner"] or row["lost_owner"]
+        of_attempt = {**row, **replies.get((row["task_id"], owner), {})}
         attempts.setdefault(row["task_id"], []).append(of_attempt)
     return [
         _line(

@@ -95,7 +95,7 @@ def sums_since_the_replay(patch: Patch) -> None:
 def reap_forgets_the_route(patch: Patch) -> None:
     """Write the dead letter of a lost task without the route that its row has."""
     letter = reaping._letter
-    patch.setattr(reaping, "_letter", lambda row: letter(row) | {"route": ""})
+    patch.setattr(reaping, "_letter", lambda row, text: letter(row, text) | {"route": ""})
 
 
 def reap_keeps_the_carrier(patch: Patch) -> None:
