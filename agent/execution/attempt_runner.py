@@ -1,5 +1,6 @@
 """One attempt at one task, from the claimed delivery to its outcome."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from docllm.agent.execution.attempt_routes import AttemptRoutes
@@ -23,6 +24,7 @@ from docllm.agent.ports.outcome import (
     Released,
     Spent,
     Succeeded,
+    unseen,
 )
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
@@ -64,7 +66,12 @@ class AttemptRunner:
         """Write the answer of a claimed delivery to its output; return how the attempt ends."""
         claimed = Claimed(row.task_id, row.fence, delivery.owner, row.key_text, row.batch)
         until_s = delivery.claimed_at_s + self._claim_s - _SETTLE_S
-        return await self._outputs.write(answer, claimed, until_s=until_s)
+        try:
+            return await self._outputs.write(answer, claimed, until_s=until_s)
+        except asyncio.CancelledError:
+            if self._handlers.runs_again(row.type):
+                raise
+            return unseen("its agent stopped before the answer was written", answer.spent)
 
     async def run(self, delivery: Delivery, start: AttemptStart, routes: AttemptRoutes) -> Outcome:
         """Run the attempt and return its outcome; `routes` decides about each failed call.

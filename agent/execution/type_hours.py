@@ -11,7 +11,7 @@ from docllm.agent.ports import Clock
 from docllm.agent.ports.outcome import Failure, Moved, Spent
 from docllm.schemas.agent_report import Reason
 from docllm.schemas.codes import Code
-from docllm.schemas.settings.config import NO_SETTINGS, TypeConfig
+from docllm.schemas.settings.config import NO_SETTINGS, OnLoss, TypeConfig
 from docllm.schemas.settings.schedule import begins_in_s
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.task_types import BUILT_IN
@@ -33,13 +33,15 @@ class TypeHours:
     def apply(self, types: Mapping[str, TypeConfig]) -> None:
         """Take over changed settings."""
         self._settings = types
-        has_limit = {
+        has_rules = {
             name
             for name, of_type in types.items()
-            if of_type.is_limited or of_type.schedule is not None
+            if of_type.is_limited
+            or of_type.schedule is not None
+            or of_type.on_loss is OnLoss.DEAD  # a claim is as good as a run, so none is made ahead
         }
-        # The known types whose tasks wait for nothing of their type.
-        self.plain = (BUILT_IN | types.keys() | {""}) - has_limit
+        # The known types whose tasks wait for nothing of their type, and may run twice.
+        self.plain = (BUILT_IN | types.keys() | {""}) - has_rules
 
     def wakes_in_s(self, name: str) -> float:
         """Return the time until the hours of a type begin; 0 during them, or if it has none."""

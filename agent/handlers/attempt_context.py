@@ -29,11 +29,13 @@ from docllm.agent.ports.outcome import (
     HandlerState,
     Moved,
     Outcome,
+    Released,
     Retry,
     Snooze,
     Spent,
+    unseen,
 )
-from docllm.schemas.settings.config import NO_SETTINGS, Structured
+from docllm.schemas.settings.config import NO_SETTINGS, OnLoss, Structured
 from docllm.schemas.settings.known_models import known_tokens
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import TaskLine
@@ -54,6 +56,7 @@ class AttemptContext:
     def __init__(self, *, task: TaskLine, run: HandlerRun, tools: Tools) -> None:
         self._task = _for_tenant(task, run.inherited.tenant)
         self.rules = tools.types.get(task.type, NO_SETTINGS)
+        self.has_begun = False  # whether a handler's own function was begun
         self._has_ended = False
         run = replace(
             run,
@@ -257,6 +260,16 @@ class AttemptContext:
         if at is not None and isinstance(outcome, Retry):
             return replace(outcome, tier=IN_LEDGER, at=at)
         return outcome
+
+    def cut_off(self, why: str) -> Released | Dead:
+        """Return the outcome of an attempt that was ended from outside.
+
+        What must not run twice is dead once its function, or a call, has begun.
+        """
+        begun = self.has_begun or self._calls.has_begun
+        if begun and self.rules.on_loss is OnLoss.DEAD:
+            return unseen(why, self.spent)
+        return Released(self.spent)
 
     def comes_back(self, after_s: float, at: datetime | None, state: bytes | None) -> Moved | Dead:
         """Return the outcome of an attempt whose handler comes back later, and keeps its state."""

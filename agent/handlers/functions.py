@@ -84,6 +84,7 @@ class HandlerCoroutines:
     ) -> Any:
         """Return the result of a coroutine function, or raise its error. Raises NoRoomError."""
         self.left.require_room()
+        context.has_begun = True
         running = asyncio.get_running_loop().create_task(function(Context(context)))
         try:
             await asyncio.wait([running])
@@ -137,6 +138,7 @@ class HandlerThreads:
         def note(result: _ThreadResult) -> None:
             loop.call_soon_threadsafe(self._note, thread, ended, result)
 
+        context.has_begun = True
         thread.give(_Job(call, note))
         try:
             result = await ended

@@ -41,6 +41,7 @@ from docllm.agent.ports.outcome import (
     Succeeded,
 )
 from docllm.agent.process.containment import current_task, enter_handler, is_to_end
+from docllm.schemas.settings.config import NO_SETTINGS, OnLoss
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.line.parsing import parse_again
 from docllm.schemas.task.result.codec import pack_result, with_json
@@ -76,6 +77,10 @@ class Handlers:
             return None
         plan = self._tools.plan(task_type, route)
         return plan if plan.is_plain else None
+
+    def runs_again(self, task_type: str) -> bool:
+        """Return whether a task of a type runs again after it was cut off."""
+        return self._tools.types.get(task_type, NO_SETTINGS).on_loss is OnLoss.AGAIN
 
     def may_come_back(self, task_type: str) -> bool:
         """Return whether the handler of a type may ask to come back later."""
@@ -116,6 +121,9 @@ class Handlers:
                 return _outcome(await handler(context), context)
         except BaseException as error:
             if is_to_end(error, attempt):
+                cut_off = context.cut_off("its agent stopped, or its claim was over")
+                if isinstance(error, asyncio.CancelledError) and isinstance(cut_off, Dead):
+                    return cut_off
                 raise
             self._tools.failed(error)
             return self._raised(error, context, timed_out=limit.expired())
@@ -185,7 +193,9 @@ def _decided(error: BaseException, context: AttemptContext) -> Outcome | None:
         return replace(error.outcome, spent=context.spent)
     if isinstance(error, WaitedTooLongError):
         return context.waited_too_long()
-    if isinstance(error, LeaseLostError | NoRoomError):
+    if isinstance(error, LeaseLostError):
+        return context.cut_off("its agent lost its lease")
+    if isinstance(error, NoRoomError):
         return Released(context.spent)
     if isinstance(error, DocumentError):
         return context.failed(error.failure)
@@ -194,6 +204,9 @@ def _decided(error: BaseException, context: AttemptContext) -> Outcome | None:
 
 def _of_process(error: BaseException, context: AttemptContext) -> Outcome | None:
     """Return the outcome for an attempt whose process died or could not be started."""
+    died = isinstance(error, SuspectDiedError | ProcessDiedError)
+    if died and isinstance(cut_off := context.cut_off(one_line(str(error))), Dead):
+        return cut_off
     if isinstance(error, SuspectDiedError):
         failure = Failure(ErrorClass.WORKER_LOST, one_line(str(error)), keeps_losses=True)
         return Dead(failure, context.spent, Disposition.WORKER_LOST)

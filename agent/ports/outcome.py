@@ -9,7 +9,7 @@ that writes it. A lost agent's attempts end without an outcome, in
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from docllm.schemas.task.failures import Disposition, ErrorClass
+from docllm.schemas.task.failures import Disposition, ErrorClass, may_have_finished
 from docllm.schemas.task.provider_error import ProviderError
 from docllm.schemas.task.record.lanes import Lane
 from docllm.schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
@@ -19,7 +19,7 @@ from docllm.schemas.task.waits import WaitReason
 __all__ = [
     "AMOUNTS", "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead",
     "Failure", "FollowUp", "HandlerState", "Moved", "Outcome", "Released", "Retry", "RouteSpent",
-    "Snooze", "Spent", "Succeeded",
+    "Snooze", "Spent", "Succeeded", "unseen",
 ]  # fmt: skip
 
 AMOUNTS = ("tokens_in", "tokens_out", "tokens_cached", "cost_micro", "unsure_micro", "unpriced")
@@ -228,6 +228,12 @@ class Dead:
     failure: Failure
     spent: Spent
     disposition: Disposition = Disposition.PERMANENT
+
+
+def unseen(why: str, spent: Spent) -> Dead:
+    """Return the outcome of an attempt that was cut off, for `why`, and must not run twice."""
+    failure = Failure(ErrorClass.WORKER_LOST, may_have_finished(why))
+    return Dead(failure, spent, Disposition.WORKER_LOST)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from docllm.agent.maintenance.waits.waker import Waker
 from docllm.agent.routes.names import plan_of_body
 from docllm.agent.routes.probe_sender import ProbeSender
 from docllm.agent.wiring.live_settings import LiveSettings, make_reread_duties
+from docllm.agent.wiring.loss_rules import make_loss_rules_duty
 from docllm.agent.wiring.parts import AgentParts
 from docllm.agent.wiring.quotas import make_quota_duties
 from docllm.producer.replay.applier import make_applier
@@ -66,6 +67,7 @@ def make_duties(made: AgentParts, hooks: HookRunner) -> Sequence[DutyLoop]:
     waking = Duty(name="calling up waiting tasks", work=waker.check, clock=made.clock)
     listening = Duty(name="looking for resumed routes", work=listener.check, clock=made.clock)
     locks = Duty(name="taking and giving back locks", work=made.locks.run_once, clock=made.clock)
+    can_change = choices.rereading is not None
     live = LiveSettings(made, keeper=keeper, waker=waker, reporter=reporter)
     return (
         *_repair_loops(made),
@@ -76,8 +78,9 @@ def make_duties(made: AgentParts, hooks: HookRunner) -> Sequence[DutyLoop]:
         waking.every(WAKE_EVERY_S),
         made.memory.run,
         locks.every(0.0),  # it waits by itself while there is nothing to do
-        # Without hooks in the settings, there will be some only if the settings can change.
-        *((hooks.run,) if hooks.kinds or choices.rereading is not None else ()),
+        # What the settings do not name now will be there only if they can change.
+        *((hooks.run,) if hooks.kinds or can_change else ()),
+        *((make_loss_rules_duty(parts),) if parts.config.dead_on_loss or can_change else ()),
         reporter.run,
         *(() if watch is None else (partial(watch.run, made.slots.work_of),)),
         *make_quota_duties(made),

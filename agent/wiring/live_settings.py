@@ -10,10 +10,12 @@ from docllm.agent.maintenance.monitoring.reporter import Reporter
 from docllm.agent.maintenance.waits.guard_keeper import GuardKeeper
 from docllm.agent.maintenance.waits.waker import Waker
 from docllm.agent.routes.clients import keys_in_clear
+from docllm.agent.wiring.loss_rules import store_loss_rules
 from docllm.agent.wiring.parts import AgentParts
 from docllm.schemas.clients.llm_address import environment_proxies
 from docllm.schemas.codes import Code
-from docllm.schemas.errors import ConfigError
+from docllm.schemas.errors import ConfigError, UnreachableError
+from docllm.schemas.ledger.database import DatabaseError
 from docllm.schemas.settings.changes import fixed_changes, longest_timeout_s
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.rereading import SettingsReader
@@ -32,13 +34,23 @@ class LiveSettings:
     waker: Waker
     reporter: Reporter
 
-    def apply(self, config: Config) -> None:
-        """Use changed settings. Raises ConfigError if they cannot be used; nothing has changed."""
+    async def apply(self, config: Config) -> None:
+        """Use changed settings.
+
+        Raises ConfigError if they cannot be used, and UnreachableError if they cannot be used now;
+        then nothing has changed.
+        """
         made, choices, parts = self.made, self.made.choices, self.made.choices.parts
         handling, rereading, old = made.handling, choices.rereading, parts.config
         self._require_possible(old, config)
         by_type, by_kind = handling.load_handlers(config.types), handling.load_hooks(config.types)
         route_clients = choices.route_clients.prepared(config)
+        try:
+            await store_loss_rules(parts, config)
+        except DatabaseError as error:
+            raise UnreachableError(
+                f"the database does not answer: {getattr(error, 'orig', error)}"
+            ) from error
         now_s = made.clock.now_s()
         idle_from_s = now_s + longest_timeout_s(old) + CLAIM_MARGIN_S
         choices.route_clients.apply(route_clients, idle_from_s)

@@ -7,10 +7,10 @@ reported, and the previous settings stay in use.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from docllm.schemas.codes import Code
-from docllm.schemas.errors import ConfigError
+from docllm.schemas.errors import ConfigError, UnreachableError
 from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.settings.changes import changed_settings
@@ -28,8 +28,9 @@ class SettingsReader:
     """Reads one agent's settings again and again.
 
     `load` reads all of them and raises ConfigError for a fault; it runs on `executor`. `apply`
-    makes the agent use them, or raises ConfigError and changes nothing. `refused` is told why a
-    change is not used; an empty text takes that back. `request` is set by a signal.
+    makes the agent use them, or raises ConfigError and changes nothing. UnreachableError means that
+    the next read tries again. `refused` is told why a change is not used; an empty text takes that
+    back. `request` is set by a signal.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class SettingsReader:
         *,
         config: Config,
         load: Callable[[], Config],
-        apply: Callable[[Config], None],
+        apply: Callable[[Config], Awaitable[None]],
         refused: Callable[[str], None],
         request: asyncio.Event,
         executor: Executor,
@@ -72,7 +73,7 @@ class SettingsReader:
             if asked:
                 log.info("the settings have not changed")
         elif asked or self._seen == before:
-            self._decide(self._seen)
+            await self._decide(self._seen)
 
     async def _read(self) -> Config | str:
         try:
@@ -85,7 +86,7 @@ class SettingsReader:
             return f"{self._used.file} is gone"
         return fresh
 
-    def _decide(self, seen: Config | str) -> None:
+    async def _decide(self, seen: Config | str) -> None:
         self._decided = seen
         if isinstance(seen, str):
             self._refuse(seen)
@@ -93,12 +94,15 @@ class SettingsReader:
             log.info("the settings file is back to the settings in use")
             self._refused("")
         else:
-            self._use(seen)
+            await self._use(seen)
 
-    def _use(self, fresh: Config) -> None:
+    async def _use(self, fresh: Config) -> None:
         try:
-            self._apply(fresh)
+            await self._apply(fresh)
         except ConfigError as error:
+            self._refuse(str(error))
+        except UnreachableError as error:
+            self._decided = self._used
             self._refuse(str(error))
         except Exception as error:
             log.exception("changed settings cannot be used", extra={"code": Code.INTERNAL_ERROR})

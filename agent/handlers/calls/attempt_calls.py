@@ -90,6 +90,11 @@ class AttemptCalls:
         self._left: dict[str, ErrorClass] = {}  # the routes that the attempt has left, and why
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a call was sent."""
+        return self._begun > 0
+
+    @property
     def route(self) -> str:
         """The route of the next call."""
         return self._target.route

@@ -19,7 +19,7 @@ from docllm.agent.quota.provider_headers import left
 from docllm.agent.reporting.odd_answers import OddAnswers
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.executors import Executor
-from docllm.schemas.settings.config import Price, TypeConfig
+from docllm.schemas.settings.config import OnLoss, Price, TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 
 _NAME_CHARS = 191
@@ -72,12 +72,13 @@ class CallPlan:
     cut_prompts: CutPrompts
     odd_answers: OddAnswers
     measures: CallMeasures | None
-    is_plain: bool = field(init=False)  # the type has no schema and no time of its own
+    is_plain: bool = field(init=False)  # the type has no schema, time or `on_loss` of its own
 
     def __post_init__(self) -> None:
         rules = self.rules
         has_limit = rules.time_limit_s is not None or rules.soft_limit_s is not None
-        self.is_plain = rules.schema is None and not has_limit
+        runs_twice = rules.on_loss is OnLoss.AGAIN
+        self.is_plain = rules.schema is None and not has_limit and runs_twice
 
     async def make(
         self,

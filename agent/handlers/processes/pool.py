@@ -2,7 +2,7 @@
 
 A process may die because of an earlier attempt, which left memory, threads or broken state behind.
 So the attempt is run once more in a new process, unless its process was new. If that process dies
-too, the attempt has failed.
+too, the attempt has failed. What must not run twice has no second process.
 """
 
 import logging
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessLimits
 from docllm.schemas.codes import Code
+from docllm.schemas.settings.config import OnLoss
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,8 @@ class HandlerProcesses:
         try:
             return await self._run(handler, context, new=False)
         except _UsedProcessDiedError as error:
+            if context.rules.on_loss is OnLoss.DEAD:
+                raise
             log.warning(
                 "%s: %s; earlier tasks ran in it too, so the task runs again in a new one",
                 context.name,

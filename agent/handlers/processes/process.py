@@ -126,6 +126,7 @@ class HandlerProcess:
                     "state": context.state,
                 }
                 fields = {"run": run.number, **task_facts, "facts": facts}
+                context.has_begun = True
                 await self._send(Message("run", fields, context.line))
                 crash.reach("process.run_sent")
                 ended = await self._serve(run)

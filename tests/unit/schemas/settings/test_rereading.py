@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docllm.schemas.errors import ConfigError
+from docllm.schemas.errors import ConfigError, UnreachableError
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.settings.config import Config, GuardConfig, LLMConfig, Secret
 from docllm.schemas.settings.rereading import CHECK_EVERY_S, TICK_S, SettingsReader
@@ -36,6 +36,7 @@ class Harness:
 
     file: Config | str = OLD
     forbidden: Config | None = None
+    unreachable: Config | None = None  # only once
     used: list[Config] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     looks: int = 0
@@ -63,9 +64,12 @@ class Harness:
             raise ConfigError(self.file)
         return self.file
 
-    def _apply(self, config: Config) -> None:
+    async def _apply(self, config: Config) -> None:
         if config is self.forbidden:
             raise ConfigError("agent.slots cannot change so")
+        if config is self.unreachable:
+            self.unreachable = None
+            raise UnreachableError("the database does not answer")
         self.used.append(config)
 
 
@@ -116,11 +120,22 @@ def test_what_the_agent_cannot_use_is_reported() -> None:
     assert harness.used == [OTHER]
 
 
+def test_what_the_agent_cannot_use_now_is_tried_again() -> None:
+    """Nobody has to change the file once more because the ledger was away for a moment."""
+    harness = Harness(unreachable=NEW)
+
+    harness.look(NEW, NEW)
+    assert (harness.used, harness.refusals) == ([], ["the database does not answer"])
+    harness.look(NEW)
+
+    assert (harness.used, harness.refusals[1:]) == ([NEW], [""])
+
+
 def test_a_bug_in_the_change_ends_no_agent() -> None:
     """The bug is reported like a fault of the file."""
     harness = Harness()
 
-    def broken(_config: Config) -> None:
+    async def broken(_config: Config) -> None:
         raise KeyError("bug")
 
     harness.reader._apply = broken
