@@ -79,7 +79,10 @@ class ErrorClass(StrEnum):
         "no attempt: its handler asked to come back later, or waited too long for a lock or limit",
     )
     AGENT_LOST = "AGENT_LOST", "no counted attempt: its agent was lost, or its claim was overdue"
-    WORKER_LOST = "WORKER_LOST", "agents were lost while they worked on it"
+    WORKER_LOST = (
+        "WORKER_LOST",
+        ('agents were lost while they worked on it, or one, if its type has `on_loss = "dead"`'),
+    )
     FOLLOW_CLASH = (
         "FOLLOW_CLASH",
         "it ordered a follow-up whose id the batch has already with other content",

@@ -25,6 +25,7 @@ from docllm.agent.ports.outcome import (
     Released,
     Spent,
     Succeeded,
+    unseen,
 )
 from docllm.agent.routes import RouteCall
 from docllm.schemas.objects.write_once import WriteOnceStore
@@ -42,6 +43,10 @@ DEADLINE_S = 660.0
 @dataclass
 class FakeHandlers:
     attempts: list[HandlerRun] = field(default_factory=list)
+    again: bool = True
+
+    def runs_again(self, _task_type: str) -> bool:
+        return self.again
 
     def plain_plan(self, _task_type: str, _route: str) -> None:
         """Let no task be plain."""
@@ -195,3 +200,31 @@ def test_an_answer_is_written_within_its_claim() -> None:
 
     assert asyncio.run(runner.write(delivery, delivery.row, GOOD)) is GOOD
     assert until == [delivery.claimed_at_s + DEADLINE_S - 5]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_an_answer_that_could_not_be_written_before_the_end(*, again: bool) -> None:
+    """Its task runs again, unless it must not run twice."""
+
+    class EndedOutputs:
+        async def write(self, *_: object, **__: object) -> Outcome:
+            raise asyncio.CancelledError
+
+    runner = AttemptRunner(
+        handlers=stand_in(Handlers, FakeHandlers(again=again)),
+        locks=ResourceLocks(table=cast("LockTable", None), clock=StillClock()),
+        outputs=stand_in(Outputs, EndedOutputs()),
+        clock=StillClock(),
+        claim_s=DEADLINE_S,
+    )
+    delivery = claimed()
+    assert delivery.row is not None
+    write = runner.write(delivery, delivery.row, GOOD)
+
+    if again:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(write)
+    else:
+        assert asyncio.run(write) == unseen(
+            "its agent stopped before the answer was written", GOOD.spent
+        )

@@ -17,7 +17,8 @@ from docllm.agent.handlers.processes.process import (
     ProcessLimits,
     ProcessUnusableError,
 )
-from docllm.agent.ports.outcome import Retry, Snooze, Succeeded
+from docllm.agent.ports.outcome import Dead, Retry, Snooze, Succeeded
+from docllm.schemas.settings.config import OnLoss, TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import TASK, HandlersHarness, completion, handlers_harness
 
@@ -39,6 +40,7 @@ class FakeProcess:
     async def run(self, context: AttemptContext) -> Any:
         self.runs += 1
         self.usable = False
+        context.has_begun = True
         await asyncio.sleep(0)
         order = (context.task.prompt or "").split()
         if self.spoilt or "die" in order:
@@ -72,6 +74,7 @@ class Bench:
     most: int = 2
     processes: list[FakeProcess] = field(default_factory=list)
     unusable: bool = False
+    on_loss: OnLoss = OnLoss.AGAIN
 
     def __post_init__(self) -> None:
         self.pool = HandlerProcesses(
@@ -79,6 +82,7 @@ class Bench:
         )
         self.harness: HandlersHarness = handlers_harness(
             completion("Yes."),
+            types={"document": TypeConfig(on_loss=self.on_loss)},
             document=partial(self.pool.run, INVOICE),
             letter=partial(self.pool.run, LETTER),
         )
@@ -160,6 +164,22 @@ def test_a_task_that_ends_each_process_fails_once() -> None:
     assert isinstance(outcome, Retry)
     assert outcome.spent.tokens_in == 20
     assert [process.number for process in bench.processes] == [1, 2]
+
+
+@pytest.mark.parametrize("before", [[], [""], ["spoil"]])
+def test_what_must_not_run_twice_has_no_second_process(before: list[str]) -> None:
+    """Nobody knows what it did in the process that ended, whosever fault that was."""
+
+    async def scene(bench: Bench) -> Any:
+        for order in before:
+            await bench.run(order)
+        return await bench.run("die")
+
+    bench, outcome = played(scene, on_loss=OnLoss.DEAD)
+
+    assert isinstance(outcome, Dead)
+    assert outcome.failure.text.endswith('"its process ended by SIGSEGV"')
+    assert len(bench.processes) == 1
 
 
 def test_a_second_run_orders_its_own_follow_ups() -> None:
