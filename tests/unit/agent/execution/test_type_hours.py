@@ -71,7 +71,7 @@ def test_what_must_not_run_twice_is_not_claimed_ahead() -> None:
     delivery = claimed(1, harness.clock.now_s())
 
     assert not admission.needs_only_slot(delivery)
-    assert isinstance(admission.decide(delivery), AttemptPermit)
+    assert isinstance(admission.decide(delivery), AttemptStart)
     assert harness.hours.plain >= {"letter"}
 
 
