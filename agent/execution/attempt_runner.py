@@ -11,7 +11,6 @@ from docllm.agent.execution.plain_chat import plain_call, plain_request
 from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers import HandlerRun, Handlers
 from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace
-from docllm.agent.handlers.claim_time import SETTLE_MARGIN_S
 from docllm.agent.handlers.follow_ups import Inherited
 from docllm.agent.handlers.handler_run import MadeCall
 from docllm.agent.inflight.delivery import Delivery
@@ -26,6 +25,7 @@ from docllm.agent.ports.outcome import (
     Succeeded,
     unseen,
 )
+from docllm.schemas.settings.claim_time import SETTLE_MARGIN_S
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT
 

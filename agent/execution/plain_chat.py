@@ -69,7 +69,8 @@ def _request(
     line: Mapping[str, Any], plan: CallPlan, *, is_on_fallback: bool
 ) -> PlainRequest | None:
     if "body" in line:
-        return None if is_on_fallback else _openai_request(line["body"], plan)
+        is_plain = not is_on_fallback and "time_limit_s" not in line
+        return _openai_request(line["body"], plan) if is_plain else None
     prompt, source = line.get("prompt"), line.get("input")
     if prompt is None:
         prompt = plan.rules.prompt

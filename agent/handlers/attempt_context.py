@@ -35,7 +35,7 @@ from docllm.agent.ports.outcome import (
     Spent,
     unseen,
 )
-from docllm.schemas.settings.config import NO_SETTINGS, OnLoss, Structured
+from docllm.schemas.settings.config import NO_SETTINGS, OnLoss, Structured, TypeConfig
 from docllm.schemas.settings.known_models import known_tokens
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import TaskLine
@@ -47,7 +47,7 @@ NO_STATE = HandlerState(b"{}", 0)
 
 
 class AttemptContext:
-    """One attempt at one task. `rules` are the rules of the task's type.
+    """One attempt at one task. `rules` are those of its type, with the time limit of its line.
 
     Built-in handlers get it by itself, others through a `Context` or a `BlockingContext`. First
     comes what these need, as an `AttemptPort`.
@@ -55,7 +55,7 @@ class AttemptContext:
 
     def __init__(self, *, task: TaskLine, run: HandlerRun, tools: Tools) -> None:
         self._task = _for_tenant(task, run.inherited.tenant)
-        self.rules = tools.types.get(task.type, NO_SETTINGS)
+        self.rules = _rules(task, tools)
         self.has_begun = False  # whether a handler's own function was begun
         self._has_ended = False
         run = replace(
@@ -339,6 +339,15 @@ class AttemptContext:
         self.noted.clear()
         self._locks.give_back_all()
         self._limits.give_back_all()
+
+
+def _rules(task: TaskLine, tools: Tools) -> TypeConfig:
+    """Return the rules of a task's type; a line may shorten the time of an attempt."""
+    rules = tools.types.get(task.type, NO_SETTINGS)
+    if task.time_limit_s is None:
+        return rules
+    most_s = rules.time_limit_s or tools.usual_limit_s
+    return replace(rules, time_limit_s=min(task.time_limit_s, most_s))
 
 
 def _for_tenant(task: TaskLine, tenant: str) -> TaskLine:

@@ -21,7 +21,6 @@ from docllm.agent.handlers.calls.results import (
     LeaseLostError,
     WaitedTooLongError,
 )
-from docllm.agent.handlers.claim_time import HANDLER_GRACE_S
 from docllm.agent.handlers.documents import DocumentError
 from docllm.agent.handlers.faults import Decision, deciding_leaf, fault_of
 from docllm.agent.handlers.functions import NoRoomError
@@ -41,6 +40,7 @@ from docllm.agent.ports.outcome import (
     Succeeded,
 )
 from docllm.agent.process.containment import current_task, enter_handler, is_to_end
+from docllm.schemas.settings.claim_time import HANDLER_GRACE_S
 from docllm.schemas.settings.config import NO_SETTINGS, OnLoss
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.line.parsing import parse_again
@@ -148,7 +148,7 @@ class Handlers:
             error_class = ErrorClass.HANDLER_GAVE_UP if gives_up else ErrorClass.HANDLER
             failure = Failure(error_class, fault.text, fault.traceback)
             return context.failed(failure, after_s=fault.after_s, at=fault.at)
-        text = _timeout_text(context.rules.time_limit_s) if timed_out else fault.text
+        text = _timeout_text(context) if timed_out else fault.text
         given_up = not timed_out and action_of(fault.names, context.rules) is Action.GIVE_UP
         error_class = ErrorClass.HANDLER_GAVE_UP if given_up else ErrorClass.HANDLER
         keeps_losses = timed_out and context.suspect
@@ -218,6 +218,8 @@ def _of_process(error: BaseException, context: AttemptContext) -> Outcome | None
     return None
 
 
-def _timeout_text(limit_s: float | None) -> str:
-    within = "its claim" if limit_s is None else f"the {limit_s:g} s of its type's time_limit_s"
+def _timeout_text(context: AttemptContext) -> str:
+    limit_s = context.rules.time_limit_s
+    whose = "line" if limit_s == context.task.time_limit_s else "type"
+    within = "its claim" if limit_s is None else f"the {limit_s:g} s of its {whose}'s time_limit_s"
     return f"the handler did not return within {within}"

@@ -10,7 +10,6 @@ from docllm.agent.documents.objects import ObjectSource
 from docllm.agent.documents.reader import Documents
 from docllm.agent.documents.web import WebSource
 from docllm.agent.handlers import Handler, Handlers, registry
-from docllm.agent.handlers.claim_time import usual_limit_s
 from docllm.agent.handlers.functions import HandlerCoroutines, HandlerThreads, LeftFunctions
 from docllm.agent.handlers.handler_run import Tools
 from docllm.agent.handlers.named_limits import NamedLimits
@@ -26,6 +25,7 @@ from docllm.agent.wiring.choices import AgentChoices
 from docllm.producer.input.excluded_files import own_files
 from docllm.schemas.objects.address import SCHEMES
 from docllm.schemas.objects.store import ObjectStores, require_library
+from docllm.schemas.settings.claim_time import usual_limit_s
 from docllm.schemas.settings.config import Config, TypeConfig
 from docllm.schemas.task.hooks import HookKind
 

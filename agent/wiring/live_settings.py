@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from docllm.agent.handlers.claim_time import CLAIM_MARGIN_S, claim_s
 from docllm.agent.maintenance.duty import DutyLoop
 from docllm.agent.maintenance.monitoring.reporter import Reporter
 from docllm.agent.maintenance.waits.guard_keeper import GuardKeeper
@@ -17,6 +16,7 @@ from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError, UnreachableError
 from docllm.schemas.ledger.database import DatabaseError
 from docllm.schemas.settings.changes import fixed_changes, longest_timeout_s
+from docllm.schemas.settings.claim_time import CLAIM_MARGIN_S, claim_s
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.rereading import SettingsReader
 

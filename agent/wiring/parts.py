@@ -18,7 +18,6 @@ from docllm.agent.execution.slots import Slots
 from docllm.agent.execution.type_hours import TypeHours
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.execution.waiting_uses import WaitingUses
-from docllm.agent.handlers.claim_time import claim_s
 from docllm.agent.inflight.decoder import RecordDecoder
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.intake.acceptance import Intake
@@ -39,6 +38,7 @@ from docllm.agent.wiring.record_path import RecordPath
 from docllm.producer.app import make_relay, messaging_system
 from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.ledger.transactions import Transactions
+from docllm.schemas.settings.claim_time import claim_s
 
 
 class AgentParts:

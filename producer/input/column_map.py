@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 FIELDS = (
     "id", "type", "prompt", "text", "uri", "model", "route", "tenant", "priority", "not_before",
-    "deadline", "max_attempts",
+    "deadline", "max_attempts", "time_limit_s",
 )  # fmt: skip
 OBJECTS = ("params", "metadata")  # each of their names has a column, as in metadata.year
 

@@ -48,7 +48,7 @@ _NAMED = 12  # columns in a message
 _REPAIR = "repair the row and load the table again"
 _AS_UTF8 = "save it as `CSV UTF-8`"
 _DELIMITERS = ",;\t|"
-_WHOLE = frozenset({"priority", "max_attempts"})
+_NUMBERS = frozenset({"priority", "max_attempts", "time_limit_s"})
 _SOURCE = ("text", "uri")
 
 Row = Sequence[Any]
@@ -259,12 +259,12 @@ def _value(name: str, cell: Any) -> Any:
         cell = _text(cell.decode("utf-8", "surrogateescape"))
     if isinstance(cell, str):
         cell = _text(cell)
-        return _number(cell) if name in _WHOLE or name.startswith("params.") else cell
+        return _number(cell) if name in _NUMBERS or name.startswith("params.") else cell
     if name.startswith("metadata."):
         return orjson.loads(orjson.dumps(cell, default=str))
     if isinstance(cell, float) and cell.is_integer():
         cell = int(cell)
-    if name in _WHOLE or name.startswith("params."):
+    if name in _NUMBERS or name.startswith("params."):
         return cell
     if isinstance(cell, date):
         return cell.isoformat()

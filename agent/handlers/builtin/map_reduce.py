@@ -118,10 +118,11 @@ class _LongDocument:
             async with asyncio.timeout(limit_s):
                 return await self._merged(await self._part_answers(parts))
         except TimeoutError:
+            place = f"[types.{self._task.type}]" if self._task.time_limit_s is None else "its line"
             raise GiveUpError(
                 f"{self._answered} of {self._count} parts were answered in {limit_s:.0f} s, the "
                 "time of an attempt, and another attempt would start from the first part; set a "
-                f"longer time_limit_s in [types.{self._task.type}]"
+                f"longer time_limit_s in {place}"
             ) from None
 
     # ---- the parts

@@ -4,7 +4,8 @@ A task of a type that nobody knows would wait in every agent. Most often, its ty
 """
 
 import difflib
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection
 
 from docllm.producer.input.lines import InvalidLine, ValidLine
 
@@ -17,6 +18,8 @@ class KnownTypes:
     - `configured` are those of this program's settings, the built-in ones included.
     - `reported` are those that an agent of the group has reported lately.
     - `allowed` are those that the person who loads lets through.
+
+    `limit_of` tells the most time that an attempt of a configured type may have.
     """
 
     def __init__(
@@ -25,15 +28,25 @@ class KnownTypes:
         configured: Collection[str],
         reported: Collection[str] = (),
         allowed: Collection[str] = (),
+        limit_of: Callable[[str], float] = lambda _type: math.inf,
     ) -> None:
+        self._configured, self._limit_of = configured, limit_of
         self._known = {*configured, *reported, *allowed}
 
     def check(self, line: ValidLine) -> ValidLine | InvalidLine:
         """Return the line; a task of an unknown type becomes a bad line."""
         if line.task.type in self._known:
-            return line
+            return line if line.task.time_limit_s is None else self._in_time(line)
         name = line.task.type
         return line.refused("type", f"{name!r} is unknown", self._fix(name))
+
+    def _in_time(self, line: ValidLine) -> ValidLine | InvalidLine:
+        name, asked_s = line.task.type, line.task.time_limit_s or 0.0
+        if name not in self._configured or asked_s <= (most_s := self._limit_of(name)):
+            return line
+        problem = f"is {asked_s:g}, and an attempt of type {name} has {most_s:g} s at most"
+        fix = f"write a smaller number, or a larger time_limit_s into [types.{name}]"
+        return line.refused("time_limit_s", problem, fix)
 
     def _fix(self, name: str) -> str:
         known = sorted(self._known)

@@ -1,6 +1,7 @@
 """Checks each line by what a load knows beside the line itself: types, routes, documents."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 
 from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.lines import InvalidLine, ValidLine
@@ -8,6 +9,7 @@ from docllm.producer.input.refusals.blank_documents import BlankDocuments
 from docllm.producer.input.refusals.known_routes import KnownRoutes
 from docllm.producer.input.refusals.known_types import KnownTypes
 from docllm.producer.input.refusals.missing_prompts import MissingPrompts
+from docllm.schemas.settings.claim_time import limit_of
 from docllm.schemas.settings.config import Config
 
 LineCheck = Callable[[ValidLine], ValidLine | InvalidLine]
@@ -25,7 +27,12 @@ def line_checks(
     `reported` are the types that agents know. `types` and `routes` are what the person who loads
     lets through, and to what the person bounds the routes. Raises ConfigError for an unknown route.
     """
-    known = KnownTypes(configured=config.known_types, reported=reported, allowed=types)
+    known = KnownTypes(
+        configured=config.known_types,
+        reported=reported,
+        allowed=types,
+        limit_of=partial(limit_of, config),
+    )
     prompts = MissingPrompts(config=config, allowed=types)
     allowed = KnownRoutes(config=config, allowed=routes)
     blank = BlankDocuments(config.roots(), own=own_files(config))

@@ -163,6 +163,19 @@ def whole(low: int, high: int) -> CheckField:
     return check
 
 
+def real(low: float, high: float) -> CheckField:
+    """Return a check for a number from `low` to `high`."""
+
+    def check(field: str, value: Any) -> float:
+        if type(value) not in {int, float}:
+            raise wrong_type(field, value, f"a number from {low:g} to {high:g}")
+        if not low <= value <= high:
+            raise LineError(field, f"is {value}", f"write a number from {low:g} to {high:g}")
+        return float(value)
+
+    return check
+
+
 def json_object(field: str, value: Any) -> dict[str, Any]:
     """Return a JSON object as it is."""
     if type(value) is not dict:

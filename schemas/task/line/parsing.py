@@ -51,8 +51,8 @@ class TaskLine:
     openai, `body` is the whole request. `not_before` and `deadline` are UTC; `size` is in bytes;
     `source` says of what document a text was made.
     `priority` chooses the lane. `routes_allowed` bounds the routes of the task. Its result goes
-    below `output_uri`. None means that the line does not set the field; `given` names the fields
-    with a default that it does set.
+    below `output_uri`. An attempt has `time_limit_s` seconds, if its type allows them. None means
+    that the line does not set the field; `given` names the fields with a default that it does set.
     """
 
     key: str
@@ -77,6 +77,7 @@ class TaskLine:
     not_before: datetime | None = None
     deadline: datetime | None = None
     max_attempts: int | None = None
+    time_limit_s: float | None = None
     metadata: dict[str, Any] | None = None
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
@@ -223,6 +224,7 @@ def _openai(line: dict[str, Any]) -> TaskLine:
         type=OPENAI,
         model=body.get("model"),
         body=body,
+        time_limit_s=fields.get("time_limit_s"),
         metadata=fields.get("metadata"),
     )
 
@@ -263,6 +265,10 @@ def _url(name: str, value: Any) -> None:
         )
 
 
+def _limit(name: str, value: Any) -> float | None:
+    return None if value is None else float(_TIME_LIMIT(name, value))
+
+
 def _metadata(name: str, value: Any) -> dict[str, Any] | None:
     return None if value is None else field_checks.json_object(name, value)
 
@@ -286,6 +292,7 @@ def _body(name: str, value: Any) -> dict[str, Any]:
     return body
 
 
+_TIME_LIMIT = field_checks.real(0.1, 86_400)
 _DOCLLM: dict[str, CheckField] = {
     "id": field_checks.key,
     "type": field_checks.name,
@@ -302,6 +309,7 @@ _DOCLLM: dict[str, CheckField] = {
     "not_before": field_checks.instant,
     "deadline": field_checks.instant,
     "max_attempts": field_checks.whole(1, 100),
+    "time_limit_s": _TIME_LIMIT,
     "metadata": field_checks.json_object,
 }
 _ACCEPTED = _DOCLLM | {
@@ -314,5 +322,6 @@ _OPENAI: dict[str, CheckField] = {
     "method": _method,
     "url": _url,
     "body": _body,
+    "time_limit_s": _limit,
     "metadata": _metadata,
 }

@@ -97,3 +97,34 @@ def test_handlers_use_a_named_limit(embedded: Deployment) -> None:
         for other in calls
     ]
     assert max(at_once) == 3
+
+
+def test_a_line_may_have_a_time_limit_of_its_own(embedded: Deployment) -> None:
+    """It ends chats, OpenAI's lines and map-reduce; a longer one than the type's is refused."""
+    embedded.llm("--latency", "60")
+    chat = {"messages": [{"role": "user", "content": "Write."}]}
+    short: dict[str, object] = {"time_limit_s": 1.5, "max_attempts": 1}
+    tasks: list[dict[str, object]] = [
+        *({"id": kind, "type": kind, "prompt": "Write."} | short for kind in ("document", "quick")),
+        {"id": "long", "type": "quick", "prompt": "Write.", "time_limit_s": 21},
+        {"id": "map", "type": "map-reduce", "prompt": "{document}", "input": {"text": "x"}} | short,
+        {"custom_id": "openai", "body": chat, "time_limit_s": 1.5},
+    ]
+    (embedded.folder / "docllm.toml").write_text(
+        "[types.quick]\ntime_limit_s = 20\n[types.openai]\nmax_attempts = 1\n"
+    )
+
+    embedded.producer("load", str(embedded.write_lines(tasks)), code=1)
+    refusal = "time_limit_s is 21, and an attempt of type quick has 20 s at most"
+    assert refusal in embedded.said()
+    embedded.agent()
+
+    ended = "HANDLER: the handler did not return within the 1.5 s of its line's time_limit_s"
+
+    def held_back() -> set[str]:
+        """Return the types whose tasks all failed so."""
+        reasons = [reason for reason in embedded.status()["reasons"] if ended in reason]
+        kinds = ("document", "quick", "map-reduce", "openai")
+        return {kind for kind in kinds if any(f"type {kind}," in reason for reason in reasons)}
+
+    embedded.until(lambda: len(held_back()) == 4, "the attempts to end")

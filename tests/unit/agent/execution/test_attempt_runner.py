@@ -13,7 +13,6 @@ from docllm.agent.execution.lock_requests import ResourceLocks
 from docllm.agent.execution.output_writer import Claimed, Outputs
 from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers import HandlerRun, Handlers, LockError
-from docllm.agent.handlers.claim_time import SETTLE_MARGIN_S
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Partition
 from docllm.agent.ports.lock_table import LockTable
@@ -29,6 +28,7 @@ from docllm.agent.ports.outcome import (
 )
 from docllm.agent.routes import RouteCall
 from docllm.schemas.objects.write_once import WriteOnceStore
+from docllm.schemas.settings.claim_time import SETTLE_MARGIN_S
 from docllm.schemas.settings.config import Config
 from docllm.schemas.task.record.envelope import Publication
 from tests.support.doubles import stand_in

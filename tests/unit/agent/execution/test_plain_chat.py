@@ -140,6 +140,8 @@ def assert_alike(given: dict[str, Any], *replies: Reply) -> None:
         ({"input": {"text": " "}}, "document"),
         ({"schema": {}}, "document"),
         ({"output_uri": "s3://a/"}, "document"),
+        ({"time_limit_s": 5}, "document"),
+        ({"body": {}, "time_limit_s": 5}, "openai"),
         ({"prompt": "{document} {document}"}, "document"),
         ({"prompt": "{document} {{x}}"}, "document"),
         ({"unknown": 1}, "document"),

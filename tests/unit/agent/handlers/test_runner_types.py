@@ -199,6 +199,22 @@ def test_an_attempt_is_ended_at_its_time_limit() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("of_line_s", "whose"), [(0.1, "0.1 s of its line's"), (5, "0.2 s of its type's")]
+)
+def test_a_line_may_shorten_the_time_limit(of_line_s: float, whose: str) -> None:
+    """The shorter of the two limits ends the attempt."""
+
+    async def hang(context: Context) -> None:
+        await asyncio.Event().wait()
+
+    tried = handlers_harness(types={"document": TypeConfig(time_limit_s=0.2)}, document=hang)
+    outcome = tried.run(TASK | {"time_limit_s": of_line_s})
+
+    assert isinstance(outcome, Retry)
+    assert failure_of(outcome).text == f"the handler did not return within the {whose} time_limit_s"
+
+
 def test_a_type_waits_in_its_own_tiers() -> None:
     """The tiers of a type are some of the group's; the last of them serves all later attempts."""
 

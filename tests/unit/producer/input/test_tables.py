@@ -60,11 +60,12 @@ def parquet(columns: Mapping[str, Any], **options: Any) -> bytes:
 def test_columns_become_fields_of_a_line() -> None:
     """Numbers are numbers, a column of the metadata is a text, and an empty cell sets nothing."""
     columns = column_map(
-        "metadata.year=Jahr, id=No, text=Body, priority=prio,params.seed=s,params.user=s2"
+        "metadata.year=Jahr, id=No, text=Body, priority=prio,params.seed=s,params.user=s2,"
+        "time_limit_s=max"
     )
 
     (task, plain) = tasks(
-        read(b"No,Body,Jahr,prio,s,s2,x\n7,hi,2024,9,42,me,x\n8,ho,,,,,\n", rules(columns))
+        read(b"No,Body,Jahr,prio,s,s2,max\n7,hi,2024,9,42,me,2.5\n8,ho,,,,,\n", rules(columns))
     )
 
     assert task == PROMPT | {
@@ -73,6 +74,7 @@ def test_columns_become_fields_of_a_line() -> None:
         "metadata": {"year": "2024"},
         "priority": 9,
         "params": {"seed": 42, "user": "me"},
+        "time_limit_s": 2.5,
     }
     assert plain == PROMPT | {"id": "8", "input": {"text": "ho"}}
 

@@ -1,11 +1,14 @@
 """A type that nobody knows is refused, with its nearest name and the way to let it through."""
 
+from functools import partial
+
 import orjson
 import pytest
 
 from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
 from docllm.producer.input.refusals.known_types import KnownTypes
 from docllm.producer.input.refusals.line_checks import checked
+from docllm.schemas.settings.claim_time import limit_of
 from docllm.schemas.settings.config import Config, TypeConfig
 
 CONFIGURED = Config(types={"invoice": TypeConfig()}).known_types
@@ -60,3 +63,35 @@ def test_a_type_is_compared_letter_by_letter(name: str) -> None:
     (bad,) = refused(KnownTypes(configured=CONFIGURED), line(1, type=name))
 
     assert f"{name!r} is unknown; did you mean " in f"{bad.error}; {bad.fix}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked_s", "most"),
+    [
+        ("short", 61, 60),
+        ("invoice", 640, 635),
+        ("document", 636, 635),
+        ("openai", 636, 635),
+    ],
+)
+def test_a_line_may_not_ask_for_more_time_than_its_type_allows(
+    kind: str, asked_s: int, most: int
+) -> None:
+    """The bound is the type's limit, or the usual one of handlers."""
+    config = Config(types={"invoice": TypeConfig(), "short": TypeConfig(time_limit_s=60)})
+    types = KnownTypes(
+        configured=config.known_types, allowed=["mine"], limit_of=partial(limit_of, config)
+    )
+
+    def asks(number: int, kind: str, asked_s: float) -> ValidLine | InvalidLine:
+        if kind == "openai":
+            chat = {"custom_id": "a", "body": {"messages": [{"role": "user", "content": "x"}]}}
+            return read_line(number, orjson.dumps(chat | {"time_limit_s": asked_s}))
+        return line(number, type=kind, time_limit_s=asked_s)
+
+    fits = [asks(1, kind, most), asks(2, "mine", 86_400)]
+    (bad,) = refused(types, *fits, asks(3, kind, asked_s))
+
+    assert (bad.line, bad.field) == (3, "time_limit_s")
+    assert bad.error == f"is {asked_s}, and an attempt of type {kind} has {most} s at most"
+    assert bad.fix == f"write a smaller number, or a larger time_limit_s into [types.{kind}]"

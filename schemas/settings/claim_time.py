@@ -15,19 +15,26 @@ A task's `deadline` has no part in this: only a claim looks at it.
 
 from collections.abc import Iterable
 
-from docllm.schemas.settings.config import TypeConfig
+from docllm.schemas.settings.changes import longest_timeout_s
+from docllm.schemas.settings.config import Config, TypeConfig
 
 CLAIM_MARGIN_S = 60.0
 SETTLE_MARGIN_S = 30.0
 HANDLER_GRACE_S = 5.0
 
 
-def claim_s(longest_timeout_s: float, types: Iterable[TypeConfig]) -> float:
+def claim_s(longest_s: float, types: Iterable[TypeConfig]) -> float:
     """Return the length of a claim: the longest call and the longest attempt end within it."""
     limits_s = [settings.time_limit_s for settings in types if settings.time_limit_s is not None]
-    return max(longest_timeout_s, *limits_s, 0.0) + CLAIM_MARGIN_S
+    return max(longest_s, *limits_s, 0.0) + CLAIM_MARGIN_S
 
 
-def usual_limit_s(longest_timeout_s: float) -> float:
+def usual_limit_s(longest_s: float) -> float:
     """Return the time of a handler whose type sets no limit."""
-    return longest_timeout_s + CLAIM_MARGIN_S - SETTLE_MARGIN_S + HANDLER_GRACE_S
+    return longest_s + CLAIM_MARGIN_S - SETTLE_MARGIN_S + HANDLER_GRACE_S
+
+
+def limit_of(config: Config, task_type: str) -> float:
+    """Return the most time that an attempt of a type may have, whatever its line asks for."""
+    own_s = config.type_settings(task_type).time_limit_s
+    return usual_limit_s(longest_timeout_s(config)) if own_s is None else own_s

@@ -1,6 +1,6 @@
 """The parts of a claim's time fit into each other."""
 
-from docllm.agent.handlers.claim_time import (
+from docllm.schemas.settings.claim_time import (
     CLAIM_MARGIN_S,
     HANDLER_GRACE_S,
     SETTLE_MARGIN_S,
