@@ -7,7 +7,7 @@ A claimed record passes through five calls. Each call is made by the part in the
 
     claimer.claim(deliveries, purpose, ahead)     agent/dispatch/claimer.py
     slots.start(delivery)                         agent/execution/slots.py
-    attempt_runner.run(delivery, permit, routes)  agent/execution/attempt_runner.py
+    attempt_runner.run(delivery, start, routes)   agent/execution/attempt_runner.py
     settler.settle(delivery, outcome)             agent/execution/settler.py
     dispatcher.take_verdicts(page)                agent/dispatch/dispatcher.py
 
