@@ -43,7 +43,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
 # The oldest and the newest version that is supported by its makers.
 KUBERNETES = ("1.35", "1.37")
-PROGRAMS = ("agent", "exporter", "migrate", "topics")
+PROGRAMS = ("agent", "exporter", "migrate", "replay", "topics")
 # Where clouds give their credentials: AWS and most others, ECS, Alibaba, Azure, Oracle.
 CREDENTIALS = (
     "169.254.169.254",
@@ -73,7 +73,7 @@ def rendered(name: str) -> list[Manifest]:
 
 
 def all_manifests() -> Iterator[Manifest]:
-    for name in ("base", "setup", "example"):
+    for name in ("base", "setup", "replay", "example"):
         yield from rendered(name)
 
 
@@ -87,10 +87,17 @@ def one(kind: str, resource: str, folder: str = "example") -> Manifest:
     )
 
 
+def job_of_replay() -> Manifest:
+    """Return the Job that the CronJob makes at its time, and `create job --from` at once."""
+    template = one("CronJob", "docllm-replay", "replay")["spec"]["jobTemplate"]
+    metadata = template["metadata"] | {"name": "docllm-replay-1", "namespace": "docllm"}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]}
+
+
 def pods() -> dict[str, Manifest]:
     """Return the pod of each container, by the container's name."""
     found = {}
-    for manifest in (*rendered("example"), *rendered("setup")):
+    for manifest in (*rendered("example"), *rendered("setup"), job_of_replay()):
         spec = manifest.get("spec", {}).get("template", {}).get("spec", {})
         for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
             found[container["name"]] = spec
@@ -155,7 +162,8 @@ def faults(manifest: Manifest) -> list[str]:
 
 def test_the_manifests_fit_the_published_schemas() -> None:
     """Every manifest has the form that Kubernetes, KEDA or the operator demands."""
-    assert [fault for manifest in all_manifests() for fault in faults(manifest)] == []
+    manifests = [*all_manifests(), job_of_replay()]
+    assert [fault for manifest in manifests for fault in faults(manifest)] == []
 
 
 def test_a_wrong_name_in_a_manifest_is_found() -> None:
@@ -193,6 +201,18 @@ def test_programs_understand_their_arguments_and_variables(name: str, tmp_path: 
     assert config.kafka.bootstrap == tomllib.loads(settings())["kafka"]["bootstrap"]
     assert config.database_url is not None
     assert config.redis_url is not None
+
+
+def test_a_replay_asks_nobody_and_no_second_one_begins() -> None:
+    """It has no terminal; agents finish it if its pod is killed, so no pod tries it again."""
+    options = parser().parse_args(container("replay")["args"][1:])
+    cron, job = one("CronJob", "docllm-replay", "replay")["spec"], job_of_replay()["spec"]
+    assert options.yes
+    assert options.cap
+    assert cron["concurrencyPolicy"] == "Forbid"
+    assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
+    page = (ROOT / "docs/how-to/kubernetes.md").read_text()
+    assert "create job docllm-replay-1 --from=cronjob/docllm-replay" in page
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

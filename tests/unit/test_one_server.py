@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from docllm.agent.cli.parser import run_parser
+from docllm.producer.cli.parser import parser
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.sources import load_config
 from tests.conftest import absent
@@ -65,3 +66,17 @@ def test_the_settings_of_the_page_are_taken(block: str, tmp_path: Path) -> None:
     (tmp_path / "docllm.toml").write_text(block)
 
     load_config(flags={}, environ={}, cwd=tmp_path)
+
+
+def test_cron_takes_the_line_of_the_page() -> None:
+    """It names the user, the program and the settings of the unit, and options that exist."""
+    found = re.search(r"`([\d* ]+) (\w+) (/opt/docllm/bin/docllm) (replay [^`]+)`", PAGE)
+    assert found is not None
+    times, user, program, arguments = found.groups()
+    options = parser().parse_args(shlex.split(arguments))
+
+    assert len(times.split()) == 5
+    assert user == service()["User"]
+    assert program == shlex.split(service()["ExecStart"])[0]
+    assert options.config == "/etc/docllm/docllm.toml"
+    assert options.yes
