@@ -1,12 +1,14 @@
-"""The hooks that types' settings name: functions that run after an attempt has ended.
+"""The hooks that settings name: what runs after an attempt, or a batch, has ended.
 
-A hook gets the task's context and how the attempt ended. What it raises is its own failure.
+The hook of a type gets the task's context and how the attempt ended. What a hook raises is its own
+failure.
 """
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,16 +26,21 @@ from docllm.agent.handlers.registry import (
     module_of,
     takes,
 )
+from docllm.agent.hooks.batch_end import BatchEnd, NotToldError, Tell
 from docllm.agent.judge import one_line
 from docllm.agent.ports.outcome import Failure, Spent
 from docllm.agent.process.containment import current_task, enter_handler, is_to_end, leaf_errors
 from docllm.agent.process.frames import frames_of_error, place_of, traceback_text
+from docllm.producer.text.printable import FRAMES
+from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
-from docllm.schemas.task.hooks import HookEvent, HookKind
+from docllm.schemas.task.hooks import OF_BATCHES, HookEvent, HookKind
 from docllm.schemas.task.line.parsing import parse_again
 from docllm.schemas.text.untrusted import contained, describe_error
+
+log = logging.getLogger(__name__)
 
 
 class NoLocks:
@@ -101,7 +108,7 @@ def load_hooks(
     for name, task_type in types.items():
         for event, path in task_type.hooks.items():
             try:
-                function = _function_of(path)
+                function = function_of(path, "context", "outcome")
                 run = run_async if is_async(function) else run_blocking
                 loaded[name, event] = _hook(function, run)
             except ConfigError as error:
@@ -111,10 +118,11 @@ def load_hooks(
     return loaded
 
 
-def _function_of(path: str) -> Callable[..., Any]:
+def function_of(path: str, *arguments: str) -> Callable[..., Any]:
+    """Return the function that takes these arguments. Raises ConfigError."""
     module, _, name = path.partition(":")
     function: Callable[..., Any] | None = getattr(module_of(module), name, None)
-    form = f"def {name}(context, outcome), or async def {name}(context, outcome)"
+    form = f"def {name}({{0}}), or async def {name}({{0}})".format(", ".join(arguments))
     if function is None or not callable(function) or inspect.isclass(function):
         raise ConfigError(f"module {module} has no function {name}; define it there as: {form}")
     if is_generator(function):
@@ -122,8 +130,9 @@ def _function_of(path: str) -> Callable[..., Any]:
             f"{path} is a generator, so its body would never run; "
             f"use no `yield` in it, and define it as: {form}"
         )
-    if not takes(function, 2):
-        raise ConfigError(f"{path} must take the context and the outcome; define it as: {form}")
+    if not takes(function, len(arguments)):
+        taken = " and ".join(f"the {argument}" for argument in arguments)
+        raise ConfigError(f"{path} must take {taken}; define it as: {form}")
     return function
 
 
@@ -139,9 +148,12 @@ def _with_outcome(function: Callable[..., Any], outcome: HookOutcome, context: A
 
 
 class Hooks:
-    """All hooks of an agent, by type and event."""
+    """All hooks of an agent, by type and event, and that of batches."""
 
-    def __init__(self, *, tools: Tools, by_kind: Mapping[HookKind, Hook]) -> None:
+    def __init__(
+        self, *, tools: Tools, by_kind: Mapping[HookKind, Hook], of_batches: Tell | None = None
+    ) -> None:
+        self._of_batches = of_batches
         self.apply(tools=tools, by_kind=by_kind)
 
     def apply(self, *, tools: Tools, by_kind: Mapping[HookKind, Hook]) -> None:
@@ -152,7 +164,7 @@ class Hooks:
     @property
     def kinds(self) -> frozenset[HookKind]:
         """The types and events that have a hook."""
-        return frozenset(self._by_kind)
+        return frozenset(self._by_kind) | ({OF_BATCHES} if self._of_batches else frozenset())
 
     async def run(self, kind: HookKind, run: HandlerRun, outcome: HookOutcome) -> HookReturn:
         """Run the hook of this kind.
@@ -180,13 +192,40 @@ class Hooks:
             if is_to_end(error, own_task):
                 raise
             self._tools.failed(error)
-            returned = _returned(error, context, timed_out=limit.expired())
+            returned = _returned(error, context.spent, timed_out=limit.expired())
             if not returned.released:
                 self._note(kind, error, context, returned.failure)
             return returned
         finally:
             context.end()
         return HookReturn(context.spent)
+
+    async def run_of_batch(self, end: BatchEnd, left_s: float) -> HookReturn:
+        """Run the hook of a batch that is done. Raises CancelledError if the program ends it."""
+        if self._of_batches is None:  # another agent ordered it
+            return HookReturn(Spent(), released=True)
+        own_task, limit = current_task(), asyncio.timeout(left_s)
+        try:
+            async with limit:
+                await self._of_batches(end)
+        except BaseException as error:
+            if is_to_end(error, own_task):
+                raise
+            self._tools.failed(error)
+            returned = _returned(error, Spent(), timed_out=limit.expired())
+            if returned.released:
+                return returned
+            says_all = isinstance(error, NotToldError) or limit.expired()
+            frames = {} if says_all else {FRAMES: traceback_text(error)}
+            name, failure = f"batch {end.batch}, round {end.round}", returned.failure
+            log.warning(
+                "on_batch_done of %s, failed: %s",
+                name,
+                failure,
+                extra={"code": Code.HANDLER_FAILS, **frames},
+            )
+            return replace(returned, failure=one_line(f"{name}: {failure}"))
+        return HookReturn(Spent())
 
     def _note(
         self, kind: HookKind, error: BaseException, context: AttemptContext, failure: str
@@ -207,18 +246,17 @@ def _require_no_follow_ups(context: AttemptContext) -> None:
         raise TypeError("a hook cannot order follow-ups; order them in the task's handler")
 
 
-def _returned(raised: BaseException, context: AttemptContext, *, timed_out: bool) -> HookReturn:
+def _returned(raised: BaseException, spent: Spent, *, timed_out: bool) -> HookReturn:
     if timed_out:
-        return HookReturn(context.spent, "it did not end in time")
+        return HookReturn(spent, "it did not end in time")
     if any(
         isinstance(cause, LeaseLostError | WaitedTooLongError | NoRoomError)
         for cause in leaf_errors(raised)
     ):
-        return HookReturn(context.spent, released=True)
+        return HookReturn(spent, released=True)
     error = deciding_leaf(raised, CallRefusedError)
-    text = (
-        f"its call failed: {error}"
-        if isinstance(error, CallRefusedError)
-        else describe_error(error)
-    )
-    return HookReturn(context.spent, one_line(text))
+    if isinstance(error, CallRefusedError):
+        text = f"its call failed: {error}"
+    else:
+        text = str(error) if isinstance(error, NotToldError) else describe_error(error)
+    return HookReturn(spent, one_line(text))

@@ -12,9 +12,11 @@ from functools import partial
 
 from docllm.agent.handlers.calls.permits import CallPermits
 from docllm.agent.handlers.handler_run import HandlerRun
+from docllm.agent.hooks.batch_end import BatchEnd
+from docllm.agent.hooks.done_batches import DoneBatches
 from docllm.agent.hooks.functions import HookOutcome, HookReturn, Hooks, NoLocks
 from docllm.agent.lease import Lease, Leases
-from docllm.agent.ledger import hook_runs
+from docllm.agent.ledger import batch_ends, hook_runs
 from docllm.agent.ledger.hook_runs import HookEnd, HookFate, HookInput, HookRun
 from docllm.agent.maintenance.duty import Duty
 from docllm.agent.ports.outcome import Spent
@@ -27,7 +29,7 @@ from docllm.schemas.objects.errors import ObjectError
 from docllm.schemas.objects.write_once import WriteOnceStore
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import Clock
-from docllm.schemas.task.hooks import Hooked, HookEvent, HookKind
+from docllm.schemas.task.hooks import OF_BATCHES, Hooked, HookEvent, HookKind
 from docllm.schemas.task.result.answer import answer_value
 from docllm.schemas.task.result.output_pointer import OutputAlteredError
 from docllm.schemas.text.wording import number_of, one_line
@@ -50,7 +52,8 @@ class HookRunner:
 
     `plan_of` returns the routes for a hook's calls, the first of which they take, for a line and a
     run. `permits_of` returns the permits of these calls, for a line, the routes and a run.
-    `outputs` has results outside the ledger. `limit_s` is the time of one hook.
+    `outputs` has results outside the ledger. `limit_s` is the time of one hook. `batches` finds the
+    batches that are done, if they have a hook.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class HookRunner:
         permits_of: Callable[[bytes, RoutePlan, HookRun], CallPermits],
         outputs: WriteOnceStore,
         limit_s: float,
+        batches: DoneBatches | None = None,
         max_running: int = MAX_RUNNING,
     ) -> None:
         self._hooks = hooks
@@ -76,6 +80,7 @@ class HookRunner:
         self._permits_of = permits_of
         self._outputs = outputs
         self._limit_s = limit_s
+        self._batches = batches
         self._max_running = max_running
         self._running: dict[asyncio.Task[None], HookRun] = {}
         self._ended: list[tuple[int, HookEnd]] = []  # each with the agent that leased the hook
@@ -86,6 +91,11 @@ class HookRunner:
         self._stored_kinds: frozenset[HookKind] = frozenset()
         duty = partial(Duty, clock=clock)
         self._duties = (
+            *(
+                ()
+                if batches is None
+                else (duty(name="finding batches that are done", work=batches.find_in_turn),)
+            ),
             duty(name="running hooks", work=self.run_due),
             duty(
                 name="freeing the hooks of agents that are gone",
@@ -187,16 +197,10 @@ class HookRunner:
             spent = paid
 
         try:
-            hook_input = await self._transactions.read(hook_runs.read_input, run)
-            if hook_input is None:
-                end = HookEnd(run, HookFate.FAILED, "the ledger has no input for its task")
+            if run.event is HookEvent.BATCH_DONE:
+                end = await self._run_of_batch(run, until_s)
             else:
-                hook_input = await self._with_output(hook_input)
-                plan = self._plan_of(hook_input.value, run)
-                run = replace(run, route=plan.first)
-                returned = await self._run(lease, run, plan, hook_input, until_s, note_spent)
-                crash.reach("hook.ran")
-                end = _end_of(run, returned)
+                end = await self._run_of_task(lease, run, until_s, note_spent)
         except asyncio.CancelledError:
             end = HookEnd(run, HookFate.RELEASED, spent=spent)
             raise
@@ -205,15 +209,36 @@ class HookRunner:
             end = HookEnd(run, HookFate.FAILED, failure)
         except Exception as error:
             log.exception(
-                "hook on_%s of task %d ended in a bug",
-                run.event,
-                run.task_id,
+                "hook %s ended in a bug",
+                run.title,
                 extra={"code": Code.INTERNAL_ERROR},
             )
             end = HookEnd(run, HookFate.FAILED, f"INTERNAL: {type(error).__name__}", spent)
         finally:
             lease.hooks -= 1
             self._end(lease, end)
+
+    async def _run_of_batch(self, run: HookRun, until_s: float) -> HookEnd:
+        end = await self._transactions.read(batch_ends.read, run.batch_id, run.attempts)
+        if end is None:
+            return HookEnd(run, HookFate.FAILED, "the ledger has no such end")
+        left_s = until_s - self._clock.now_s()
+        returned = await self._hooks.run_of_batch(BatchEnd(**end), left_s)
+        crash.reach("hook.batch_told")
+        return _end_of(run, returned)
+
+    async def _run_of_task(
+        self, lease: Lease, run: HookRun, until_s: float, note_spent: Callable[[Spent], None]
+    ) -> HookEnd:
+        hook_input = await self._transactions.read(hook_runs.read_input, run)
+        if hook_input is None:
+            return HookEnd(run, HookFate.FAILED, "the ledger has no input for its task")
+        hook_input = await self._with_output(hook_input)
+        plan = self._plan_of(hook_input.value, run)
+        run = replace(run, route=plan.first)
+        returned = await self._run(lease, run, plan, hook_input, until_s, note_spent)
+        crash.reach("hook.ran")
+        return _end_of(run, returned)
 
     async def _with_output(self, hook_input: HookInput) -> HookInput:
         """Return the input of a hook with its result, wherever that is kept."""
@@ -287,7 +312,9 @@ class HookRunner:
     async def store_kinds(self) -> None:
         """Store which hooks the settings of this agent name."""
         kinds = self._hooks.kinds
-        await self._transactions.write(hook_orders.store_hooked, self._group, self._hooked)
+        await self._transactions.write(
+            hook_orders.store_hooked, self._group, self._hooked, self._leases.current.agent_id
+        )
         self._stored_kinds = kinds
 
     async def renew_kinds(self) -> None:
@@ -302,6 +329,10 @@ class HookRunner:
         """
         if not self._hooks.kinds:
             return False
+        if self._batches is not None and (
+            OF_BATCHES not in self._stored_kinds or await self._batches.find()
+        ):
+            return True
         if await self._has_work() or await self._transactions.read(
             hook_runs.any_running, self._group
         ):
@@ -323,9 +354,8 @@ class HookRunner:
             await asyncio.wait(unfinished, timeout=CANCEL_S)
         for run in self._running.values():
             log.warning(
-                "hook on_%s of task %d goes on though it was cancelled; an agent runs it again",
-                run.event,
-                run.task_id,
+                "hook %s goes on though it was cancelled; an agent runs it again",
+                run.title,
                 extra={"code": Code.HANDLER_GOES_ON},
             )
         if self._suspect:

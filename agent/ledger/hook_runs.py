@@ -65,6 +65,8 @@ _FREE = Spent()
 class HookRun:
     """A leased hook: what it is about, and how the attempt before it ended.
 
+    The hook of a batch has `task_id` 0, no type, and the round in `attempts`.
+
     `attempts` is how many attempts of the task have counted, that attempt included. `losses` is how
     many agents were lost while they ran the hook. `route` is that of the attempt, and once the hook
     has begun, that of the hook's calls. `routes_allowed` are those of the batch.
@@ -87,6 +89,11 @@ class HookRun:
     tries: int
     losses: int
     routes_allowed: tuple[str, ...] | None = None
+
+    @property
+    def title(self) -> str:
+        """How a log names the hook."""
+        return f"on_{self.event} of {f'task {self.task_id}' if self.task_id else self.batch}"
 
 
 class HookFate(Enum):
@@ -177,6 +184,31 @@ def lease_due(
 
 def _runs(connection: Connection, rows: Sequence[Any]) -> list[HookRun]:
     """Return the runs of these rows; the hooks of tasks that are gone are deleted."""
+    of_batches = [row for row in rows if row.event == HookEvent.BATCH_DONE]
+    of_tasks = [row for row in rows if row.event != HookEvent.BATCH_DONE]
+    return [*_runs_of_batches(connection, of_batches), *_runs_of_tasks(connection, of_tasks)]
+
+
+def _runs_of_batches(connection: Connection, rows: Sequence[Any]) -> list[HookRun]:
+    if not rows:
+        return []
+    query = select(batch.c.id, batch.c.name).where(batch.c.id.in_({row.batch_id for row in rows}))
+    names = {row.id: row.name for row in connection.execute(query)}
+    return [
+        HookRun(
+            **{name: getattr(row, name) for name in _OF_ROW},
+            event=HookEvent.BATCH_DONE,
+            batch=names[row.batch_id],
+            tenant="",
+            max_attempts=0,
+        )
+        for row in rows
+    ]
+
+
+def _runs_of_tasks(connection: Connection, rows: Sequence[Any]) -> list[HookRun]:
+    if not rows:
+        return []
     query = (
         select(task.c.id, task.c.tenant, task.c.max_attempts, batch.c.name, batch.c.options)
         .join(batch, batch.c.id == task.c.batch_id)

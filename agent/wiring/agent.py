@@ -2,6 +2,7 @@
 
 from docllm.agent.agent import Agent
 from docllm.agent.handlers.calls.permits import CallPermits
+from docllm.agent.hooks.done_batches import DoneBatches
 from docllm.agent.hooks.runner import HookRunner
 from docllm.agent.ledger.hook_runs import HookRun
 from docllm.agent.maintenance.group_work import GroupWork
@@ -41,6 +42,9 @@ def make_hook_runner(made: AgentParts) -> HookRunner:
         permits_of=permits_of,
         outputs=choices.outputs,
         limit_s=made.claim_s,
+        batches=DoneBatches(transactions=choices.parts.transactions, clock=clock, group=made.group)
+        if choices.parts.config.hooks.on_batch_done is not None
+        else None,
     )
 
 

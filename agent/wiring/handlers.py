@@ -16,6 +16,7 @@ from docllm.agent.handlers.named_limits import NamedLimits
 from docllm.agent.handlers.processes.pool import ProcessHandler
 from docllm.agent.handlers.processes.process import ProcessLimits
 from docllm.agent.handlers.processes.suspects import run_suspect
+from docllm.agent.hooks.batch_end import Tell
 from docllm.agent.hooks.functions import Hook, Hooks, load_hooks
 from docllm.agent.judge import tiers_of
 from docllm.agent.process.containment import MemoryWatch
@@ -27,6 +28,7 @@ from docllm.schemas.objects.address import SCHEMES
 from docllm.schemas.objects.store import ObjectStores, require_library
 from docllm.schemas.settings.claim_time import usual_limit_s
 from docllm.schemas.settings.config import Config, TypeConfig
+from docllm.schemas.settings.kinds import BatchHook
 from docllm.schemas.task.hooks import HookKind
 
 
@@ -57,7 +59,11 @@ class Handling:
             by_type=self.load_handlers(config.types),
             run_suspect=partial(run_suspect, processes),
         )
-        self.hooks = Hooks(tools=tools, by_kind=self.load_hooks(config.types))
+        self.hooks = Hooks(
+            tools=tools,
+            by_kind=self.load_hooks(config.types),
+            of_batches=self._load_batch_hook(config.hooks.on_batch_done),
+        )
 
     def load_handlers(self, types: Mapping[str, TypeConfig]) -> Mapping[str, Handler]:
         """Return the handlers of types. Raises ConfigError."""
@@ -71,6 +77,15 @@ class Handling:
     def load_hooks(self, types: Mapping[str, TypeConfig]) -> Mapping[HookKind, Hook]:
         """Return the hooks of types. Raises ConfigError."""
         return load_hooks(types, run_async=self._run_async, run_blocking=self._run_blocking)
+
+    def _load_batch_hook(self, setting: BatchHook | None) -> Tell | None:
+        """Return what is called at the end of a batch. Raises ConfigError."""
+        if setting is None:
+            return None
+        # Most agents have no such hook.
+        from docllm.agent.hooks.batch_hooks import load_batch_hook  # noqa: PLC0415
+
+        return load_batch_hook(setting, run_async=self._run_async, run_blocking=self._run_blocking)
 
     def tools(self) -> Tools:
         """Return what handlers and hooks work with, by the settings as they are now."""

@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, Connection, func, select, update
 from docllm.producer.ledger import audit
 from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.sql import insert_new, utc_after, utc_now
-from docllm.schemas.ledger.tables import batch, hook, hook_type
-from docllm.schemas.task.hooks import Hooked, HookEvent, HookState
+from docllm.schemas.ledger.tables import agent, batch, hook, hook_type
+from docllm.schemas.task.hooks import Hooked, HookEvent, HookState, hook_name
 from docllm.schemas.text.wording import number_of, one_line
 
 KNOWN_S = 86_400.0
@@ -56,20 +56,23 @@ def place(connection: Connection, orders: Sequence[HookOrder]) -> None:
     insert_rows(connection, hook, orders)
 
 
-def store_hooked(connection: Connection, group: str, hooked: Hooked) -> None:
-    """Store which hooks this agent's settings name."""
-    store_names(
-        connection, group, [(name, event) for name, events in hooked.items() for event in events]
-    )
+def store_hooked(connection: Connection, group: str, hooked: Hooked, agent_id: int = 0) -> None:
+    """Store which hooks the settings of this agent name."""
+    named = [(name, event) for name, events in hooked.items() for event in events]
+    store_names(connection, group, named, agent_id)
 
 
-def store_names(connection: Connection, group: str, named: Iterable[tuple[str, str]]) -> None:
-    """Store that this agent's settings name these, each a type and an event."""
+def store_names(
+    connection: Connection, group: str, named: Iterable[tuple[str, str]], agent_id: int = 0
+) -> None:
+    """Store that the settings of this agent name these, each a type and an event."""
+    started = select(agent.c.started_at).where(agent.c.id == agent_id).scalar_subquery()
+    since = func.coalesce(started, utc_now())
     rows = [
         {"group_name": group, "type": name, "event": str(event)} for name, event in sorted(named)
     ]
     for row in rows:  # in the order of the key, in which all agents lock them
-        connection.execute(insert_new(connection, hook_type), row)
+        connection.execute(insert_new(connection, hook_type).values(**row, since=since))
         of_row = [hook_type.c[name] == value for name, value in row.items()]
         connection.execute(update(hook_type).where(*of_row).values(seen_at=utc_now()))
 
@@ -125,7 +128,7 @@ class GivenUp:
     @property
     def name(self) -> str:
         """How a sentence names these hooks."""
-        return f"on_{self.event} of type {self.type}"
+        return hook_name(self.type, self.event)
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `--json`."""
@@ -135,7 +138,7 @@ class GivenUp:
 def given_up(connection: Connection, group: str) -> list[str]:
     """Return in words which hooks of the group were given up, with a failure of each kind."""
     return [
-        f"{number_of(number, 'hook')} on_{event} of type {name} given up: {failure}; "
+        f"{number_of(number, 'hook')} {hook_name(name, event)} given up: {failure}; "
         f"to run them again: docllm dead hooks --retry --group {group}"
         for (name, event), (number, failure) in _counts_by_kind(
             connection, group, HookState.GAVE_UP
@@ -221,7 +224,7 @@ def _in_words(row: Any) -> str:
 def to_be_tried(connection: Connection, group: str) -> list[str]:
     """Return in words which hooks of the group wait to be run, some after a failure."""
     return [
-        f"{number_of(number, 'hook')} on_{event} of type {name} not done"
+        f"{number_of(number, 'hook')} {hook_name(name, event)} not done"
         + (f" ({failure})" if failure else "")
         + f"; an agent runs them: docllm agent --group {group}"
         for (name, event), (number, failure) in _counts_by_kind(

@@ -817,8 +817,8 @@ hook = _table(
     "one row for each hook that has not run yet, or was given up",
     _key(auto=True, doc="number of the order"),
     _word("group_name", 100, doc="the group"),
-    _word("type", 64, doc="the task's type"),
-    _word("event", 16, doc="after what it runs: `success`, `retry` or `dead`"),
+    _word("type", 64, doc="the task's type; empty for a batch"),
+    _word("event", 16, doc="after what it runs: `success`, `retry`, `dead` or `batch_done`"),
     Column(
         "state",
         Tiny,
@@ -830,12 +830,15 @@ hook = _table(
     _big("owner", doc="the agent that runs it, 0 for none"),
     _count("tries", doc="how often it has failed"),
     _count("losses", doc="how many agents were lost while they ran it"),
-    _now(doc="when the attempt ended"),
-    Column("task_id", BigId, nullable=False, doc="the task"),
+    _now(doc="when the attempt, or the batch, ended"),
+    Column("task_id", BigId, nullable=False, doc="the task, 0 for a batch"),
     Column("batch_id", BigId, nullable=False, doc="the batch"),
     _word("route", 64, doc="the route of the attempt"),
     _word("status", 16, doc="`succeeded`, `retrying`, `dead` or `cancelled`"),
-    _count("attempts", doc="attempts of the task that had counted, with this one"),
+    _count(
+        "attempts",
+        doc="attempts of the task that had counted, with this one; of a batch: the round",
+    ),
     _word("disposition", 32, doc="of a death: why the task was given up"),
     _word("error_class", 64, doc="class of the attempt's error"),
     _word("error_text", 2000, doc="text of the attempt's error"),
@@ -855,4 +858,21 @@ hook_type = _table(
         doc="when an agent last said so; it holds for a day, and `loss` for claims "
         "that were made until then",
     ),
+    _now("since", doc="when the first agent that said so had started"),
+)
+
+batch_end = _table(
+    "batch_end",
+    "one row for each end of a batch that has a hook; a replay lets the batch end again",
+    _key("batch_id", doc="the batch"),
+    Column(
+        "round",
+        Integer,
+        primary_key=True,
+        autoincrement=False,
+        doc="1 for its first end, then one more for each",
+    ),
+    _big("ends", doc="how often tasks of it had become final by then"),
+    _now("ended_at", doc="when the end was found"),
+    Column("counts", LongText, nullable=False, doc="its tasks by state, and its cost, as JSON"),
 )

@@ -298,6 +298,18 @@ class RetentionConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HooksConfig:
+    """What agents call at ends that belong to no type of task."""
+
+    on_batch_done: kinds.BatchHook | None = setting(
+        kinds.batch_hook,
+        "what an agent calls when a batch is "
+        "[done](../how-to/watch.md#be-told-when-a-batch-is-done), at least once: "
+        '`package.module:function`, an `https://` address, or `{ command = "..." }`',
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """The price of a million tokens, in the currency's unit."""
 
@@ -568,6 +580,7 @@ class Config:
     inbox: InboxConfig = InboxConfig()
     serve: ServeConfig = ServeConfig()
     retention: RetentionConfig = RetentionConfig()
+    hooks: HooksConfig = HooksConfig()
     tenant_defaults: TenantDefaults = TenantDefaults()
     document_roots: tuple[Path, ...] | None = setting(
         kinds.paths,

@@ -7,6 +7,7 @@ in the wrong place.
 
 import os
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -272,6 +273,44 @@ def function(value: Any) -> str:
     if _FUNCTION.fullmatch(text(value)) is None:
         raise ValueError("write package.module:function")
     return text(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHook:
+    """What is called at the end of a batch: a function, a URL or a command; one of them is set."""
+
+    function: str = ""
+    url: Secret | None = None
+    command: Secret | None = None
+
+    def __str__(self) -> str:
+        """Return it for a person, without secrets."""
+        return self.function or ("https://..." if self.url else "{ command = ... }")
+
+
+def batch_hook(value: Any) -> BatchHook:
+    """Return what is called at the end of a batch."""
+    form = 'write package.module:function, https://HOST/PATH, or { command = "PROGRAM ARGUMENTS" }'
+    if isinstance(value, dict):
+        if value.keys() != {"command"} or not _words(value["command"]):
+            raise ValueError(form)
+        return BatchHook(command=Secret(value["command"]))
+    try:
+        return BatchHook(function=function(value))
+    except ValueError:
+        pass
+    try:
+        return BatchHook(url=Secret(http_url(value)))
+    except ValueError:
+        raise ValueError(form) from None
+
+
+def _words(command: Any) -> list[str]:
+    """Return the words of a command; none if it cannot be split into words."""
+    try:
+        return shlex.split(command) if isinstance(command, str) else []
+    except ValueError:  # a quote that does not end
+        return []
 
 
 def database_url(value: Any) -> Secret:

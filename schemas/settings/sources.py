@@ -297,7 +297,11 @@ def _file(named: object, cwd: Path) -> SettingFile | None:
 def _is_table(names: tuple[str, ...]) -> bool:
     """Return whether this table of the file is the value of one setting."""
     match names:
-        case ("llm" | "otel", "headers") | ("routes", _, "headers" | "wordings"):
+        case (
+            ("llm" | "otel", "headers")
+            | ("routes", _, "headers" | "wordings")
+            | ("hooks", "on_batch_done")
+        ):
             return True
     return False
 

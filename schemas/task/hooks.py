@@ -1,6 +1,6 @@
-"""The hooks of a type of task: user code that runs after an attempt has ended.
+"""The hooks: user code that runs after an attempt of a type's task, or a batch, has ended.
 
-A hook is ordered in the transaction that ends the attempt, and runs at least once after it. It runs
+A hook is ordered in the transaction that writes the end, and runs at least once after it. It runs
 again after a failure or the loss of its agent, until it succeeds or is given up.
 """
 
@@ -9,11 +9,12 @@ from enum import IntEnum, StrEnum
 
 
 class HookEvent(StrEnum):
-    """The end of an attempt after which a hook runs, as it is stored."""
+    """The end after which a hook runs, as it is stored."""
 
     SUCCESS = "success"
     RETRY = "retry"  # the attempt failed and counts, and the task waits for the next one
     DEAD = "dead"  # the task ended without success: it is dead or cancelled
+    BATCH_DONE = "batch_done"  # every task of a closed batch is final
 
 
 class HookState(IntEnum):
@@ -27,3 +28,10 @@ class HookState(IntEnum):
 # The events for which a type has a hook, by type.
 Hooked = Mapping[str, frozenset[HookEvent]]
 HookKind = tuple[str, HookEvent]  # type and event
+OF_BATCHES: HookKind = ("", HookEvent.BATCH_DONE)  # the hook of batches, of no type
+
+
+def hook_name(task_type: str, event: str) -> str:
+    """Return how a sentence names a hook."""
+    is_of_batches = event == HookEvent.BATCH_DONE
+    return f"on_{event}" if is_of_batches else f"on_{event} of type {task_type}"

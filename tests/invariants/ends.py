@@ -117,3 +117,25 @@ def hooks_lost(run: Evidence) -> list[str]:
         for (task_id, event), times in sorted(ordered.items())
         if ran[task_id, event] < times
     ]
+
+
+def told_too_early(run: Evidence) -> list[str]:
+    """The hook of the batch is called for a round after all tasks were final for so many times."""
+    loaded = {task_id for task_id, was_loaded in run.of_batch.items() if was_loaded}
+    ended: list[float] = []
+    seen: set[int] = set()
+    still_open: set[int] = set()
+    for move in run.moves or ():
+        if move.task_id not in run.of_batch:
+            continue
+        at_rest = seen >= loaded and not still_open
+        seen.add(move.task_id)
+        (still_open.discard if move.after in FINAL else still_open.add)(move.task_id)
+        if not at_rest and seen >= loaded and not still_open:
+            ended.append(move.order)
+    return [
+        f"round {number} of the batch was told at {order}; it had ended {times} times"
+        for order, number in run.ends_told
+        for times in [sum(end < order for end in ended)]
+        if times < number
+    ]

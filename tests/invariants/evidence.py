@@ -192,7 +192,8 @@ class Evidence:
     `blamed`: the tasks whose attempts counted because their process ended, and whether their
     handler ends processes. `hooks_run`: the hooks that ran to their end or were given up, by task
     and event, of the tasks `hooked`. `misread`: sums of all that happened which, in the middle of
-    the run, were not those of the history until then.
+    the run, were not those of the history until then. `ends_told`: when the hook of the batch was
+    called, and for which round; `of_batch`: the batch's tasks, and whether each was loaded.
     `type_slots`: the slots of a type in each agent, and how many of its handlers ran at once.
     `uses`: of what the limits of types and the named ones allow, `use_limits`.
     `takings`: what agents took to claim, and what waited then; `tenants`: those with settings.
@@ -235,6 +236,8 @@ class Evidence:
     blamed: Sequence[tuple[str, bool]] = ()
     hooks_run: Sequence[tuple[int, str]] = ()
     hooked: frozenset[int] = frozenset()
+    ends_told: Sequence[tuple[float, int]] = ()
+    of_batch: Mapping[int, bool] = field(default_factory=dict)
     type_slots: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     uses: Sequence[Use] = ()
     use_limits: Mapping[str, UseLimit] = field(default_factory=dict)

@@ -48,6 +48,7 @@ def p1_every_task_ends_once(run: Evidence) -> list[str]:
         ends.misread,
         ends.below_zero,
         ends.hooks_lost,
+        ends.told_too_early,
         turns.lane_starved,
         turns.tenant_starved,
     )

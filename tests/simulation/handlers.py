@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from docllm.agent.handlers import ComeBackError, Context, TryAgainError
 from docllm.agent.handlers.builtin.chat import chat
+from docllm.agent.hooks.batch_end import BatchEnd
 from docllm.agent.hooks.functions import HookOutcome
-from tests.simulation.machine import CHILDREN, COME_BACKS, CRM, SHARED
+from tests.simulation.machine import BATCH, CHILDREN, COME_BACKS, CRM, SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +21,17 @@ class Host:
     """The program in which a handler runs: how it dies, and whether its release is a good one.
 
     `used` notes that a handler uses what a lock guards, by the lock's name and fence. `hooked`
-    notes that a hook has run to its end. `spoil` lets a handler's process end with its next
-    attempt. `at_once` notes that one more handler of `narrow` runs, or one less. `begin_use` notes
-    the begin of a use of what is limited, and returns what notes its end.
+    notes that a hook has run to its end, and `told` the same of a round of the batch. `spoil` lets
+    a handler's process end with its next attempt. `at_once` notes that one more handler of `narrow`
+    runs, or one less. `begin_use` notes the begin of a use of what is limited, and returns what
+    notes its end.
     """
 
     die: Callable[[], None]
     good: Callable[[], bool]
     used: Callable[[str, int], None] = lambda _name, _fence: None
     hooked: Callable[[int, str], None] = lambda _task_id, _event: None
+    told: Callable[[int], None] = lambda _number: None
     spoil: Callable[[], None] = lambda: None
     at_once: Callable[[int], None] = lambda _change: None
     begin_use: Callable[[str], Callable[[], None]] = lambda _limit: lambda: None
@@ -144,6 +147,13 @@ async def note(context: Context, outcome: HookOutcome) -> None:
     """Take a while, as a hook, and note that it has run."""
     await asyncio.sleep(zlib.crc32(context.task.key.encode()) % 4)
     HOST.get().hooked(int(context.name.split()[1]), outcome.event)
+
+
+async def note_end(end: BatchEnd) -> None:
+    """Take a while, and note which round of the batch has ended."""
+    await asyncio.sleep(end.round % 3)
+    if end.batch == BATCH:
+        HOST.get().told(end.round)
 
 
 def ends_process(key: str) -> bool:

@@ -15,6 +15,7 @@ from docllm.schemas.settings.config import (
     AgentConfig,
     Config,
     GuardConfig,
+    HooksConfig,
     InboxConfig,
     KafkaConfig,
     LLMConfig,
@@ -23,6 +24,7 @@ from docllm.schemas.settings.config import (
     Trigger,
     TypeConfig,
 )
+from docllm.schemas.settings.kinds import BatchHook
 from docllm.schemas.settings.quota import (
     NO_LIMITS,
     NamedLimit,
@@ -119,6 +121,7 @@ class Machine:
     uses: list[Use] = field(default_factory=list)
     most_narrow: int = 0  # handlers of NARROW that ran at once in one agent
     hooks_run: list[tuple[int, str]] = field(default_factory=list)  # by task, event
+    ends_told: list[tuple[int, int]] = field(default_factory=list)  # turn and round, of BATCH
     tenants: dict[str, TenantConfig] = field(default_factory=dict)
     overflow: int = 0
     outputs: SimOutputs = field(init=False)
@@ -219,5 +222,8 @@ class Machine:
             max_attempts=self.max_attempts,
             tenants=self.tenants,
             limits=self._limits() if self.shared else {},
+            hooks=HooksConfig(BatchHook(function=f"{_HANDLERS}:note_end"))
+            if self.hooks
+            else HooksConfig(),
             tenant_defaults=TenantDefaults(overflow=self.overflow),
         )

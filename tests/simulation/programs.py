@@ -168,6 +168,9 @@ class AgentProgram(Program):
     def _hooked(self, task_id: int, event: str) -> None:
         self._machine.hooks_run.append((task_id, event))
 
+    def _told(self, number: int) -> None:
+        self._machine.ends_told.append((self._machine.store.turn(), number))
+
     async def _run(self) -> None:
         HOST.set(
             Host(
@@ -175,6 +178,7 @@ class AgentProgram(Program):
                 self._good,
                 self._used,
                 self._hooked,
+                told=self._told,
                 at_once=self._count_narrow,
                 begin_use=self._begin_use,
             )

@@ -9,7 +9,7 @@ from docllm.schemas.settings.config import DEFAULT_ROUTE
 from docllm.schemas.task.record.topics import Topics
 from tests.invariants.evidence import Position
 from tests.simulation.broker import Broker
-from tests.simulation.machine import GROUP
+from tests.simulation.machine import BATCH, GROUP
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -37,6 +37,24 @@ def unfinished(world: "World") -> str:
             f"far, {sending} sending, {replays} replays, {hooks} hooks, {working}"
         )
     return ""
+
+
+def untold(world: "World") -> bool:
+    """Return whether the batch has ended, and its hook was not called since, nor given up."""
+    if not world.machine.hooks:
+        return False
+    sql = "SELECT closed_at IS NOT NULL OR cancelled_at IS NOT NULL FROM batch WHERE name=?"
+    closed = world.store.rows(sql, BATCH)
+    sql = "SELECT count(*) FROM hook WHERE state=2 AND event='batch_done'"
+    if not closed or not closed[0][0] or world.store.rows(sql)[0][0]:
+        return False
+    last_end = world.store.rows(
+        "SELECT coalesce(max(turn), 0) FROM sim_move m JOIN task t ON t.id=m.task_id "
+        "JOIN batch b ON b.id=t.batch_id WHERE m.status>=3 AND m.old_status<3 AND b.name=?",
+        BATCH,
+    )[0][0]
+    told = max((turn for turn, _ in world.machine.ends_told), default=0)
+    return bool(last_end > told)
 
 
 def positions(broker: Broker) -> Iterator[Position]:
@@ -99,6 +117,8 @@ def seen(world: "World") -> Counter[str]:
     counts["lock"] = len(set(fences))
     counts["use within a limit"] = len(world.machine.uses)
     counts["hook"] = len(world.machine.hooks_run)
+    counts["end of a batch told"] = len(world.machine.ends_told)
+    counts["second end told"] = sum(number > 1 for _, number in world.machine.ends_told)
     counts["lock lost in use"] = len(set(fences)) * 2 - len(fences)
     for taking in world.turns.takings:
         counts["lanes in turn"] += len({kind.lane for kind in taking.waiting}) > 1

@@ -165,6 +165,14 @@ class _Witness:
             hooked=frozenset(
                 task_id for task_id, name in self._names.items() if _HOOKED.search(name)
             ),
+            ends_told=world.machine.ends_told,
+            of_batch=dict(
+                self._rows(
+                    "SELECT t.id, parent_id=0 FROM task t JOIN batch b ON b.id=t.batch_id "
+                    "WHERE b.name=?",
+                    BATCH,
+                )
+            ),
             quota=self._quota(),
             takings=[] if "tpm" in world.plan.quota else world.turns.takings,
             tenants={

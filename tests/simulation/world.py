@@ -57,6 +57,7 @@ from tests.simulation.weather import Weather
 
 PATIENCE_S = 1800.0  # everything must have ended within this time after the last fault
 LEAVE_S = 120.0
+TOLD_S = 120.0
 LOAD_CHUNK = 6
 INBOX = f"{GROUP}.inbox"
 # As in production, but counts of releases are added up after a minute, so that runs see it.
@@ -233,6 +234,7 @@ class World:
         if purging is not None:
             await purging.run()
             await self._until("late records end", PATIENCE_S, lambda: not watch.unfinished(self))
+        await self._until("the batch's end is told", TOLD_S, lambda: not watch.untold(self))
         await self._leave()
         evidence = witness.evidence(self) if purging is None else purging.evidence()
         for line in violations(evidence):

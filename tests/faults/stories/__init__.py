@@ -77,6 +77,7 @@ STORIES = (
     Story(locking.locking, "lock.changed"),
     Story(isolating.isolating, "process.run_sent process.call_received process.run_ended"),
     Story(hooking.hooking, "hook.leased hook.ran hook.written"),
+    Story(hooking.telling, "hook.batch_ended hook.leased hook.batch_told hook.written"),
     Story(repairing.reaping, "claim.claimed reap.judged reap.reset"),
     Story(repairing.sweeping, "sweep.ordered trim.trimmed", embedded="trim.low_raised"),
     Story(repairing.compacting, "compact.added compact.moved"),

@@ -3,13 +3,14 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
 from docllm.agent.handlers.processes.pool import HandlerProcesses
-from docllm.agent.ledger import hook_runs
+from docllm.agent.ledger import batch_ends, hook_runs
 from docllm.agent.quota.limit import OwnLimit
 from docllm.producer.ledger import hook_orders
 from docllm.schemas.ledger.tables import hook
+from docllm.schemas.task.hooks import HookEvent
 from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import FRAGILE, HOOKED, NARROW
 
@@ -34,6 +35,26 @@ def _not_ordered_for_retries() -> AbstractContextManager[Any]:
     return patched(hook_orders, "place", some)
 
 
+def _sums_of_one_task_less() -> AbstractContextManager[Any]:
+    sums = batch_ends._sums
+
+    def one_less(batches: Any) -> Any:
+        own = sums(batches)
+        open_tasks = (own.c.open - 1).label("open")
+        return select(own.c.batch_id, open_tasks, own.c.ends, own.c.newest_at).subquery()
+
+    return patched(batch_ends, "_sums", one_less)
+
+
+def _ends_without_orders() -> AbstractContextManager[Any]:
+    place = hook_orders.place
+
+    def of_tasks(connection: Any, orders: Any) -> None:
+        place(connection, [order for order in orders if order["event"] != HookEvent.BATCH_DONE])
+
+    return patched(hook_orders, "place", of_tasks)
+
+
 async def _blamed(self: HandlerProcesses, handler: Any, context: Any) -> Any:
     return await self._run(handler, context, new=False)
 
@@ -41,6 +62,8 @@ async def _blamed(self: HandlerProcesses, handler: Any, context: Any) -> Any:
 BUGS = {
     "a hook is forgotten when it begins": Bug("P1", _forgotten_when_begun, HOOKED),
     "a failed attempt orders no hook": Bug("P1", _not_ordered_for_retries, HOOKED),
+    "a batch is done while a task of it is open": Bug("P1", _sums_of_one_task_less, HOOKED),
+    "the end of a batch is written without its order": Bug("P1", _ends_without_orders, HOOKED),
     "a task pays for the process that another one broke": Bug(
         "P9", replaced(HandlerProcesses, "run", _blamed), FRAGILE
     ),

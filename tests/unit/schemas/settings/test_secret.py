@@ -12,6 +12,7 @@ from docllm.schemas.settings.config import Secret
 ROOT = Path(__file__).parents[4]
 # Who reads secrets, how often, and for what. Nothing that is read is stored or shown.
 READERS = {
+    "agent/hooks/batch_hooks.py": (3, "calls the address or command, and looks at its scheme"),
     "agent/llm/client.py": (1, "sends headers to the LLM"),
     "producer/checks/llm_call.py": (1, "sends headers to the LLM"),
     "producer/metrics/http_server.py": (1, "compares the token of a request"),

@@ -116,6 +116,11 @@ BROKEN = {
         closely(moves=(LOADED, TAKEN, replace(ENDED, old_fence=2, fence=1))),
     ),
     "a hook that was lost": ("P1", closely(hooked=frozenset({1}))),
+    "a batch told before it was done": ("P1", closely(of_batch={1: True}, ends_told=[(0.0, 1)])),
+    "a batch told of an end that it has not had": (
+        "P1",
+        closely(of_batch={1: True}, ends_told=[(1e9, 2)]),
+    ),
     "a count that was lost": ("P1", replace(GOOD, sums=(COUNTED_ONCE,))),
     "a count that was doubled": (
         "P1",
