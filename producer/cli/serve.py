@@ -30,9 +30,12 @@ async def serve(config: Config, options: argparse.Namespace) -> int:
         ) from None
     require_token(options.listen, config.http_token)
     listening = listen(options.listen)
-    async with opened(config, options.group, connections=CONNECTIONS) as parts:
-        hosts = {options.listen.host, *options.allowed_host}
-        server = Server(application(parts, hosts=hosts))
+    hosts = {options.listen.host, *options.allowed_host}
+    async with (
+        opened(config, options.group, connections=CONNECTIONS) as parts,
+        application(parts, hosts=hosts) as gate,
+    ):
+        server = Server(gate)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         shown = replace(options.listen, port=listening.getsockname()[1])

@@ -22,8 +22,9 @@ _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/se
 
 
 def own_files(config: Config) -> tuple[Path, ...]:
-    """Return the paths of the configuration file and the data folder."""
-    return (config.data_dir, *((config.file,) if config.file is not None else ()))
+    """Return the paths of the configuration file, the data folder and uploaded files."""
+    others = (config.file, config.serve.files)
+    return (config.data_dir, *(path for path in others if path is not None))
 
 
 def resolved(paths: Iterable[Path]) -> tuple[Path, ...]:

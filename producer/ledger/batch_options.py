@@ -16,18 +16,20 @@ from docllm.schemas.ledger.tables import batch
 
 _ROUTES, _OUTPUT = "routes_allowed", "output_uri"
 _TENANT, _PRIORITY = "tenant", "priority"
+_OPENAI = "openai"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDefaults:
     """What new tasks get whose lines do not set it; None leaves docllm's defaults.
 
-    `not_before` is of one load, in UTC without a zone, and is not stored.
+    `not_before` and `expires_at` are of one load, in UTC without a zone, and are not stored.
     """
 
     tenant: str | None = None
     priority: int | None = None
     not_before: datetime | None = None
+    expires_at: datetime | None = None
 
 
 def allow_routes(connection: Connection, batch_id: int, routes: Sequence[str]) -> None:
@@ -61,6 +63,17 @@ def task_defaults(connection: Connection, batch_id: int) -> TaskDefaults:
     return TaskDefaults(
         tenant if isinstance(tenant, str) else None, priority if type(priority) is int else None
     )
+
+
+def set_openai(connection: Connection, batch_id: int, facts: Mapping[str, Any]) -> None:
+    """Store what a client of the batch API has said of a batch, and what became of it."""
+    _change(connection, batch_id, {_OPENAI: dict(facts)})
+
+
+def openai(stored: str | None) -> dict[str, Any] | None:
+    """Return what `set_openai` has stored; None for a batch that was made in another way."""
+    facts = _read(stored).get(_OPENAI)
+    return facts if isinstance(facts, dict) else None
 
 
 def _change(connection: Connection, batch_id: int, changes: Mapping[str, Any]) -> None:

@@ -66,6 +66,8 @@ def give_defaults(new: NewTask, defaults: TaskDefaults) -> None:
         new.lane = lane_for(defaults.priority)
     if defaults.not_before is not None and new.not_before is None:
         new.not_before = defaults.not_before
+    if defaults.expires_at is not None and new.expires_at is None:
+        new.expires_at = defaults.expires_at
 
 
 def _stored(time: datetime | None) -> datetime | None:

@@ -1,7 +1,9 @@
 """Puts the doors of the server together, behind the gate."""
 
+import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 from starlette.applications import Starlette
@@ -12,9 +14,11 @@ from starlette.routing import Route
 
 from docllm.producer.app import Parts
 from docllm.producer.serve.gate import HEALTH, Bounds, Gate
+from docllm.producer.serve.openai_door import FileLoads, OpenAIDoor
 from docllm.producer.serve.posted import PostedLines
 from docllm.producer.serve.refusal import DenyError
 from docllm.producer.serve.tasks import Reader, TaskDoor
+from docllm.producer.serve.uploads import Uploads
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import (
     ConfigError,
@@ -23,6 +27,9 @@ from docllm.schemas.errors import (
     UnreachableError,
     UnsafeStateError,
 )
+from docllm.schemas.runtime.clock import Clock
+
+CLEAN_S = 3600.0
 
 log = logging.getLogger("docllm.producer.serve")
 
@@ -34,13 +41,19 @@ _STATUS = {
 }
 
 
-def application(parts: Parts, *, hosts: Collection[str] = (), bounds: Bounds | None = None) -> Gate:
-    """Return the application of a group; `hosts` are further names of the server."""
+@asynccontextmanager
+async def application(
+    parts: Parts, *, hosts: Collection[str] = (), bounds: Bounds | None = None
+) -> AsyncIterator[Gate]:
+    """Yield the application of a group; `hosts` are further names of the server."""
     posted, reader = PostedLines(parts), Reader(parts)
+    uploads = Uploads(parts.config.uploads_folder, parts.clock)
+    loads = FileLoads(parts, posted, uploads)
     app = Starlette(
         routes=[
             Route(HEALTH, _health),
             *TaskDoor(parts, posted, reader).routes,
+            *OpenAIDoor(parts, reader, uploads, loads).routes,
         ],
         exception_handlers={
             DenyError: _refused,
@@ -51,7 +64,20 @@ def application(parts: Parts, *, hosts: Collection[str] = (), bounds: Bounds | N
         },
     )
     app.router.redirect_slashes = False
-    return Gate(app, hosts=hosts, token=parts.config.http_token, bounds=bounds or Bounds())
+    cleaning = asyncio.create_task(_clean(uploads, parts.clock))
+    try:
+        await loads.resume()
+        yield Gate(app, hosts=hosts, token=parts.config.http_token, bounds=bounds or Bounds())
+    finally:
+        cleaning.cancel()
+        await loads.close()
+
+
+async def _clean(uploads: Uploads, clock: Clock) -> None:
+    """Delete uploaded files whose time is over, every hour until cancelled."""
+    while True:
+        await asyncio.to_thread(uploads.clean)
+        await clock.sleep(CLEAN_S)
 
 
 async def _health(_request: Request) -> Response:

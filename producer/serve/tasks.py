@@ -171,9 +171,15 @@ class TaskDoor:
 @asynccontextmanager
 async def spooled(request: Request) -> AsyncIterator[IO[bytes]]:
     """Yield the whole body of a request in a temporary file that has no name."""
-    with tempfile.TemporaryFile(prefix="docllm-body-") as file:
+    with tempfile.TemporaryFile() as file:
         async for part in request.stream():
-            await asyncio.to_thread(file.write, part)
+            try:
+                await asyncio.to_thread(file.write, part)
+            except OSError as error:
+                raise DenyError(
+                    HTTPStatus.INSUFFICIENT_STORAGE,
+                    f"the server has no room for the body: {error.strerror}",
+                ) from None
         yield file
 
 

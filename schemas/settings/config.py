@@ -268,6 +268,12 @@ class ServeConfig:
         "whether tasks that are posted to `docllm serve` may join batches that `load` made",
         default=False,
     )
+    files: Path | None = setting(
+        kinds.path,
+        "folder in which `docllm serve` keeps uploaded files for 30 days; all servers of a group "
+        "need the same one",
+        shown="`files` in `data_dir`",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -644,6 +650,11 @@ class Config:
     def texts_folder(self) -> Path:
         """The folder in which agents of this machine keep the texts of converted documents."""
         return self.data_dir / "texts"
+
+    @property
+    def uploads_folder(self) -> Path:
+        """The folder of the files that clients of `docllm serve` upload."""
+        return self.serve.files or self.data_dir / "files"
 
     @property
     def hooked(self) -> Hooked:

@@ -118,8 +118,11 @@ def served(
 
     @asynccontextmanager
     async def make() -> AsyncIterator[Gate]:
-        async with opened(config, GROUP) as parts:
-            yield application(parts, hosts=hosts, bounds=bounds)
+        async with (
+            opened(config, GROUP) as parts,
+            application(parts, hosts=hosts, bounds=bounds) as gate,
+        ):
+            yield gate
 
     with running(make) as client:
         yield client

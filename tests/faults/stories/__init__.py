@@ -53,6 +53,7 @@ STORIES = (
         "archive.marked",
     ),
     Story(producing.posting, "load.accepted serve.posted"),
+    Story(producing.uploading, "serve.batch_made load.accepted"),
     Story(producing.exporting, "export.whole"),
     Story(producing.cancelling, "cancel.marked cancel.page_cancelled"),
     Story(

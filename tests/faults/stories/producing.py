@@ -1,7 +1,9 @@
 """Deaths of the producer's commands: load, serve, export, cancel, migrate, topics apply."""
 
 import signal
+from collections.abc import Mapping
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -75,16 +77,58 @@ def posting(installation: Installation) -> None:
     assert len(llm.calls()) == FEW
 
 
+def uploading(installation: Installation) -> None:
+    """A batch of an uploaded file is loaded by the next server if its own one dies."""
+    deployment = installation.deployment
+    llm = deployment.llm("--latency", "0")
+    body = Path(_lines(installation, FEW)).read_bytes()
+    listen = ("serve", "--group", deployment.group, "--listen", "127.0.0.1:0")
+    installation.crash("serve.batch_made", "producer", *listen, then=partial(_upload, body=body))
+    installation.crash("load.accepted", "producer", *listen)
+    server = deployment.start("producer", *listen)
+    _ask(server, "/livez")
+    (batch,) = (_ask(server, "/openai/v1/batches") or {})["data"]
+    name = f"openai-{batch['id']}"
+    deployment.producer("wait", "--batch", name, "--timeout", "1s", code=6)
+    deployment.until(lambda: deployment.ledger.loaded(name) == FEW, "the batch to be loaded")
+    deployment.expect(name, (f"t{number}" for number in range(FEW)))
+    installation.age_orders()
+    installation.recover("--slots", "200")
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert len(llm.calls()) == FEW
+
+
+def _upload(server: Program, body: bytes) -> None:
+    """Upload a file and make a batch of it."""
+    parts = {"purpose": b"batch", 'file"; filename="a.jsonl': body}
+    form = b"".join(
+        b'--B\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (name.encode(), part)
+        for name, part in parts.items()
+    )
+    kind = {"Content-Type": "multipart/form-data; boundary=B"}
+    file = _ask(server, "/openai/v1/files", form + b"--B--\r\n", kind) or {}
+    batch = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions"}
+    _ask(server, "/openai/v1/batches", orjson.dumps(batch | {"completion_window": "24h"}))
+
+
 def _post(server: Program, body: bytes) -> dict[str, Any] | None:
     """Post lines and close their batch; return the answer, None if the server died of it."""
+    return _ask(server, f"/v1/tasks?batch={BATCH}&close=true", body)
+
+
+def _ask(
+    server: Program, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> dict[str, Any] | None:
+    """Return the server's answer; None if it died of the request, or answers no JSON."""
     until(lambda: "/v1" in server.err or not server.running, "the server to listen")
     url = next(word for word in server.err.split() if word.endswith("/v1"))
-    path = f"{url}/tasks?batch={BATCH}&close=true"
+    request = Request(url.removesuffix("/v1") + path, body, headers or {})  # noqa: S310 - our own
     try:
-        with urlopen(Request(path, body), timeout=60) as answer:  # noqa: S310 - our own
+        with urlopen(request, timeout=60) as answer:  # noqa: S310 - our own
             read: dict[str, Any] = orjson.loads(answer.read())
             return read
-    except OSError:
+    except (OSError, HTTPException, orjson.JSONDecodeError):
         return None
 
 
