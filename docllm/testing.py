@@ -5,7 +5,7 @@ clock are doubles.
 """
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ from docllm.schemas.text.document_text import ReadText
 _ROUTE, _MODEL = "default", "fake-model"
 _CLAIM_S = 600.0
 _OK = 200
+_PAGE = 100  # children that are read together
 
 
 class FakeContext:
@@ -51,6 +52,8 @@ class FakeContext:
         attempt: The number of the attempt.
         losses: How many agents were lost over the task before.
         documents: The texts of documents that are named by URI.
+        children: The tasks for which the task waited, if it is a join: dicts with `id`, and if they
+            did not succeed `status`, else `result`.
         taken: The locks that another task holds, and the limits that are used up.
         settings: The settings of the task's type.
 
@@ -65,18 +68,21 @@ class FakeContext:
         attempt: int = 1,
         losses: int = 0,
         documents: Mapping[str, str] | None = None,
+        children: Sequence[Mapping[str, Any]] | None = None,
         taken: Collection[str] = (),
         settings: TypeConfig | None = None,
     ) -> None:
         self.task = {"id": "task", **task}
         self.calls: list[dict[str, Any]] = []
         self.follow_ups: list[dict[str, Any]] = []
+        self.joins: dict[str, str] = {}
         self.outcome: Outcome | None = None
         self._answers = [*answers]
         self._state = None if state is None else HandlerState(state_json(dict(state)), 1)
         self._attempt = attempt
         self._losses = losses
         self._documents = _Documents(dict(documents or {}))
+        self._children = children
         self._taken = frozenset(taken)
         self._settings = settings or TypeConfig()
 
@@ -84,12 +90,14 @@ class FakeContext:
         """Run a handler, async or plain, and return what it returns.
 
         Afterwards, `calls` has the bodies of its calls, and `follow_ups` the lines that it has
-        ordered; they count only if it returns. Raises what the handler raises, also `GiveUpError`,
+        ordered; they count only if it returns. `joins` has the ids of the joins among them, each
+        with its `on_dead_child`. Raises what the handler raises, also `GiveUpError`,
         `TryAgainError` and `ComeBackError`, and AssertionError for a call without an answer or a
         result that an agent could not store.
         """
         self.calls.clear()
         self.follow_ups.clear()
+        self.joins.clear()
         clock = _Clock()
         left = LeftFunctions(most=1000, failed=lambda _reason: None)
         runs = HandlerCoroutines(left=left) if is_async(handler) else HandlerThreads(left=left)
@@ -104,6 +112,11 @@ class FakeContext:
                 raise
             returned.append(result)
             self.follow_ups += [orjson.loads(order.value) for order in context.follow_ups]
+            self.joins |= {
+                order.key: order.join_role.name.lower()
+                for order in context.follow_ups
+                if order.join_role.is_join
+            }
             return result
 
         task_type = str(self.task.get("type", "document"))
@@ -147,7 +160,17 @@ class FakeContext:
             types={task_type: self._settings},
             max_attempts_of=lambda _type: 5,
             limits=_Limits(self._taken),
+            children=self._read_children,
         )
+
+    async def _read_children(self, _join_id: int, after: int) -> list[list[Any]]:
+        if self._children is None:
+            raise ValueError("FakeContext runs no join; give it: children=[{'id': ...}, ...]")
+        page = self._children[after : after + _PAGE]
+        return [
+            [number, child["id"], child.get("status", "succeeded"), child.get("result")]
+            for number, child in enumerate(page, after + 1)
+        ]
 
 
 @dataclass

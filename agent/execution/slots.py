@@ -55,6 +55,7 @@ from docllm.schemas.agent_report import BlockReport, CallReport
 from docllm.schemas.codes import Code
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.guard import Guard
+from docllm.schemas.task.joins import JoinRole
 from docllm.schemas.task.waits import WaitReason
 
 INTERNAL_S = 60.0
@@ -356,4 +357,7 @@ def _without_run(delivery: Delivery) -> Outcome | None:
     if row.expired:
         failure = Failure(ErrorClass.EXPIRED, "its deadline passed before this attempt")
         return Dead(failure, Spent(), Disposition.EXPIRED)
+    if row.join_role == JoinRole.DOOMED:
+        text = 'a task that it waited for is dead or was cancelled, and its on_dead_child is "die"'
+        return Dead(Failure(ErrorClass.CHILD_DEAD, text), Spent())
     return None

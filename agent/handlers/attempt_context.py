@@ -1,6 +1,6 @@
 """An attempt in its agent: what contexts show of it, and what only docllm's own code uses."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -177,10 +177,17 @@ class AttemptContext:
         self._time.require()
         return await self._calls.complete(body, schema=schema, verbatim=verbatim)
 
-    async def follow(self, line: Mapping[str, Any]) -> None:
+    async def follow(
+        self, line: Mapping[str, Any], after: str | None = None, on_dead_child: str = "wait"
+    ) -> None:
         """Order another task; see `Context.follow`."""
-        await self._follow_ups.add(line)
+        await self._follow_ups.add(line, after, on_dead_child)
         self._require_attempt()  # otherwise nobody takes what was ordered
+
+    async def children(self, after: int) -> Sequence[Sequence[Any]]:
+        """Return the next tasks for which a join waited; see `Context.children`."""
+        self._time.require()
+        return await self._tools.children(self._run.task_id, after)
 
     async def take_lock(self, name: str, wait_s: float | None) -> int:
         """Take a lock, which must be given back, and return its token; see `Context.lock`."""

@@ -1,9 +1,9 @@
 """The contexts of an attempt, as the authors of handlers know them, and what they stand on."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from docllm.agent.handlers.calls.results import Answer
 from docllm.agent.handlers.decisions import AttemptEndedError
@@ -84,8 +84,17 @@ class AttemptPort(Protocol):
         """Make a chat completion; see `Context.complete`."""
         ...
 
-    def follow(self, line: Mapping[str, Any]) -> Awaitable[None]:
+    def follow(
+        self, line: Mapping[str, Any], after: str | None = None, on_dead_child: str = "wait"
+    ) -> Awaitable[None]:
         """Order another task; see `Context.follow`."""
+        ...
+
+    def children(self, after: int) -> Awaitable[Sequence[Sequence[Any]]]:
+        """Return the next tasks for which a join waited, behind the one with this number.
+
+        Each has its number, and the fields of `Child`.
+        """
         ...
 
     def take_lock(self, name: str, wait_s: float | None) -> Awaitable[int]:
@@ -110,6 +119,18 @@ class AttemptPort(Protocol):
     def give_back_limit(self, number: int) -> Awaitable[None]:
         """End a use of a limit."""
         ...
+
+
+class Child(NamedTuple):
+    """A task for which a join waited.
+
+    `status` is `succeeded`, `dead` or `cancelled`, or that of an open task if a replay runs it
+    again. `result` is what an export writes: a text or a JSON value, None unless it succeeded.
+    """
+
+    id: str
+    status: str
+    result: Any
 
 
 class ContextValues:
@@ -215,14 +236,35 @@ class Context(ContextValues):
         """
         return await self._attempt.complete(body, schema=schema, verbatim=verbatim)
 
-    async def follow(self, line: Mapping[str, Any]) -> None:
+    async def follow(
+        self,
+        line: Mapping[str, Any],
+        after: Literal["children"] | None = None,
+        on_dead_child: Literal["wait", "run", "die"] = "wait",
+    ) -> None:
         """Order another task, to be made in the transaction that stores this task's success.
 
         `line` is a task line as `load` takes it, as a dict. The task joins this one's batch. Unless
         the line says otherwise, it has this one's tenant, lane and `routes_allowed`. If the attempt
         fails, nothing is made. Raises FollowUpError for a line that is no task.
+
+        `after` "children" makes it a join: it runs when the other tasks have ended that this one
+        orders. If one of them is dead or cancelled then, `on_dead_child` says whether the join
+        waits for its replay, runs, or dies.
         """
-        await self._attempt.follow(line)
+        await self._attempt.follow(line, after, on_dead_child)
+
+    async def children(self) -> AsyncIterator[Child]:
+        """Yield the tasks for which this join waited, in the order in which they were ordered.
+
+        They are read in pages. Raises ValueError in a task that is no join, and DocumentError for a
+        result that cannot be read.
+        """
+        after = 0
+        while page := await self._attempt.children(after):
+            for _number, *child in page:
+                yield Child(*child)
+            after = page[-1][0]
 
     @asynccontextmanager
     async def lock(self, name: str, wait_s: float | None = None) -> AsyncIterator[HeldLock]:
@@ -280,9 +322,22 @@ class BlockingContext(ContextValues):
         answer: Answer = self._wait(call)
         return answer
 
-    def follow(self, line: Mapping[str, Any]) -> None:
+    def follow(
+        self,
+        line: Mapping[str, Any],
+        after: Literal["children"] | None = None,
+        on_dead_child: Literal["wait", "run", "die"] = "wait",
+    ) -> None:
         """Order another task, as `Context.follow`."""
-        self._wait(partial(self._attempt.follow, line))
+        self._wait(partial(self._attempt.follow, line, after, on_dead_child))
+
+    def children(self) -> Iterator[Child]:
+        """Yield the tasks for which this join waited, as `Context.children`."""
+        after = 0
+        while page := self._wait(partial(self._attempt.children, after)):
+            for _number, *child in page:
+                yield Child(*child)
+            after = page[-1][0]
 
     @contextmanager
     def lock(self, name: str, wait_s: float | None = None) -> Iterator[HeldLock]:

@@ -13,6 +13,7 @@ from typing import Any
 from docllm.agent.handlers.json_values import json_bytes
 from docllm.agent.ports.outcome import FollowUp
 from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.task.joins import ON_DEAD_CHILD, JoinRole
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT, LineError, TaskLine, parse
 from docllm.schemas.task.line.schema_cost import is_heavy_line
 from docllm.schemas.task.record.lanes import Lane, lane_for
@@ -73,20 +74,24 @@ class FollowUps:
         self._inherited = inherited
         self._rules = rules
         self._ordered: dict[str, FollowUp] = {}
+        self._joins: dict[str, FollowUp] = {}
         self._bytes = 0
 
     @property
     def ordered(self) -> tuple[FollowUp, ...]:
-        """The follow-ups in the order in which they were ordered."""
-        return tuple(self._ordered.values())
+        """The follow-ups in the order in which they were ordered, the joins last."""
+        return (*self._ordered.values(), *self._joins.values())
 
     def clear(self) -> None:
         """Forget what was ordered, because the handler begins again."""
         self._ordered.clear()
+        self._joins.clear()
         self._bytes = 0
 
-    async def add(self, line: Mapping[str, Any]) -> None:
-        """Order a follow-up.
+    async def add(
+        self, line: Mapping[str, Any], after: str | None = None, on_dead_child: str = "wait"
+    ) -> None:
+        """Order a follow-up; `after` "children" makes it a join.
 
         Ordering the same line twice has no effect. Raises FollowUpError.
         """
@@ -99,6 +104,7 @@ class FollowUps:
                 f"would have {self._inherited.depth + 1} ancestors, and {MAX_DEPTH} are allowed; "
                 "let the handler end the chain earlier",
             )
+        role = _join_role(name, after, on_dead_child)
         value = self._written(line, name)
         try:
             task = await self._parsed(value)
@@ -109,7 +115,9 @@ class FollowUps:
             fix = "make it smaller, or simplify its patterns"
             raise _refused(name, f"is no task: its schema takes too long to check; {fix}") from None
         self._check(task, value, name)
-        self._keep(self._follow_up(task, line, value), name)
+        if role.is_join and task.not_before is not None:
+            raise _refused(name, "runs after other tasks, so it has no not_before; leave it out")
+        self._keep(self._follow_up(task, line, value, role), name)
 
     def _written(self, line: Mapping[str, Any], name: str) -> bytes:
         """Return the line as it is stored, with what it takes from its parent."""
@@ -147,7 +155,9 @@ class FollowUps:
         if refusal := self._rules.route_refusal(value, self._inherited.routes_allowed):
             raise _refused(name, f"could not run: {refusal}; name a route that it may take")
 
-    def _follow_up(self, task: TaskLine, line: Mapping[str, Any], value: bytes) -> FollowUp:
+    def _follow_up(
+        self, task: TaskLine, line: Mapping[str, Any], value: bytes, role: JoinRole
+    ) -> FollowUp:
         return FollowUp(
             key=task.key,
             value=value,
@@ -157,18 +167,19 @@ class FollowUps:
             deadline=task.deadline,
             not_before=task.not_before,
             lane=lane_for(task.priority) if "priority" in line else self._inherited.lane,
+            join_role=role,
         )
 
     def _keep(self, follow_up: FollowUp, name: str) -> None:
-        earlier = self._ordered.get(follow_up.key)
+        earlier = self._ordered.get(follow_up.key) or self._joins.get(follow_up.key)
         if earlier is not None:
-            if earlier.value != follow_up.value:
+            if earlier != follow_up:
                 raise _refused(
                     name,
                     "was ordered already with other content; give each follow-up its own id",
                 )
             return
-        if len(self._ordered) >= MAX_FOLLOW_UPS:
+        if len(self._ordered) + len(self._joins) >= MAX_FOLLOW_UPS:
             raise _refused(
                 name,
                 f"is one more than the {MAX_FOLLOW_UPS} that a task may order; "
@@ -180,8 +191,19 @@ class FollowUps:
                 f"makes the lines of all follow-ups longer than {MAX_BYTES} bytes; "
                 "let a follow-up order the rest, or name large inputs by input.uri",
             )
-        self._ordered[follow_up.key] = follow_up
+        of_kind = self._joins if follow_up.join_role.is_join else self._ordered
+        of_kind[follow_up.key] = follow_up
         self._bytes += len(follow_up.value)
+
+
+def _join_role(name: str, after: str | None, on_dead_child: str) -> JoinRole:
+    role = ON_DEAD_CHILD.get(on_dead_child)
+    if role is None:
+        words = ", ".join(ON_DEAD_CHILD)
+        raise _refused(name, f"has on_dead_child={on_dead_child!r}; write one of: {words}")
+    if after not in {None, "children"}:
+        raise _refused(name, f'has after={after!r}; write after="children", or leave it out')
+    return JoinRole.NONE if after is None else role
 
 
 def _shown(line: Mapping[str, Any]) -> str:

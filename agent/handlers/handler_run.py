@@ -1,9 +1,9 @@
 """What one run of a handler or hook is given, and the means that all runs share."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from docllm.agent.handlers.calls.call_plan import CallMeasures, CallPlan
 from docllm.agent.handlers.calls.cut_prompts import CutPrompts
@@ -25,6 +25,13 @@ from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.settings.config import NO_SETTINGS, Price, TypeConfig
 
 MAX_PLANS = 1_000
+
+ReadChildren = Callable[[int, int], Awaitable[Sequence[Sequence[Any]]]]
+
+
+async def no_children(_task_id: int, _after: int) -> Sequence[Sequence[Any]]:
+    """Know of no join."""
+    raise ValueError("only a join has children")
 
 
 class MadeCall(NamedTuple):
@@ -110,8 +117,9 @@ class Tools:
     `route_refusal` returns why a follow-up's line may take no route.
     `usual_limit_s` is the time of a handler whose type sets no limit. `token_ratios` are the
     learned tokens per byte, by model and type of task. `cut_prompts` finds prompts that were cut.
-    `limits` are those that handlers name. `measures` takes how long calls take; None if nobody
-    reads it.
+    `limits` are those that handlers name. `children` returns the next tasks for which the join with
+    this number waited, as `AttemptPort.children`. `measures` takes how long calls take; None if
+    nobody reads it.
     """
 
     route_client: Callable[[str], RouteClient]
@@ -124,6 +132,7 @@ class Tools:
     types: Mapping[str, TypeConfig]
     max_attempts_of: Callable[[str], int]
     limits: NamedLimits
+    children: ReadChildren = no_children
     route_refusal: RouteRefusal = lambda _line, _allowed: ""
     failed: Callable[[BaseException], None] = lambda _error: None
     errors: HandlerErrors = field(default_factory=HandlerErrors)

@@ -5,12 +5,13 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, select
 
 from docllm.schemas.ledger.query_plans import along_open
+from docllm.schemas.ledger.sql import NEVER_TIME
 from docllm.schemas.ledger.tables import batch, task
 from docllm.schemas.task.states import OPEN, Status
 
 
 def any_open_task(connection: Connection, group: str) -> bool:
-    """Return whether a task of the group is not final.
+    """Return whether a task of the group is open, and no join that waits for others.
 
     The query probes each batch, newest first, once for each status. The subquery's limit keeps
     servers from turning it into a join; and with several statuses in one condition they would read
@@ -25,7 +26,8 @@ def any_open_task(connection: Connection, group: str) -> bool:
 def _first(status: Status) -> Select[Any]:
     """Return a query for a task of the outer query's batch with this status."""
     in_batch = (task.c.batch_id == batch.c.id, task.c.status == int(status))
-    return along_open(select(task.c.id).where(*in_batch)).limit(1)
+    is_due = task.c.due_at < NEVER_TIME
+    return along_open(select(task.c.id).where(*in_batch, is_due)).limit(1)
 
 
 def open_in(connection: Connection, batch_id: int) -> bool:

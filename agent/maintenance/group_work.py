@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from docllm.agent.ledger import open_work
 from docllm.agent.reporting.telemetry import dead_lines
 from docllm.agent.reporting.views import Note
-from docllm.producer.ledger import hook_orders, outbox, replay_progress, store
+from docllm.producer.ledger import hook_orders, joins, outbox, replay_progress, store
 from docllm.producer.ports import TopicAdmin
 from docllm.producer.publishing.relay import Relay
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import UnreachableError
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.waits import DEAD, WaitReason
 
 
 class GroupWork:
@@ -33,11 +34,16 @@ class GroupWork:
         self._reads_inbox = reads_inbox
 
     async def any_open_task(self) -> bool:
-        """Return whether a task of the group is not final, or a replay is to make one so."""
+        """Return whether a task of the group is open, or a replay is to open one.
+
+        A join is left out that waits for the replay of a dead task.
+        """
         # Replays are read first: tasks that they made pending before they ended are then seen.
         if await self._read(replay_progress.any_unfinished, self._topics.group):
             return True
-        return await self._read(open_work.any_open_task, self._topics.group)
+        return await self._read(open_work.any_open_task, self._topics.group) or await self._read(
+            joins.any_ended, self._topics.group
+        )
 
     async def drop_final_orders(self) -> None:
         """Delete the publish orders whose tasks are all final."""
@@ -63,10 +69,12 @@ class GroupWork:
             return True  # an agent that cannot read this stays
 
     async def any_dead(self) -> bool:
-        """Return whether a task of the group is dead."""
+        """Return whether a task of the group is dead, or a join waits for the replay of one."""
         from docllm.producer.ledger.dead_letters import error_groups  # noqa: PLC0415 - at the end
 
-        return await self._read(error_groups.any_dead, self._topics.group)
+        return await self._read(error_groups.any_dead, self._topics.group) or bool(
+            await self._read(joins.stopped, self._topics.group)
+        )
 
     async def notes(self, *, dead_lately: int) -> Sequence[Note]:
         """Return warnings for a person who believes that all work is done.
@@ -85,10 +93,12 @@ class GroupWork:
             for of in (hook_orders.given_up, hook_orders.to_be_tried)
             for text in await self._read(of, group)
         ]
+        stopped = WaitReason.CHILDREN, DEAD
+        join_lines = [wait.text for wait in status.waiting if (wait.reason, wait.key) == stopped]
         task_lines = dead_lines(group, dead, dead_lately=dead_lately)
         return [
             *(Note(text, Code.LOAD_UNFINISHED) for text in loads),
             *(Note(text, Code.HOOKS_GIVEN_UP) for text in hook_lines),
-            *(Note(text, Code.TASKS_DEAD) for text in task_lines),
+            *(Note(text, Code.TASKS_DEAD) for text in (*task_lines, *join_lines)),
             *(Note(text, Code.RECORD_QUARANTINED) for text in record_lines),
         ]

@@ -71,6 +71,7 @@ class Row:
     lane: Lane = Lane.NORMAL
     depth: int = 0  # how many ancestors it has
     changed: bool = False  # whether replays have changed what it runs with
+    join_role: int = 0  # a JoinRole
     output_uri: str = ""  # where its batch sends results; the task's line wins
     losses: int = 0
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from docllm.schemas.task.failures import Disposition, ErrorClass, may_have_finished
+from docllm.schemas.task.joins import JoinRole
 from docllm.schemas.task.provider_error import ProviderError
 from docllm.schemas.task.record.lanes import Lane
 from docllm.schemas.task.result.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
@@ -137,7 +138,7 @@ class Failure:
 class FollowUp:
     """A task that another task orders.
 
-    `value` is its line; the other fields are parsed from that line.
+    `value` is its line; all fields but `join_role` are parsed from that line.
     """
 
     key: str
@@ -148,6 +149,7 @@ class FollowUp:
     deadline: datetime | None
     lane: Lane
     not_before: datetime | None = None
+    join_role: JoinRole = JoinRole.NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from docllm.agent.handlers.processes.suspects import run_suspect
 from docllm.agent.hooks.batch_end import Tell
 from docllm.agent.hooks.functions import Hook, Hooks, load_hooks
 from docllm.agent.judge import tiers_of
+from docllm.agent.ledger.join_children import JoinChildren
 from docllm.agent.process.containment import MemoryWatch
 from docllm.agent.process.failures import Failures
 from docllm.agent.routes.names import route_refusal
@@ -101,6 +102,11 @@ class Handling:
             types=config.types,
             max_attempts_of=config.max_attempts_of,
             limits=self._limits,
+            children=JoinChildren(
+                transactions=choices.parts.transactions,
+                outputs=choices.outputs,
+                executor=choices.reading,
+            ).read,
             route_refusal=partial(route_refusal, choices.routes.naming),
             failed=self._memory.note,
             errors=choices.counts.handler_errors,

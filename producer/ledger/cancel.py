@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select, update
 
-from docllm.producer.ledger import audit, guards, hook_orders, tally, waiting_rows
+from docllm.producer.ledger import audit, guards, hook_orders, joins, tally, waiting_rows
 from docllm.producer.ledger.audit import AuditKind
 from docllm.producer.ledger.store import Batch
 from docllm.schemas.ledger.query_plans import along_open
 from docllm.schemas.ledger.sql import NEVER_TIME, utc_now
 from docllm.schemas.ledger.tables import batch, task
+from docllm.schemas.task.joins import JoinRole
 from docllm.schemas.task.states import WAITING, Status
 
 PAGE = 500
@@ -86,13 +87,15 @@ def cancel_one(
         tasks = tasks.where(batch.c.id == batch_id)
     ids = sorted(connection.execute(tasks).scalars())
     tasks_to_lock = (
-        select(task.c.id, task.c.batch_id, task.c.status)
+        select(task.c.id, task.c.batch_id, task.c.status, task.c.join_role)
         .where(task.c.id.in_(ids))
         .order_by(task.c.id)
     )
     rows = connection.execute(tasks_to_lock.with_for_update()).all()
     if len(rows) == 1 and rows[0].status in WAITING:
         cancel_waiting(connection, rows)
+        if rows[0].join_role == JoinRole.SIBLING:
+            joins.after_end(connection, group, ids)
         audit.write(
             connection,
             group=group,

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Select, Subquery, func, select, update
 from docllm.producer.ledger import audit
 from docllm.producer.ledger.audit import AuditKind
 from docllm.schemas.ledger.query_plans import along_due
-from docllm.schemas.ledger.sql import insert_new, seconds_until, utc_after, utc_now
+from docllm.schemas.ledger.sql import NEVER_TIME, insert_new, seconds_until, utc_after, utc_now
 from docllm.schemas.ledger.tables import batch, route_resume, task
 from docllm.schemas.task.states import Status
 
@@ -71,7 +71,9 @@ def read(connection: Connection, of: WaitingTasks) -> list[LongWait]:
 
 def _waiting() -> Subquery:
     waiting = select(task).where(
-        task.c.status == int(Status.PENDING), task.c.due_at > utc_after(LONG_WAIT_S)
+        task.c.status == int(Status.PENDING),
+        task.c.due_at > utc_after(LONG_WAIT_S),
+        task.c.due_at < NEVER_TIME,  # as joins have it
     )
     return along_due(waiting.order_by(task.c.due_at)).limit(MAX_READ).subquery()
 

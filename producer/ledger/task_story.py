@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from docllm.producer.ledger import hook_orders, task_changes, task_locks, waiting_rows
+from docllm.producer.ledger import hook_orders, joins, task_changes, task_locks, waiting_rows
 from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ledger.quarantine import error_class
 from docllm.producer.ledger.results.result_lines import attempts_of
@@ -236,7 +236,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         agent=_agent(connection, row),
         ancestors=tuple(_ancestors(connection, row)),
         children=tuple(_children(connection, row.id)),
-        waits=waiting_rows.of_task(connection, row.id, row.fence) if row.status in WAITING else "",
+        waits=_waits(connection, row),
         hooks=tuple(hook_orders.of_task(connection, row.id)),
         locks=tuple(_locks(connection, group, row)),
         expired=tuple(_expired(connection, row)),
@@ -244,6 +244,14 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         if row.changed
         else {},
     )
+
+
+def _waits(connection: Connection, row: Any) -> str:
+    """Return for what a task waits in the ledger, in words; empty if it does not."""
+    if row.status not in WAITING:
+        return ""
+    of_join = joins.text_of(connection, row.id, row.fence) if row.join_role else ""
+    return of_join or waiting_rows.of_task(connection, row.id, row.fence)
 
 
 def _expired(connection: Connection, row: Any) -> Iterator[str]:

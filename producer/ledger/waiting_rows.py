@@ -22,9 +22,11 @@ from sqlalchemy import (
     update,
 )
 
+from docllm.producer.ledger import outbox
+from docllm.producer.ports import Order
 from docllm.producer.text.times import written
 from docllm.schemas.ledger.bulk import insert_rows
-from docllm.schemas.ledger.sql import UtcTime, name, seconds_until
+from docllm.schemas.ledger.sql import NEVER_TIME, UtcTime, name, seconds_until, utc_now
 from docllm.schemas.ledger.tables import task, task_state, waiting
 from docllm.schemas.task.waits import WaitReason, wait_text
 from docllm.schemas.text.wording import number_of
@@ -51,6 +53,12 @@ _PUT = insert(waiting).from_select(
 _IN_FORCE = (task.c.id == waiting.c.task_id) & (task.c.fence == waiting.c.fence)
 _FORGET = delete(waiting).where(waiting.c.task_id.in_(_IDS))
 _FORGET_STATE = delete(task_state).where(task_state.c.task_id.in_(_IDS))
+_LOCKED = (
+    select(task.c.id, task.c.fence, task.c.lane, task.c.status)
+    .where(task.c.id.in_(_IDS))
+    .order_by(task.c.id)
+    .with_for_update(skip_locked=True)
+)
 _COUNT_ANEW = update(task_state).where(task_state.c.task_id.in_(_IDS)).values(come_backs=0)
 
 
@@ -72,7 +80,8 @@ class LedgerWait:
     def as_json(self) -> dict[str, Any]:
         """Return the form of `--json`."""
         counts = {"reason": self.reason, "key": self.key, "tasks": self.tasks}
-        return counts | {"first_until": written(self.due_at)}
+        first = None if self.due_at == NEVER_TIME else written(self.due_at)
+        return counts | {"first_until": first}
 
     @property
     def text(self) -> str:
@@ -80,10 +89,13 @@ class LedgerWait:
         tasks = ("at least " if self.are_more else "") + number_of(self.tasks, "task")
         verb = "waits" if self.tasks == 1 else "wait"
         first = "" if self.tasks == 1 else "the first "
-        return (
-            f"{tasks} {verb} {wait_text(self.reason, self.key)}, {first}"
-            f"until {written(self.due_at)} at the latest"
-        )
+        waits = f"{tasks} {verb} {wait_text(self.reason, self.key)}"
+        return waits + until(self.due_at, first)
+
+
+def until(due_at: datetime, first: str = "") -> str:
+    """Return until when a task waits at the latest, to follow a sentence; joins may have no end."""
+    return "" if due_at == NEVER_TIME else f", {first}until {written(due_at)} at the latest"
 
 
 class WaitingFor(NamedTuple):
@@ -116,6 +128,22 @@ def forget(connection: Connection, ids: Collection[int]) -> None:
         connection.execute(_FORGET, {"ids": sorted(ids)})
 
 
+def lock(connection: Connection, ids: Collection[int]) -> Sequence[Any]:
+    """Lock tasks to be called up, without those that another transaction holds."""
+    return connection.execute(_LOCKED, {"ids": sorted(ids)}).all()
+
+
+def call_up(connection: Connection, group: str, rows: Sequence[Any]) -> list[Order]:
+    """Make locked tasks that wait due now, and order their records."""
+    if not rows:
+        return []
+    ids = [row.id for row in rows]
+    of_rows = update(task).where(task.c.id.in_(ids))
+    connection.execute(of_rows.values(due_at=utc_now(), carrier=outbox.LANE_CARRIER))
+    forget(connection, ids)
+    return outbox.place_in_lanes(connection, group, rows)
+
+
 def keep_states(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     """Store what handlers keep, in place of what they kept before."""
     if rows:
@@ -143,11 +171,14 @@ def of_task(connection: Connection, task_id: int, fence: int) -> str:
     row = connection.execute(query).one_or_none()
     if row is None:
         return ""
-    return f"{wait_text(row.reason, row.reason_key)}, until {written(row.due_at)} at the latest"
+    return f"{wait_text(row.reason, row.reason_key)}{until(row.due_at)}"
 
 
 def read(connection: Connection, group: str) -> list[LedgerWait]:
-    """Return for what the group's tasks wait, the first due first, over MAX_READ tasks."""
+    """Return for what the group's tasks wait, the first due first, over MAX_READ tasks.
+
+    All joins are taken together: each parent would be a thing of its own to wait for.
+    """
     first = (
         select(waiting)
         .join(task, _IN_FORCE)
@@ -157,15 +188,16 @@ def read(connection: Connection, group: str) -> list[LedgerWait]:
         .subquery()
     )
     first_due = func.min(first.c.due_at)
+    key = case((first.c.reason == WaitReason.CHILDREN.value, ""), else_=first.c.reason_key)
     rows = connection.execute(
         select(
             first.c.reason,
-            first.c.reason_key,
+            key,
             func.count(),
             func.min(seconds_until(first.c.due_at)),
             first_due,
         )
-        .group_by(first.c.reason, first.c.reason_key)
+        .group_by(first.c.reason, key)
         .order_by(first_due)
     ).all()
     are_more = sum(row[2] for row in rows) >= MAX_READ

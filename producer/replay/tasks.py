@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, delete, select, update
 
 from docllm.producer.ledger import (
     audit,
+    joins,
     outbox,
     replay_progress,
     tally,
@@ -84,6 +85,8 @@ def _locked(connection: Connection, ids: Collection[int]) -> Sequence[Any]:
         task.c.lane,
         task.c.task_key,
         task.c.digest,
+        task.c.parent_id,
+        task.c.join_role,
     )
     return connection.execute(
         select(*columns).where(task.c.id.in_(sorted(ids))).order_by(task.c.id).with_for_update()
@@ -182,7 +185,9 @@ def _to_pending(
     tally.write(
         connection, [change for row in rows for change in _tally_changes(row, letters.get(row.id))]
     )
-    return outbox.place_in_lanes(connection, group, rows, fences_on=1)
+    waits = joins.wait_again(connection, group, rows)
+    with_record = [row for row in rows if row.id not in waits] if waits else rows
+    return outbox.place_in_lanes(connection, group, with_record, fences_on=1)
 
 
 def _change(

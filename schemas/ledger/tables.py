@@ -242,6 +242,14 @@ task = _table(
         server_default=text("0"),
         doc="1 if a replay has changed what it runs with; see `task_change`",
     ),
+    Column(
+        "join_role",
+        Tiny,
+        nullable=False,
+        server_default=text("0"),
+        doc="0 unless its parent ordered a join: 1 a task for whose end the join waits; of the "
+        "join, by `on_dead_child`: 2 wait, 3 run, 4 die; 5 it dies at its next claim",
+    ),
     UniqueConstraint("batch_id", "task_key", name="uq_task_key"),
     Index("ix_task_due", "status", "due_at"),
     Index("ix_task_open", "batch_id", "status", "due_at"),
@@ -781,7 +789,7 @@ task_loss = _table(
 follow_up = _table(
     "follow_up",
     "one row for each task that a handler ordered",
-    _key("parent_id", doc="the task that ordered it first"),
+    _key("parent_id", doc="the task that ordered it; of those without a join, the first one"),
     _key("task_id", doc="the ordered task"),
 )
 

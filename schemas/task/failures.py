@@ -59,6 +59,10 @@ class ErrorClass(StrEnum):
     NO_INPUT = "NO_INPUT", "the ledger has no input for the task, because somebody deleted it"
     NO_PROMPT = "NO_PROMPT", "the task has no prompt, and its type has no handler"
     EXPIRED = "EXPIRED", "the task's deadline passed before an attempt"
+    CHILD_DEAD = (
+        "CHILD_DEAD",
+        "no attempt: a task that it waited for is dead or cancelled, and `on_dead_child` is `die`",
+    )
     SETTLE = (
         "SETTLE",
         "the ledger refuses the outcome, even when it is written alone; the answer is not kept",
@@ -99,6 +103,7 @@ class ErrorClass(StrEnum):
 UNTRIED = frozenset(
     {
         ErrorClass.EXPIRED,
+        ErrorClass.CHILD_DEAD,
         ErrorClass.GUARD,
         ErrorClass.ROUTE,
         ErrorClass.UNKNOWN_TYPE,

@@ -10,6 +10,7 @@ from enum import StrEnum
 from docllm.schemas.codes import Code
 
 NO_ROUTE = ""  # the key of tasks that may take no route of the agent that met them
+DEAD = "dead"  # the key, on screens, of joins that wait for a replay of dead tasks
 
 
 class WaitReason(StrEnum):
@@ -20,6 +21,7 @@ class WaitReason(StrEnum):
     GUARD = "GUARD"
     TYPE = "TYPE"
     HOURS = "HOURS"
+    CHILDREN = "CHILDREN"
 
 
 def guard_key(batch_id: int, type_name: str) -> str:
@@ -88,6 +90,13 @@ LEDGER_WAITS = {
         "for the hours of type {key}",
         Code.TYPE_ASLEEP,
     ),
+    WaitReason.CHILDREN: Wait(
+        "it is a join, and a task that its parent ordered too has not ended, or is dead",
+        WaitPlace.LEDGER,
+        "the end of the last of these tasks, at once; an agent, which asks each minute; a replay "
+        "of those that are dead",
+        "for tasks that their parents ordered too",
+    ),
 }
 OTHER_WAITS = (
     Wait(
@@ -131,5 +140,7 @@ def wait_text(reason: str, key: str) -> str:
     """Return for what a task waits, to follow the word "waits"; a newer version may name more."""
     if reason == WaitReason.ROUTE and key == NO_ROUTE:
         return "for a route that they may take"
+    if reason == WaitReason.CHILDREN and key == DEAD:
+        return "for a replay of dead tasks that their parents ordered too"
     known = {str(name): wait.status for name, wait in LEDGER_WAITS.items()}
     return known.get(reason, f"for {reason}").format(key=key)

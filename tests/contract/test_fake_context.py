@@ -160,6 +160,32 @@ def test_answers_are_texts_json_or_whole_completions() -> None:
     ]
 
 
+async def sum_up(context: Context) -> dict[str, Any]:
+    await context.follow(LINE | {"id": "a/all"}, after="children", on_dead_child="die")
+    return {child.id: (child.status, child.result) async for child in context.children()}
+
+
+def sum_up_in_thread(context: BlockingContext) -> dict[str, Any]:
+    context.follow(LINE | {"id": "a/all"}, after="children", on_dead_child="die")
+    return {child.id: (child.status, child.result) for child in context.children()}
+
+
+@pytest.mark.parametrize("handler", [sum_up, sum_up_in_thread])
+def test_a_join_reads_its_children(handler: Callable[..., Any]) -> None:
+    """All of them, page by page; any other task has none."""
+    children = [{"id": f"a/{number}", "result": {"n": number}} for number in range(250)]
+    fake = FakeContext(LINE, children=[*children, {"id": "a/dead", "status": "dead"}])
+
+    result = asyncio.run(fake.run(handler))
+
+    assert len(result) == 251
+    assert result["a/249"] == ("succeeded", {"n": 249})
+    assert result["a/dead"] == ("dead", None)
+    assert fake.joins == {"a/all": "die"}
+    with pytest.raises(ValueError, match="FakeContext runs no join"):
+        asyncio.run(FakeContext(LINE).run(handler))
+
+
 def test_documents_by_uri_are_those_given() -> None:
     """Any other one cannot be read."""
     line = {"id": "a", "prompt": "x {document}", "input": {"uri": "file:///a.txt"}}

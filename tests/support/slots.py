@@ -199,6 +199,7 @@ def claimed(
     lease_losses: int = 0,
     expired: bool = False,
     type_name: str = "document",
+    join_role: int = 0,
 ) -> Delivery:
     """Return a delivery that was just claimed."""
     row = new_row(
@@ -210,6 +211,7 @@ def claimed(
         expired=expired,
         type=type_name,
         batch="b",
+        join_role=join_role,
     )
     delivery = Delivery(
         partition=PARTITION,

@@ -21,6 +21,7 @@ class ContextCall(StrEnum):
     DOCUMENT = "document"
     COMPLETE = "complete"
     FOLLOW = "follow"
+    CHILDREN = "children"
     TAKE_LOCK = "take_lock"
     CHECK_LOCK = "check_lock"
     GIVE_BACK_LOCK = "give_back_lock"

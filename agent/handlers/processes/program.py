@@ -91,9 +91,15 @@ class RemoteAttempt:
         """Ask for a chat completion."""
         return self._call(ContextCall.COMPLETE, body=dict(body), schema=schema, verbatim=verbatim)
 
-    def follow(self, line: Mapping[str, Any]) -> RemoteCall:
+    def follow(
+        self, line: Mapping[str, Any], after: str | None = None, on_dead_child: str = "wait"
+    ) -> RemoteCall:
         """Order another task."""
-        return self._call(ContextCall.FOLLOW, line=line)
+        return self._call(ContextCall.FOLLOW, line=line, after=after, on_dead_child=on_dead_child)
+
+    def children(self, after: int) -> RemoteCall:
+        """Ask for the next tasks for which this join waited."""
+        return self._call(ContextCall.CHILDREN, after=after)
 
     def take_lock(self, name: str, wait_s: float | None) -> RemoteCall:
         """Ask for a lock."""

@@ -64,6 +64,7 @@ _READ = (
         task.c.lane,
         task.c.depth,
         task.c.changed,
+        task.c.join_role,
         task.c.digest,
     )
     .join(batch, batch.c.id == task.c.batch_id)
@@ -247,6 +248,7 @@ def _row(columns: Sequence[Any]) -> Row:
         lane,
         depth,
         changed,
+        join_role,
         _digest,
     ) = columns
     losses, lease_losses = divmod(both_losses, _LOSSES) if both_losses else (0, 0)
@@ -270,6 +272,7 @@ def _row(columns: Sequence[Any]) -> Row:
         lane=known_lane(lane),
         depth=depth,
         changed=bool(changed),
+        join_role=join_role,
         output_uri=batch_options.output_uri(options),
         losses=losses,
     )

@@ -5,16 +5,16 @@ record, so a task is called up once. A row whose fence is behind its task's is v
 called up by other means. Locked rows are skipped, so no statement waits for another one here.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, bindparam, select, update
+from sqlalchemy import Connection, Select, bindparam, select
 
 from docllm.agent.ports import Order
-from docllm.producer.ledger import outbox, waiting_rows
+from docllm.producer.ledger import waiting_rows
 from docllm.producer.ledger.waiting_rows import WaitingFor
 from docllm.schemas.ledger.sql import utc_now
-from docllm.schemas.ledger.tables import task, waiting
+from docllm.schemas.ledger.tables import waiting
 from docllm.schemas.task.states import WAITING
 from docllm.schemas.task.waits import WaitReason
 
@@ -40,12 +40,6 @@ _FIRST_KEY = (
 )
 _NEXT_KEY = _FIRST_KEY.where(waiting.c.reason_key > bindparam("after"))
 _ANY_DUE = _DUE.limit(1)
-_LOCKED = (
-    select(task.c.id, task.c.fence, task.c.lane, task.c.status)
-    .where(task.c.id.in_(bindparam("ids", expanding=True)))
-    .order_by(task.c.id)
-    .with_for_update(skip_locked=True)
-)
 
 
 def any_due(connection: Connection, group: str) -> bool:
@@ -96,8 +90,8 @@ def keys(connection: Connection, group: str, reason: WaitReason) -> list[str]:
 
 def make_due(connection: Connection, group: str, ids: Collection[int]) -> list[Order]:
     """Make waiting tasks due now, whatever they wait for, and order records for them."""
-    locked = connection.execute(_LOCKED, {"ids": sorted(ids)}).all()
-    return _order(connection, group, [row for row in locked if row.status in WAITING])
+    locked = waiting_rows.lock(connection, ids)
+    return waiting_rows.call_up(connection, group, [row for row in locked if row.status in WAITING])
 
 
 def _call_up(
@@ -109,17 +103,7 @@ def _call_up(
     if not rows:
         return CalledUp([], 0)
     fences = {row.task_id: row.fence for row in rows}
-    locked = connection.execute(_LOCKED, {"ids": sorted(fences)}).all()
+    locked = waiting_rows.lock(connection, fences)
     chosen = [row for row in locked if row.status in WAITING and row.fence == fences[row.id]]
     waiting_rows.forget(connection, {row.id for row in locked} - {row.id for row in chosen})
-    return CalledUp(_order(connection, group, chosen), len(locked))
-
-
-def _order(connection: Connection, group: str, rows: Sequence[Any]) -> list[Order]:
-    if not rows:
-        return []
-    ids = [row.id for row in rows]
-    of_rows = update(task).where(task.c.id.in_(ids))
-    connection.execute(of_rows.values(due_at=utc_now(), carrier=outbox.LANE_CARRIER))
-    waiting_rows.forget(connection, ids)
-    return outbox.place_in_lanes(connection, group, rows)
+    return CalledUp(waiting_rows.call_up(connection, group, chosen), len(locked))

@@ -27,7 +27,7 @@ from docllm.agent.ledger.leases.leasing import REMEMBER_S
 from docllm.agent.ledger.recovery import losses, on_loss
 from docllm.agent.ledger.settlements import dead_letters
 from docllm.agent.ports import SUSPECT_LOSSES
-from docllm.producer.ledger import hook_orders, outbox, tally, waiting_rows
+from docllm.producer.ledger import hook_orders, joins, outbox, tally, waiting_rows
 from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ports import Item
 from docllm.schemas.codes import Code
@@ -42,6 +42,7 @@ from docllm.schemas.task.failures import (
     may_have_finished,
 )
 from docllm.schemas.task.hooks import HookEvent
+from docllm.schemas.task.joins import JoinRole
 from docllm.schemas.task.states import TRANSITIONS, Status
 
 log = logging.getLogger(__name__)
@@ -156,6 +157,7 @@ def _locked(
         task.c.lane,
         task.c.claimed_at,
         task.c.task_key,
+        task.c.join_role,
     )
     query = (
         select(*columns)
@@ -329,6 +331,8 @@ def _give_up(connection: Connection, group: str, rows: Sequence[Any], text: str 
     items = [Item(outbox.TASK, row.id, row.fence) for row in rows]
     outbox.place(connection, group, "dlq", items, grace_s=0.0)  # only the relay sends it
     _order_hooks(connection, group, rows, text)
+    if siblings := [row.id for row in rows if row.join_role == JoinRole.SIBLING]:
+        joins.after_end(connection, group, siblings)
     tally.write(connection, map(tally.died, letters.values()))
 
 

@@ -34,13 +34,14 @@ from docllm.agent.ports.outcome import (
     Snooze,
     Succeeded,
 )
-from docllm.producer.ledger import hook_orders, outbox, tally
+from docllm.producer.ledger import hook_orders, joins, outbox, tally
 from docllm.producer.ports import Item, Order
 from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.by_ids import execute_by_ids
 from docllm.schemas.ledger.tables import batch, reply, task, task_attempt, task_result
 from docllm.schemas.task.failures import AttemptOutcome
 from docllm.schemas.task.hooks import Hooked
+from docllm.schemas.task.joins import JoinRole
 from docllm.schemas.task.states import SETTLES, Status
 
 # Built once, as in `state_changes`.
@@ -78,6 +79,7 @@ NO_HOOKS: Hooked = MappingProxyType({})
 
 Unsuccessful = Retry | Snooze | Moved | Dead
 UncountedEnd = Released | Cancelled
+_ENDS = Succeeded | Dead | Cancelled
 _BY_BATCH = Retry | Snooze | Moved | Released | Cancelled
 
 
@@ -119,6 +121,13 @@ def settle(
         )
         orders += _write_orders(connection, group, others)
     orders += follow_ups.complete(connection, group, new_follow_ups)
+    ended_siblings = [
+        settlement.row.task_id
+        for settlement, outcome in chosen
+        if settlement.row.join_role == JoinRole.SIBLING and isinstance(outcome, _ENDS)
+    ]
+    if ended_siblings:
+        orders += joins.after_end(connection, group, ended_siblings)
     if hooked:
         hook_orders.place(connection, written_rows.orders_of_hooks(group, chosen, hooked))
     tally.write(connection, written_rows.changes(chosen, letters))

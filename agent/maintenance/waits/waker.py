@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from docllm.agent.ledger.claims import waking
 from docllm.agent.ports import Clock, Order
 from docllm.agent.routes import Router
+from docllm.producer.ledger import joins
 from docllm.producer.ledger.waiting_rows import WaitingFor
 from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.ledger.database import Connection
@@ -26,6 +27,7 @@ FEW = 20  # tasks of a route in the first step
 START_S = 5.0  # by then, this agent has received the other agents' states of routes
 # A few tasks go first. If the route does not close within this time, the others follow.
 FEW_FIRST_S = 15.0
+JOINS_S = 60.0  # between two questions for joins whose siblings have ended
 
 
 class Waker:
@@ -62,6 +64,8 @@ class Waker:
         self._from_s: float | None = clock.now_s() + START_S
         self._only_few = True
         self._ended: deque[WaitingFor] = deque()  # what is left of the present walk
+        self._joins_from_s = clock.now_s() + START_S  # when it asks for joins again
+        self._joins_after = ""  # up to where it has asked this time
 
     def settings_changed(self) -> None:
         """Plan a walk: tasks may wait for routes or types whose settings have just changed."""
@@ -71,6 +75,8 @@ class Waker:
         """Call up due tasks, learn which routes opened, and go on with a walk."""
         await self._call_up_due()
         now_s = self._clock.now_s()
+        if now_s >= self._joins_from_s:
+            await self._ask_for_joins(now_s)
         closed = {route.name for route in self._routes if self._routes.closed(route.name, now_s)}
         waited_for = {name for name in closed if self._routes.waits(name, now_s)}
         # Tasks that may not leave a closed route wait for it, even while its fallback is open.
@@ -92,6 +98,17 @@ class Waker:
             if not page.seen:
                 return
             self._send(page.orders, "their time has come")
+
+    async def _ask_for_joins(self, now_s: float) -> None:
+        """Call up the joins of the next parents whose siblings have ended unnoticed."""
+        group, read = self._group, self._transactions.read
+        keys = await read(joins.pages_of_keys, group, self._joins_after)
+        if keys and (ended := await read(joins.ended, group, keys)):
+            orders = await self._transactions.write(joins.call_up, group, ended)
+            self._send(orders, f"they waited {wait_text(WaitReason.CHILDREN, '')}")
+        self._joins_after = keys[-1] if len(keys) == joins.PAGE else ""
+        if not self._joins_after:
+            self._joins_from_s = now_s + JOINS_S
 
     def _begin(self, opened: set[str] | None, now_s: float) -> None:
         """Plan a new walk that begins with a few tasks; keep the routes of an unfinished walk.

@@ -24,7 +24,7 @@ from docllm.schemas.text.wording import cost_units
 MINUTES = 10  # minutes of history that are read
 MAX_COUNTED = 20_000  # tasks that are read row by row
 # The outcomes in the tally that are no failed attempts.
-_NO_FAILURES = frozenset({*TallyOutcome, *UNTRIED} - {ErrorClass.EXPIRED})
+_NO_FAILURES = frozenset({*TallyOutcome, *UNTRIED} - {ErrorClass.EXPIRED, ErrorClass.CHILD_DEAD})
 _WAITING = frozenset({Status.PENDING, Status.RETRYING})
 _FINAL = tuple(map(int, FINAL))
 

@@ -13,11 +13,11 @@ from sqlalchemy import Connection
 from docllm.producer.ledger import (
     guards,
     hook_orders,
+    joins,
     long_waits,
     outbox,
     quarantine,
     replay_progress,
-    waiting_rows,
 )
 from docllm.producer.ledger.long_waits import LongWait, WaitingTasks
 from docllm.producer.ledger.replay_progress import ReplayRun
@@ -165,7 +165,7 @@ def read_group(
         quarantine.count_left(connection, group, max_quarantined),
         waiting.oldest_id,
         tuple(held),
-        tuple(waiting_rows.read(connection, group)) if any_open else (),
+        tuple(joins.ledger_waits(connection, group)) if any_open else (),
     )
 
 

@@ -10,7 +10,7 @@ from itertools import chain
 
 from sqlalchemy import ColumnElement, Connection, Select, Subquery, exists, func, select
 
-from docllm.producer.ledger import guards, outbox, store, waiting_rows
+from docllm.producer.ledger import guards, joins, outbox, store
 from docllm.producer.ledger import tally as counts
 from docllm.producer.ledger.claiming_agent import agent_in
 from docllm.producer.ledger.status import agent_status, retries
@@ -140,7 +140,7 @@ def waiting(connection: Connection, group: str) -> Waiting:
         names={agent.id: agent.name for agent in agents if agent.works},
         half_loaded=tuple(store.half_loaded(connection, group)),
         orders=outbox.waiting(connection, group).orders,
-        in_ledger=tuple(waiting_rows.read(connection, group)),
+        in_ledger=tuple(joins.ledger_waits(connection, group)),
     )
 
 

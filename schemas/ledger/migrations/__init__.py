@@ -35,7 +35,7 @@ from docllm.schemas.version import VERSION
 
 # The revisions that this version knows, in order, and the digest of the tables of each. A ledger
 # that has a revision with another digest was made by a development version.
-REVISIONS = {"0001": "dc3539cfbe3b8285"}
+REVISIONS = {"0001": "082fd05354723287"}
 # The oldest revision whose programs can work with the newest schema. A migration that only adds
 # leaves it alone. One that takes something away raises it, to the revision before its own at most,
 # so that agents of the previous version run on while the group is upgraded. How a column is renamed

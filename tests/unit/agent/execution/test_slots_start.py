@@ -9,6 +9,7 @@ import pytest
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports.outcome import Cancelled, Dead, Moved, Outcome, Succeeded
 from docllm.schemas.agent_report import BlockReport
+from docllm.schemas.task.joins import JoinRole
 from tests.support.routes import GOOD, routes
 from tests.support.slots import SlotsHarness, claimed, ending, started
 
@@ -35,6 +36,10 @@ def expired(now_s: float) -> Delivery:
     return claimed(1, now_s, expired=True)
 
 
+def doomed(now_s: float) -> Delivery:
+    return claimed(1, now_s, join_role=JoinRole.DOOMED)
+
+
 @pytest.mark.parametrize(
     ("make", "kind"), [(paid, Succeeded), (cancelled, Cancelled), (claimed_only, Moved)]
 )
@@ -59,12 +64,12 @@ def test_a_claim_that_needs_no_call_is_not_moved(
 
 
 @pytest.mark.parametrize(
-    ("make", "kind"), [(cancelled, Cancelled), (expired, Dead), (paid, Succeeded)]
+    ("make", "kind"), [(cancelled, Cancelled), (expired, Dead), (doomed, Dead), (paid, Succeeded)]
 )
 def test_a_claim_that_needs_no_call_is_settled_at_once(
     make: Callable[[float], Delivery], kind: type[Outcome]
 ) -> None:
-    """A cancelled batch, an expired deadline or a paid answer needs no call."""
+    """A cancelled batch, a passed deadline, a dead child or a paid answer needs no call."""
     harness = SlotsHarness(routes(), ending(GOOD))
 
     (outcome,) = started(harness, make(harness.clock.now_s()))

@@ -13,6 +13,7 @@ from docllm.agent.ports.outcome import FollowUp, Retry, Succeeded
 from docllm.agent.routes.names import RouteNames, route_refusal
 from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.joins import JoinRole
 from docllm.schemas.task.record.lanes import Lane
 from tests.support.handlers import failure_of, handlers_harness
 
@@ -200,3 +201,65 @@ def test_a_line_with_a_number_that_json_cannot_hold_is_refused() -> None:
     reason = refusal(LINE | {"params": {"temperature": float("nan")}})
 
     assert "line['params']['temperature'] is nan" in reason
+
+
+# ---- joins
+
+
+def joining(*orders: tuple[dict[str, Any], dict[str, Any]]) -> tuple[FollowUp, ...] | str:
+    """Return what a handler orders with these lines and rules, or why it may not."""
+
+    async def parent(context: Context) -> str:
+        try:
+            for line, rules in orders:
+                await context.follow(line, **rules)
+        except FollowUpError as error:
+            return str(error)
+        return "done"
+
+    outcome = handlers_harness(types=TYPES, parent=parent).run(TASK)
+    assert isinstance(outcome, Succeeded)
+    answer = orjson.loads(outcome.body)
+    return outcome.follow_ups if answer == "done" else str(answer)
+
+
+def test_joins_are_ordered_last() -> None:
+    """So they get the highest numbers, whenever the handler orders them."""
+    join = LINE | {"id": "a/all"}
+
+    made = joining(
+        (join, {"after": "children", "on_dead_child": "run"}),
+        (LINE, {}),
+        (join, {"after": "children", "on_dead_child": "run"}),
+    )
+
+    assert not isinstance(made, str)
+    assert [(order.key, order.join_role) for order in made] == [
+        ("a/1", JoinRole.NONE),
+        ("a/all", JoinRole.RUN),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "rules", "reason"),
+    [
+        (LINE, {"after": "all"}, "after='all'; write after=\"children\""),
+        (LINE, {"after": "children", "on_dead_child": "stop"}, "write one of: wait, run, die"),
+        (LINE | {"not_before": "2030-01-01T00:00:00Z"}, {"after": "children"}, "no not_before"),
+    ],
+)
+def test_a_join_that_cannot_be(line: dict[str, Any], rules: dict[str, Any], reason: str) -> None:
+    """It is refused at once, with what to write."""
+    refused = joining((line, rules))
+
+    assert isinstance(refused, str)
+    assert "a/1" in refused
+    assert reason in refused
+
+
+def test_a_follow_up_is_either_a_join_or_not() -> None:
+    """The same line ordered in two ways is a mistake."""
+    refused = joining((LINE, {}), (LINE, {"after": "children"}))
+
+    assert isinstance(refused, str)
+    assert "was ordered already with other content" in refused

@@ -44,6 +44,7 @@ from docllm.schemas.task.failures import ErrorClass
 
 def extract(context):
     answer = context.complete({"model": context.model, "messages": []})
+    context.follow({"id": "a/all", "prompt": "all"}, after="children", on_dead_child="die")
     context.follow({"id": "a/2", "prompt": "more"})
     context.log.warning("100 %% of %s", context.task.key)
     logging.getLogger("library").warning("from a library")
@@ -279,7 +280,10 @@ def test_a_handler_in_a_process_has_the_names_of_one_in_a_thread(
         ],
     }
     assert (outcome.spent.tokens_in, outcome.spent.cost_micro) == (10, 12)
-    assert [made.key for made in outcome.follow_ups] == ["a/2"]
+    assert [(made.key, made.join_role.name) for made in outcome.follow_ups] == [
+        ("a/2", "NONE"),
+        ("a/all", "DIE"),
+    ]
     assert [call.request_id for call in harness.llm.calls] == ["b/a%2F1#1"]
     assert "task 7 (b/a/1): 100 % of a/1" in caplog.text
     assert "from a library" in caplog.text
