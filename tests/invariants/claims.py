@@ -1,12 +1,12 @@
 """Claims and leases: who took a task when, and how the claim ended."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from math import inf
 
 from docllm.agent.ledger.leases.leasing import LOST_AFTER_S
 from docllm.schemas.task.owner import agent_of
-from docllm.schemas.task.states import Status
+from docllm.schemas.task.states import FINAL, Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Incarnation, Move
 
@@ -56,6 +56,42 @@ def before_its_time(run: Evidence) -> list[str]:
         if move.claims and move.at_s < times.get(move.task_id, -inf)
     ]
     return [f"{move}, {times[move.task_id] - move.at_s:.3f} s before its time" for move in moves]
+
+
+def before_its_siblings(run: Evidence) -> list[str]:
+    """A join is claimed when its siblings have all ended since it began to wait.
+
+    It begins to wait when it is made, and when it is replayed. A join that waits for replays is
+    claimed when they have all succeeded.
+    """
+    if not run.joins:
+        return []
+    moves: defaultdict[int, list[Move]] = defaultdict(list)
+    for move in run.moves or ():
+        moves[move.task_id].append(move)
+    early = []
+    for join in run.joins:
+        began = 0.0  # the end of the transaction in which it began to wait
+        for move in moves[join.task_id]:
+            if move.before is None or move.replays:
+                began = (move.order // join.turn + 1) * join.turn
+            if move.claims:
+                early += [
+                    f"{move}, before task {sibling}"
+                    for sibling in join.siblings
+                    if not _has_ended(moves[sibling], began, move.order, succeeded=join.waits)
+                ]
+    return early
+
+
+def _has_ended(moves: Sequence[Move], began: float, until: float, *, succeeded: bool) -> bool:
+    """Return whether a task was final at one time, or succeeded."""
+    states = [(move.order, move.after) for move in moves if move.order <= until]
+    before = [state for order, state in states if order < began][-1:]
+    since = [*before, *(state for order, state in states if order >= began)]
+    if succeeded:
+        return Status.SUCCEEDED in since
+    return any(state in FINAL for state in since)
 
 
 def reaped_alive(run: Evidence) -> list[str]:

@@ -22,11 +22,11 @@ def made_without_parent(run: Evidence) -> list[str]:
 
 
 def not_final(run: Evidence) -> list[str]:
-    """Every task is final."""
+    """Every task is final, but a join that waits for the replay of a dead sibling."""
     return [
         f"{task.name} is {Status(task.status).name}"
         for task in run.tasks
-        if task.status not in FINAL
+        if task.status not in FINAL and not task.stopped
     ]
 
 

@@ -16,6 +16,7 @@ from tests.invariants.happened import (
     DeclaredLost,
     Guarded,
     Incarnation,
+    Join,
     Late,
     LockUse,
     Move,
@@ -45,7 +46,8 @@ class Task:
     `settled_s` is the UTC time of the result in seconds. `result_owner` is the claim under which
     the result was written, None if it was not recorded. `with_parent`: it is no follow-up, or was
     made in the transaction in which its parent succeeded. `not_before_s` is on the clock of moves.
-    `as_changed`: its answer is to what a replay has changed, if one has.
+    `as_changed`: its answer is to what a replay has changed, if one has. `stopped`: it is a join
+    that waits for the replay of a dead sibling.
     """
 
     id: int
@@ -66,6 +68,7 @@ class Task:
     tenant: str = "default"
     not_before_s: float = -inf
     as_changed: bool = True
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,7 @@ class Evidence:
     `type_slots`: the slots of a type in each agent, and how many of its handlers ran at once.
     `uses`: of what the limits of types and the named ones allow, `use_limits`.
     `takings`: what agents took to claim, and what waited then; `tenants`: those with settings.
+    `joins`: follow-ups that wait for their siblings.
     `late`: what has happened to a batch since it was archived, None if it was not.
     """
 
@@ -242,5 +246,6 @@ class Evidence:
     uses: Sequence[Use] = ()
     use_limits: Mapping[str, UseLimit] = field(default_factory=dict)
     takings: Sequence[Taking] = ()
+    joins: Sequence[Join] = ()
     tenants: Mapping[str, Share] = field(default_factory=dict)
     late: Late | None = None

@@ -82,6 +82,19 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Join:
+    """A join and its siblings. `waits`: it may run only when all of them have succeeded.
+
+    `turn`: the moves of one transaction have orders between two multiples of this.
+    """
+
+    task_id: int
+    siblings: Sequence[int]
+    waits: bool
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
 class Count:
     """A row of the tally, when it was written."""
 

@@ -112,9 +112,17 @@ def p5_outages_cost_nothing(run: Evidence) -> list[str]:
 def p6_nothing_runs_early(run: Evidence) -> list[str]:
     """P6: a task is not claimed before it is due, by the database's clock.
 
-    A retry is not due before its tier's delay is over, nor a new task before its `not_before`.
+    A retry is not due before its tier's delay is over, nor a new task before its `not_before`. A
+    join is not claimed before its siblings have ended.
     """
-    return _said("P6", run, claims.early, claims.before_its_time, calls.retried_early)
+    return _said(
+        "P6",
+        run,
+        claims.early,
+        claims.before_its_time,
+        claims.before_its_siblings,
+        calls.retried_early,
+    )
 
 
 def p7_live_leases_are_kept(run: Evidence) -> list[str]:

@@ -20,7 +20,8 @@ DANGERS = (
     "swept", "cancelled", "replayed", "repeated call", "call into an outage", "guard raised",
     "quarantined", "redriven", "call on a fallback", "dead, permanent", "dead, exhausted",
     "dead, expired", "lock", "lock lost in use", "lanes in turn", "tenants in turn",
-    "hook", "end of a batch told", "second end told", "process ended", "follow-up", "purged",
+    "hook", "end of a batch told", "second end told", "process ended", "follow-up", "join",
+    "purged",
 )  # fmt: skip
 ENOUGH_SEEDS = 300
 _SHARE = 25  # seeds that a process takes at a time

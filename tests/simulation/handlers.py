@@ -8,12 +8,13 @@ import zlib
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Literal
 
 from docllm.agent.handlers import ComeBackError, Context, TryAgainError
 from docllm.agent.handlers.builtin.chat import chat
 from docllm.agent.hooks.batch_end import BatchEnd
 from docllm.agent.hooks.functions import HookOutcome
-from tests.simulation.machine import BATCH, CHILDREN, COME_BACKS, CRM, SHARED
+from tests.simulation.machine import BATCH, CHILDREN, COME_BACKS, CRM, JOIN, SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,9 @@ async def locks(context: Context) -> object:
     return answer
 
 
+RULES: tuple[Literal["wait", "run", "die"], ...] = ("wait", "run", "die")
+
+
 async def family(context: Context) -> object:
     """Order follow-ups after a call that may take long."""
     answer = await chat(context)
@@ -133,7 +137,17 @@ async def family(context: Context) -> object:
         if context.task.model:  # a parent's bounds hold for its follow-ups
             line["model"] = context.task.model
         await context.follow(line)
+    rule = RULES[zlib.crc32(context.task.key.encode()) % len(RULES)]
+    join = line | {"id": f"{context.task.key}/all", "prompt": "Sum all", "type": JOIN}
+    await context.follow(join, after="children", on_dead_child=rule)
     return answer
+
+
+async def join(context: Context) -> object:
+    """Make a call when the siblings were read."""
+    siblings = [child.id async for child in context.children()]
+    assert len(siblings) == CHILDREN, siblings
+    return await chat(context)
 
 
 async def hooked(context: Context) -> object:

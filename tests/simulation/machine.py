@@ -59,7 +59,8 @@ FALLBACK = {
 }
 LATER = "later"  # a type that half of the agents know from the start, and all of them at the end
 LOCKS = "locks"  # a type whose tasks hold one lock in turn
-FAMILY, CHILDREN = "family", 2  # a type whose tasks order so many follow-ups; on a stage only
+FAMILY, CHILDREN = "family", 2  # a type whose tasks order so many follow-ups, and a join
+JOIN = "join"  # the type of these joins
 HOOKED = "hooked"  # a type that has every hook
 FRAGILE = "fragile"  # a type that runs in processes, and ends some of them
 NARROW, NARROW_SLOTS = "narrow", 1  # a type with so many slots in each agent
@@ -75,6 +76,7 @@ HANDLED = (
     "panics",
     LOCKS,
     FAMILY,
+    JOIN,
     HOOKED,
     FRAGILE,
     NARROW,

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def unfinished(world: "World") -> str:
     """Return the unfinished work; empty once everything has ended."""
-    open_tasks = world.store.rows("SELECT count(*) FROM task WHERE status < 3")[0][0]
+    open_ids = {task_id for (task_id,) in world.store.rows("SELECT id FROM task WHERE status < 3")}
+    open_tasks = len(open_ids - stopped(world)) if open_ids else 0
     orders = world.store.rows("SELECT count(*) FROM outbox")[0][0]
     lag = sum(
         position.high - max(position.low, position.committed or 0)
@@ -40,8 +41,11 @@ def unfinished(world: "World") -> str:
 
 
 def untold(world: "World") -> bool:
-    """Return whether the batch has ended, and its hook was not called since, nor given up."""
-    if not world.machine.hooks:
+    """Return whether the batch has ended, and its hook was not called since, nor given up.
+
+    A join that waits for a replay keeps the batch open.
+    """
+    if not world.machine.hooks or stopped(world):
         return False
     sql = "SELECT closed_at IS NOT NULL OR cancelled_at IS NOT NULL FROM batch WHERE name=?"
     closed = world.store.rows(sql, BATCH)
@@ -57,6 +61,12 @@ def untold(world: "World") -> bool:
     return bool(last_end > told)
 
 
+def stopped(world: "World") -> set[int]:
+    """Return the joins that wait for the replay of a dead sibling, by the checker's own rule."""
+    rows = world.store.rows(_STOPPED)
+    return {task_id for (task_id,) in rows}
+
+
 def positions(broker: Broker) -> Iterator[Position]:
     """Yield the positions of the groups on the topics that agents read."""
     topics = Topics(GROUP)
@@ -67,6 +77,14 @@ def positions(broker: Broker) -> Iterator[Position]:
                 yield Position(name, number, log.low, log.end, group.committed.get((name, number)))
 
 
+_STOPPED = """
+SELECT t.id FROM task t
+JOIN follow_up f ON f.parent_id = t.parent_id
+JOIN task s ON s.id = f.task_id AND s.join_role < 2
+WHERE t.join_role = 2 AND t.status = 0 AND t.due_at > '9999'
+GROUP BY t.id
+HAVING sum(s.status < 3) = 0 AND sum(s.status > 3) > 0
+"""
 _SEEN = {
     "late settle": (
         "SELECT count(*) FROM sim_move WHERE old_status=0 AND old_owner<>0 AND status>=3"
@@ -75,6 +93,7 @@ _SEEN = {
     "process ended": (
         "SELECT count(*) FROM task_attempt WHERE error_text LIKE '%its process ended%'"
     ),
+    "join": "SELECT count(*) FROM task WHERE join_role > 1 AND status = 3",
     "follow-up": "SELECT count(*) FROM task WHERE parent_id > 0",
     "retry": "SELECT count(*) FROM task_attempt WHERE outcome='retry'",
     "moved": "SELECT count(*) FROM sim_move WHERE status=2 AND fence>old_fence AND attempts=0",

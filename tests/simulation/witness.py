@@ -15,6 +15,7 @@ from docllm.producer.ledger.replay_progress import ItemState
 from docllm.producer.ports import Item
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.hooks import HookState
+from docllm.schemas.task.joins import JoinRole
 from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.envelope import (
     NotOursError,
@@ -41,6 +42,7 @@ from tests.invariants.happened import (
     DeclaredLost,
     Guarded,
     Incarnation,
+    Join,
     Move,
     Ordered,
     Replayed,
@@ -174,6 +176,7 @@ class _Witness:
                 )
             ),
             quota=self._quota(),
+            joins=list(self._joins()),
             takings=[] if "tpm" in world.plan.quota else world.turns.takings,
             tenants={
                 name: Share(weight=tenant.weight, cap=tenant.in_flight)
@@ -243,7 +246,20 @@ class _Witness:
             for task in tasks
             if task.status == Status.SUCCEEDED and _FAMILY.search(task.name)
         ]
-        return frozenset(f"{name}%2F{number}" for name in parents for number in range(CHILDREN))
+        keys = [*map(str, range(CHILDREN)), "all"]
+        return frozenset(f"{name}%2F{key}" for name in parents for key in keys)
+
+    def _joins(self) -> Iterator[Join]:
+        siblings: dict[int, list[int]] = defaultdict(list)
+        for parent, task_id in self._rows(
+            "SELECT f.parent_id, f.task_id FROM follow_up f JOIN task t ON t.id=f.task_id "
+            "WHERE t.join_role < 2"
+        ):
+            siblings[parent].append(task_id)
+        for task_id, parent, role in self._rows(
+            "SELECT id, parent_id, join_role FROM task WHERE join_role > 1"
+        ):
+            yield Join(task_id, siblings[parent], role == JoinRole.WAIT, TURN)
 
     def _tiers_s(self) -> list[float]:
         return (
@@ -275,6 +291,7 @@ class _Witness:
         )
         tenants = dict(self._rows("SELECT id, tenant FROM task"))
         times, unchanged = dict(self._times()), set(self._unchanged())
+        stopped = watch.stopped(self._world)
         for task_id, *rest in self._rows(
             f"{columns} FROM task t JOIN task_input i ON i.task_id=t.id"
         ):
@@ -286,6 +303,7 @@ class _Witness:
                 or made.get(task_id) == succeeded.get(parents[task_id]),
                 "tenant": tenants[task_id],
                 "as_changed": task_id not in unchanged,
+                "stopped": task_id in stopped,
             }
             if task_id in times:
                 facts["not_before_s"] = times[task_id]

@@ -230,7 +230,7 @@ class World:
             await self._until(
                 "everything ends again", PATIENCE_S, lambda: not watch.unfinished(self)
             )
-        purging = Purging(self, self._events.do) if self.plan.purge and not self.problems else None
+        purging = Purging(self, self._events.do) if self._may_purge() else None
         if purging is not None:
             await purging.run()
             await self._until("late records end", PATIENCE_S, lambda: not watch.unfinished(self))
@@ -242,6 +242,10 @@ class World:
         self.seen = watch.seen(self)
         self.seen["purged"] += purging is not None and purging.done
         self.reached[reached.MOVED] += self.seen["moved by a closed route"]
+
+    def _may_purge(self) -> bool:
+        """Return whether the batch is purged; a join that waits for a replay keeps it open."""
+        return self.plan.purge and not self.problems and not watch.stopped(self)
 
     async def _supervise(self) -> None:
         """Keep an agent running, and restart a load that was killed."""

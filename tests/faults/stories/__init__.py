@@ -72,6 +72,7 @@ STORIES = (
     Story(working.committing, "commit.done"),
     Story(working.splitting, "settle.split"),
     Story(working.following, "settle.ids_taken settle.committed publish.delivered"),
+    Story(working.joining, "join.called_up settle.committed"),
     Story(working.writing, "output.put output.settled"),
     Story(working.publishing, "publish.delivered publish.shrunk relay.taken"),
     Story(working.draining, "drain.group_left drain.settled drain.published"),

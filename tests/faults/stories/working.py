@@ -19,6 +19,18 @@ async def order(context):
     await context.complete({{"model": context.model, "messages": messages}})
     for number in range({CHILDREN}):
         await context.follow({{"id": f"{{context.task.key}}/{{number}}", "prompt": "Summarize."}})
+
+
+async def split(context):
+    await order(context)
+    await context.follow({{"id": f"{{context.task.key}}/sum", "type": "sum"}}, after="children")
+
+
+async def add(context):
+    ends = [child.status async for child in context.children()]
+    assert ends == ["succeeded"] * {CHILDREN}, ends
+    messages = [{{"role": "user", "content": "add"}}]
+    await context.complete({{"model": context.model, "messages": messages}})
 """
 SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
 
@@ -114,6 +126,27 @@ def following(installation: Installation) -> None:
     installation.age_orders()
     run = installation.recover()
     assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
+
+
+def joining(installation: Installation) -> None:
+    """A join runs once, although the agent dies that ends the last of its siblings."""
+    deployment = installation.deployment
+    llm = deployment.llm("--latency", "0.1")
+    (deployment.folder / "stages.py").write_text(STAGES)
+    (deployment.folder / "docllm.toml").write_text(
+        '[types.parent]\nhandler = "stages:split"\n[types.sum]\nhandler = "stages:add"\n'
+    )
+    path = deployment.write_lines([{"id": "p", "type": "parent"}])
+    deployment.producer("load", str(path))
+    children = [f"p/{child}" for child in range(CHILDREN)]
+    deployment.expect("tasks", ["p", *children, "p/sum"])
+    installation.crash_agent("join.called_up", *SLOTS)
+    installation.crash_agent("settle.committed", *SLOTS, most=CHILDREN)
+    installation.age_orders()
+    run = installation.recover()
+    assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
+    sums = [call for call in llm.calls() if "p/sum" in call.name]
+    assert len(sums) <= 2
 
 
 def writing(installation: Installation) -> None:

@@ -208,6 +208,17 @@ FAMILIES: Stage = {
     "kinds": {"family": 1},
     "limits": {},
 }
+# Follow-ups and their joins are cancelled and replayed.
+REPLAYED_FAMILIES: Stage = {
+    **_BUSY,
+    **_PLAIN,
+    "tasks": 20,
+    "slots": 8,
+    "kinds": {"family": 1},
+    "limits": {},
+    "events": [(8.0, "cancel"), (16.0, "reopen"), (30.0, "cancel"), (40.0, "reopen")],
+    "again": True,
+}
 # Agents are killed while their tasks' hooks run.
 HOOKED: Stage = {
     **_BUSY,

@@ -5,10 +5,10 @@ from typing import Any
 
 from docllm.agent.ledger.claims import waking
 from docllm.agent.ledger.claims.waking import CalledUp
-from docllm.producer.ledger import outbox, waiting_rows
+from docllm.producer.ledger import joins, outbox, waiting_rows
 from docllm.schemas.ledger.tables import waiting
 from tests.simulation.bugs.bug import Bug, patched, replaced
-from tests.simulation.bugs.stages import POLLS, TIMED
+from tests.simulation.bugs.stages import FAMILIES, POLLS, REPLAYED_FAMILIES, TIMED
 
 
 def _told_too_early() -> AbstractContextManager[Any]:
@@ -20,7 +20,7 @@ def _told_too_early() -> AbstractContextManager[Any]:
 
 
 def _called_up_without_orders() -> AbstractContextManager[Any]:
-    order = waking._order
+    order = waiting_rows.call_up
 
     def no_orders(connection: Any, group: str, rows: Any) -> Any:
         placed = order(connection, group, rows)
@@ -28,10 +28,27 @@ def _called_up_without_orders() -> AbstractContextManager[Any]:
             outbox.shrink(connection, one, ())
         return []
 
-    return patched(waking, "_order", no_orders)
+    return patched(waiting_rows, "call_up", no_orders)
+
+
+def _nobody_asks() -> AbstractContextManager[Any]:
+    stack = ExitStack()
+    stack.enter_context(patched(joins, "after_end", lambda *_: []))
+    stack.enter_context(patched(joins, "ended", lambda *_: []))
+    return stack
 
 
 BUGS = {
+    "a join runs when one of its siblings has ended": Bug(
+        "P6", replaced(joins, "_has_ended", lambda _row: True), FAMILIES
+    ),
+    "a replayed join does not wait again": Bug(
+        "P6", replaced(joins, "wait_again", lambda *_: set()), REPLAYED_FAMILIES
+    ),
+    "nobody calls a join up": Bug("P1", _nobody_asks, FAMILIES),
+    "agents never ask again for joins that wait": Bug(
+        "P1", replaced(joins, "ended", lambda *_: []), REPLAYED_FAMILIES
+    ),
     "a task is called up before its time": Bug("P6", _told_too_early, TIMED),
     "nobody calls up the tasks whose time has come": Bug(
         "P1",
