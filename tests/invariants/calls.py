@@ -3,7 +3,8 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import attrgetter
 
 import orjson
 
@@ -206,6 +207,36 @@ def repeated(run: Evidence) -> list[str]:
                 odd.append(
                     f"{name} was left at {first.end_s} and called again, and no killed agent had it"
                 )
+    return odd
+
+
+def begun_twice(run: Evidence) -> list[str]:
+    """A task that must not run twice does not begin again after a run that was cut off.
+
+    It may after an end that was written under the run's own claim, and after a replay.
+    """
+    written = {
+        (attempt.task, attempt.owner)
+        for attempt in run.attempts
+        if attempt.outcome in {"retry", "snooze", "moved"}
+    }
+    names, history = {task.id: task.name for task in run.tasks}, History(run)
+    runs, odd = sorted(run.once, key=attrgetter("task_id", "begun")), []
+    for task_id, of_task in groupby(runs, attrgetter("task_id")):
+        for first, second in pairwise(of_task):
+            claims = history.claims(task_id, -math.inf, first.begun)
+            owner = claims[-1].owner if claims else None
+            between = [
+                move
+                for move in run.moves or ()
+                if move.task_id == task_id and first.begun < move.order < second.begun
+            ]
+            has_ended = first.ended is not None and first.ended < second.begun
+            was_reset = any(move.before is Status.PROCESSING and move.owner for move in between)
+            is_known = (names[task_id], owner) in written
+            if any(move.replays for move in between) or is_known or (has_ended and not was_reset):
+                continue
+            odd.append(f"{names[task_id]}, after a run under {owner} that was cut off")
     return odd
 
 

@@ -23,6 +23,7 @@ from tests.invariants.happened import (
     Ordered,
     Outage,
     Replayed,
+    RunOnce,
     Stored,
     Use,
     UseLimit,
@@ -198,6 +199,7 @@ class Evidence:
     the run, were not those of the history until then. `ends_told`: when the hook of the batch was
     called, and for which round; `of_batch`: the batch's tasks, and whether each was loaded.
     `type_slots`: the slots of a type in each agent, and how many of its handlers ran at once.
+    `once`: the runs of tasks that must not run twice.
     `uses`: of what the limits of types and the named ones allow, `use_limits`.
     `takings`: what agents took to claim, and what waited then; `tenants`: those with settings.
     `joins`: follow-ups that wait for their siblings.
@@ -243,6 +245,7 @@ class Evidence:
     ends_told: Sequence[tuple[float, int]] = ()
     of_batch: Mapping[int, bool] = field(default_factory=dict)
     type_slots: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    once: Sequence[RunOnce] = ()
     uses: Sequence[Use] = ()
     use_limits: Mapping[str, UseLimit] = field(default_factory=dict)
     takings: Sequence[Taking] = ()

@@ -275,3 +275,15 @@ class UseLimit:
 
     in_flight: int
     rpm: int = 0
+
+
+@dataclass(slots=True)
+class RunOnce:
+    """A run of a task that must not run twice: when its handler began, and ended by itself.
+
+    Both are in the order of events; a run that was cut off has no end.
+    """
+
+    task_id: int
+    begun: float
+    ended: float | None = None

@@ -74,7 +74,8 @@ def p4_no_answer_is_bought_twice(run: Evidence) -> list[str]:
     """P4: each claim has one call and no call lacks a claim.
 
     No answer is thrown away, every repeated call has a cause that counts, and no task is called on
-    a route that it does not allow, or after its batch was archived.
+    a route that it does not allow, or after its batch was archived. What must not run twice does
+    not begin again after it was cut off.
     """
     checks = (
         calls.out_of_bounds,
@@ -83,6 +84,7 @@ def p4_no_answer_is_bought_twice(run: Evidence) -> list[str]:
         calls.paid_without_limit,
         calls.not_fitting_the_ends,
         calls.repeated,
+        calls.begun_twice,
         calls.late_not_done,
     )
     return _said("P4", run, calls.without_claim, calls.more_than_claims, *checks)

@@ -12,6 +12,7 @@ from typing import Literal
 
 from docllm.agent.handlers import ComeBackError, Context, TryAgainError
 from docllm.agent.handlers.builtin.chat import chat
+from docllm.agent.handlers.calls.results import LeaseLostError
 from docllm.agent.hooks.batch_end import BatchEnd
 from docllm.agent.hooks.functions import HookOutcome
 from tests.simulation.machine import BATCH, CHILDREN, COME_BACKS, CRM, JOIN, SHARED
@@ -25,7 +26,7 @@ class Host:
     notes that a hook has run to its end, and `told` the same of a round of the batch. `spoil` lets
     a handler's process end with its next attempt. `at_once` notes that one more handler of `narrow`
     runs, or one less. `begin_use` notes the begin of a use of what is limited, and returns what
-    notes its end.
+    notes its end. `begin_once` does so for a run of a task that must not run twice.
     """
 
     die: Callable[[], None]
@@ -36,6 +37,7 @@ class Host:
     spoil: Callable[[], None] = lambda: None
     at_once: Callable[[int], None] = lambda _change: None
     begin_use: Callable[[str], Callable[[], None]] = lambda _limit: lambda: None
+    begin_once: Callable[[int], Callable[[], None]] = lambda _task_id: lambda: None
 
 
 HOST: ContextVar[Host] = ContextVar("HOST")
@@ -209,3 +211,17 @@ async def shared(context: Context) -> object:
                 end_use()
     finally:
         end()
+
+
+async def once(context: Context) -> object:
+    """Note the begin of a run that must not come twice, and its end, if nobody cuts it off."""
+    ends = HOST.get().begin_once(int(context.name.split()[1]))
+    try:
+        answer = await chat(context)
+    except (asyncio.CancelledError, LeaseLostError):
+        raise
+    except BaseException:
+        ends()
+        raise
+    ends()
+    return answer

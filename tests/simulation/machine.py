@@ -19,6 +19,7 @@ from docllm.schemas.settings.config import (
     InboxConfig,
     KafkaConfig,
     LLMConfig,
+    OnLoss,
     RouteConfig,
     RunIn,
     Trigger,
@@ -33,7 +34,7 @@ from docllm.schemas.settings.quota import (
     TenantDefaults,
 )
 from docllm.schemas.task.record.topics import Topics
-from tests.invariants.happened import LockUse, Use, UseLimit
+from tests.invariants.happened import LockUse, RunOnce, Use, UseLimit
 from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import VirtualClock, VirtualLoop
@@ -67,6 +68,7 @@ NARROW, NARROW_SLOTS = "narrow", 1  # a type with so many slots in each agent
 SHARED, CRM = "shared", "crm"  # a type with a limit of the group, and the limit its handler names
 # The limits of this type, and of what it uses.
 USE_LIMITS = {SHARED: UseLimit(in_flight=3), CRM: UseLimit(in_flight=2, rpm=60)}
+ONCE = "once"  # a type whose tasks must not run twice
 POLLS, COME_BACKS = "polls", 2  # a type whose tasks come back so often before they call
 HANDLED = (
     "raises",
@@ -82,6 +84,7 @@ HANDLED = (
     NARROW,
     SHARED,
     POLLS,
+    ONCE,
 )
 _HANDLERS = "tests.simulation.handlers"
 PROBE_S = 8.0
@@ -121,6 +124,7 @@ class Machine:
     lock_uses: list[LockUse] = field(default_factory=list)
     shared: bool = False
     uses: list[Use] = field(default_factory=list)
+    once: list[RunOnce] = field(default_factory=list)
     most_narrow: int = 0  # handlers of NARROW that ran at once in one agent
     hooks_run: list[tuple[int, str]] = field(default_factory=list)  # by task, event
     ends_told: list[tuple[int, int]] = field(default_factory=list)  # turn and round, of BATCH
@@ -192,6 +196,7 @@ class Machine:
         return TypeConfig(
             handler=handler,
             run=RunIn.PROCESS if name == FRAGILE else RunIn.AGENT,
+            on_loss=OnLoss.DEAD if name == ONCE else OnLoss.AGAIN,
             slots=NARROW_SLOTS if name == NARROW else None,
             in_flight=USE_LIMITS[SHARED].in_flight if name == SHARED and self.shared else None,
         )

@@ -34,7 +34,7 @@ from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.record.lanes import DESTINATIONS
-from tests.invariants.happened import LockUse, Use
+from tests.invariants.happened import LockUse, RunOnce, Use
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock
 from tests.simulation.handlers import HOST, Host
@@ -165,6 +165,17 @@ class AgentProgram(Program):
 
         return end
 
+    def _begin_once(self, task_id: int) -> Callable[[], None]:
+        store = self._machine.store
+        run = RunOnce(task_id, store.turn())
+        self._machine.once.append(run)
+
+        def end() -> None:
+            if self.running:
+                run.ended = store.turn()
+
+        return end
+
     def _hooked(self, task_id: int, event: str) -> None:
         self._machine.hooks_run.append((task_id, event))
 
@@ -181,6 +192,7 @@ class AgentProgram(Program):
                 told=self._told,
                 at_once=self._count_narrow,
                 begin_use=self._begin_use,
+                begin_once=self._begin_once,
             )
         )
         machine, parts = self._machine, await self._machine.parts()

@@ -9,9 +9,11 @@ from sqlalchemy import true, update
 
 from docllm.agent import lease
 from docllm.agent.execution.slots import Slots
+from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.ledger.leases import leasing
-from docllm.agent.ledger.recovery import reaping
+from docllm.agent.ledger.recovery import on_loss, reaping
 from docllm.agent.ledger.settlements import settling
+from docllm.agent.ports.outcome import Released
 from docllm.producer.ledger import outbox
 from docllm.producer.ports import Item
 from docllm.schemas.ledger.sql import utc_after, utc_now
@@ -21,6 +23,7 @@ from tests.simulation.bugs.stages import (
     AHEAD_REVOCATIONS,
     AHEAD_ZOMBIES,
     DATABASE_AWAY,
+    ONCE,
     SLOW_REAPERS,
     ZOMBIES,
 )
@@ -68,6 +71,10 @@ def _forgotten_ahead(self: Slots, is_over: Any = lambda _: True) -> None:
     self._ahead = deque(delivery for delivery in self._ahead if not is_over(delivery))
 
 
+def _given_back(self: AttemptContext, why: str) -> Released:
+    return Released(self.spent)
+
+
 _START_AHEAD = Slots._start_ahead
 
 
@@ -84,6 +91,12 @@ BUGS = {
     "a reset writes no lost attempt": Bug("P2", replaced(reaping, "_write_lost", _lost_unwritten)),
     "a late settle leaves its loss": Bug(
         "P2", replaced(settling, "_take_back_losses", _not_taken_back), ZOMBIES
+    ),
+    "a reaper lets a task run again that must not": Bug(
+        "P4", replaced(on_loss, "not_again", lambda *_: []), ONCE
+    ),
+    "an agent gives back a run that must not be repeated": Bug(
+        "P4", replaced(AttemptContext, "cut_off", _given_back), ONCE
     ),
     "every lease lets calls begin": Bug(
         "P4", replaced(lease.Lease, "may_call", lambda _self, _now_s: True), ZOMBIES

@@ -232,6 +232,16 @@ HOOKED: Stage = {
 # All tasks are of a type with one slot.
 TIMED: Stage = {**_PLAIN, "kinds": {"timed": 1}, "tasks": 20}
 POLLS: Stage = {**_PLAIN, "kinds": {"polls": 1}, "tasks": 20, "events": []}
+# Agents are lost, and leave, while their runs wait for answers.
+ONCE: Stage = {
+    **ZOMBIES,
+    **_PLAIN,
+    "kinds": {"once": 1},
+    "max_attempts": 5,
+    "limits": {},
+    "again": False,
+    "events": [(4.0 * turn, ("kill", "drain", "zombie")[turn % 3]) for turn in range(1, 14)],
+}
 NARROW: Stage = {**_BUSY, **_PLAIN, "kinds": {"narrow": 1}, "tasks": 20, "events": []}
 # All tasks use what the group's limits allow.
 SHARED: Stage = {**_BUSY, **_PLAIN, "kinds": {"shared": 1}, "tasks": 20, "events": []}
