@@ -9,6 +9,7 @@ import pytest
 from docllm.schemas.task.states import Status
 from tests.integration.support import checker
 from tests.integration.support.deployment import Deployment
+from tests.integration.support.programs import Program
 
 TASKS, SLOTS = 12, 4
 SETTINGS = """
@@ -41,13 +42,23 @@ def of_status(deployment: Deployment, status: Status) -> set[str]:
     return {task.name for task in deployment.ledger.tasks() if task.status == status}
 
 
+def start(deployment: Deployment, settings: str) -> Program:
+    """Start an agent with these settings."""
+    deployment.llm("--latency", "0")
+    (deployment.folder / "payments.py").write_text(HANDLER)
+    (deployment.folder / "docllm.toml").write_text(settings)
+    return deployment.agent("--slots", str(SLOTS))
+
+
 def begin(deployment: Deployment, more: str = "") -> set[str]:
     """Load tasks, and let an agent begin as many as it has slots; return their names."""
-    deployment.llm("--latency", "0")
     deployment.load(TASKS)
-    (deployment.folder / "payments.py").write_text(HANDLER)
-    (deployment.folder / "docllm.toml").write_text(SETTINGS.format(more=more))
-    deployment.agent("--slots", str(SLOTS))
+    start(deployment, SETTINGS.format(more=more))
+    return begun(deployment)
+
+
+def begun(deployment: Deployment) -> set[str]:
+    """Wait until an agent has begun as many tasks as it has slots; return their names."""
     deployment.until(lambda: len(payments(deployment)) == SLOTS, "runs in all slots")
     return {f"tasks/{key}" for key, _ in payments(deployment)}
 
@@ -86,6 +97,23 @@ def test_a_task_whose_agent_is_killed_runs_once(deployment: Deployment, run: str
     deployment.producer("replay", "--id", key, "--yes")
     deployment.until_done()
     assert payments(deployment)[TASKS:] == [(key, "1")]
+
+
+def test_a_running_agent_learns_that_its_tasks_must_not_run_twice(embedded: Deployment) -> None:
+    """The group knows it before the agent claims a task under the changed settings."""
+    settings = SETTINGS.format(more="")
+    agent = start(embedded, settings.replace('"dead"', '"again"'))
+    embedded.until(lambda: embedded.status()["agents"], "the agent")
+    (embedded.folder / "next.toml").write_text(settings)
+    (embedded.folder / "next.toml").rename(embedded.folder / "docllm.toml")
+    agent.signal(signal.SIGHUP)
+    embedded.until(lambda: "the changed settings are in use: types" in agent.err, "the settings")
+    embedded.load(TASKS)
+    cut_off = begun(embedded)
+
+    assert embedded.kill(agent)
+
+    finish(embedded, cut_off)
 
 
 @pytest.mark.parametrize("end", ["stop", "hurry"])

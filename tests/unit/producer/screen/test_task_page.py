@@ -119,6 +119,19 @@ def test_the_page_of_a_task_shows_everything_known() -> None:
     )
 
 
+def test_a_late_answer_of_a_lost_attempt_is_shown_and_inert() -> None:
+    """It counts for nothing, but a person who asks whether the task had finished sees it."""
+    lost = replace(ATTEMPT, outcome="lost", error_class="AGENT_LOST", agent="host:1", reply=ESCAPES)
+
+    lines = list(story_lines(replace(STORY, history=(lost,))))
+
+    assert any("lost with agent host:1: AGENT_LOST" in line for line in lines)
+    assert any("its answer came too late, and counts for nothing: " in line for line in lines)
+    assert printable(lines)
+    without = list(story_lines(replace(STORY, history=(replace(lost, reply=""),))))
+    assert not any("too late" in line for line in without)
+
+
 def test_the_page_of_a_task_has_its_end_and_who_runs_it() -> None:
     """A result has its model and cost; a task that runs has its agent, and since when."""
     done = replace(
