@@ -229,7 +229,8 @@ class Batch:
     def wait(self, timeout_s: float | None = None, *, fail_on_dead: bool = False) -> Counts:
         """Wait until the batch is done, and return its counts; agents elsewhere run it.
 
-        Raises TimeoutError after `timeout_s`, and WaitError if a task is dead and `fail_on_dead`.
+        Raises TimeoutError after `timeout_s`, and WaitError if a task is dead and `fail_on_dead`; a
+        join that waits for the replay of a dead task counts as dead.
         """
         progress = self._wait(timeout_s, lambda progress: _show(self.name, progress))
         if not progress.done:
@@ -237,8 +238,9 @@ class Batch:
                 f"batch {self.name} is not done after {timeout_s:g} s: "
                 f"{number_of(progress.open, 'task')} open"
             )
-        if progress.dead and fail_on_dead:
-            raise WaitError(f"{number_of(progress.dead, 'task')} of batch {self.name} dead")
+        dead = progress.dead + progress.stopped
+        if dead and fail_on_dead:
+            raise WaitError(f"{number_of(dead, 'task')} of batch {self.name} dead")
         return self.status
 
     def _wait(self, timeout_s: float | None, show: Any) -> BatchProgress:

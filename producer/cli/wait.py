@@ -55,7 +55,7 @@ async def wait(config: Config, options: argparse.Namespace) -> int:
         )
     if not progress.done:
         return TIMED_OUT
-    return DEAD if progress.dead and options.fail_on_dead else 0
+    return DEAD if (progress.dead or progress.stopped) and options.fail_on_dead else 0
 
 
 def _sentence(progress: BatchProgress, options: argparse.Namespace) -> str:
@@ -64,6 +64,9 @@ def _sentence(progress: BatchProgress, options: argparse.Namespace) -> str:
     counts = f"{progress.succeeded:,} succeeded, {progress.dead:,} dead"
     if progress.cancelled:
         counts += f", {progress.cancelled:,} cancelled"
+    if progress.stopped:
+        verb = "waits" if progress.stopped == 1 else "wait"
+        counts += f", {progress.stopped:,} {verb} for a replay of dead tasks"
     if progress.done:
         end = f"batch {shown(options.batch)} is done: {counts}"
         return f"{end}; see: docllm dead list {selected}" if progress.dead else end

@@ -16,6 +16,7 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, func
 from docllm.producer.ledger import waiting_rows
 from docllm.producer.ledger.waiting_rows import LedgerWait, WaitingFor
 from docllm.producer.ports import Order
+from docllm.schemas.ledger.query_plans import along_open
 from docllm.schemas.ledger.sql import NEVER_TIME
 from docllm.schemas.ledger.tables import follow_up, task, task_input, task_result, waiting
 from docllm.schemas.runtime import crash
@@ -211,6 +212,24 @@ def stopped(connection: Connection, group: str) -> int:
     """
     rows = islice(_waiting(connection, group), waiting_rows.MAX_READ)
     return sum(not row.any_open and not _has_ended(row) for row in rows)
+
+
+def stopped_in(connection: Connection, batch_id: int, open_tasks: int) -> int:
+    """Return how many joins of a batch wait for a replay; 0 if another of its tasks is open."""
+    is_waiting = (
+        task.c.batch_id == batch_id,
+        task.c.status == int(Status.PENDING),
+        task.c.due_at == NEVER_TIME,
+    )
+    count = select(func.count()).select_from(task).where(*is_waiting)
+    if connection.execute(along_open(count)).scalar_one() < open_tasks:
+        return 0
+    ids = connection.execute(along_open(select(task.c.id).where(*is_waiting))).scalars().all()
+    stopped_joins = 0
+    for start in range(0, len(ids), PAGE):
+        page = connection.execute(_OF_JOINS, {"ids": ids[start : start + PAGE]})
+        stopped_joins += sum(not row.any_open and not _has_ended(row) for row in page)
+    return stopped_joins
 
 
 def ledger_waits(connection: Connection, group: str) -> list[LedgerWait]:

@@ -1,16 +1,17 @@
 """Waits until a batch is done, for cron jobs, CI and Python programs.
 
-Each look costs four small statements, whatever the size of the batch.
+Each look costs four small statements, whatever the size of the batch, and one more if a task is
+dead or cancelled.
 """
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, func, select
 
-from docllm.producer.ledger import replay_progress, store, tally
+from docllm.producer.ledger import joins, replay_progress, store, tally
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.task.failures import TallyOutcome
@@ -24,6 +25,7 @@ class BatchProgress:
     """How far a batch is.
 
     `loading`: its load has not ended. `replaying`: a replay that may add open tasks has not ended.
+    `stopped`: its open tasks, if all of them are joins that wait for the replay of dead tasks.
     """
 
     total: int
@@ -32,6 +34,7 @@ class BatchProgress:
     cancelled: int
     loading: bool = False
     replaying: bool = False
+    stopped: int = 0
 
     @property
     def open(self) -> int:
@@ -40,8 +43,8 @@ class BatchProgress:
 
     @property
     def done(self) -> bool:
-        """Whether every task is final, and none is to come."""
-        return not (self.open or self.loading or self.replaying)
+        """Whether no task runs or will run, unless somebody replays tasks."""
+        return not (self.open > self.stopped or self.loading or self.replaying)
 
 
 def read_progress(connection: Connection, group: str, name: str) -> BatchProgress:
@@ -65,7 +68,7 @@ def read_progress(connection: Connection, group: str, name: str) -> BatchProgres
     for state, is_loaded, count in connection.execute(query):
         if is_loaded or state != Status.PENDING:
             numbers[state] += int(count)
-    return BatchProgress(
+    progress = BatchProgress(
         total=numbers[Status.PENDING],
         succeeded=numbers[Status.SUCCEEDED],
         dead=numbers[Status.DEAD],
@@ -73,6 +76,9 @@ def read_progress(connection: Connection, group: str, name: str) -> BatchProgres
         loading=loading,
         replaying=replaying,
     )
+    if not progress.open or not (progress.dead or progress.cancelled):
+        return progress  # no join waits for a replay
+    return replace(progress, stopped=joins.stopped_in(connection, batch.id, progress.open))
 
 
 async def wait_for_batch(

@@ -13,9 +13,10 @@ from docllm.agent.ledger.recovery import reaping
 from docllm.agent.ledger.settlements.settling import settle
 from docllm.agent.ports import Order, Row, Verdict
 from docllm.agent.ports.outcome import FollowUp, Outcome
-from docllm.producer.ledger import cancel, joins, long_waits, task_story
+from docllm.producer.ledger import cancel, joins, long_waits, store, task_story
 from docllm.producer.ledger.long_waits import WaitingTasks
 from docllm.producer.ledger.outbox import TASK
+from docllm.producer.ledger.status.batch_wait import read_progress
 from docllm.producer.ports import Item
 from docllm.schemas.ledger import tables
 from docllm.schemas.ledger.sql import NEVER_TIME
@@ -209,6 +210,29 @@ def test_a_dead_sibling_makes_a_join_wait_for_its_replay(ledger_db: LedgerDataba
     owner = ledger_db.agent().next_owner()
     ledger_db.settle(ledger_db.claimed(first, owner, 1), owner, SUCCEEDED)
     assert called_up(ledger_db, join)
+
+
+def test_a_wait_for_the_batch_ends_with_joins_that_wait_for_a_replay(
+    ledger_db: LedgerDatabase,
+) -> None:
+    """They are open and run no more by themselves; any other open task is waited for."""
+    split(ledger_db, 1, key="b")
+    first, join = split(ledger_db, 1)
+    ledger_db.call(store.close_batch, ledger_db.batch())
+    ledger_db.settled(first, TOO_LONG)
+    progress = ledger_db.call(read_progress, GROUP, BATCH)
+    assert (progress.open, progress.stopped, progress.done) == (3, 0, False)
+
+    sibling, other = [
+        row.id for row in ledger_db.rows(tables.task) if row.task_key in {b"b/0", b"b/all"}
+    ]
+    ledger_db.settled(sibling, SUCCEEDED)
+    assert not ledger_db.call(read_progress, GROUP, BATCH).done
+    ledger_db.settled(other, SUCCEEDED)
+
+    progress = ledger_db.call(read_progress, GROUP, BATCH)
+    assert (progress.open, progress.stopped, progress.done) == (1, 1, True)
+    assert not called_up(ledger_db, join)
 
 
 def test_run_runs_with_dead_siblings(ledger_db: LedgerDatabase) -> None:

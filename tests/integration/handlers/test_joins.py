@@ -115,6 +115,9 @@ def test_a_dead_page_does_not_hold_the_agent_and_its_replay_runs_the_join(
     assert exported(embedded)["a/sum"]["status"] == "pending"
     assert "'a/7' (dead)" in embedded.producer("show", "a/sum")
 
+    waited = embedded.producer("wait", "--batch", BATCH, "--fail-on-dead", code=1)
+    assert "2 wait for a replay of dead tasks" in waited
+
     (embedded.folder / "bad").unlink()
     embedded.producer("replay", "--yes", "--all")
     embedded.until_done("--fail-on-dead")
