@@ -11,7 +11,16 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, func, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    bindparam,
+    case,
+    func,
+    select,
+    update,
+)
 
 from docllm.producer.ledger import waiting_rows
 from docllm.producer.ledger.waiting_rows import LedgerWait, WaitingFor
@@ -57,25 +66,28 @@ _SIBLING = (
 
 
 def _any_sibling(statuses: Sequence[Status]) -> ColumnElement[bool]:
-    """Return whether a sibling is in such a state; the newest come first, for they end last."""
+    """Return whether a sibling is in such a state; the newest come first, for they end last.
+
+    MySQL reads along the key only if it is named whole.
+    """
     of_parent = follow_up.c.parent_id == _JOIN.c.parent_id
     first = (
         select(follow_up.c.task_id)
         .where(of_parent, _SIBLING.in_([int(status) for status in statuses]))
-        .order_by(follow_up.c.task_id.desc())
+        .order_by(follow_up.c.parent_id.desc(), follow_up.c.task_id.desc())
         .limit(1)
     )
     return first.correlate(_JOIN).scalar_subquery().is_not(None)
 
 
-# What the siblings of joins do, as far as it matters to the joins.
-_STANDING = select(
-    _JOIN.c.id,
-    _JOIN.c.parent_id,
-    _JOIN.c.join_role,
-    _any_sibling(OPEN).label("any_open"),
-    _any_sibling((Status.DEAD, Status.CANCELLED)).label("any_dead"),
+# Joins with the worst state of their siblings, of three: PENDING if any is open, else DEAD if any
+# is dead or cancelled, else SUCCEEDED. The second question is asked only if none is open.
+_WORST = case(
+    (_any_sibling(OPEN), int(Status.PENDING)),
+    (_any_sibling((Status.DEAD, Status.CANCELLED)), int(Status.DEAD)),
+    else_=int(Status.SUCCEEDED),
 )
+_STANDING = select(_JOIN.c.id, _JOIN.c.parent_id, _JOIN.c.join_role, _WORST.label("worst"))
 _OF_JOINS = _STANDING.where(_JOIN.c.id.in_(_IDS))
 _OF_WAITING = (
     _STANDING.join(waiting, (waiting.c.task_id == _JOIN.c.id) & (waiting.c.fence == _JOIN.c.fence))
@@ -157,7 +169,7 @@ def call_up(connection: Connection, group: str, keys: Collection[str]) -> list[O
     ended = [row for row in connection.execute(_OF_WAITING, values) if _has_ended(row)]
     if not ended:
         return []
-    doomed = [row.id for row in ended if row.any_dead and row.join_role == JoinRole.DIE]
+    doomed = [row.id for row in ended if row.worst == Status.DEAD and row.join_role == JoinRole.DIE]
     if doomed:
         _change_role(connection, doomed, JoinRole.DOOMED)
     rows = waiting_rows.lock(connection, [row.id for row in ended])
@@ -178,7 +190,7 @@ def wait_again(connection: Connection, group: str, rows: Sequence[Any]) -> set[i
     if doomed:
         _change_role(connection, doomed, JoinRole.DIE)
     standing = connection.execute(_OF_JOINS, {"ids": sorted(joins)}).all()
-    waits = [row.id for row in standing if row.any_open or row.any_dead]
+    waits = [row.id for row in standing if row.worst != Status.SUCCEEDED]
     if waits:
         of_rows = update(task).where(task.c.id.in_(waits))
         connection.execute(of_rows.values(due_at=NEVER_TIME))
@@ -211,7 +223,7 @@ def stopped(connection: Connection, group: str) -> int:
     As other waiting tasks on a screen, MAX_READ joins at most are read.
     """
     rows = islice(_waiting(connection, group), waiting_rows.MAX_READ)
-    return sum(not row.any_open and not _has_ended(row) for row in rows)
+    return sum(map(_is_stopped, rows))
 
 
 def stopped_in(connection: Connection, batch_id: int, open_tasks: int) -> int:
@@ -228,7 +240,7 @@ def stopped_in(connection: Connection, batch_id: int, open_tasks: int) -> int:
     stopped_joins = 0
     for start in range(0, len(ids), PAGE):
         page = connection.execute(_OF_JOINS, {"ids": ids[start : start + PAGE]})
-        stopped_joins += sum(not row.any_open and not _has_ended(row) for row in page)
+        stopped_joins += sum(map(_is_stopped, page))
     return stopped_joins
 
 
@@ -300,7 +312,12 @@ def _waiting(connection: Connection, group: str) -> Iterator[Any]:
 
 def _has_ended(row: Any) -> bool:
     """Return whether a join waits no more."""
-    return not row.any_open and not (row.any_dead and row.join_role == JoinRole.WAIT)
+    return row.worst != Status.PENDING and not _is_stopped(row)
+
+
+def _is_stopped(row: Any) -> bool:
+    """Return whether a join waits for the replay of a dead sibling."""
+    return bool(row.worst == Status.DEAD and row.join_role == JoinRole.WAIT)
 
 
 def _change_role(connection: Connection, ids: Sequence[int], role: JoinRole) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, delete, event, insert, literal, select, text, update
+from sqlalchemy import Connection, delete, event, func, insert, literal, select, text, update
 
 from bench import reads
 from bench.reads import Work
@@ -21,7 +21,7 @@ from docllm.agent.ledger import hook_runs, open_work
 from docllm.agent.ledger.leases import lock_rows
 from docllm.agent.ledger.recovery import reaping, sweeping
 from docllm.agent.ports.lock_table import Claimant, LockChange
-from docllm.producer.ledger import quarantine, replay_progress, task_locks
+from docllm.producer.ledger import joins, quarantine, replay_progress, task_locks
 from docllm.producer.ledger.dead_letters.selection import Selection
 from docllm.producer.ledger.outbox import TASK
 from docllm.producer.ledger.replay_progress import ReplayRequest
@@ -41,6 +41,7 @@ from docllm.schemas.ledger.tables import (
     task,
 )
 from docllm.schemas.task.hooks import HookEvent, HookState
+from docllm.schemas.task.joins import JoinRole
 from docllm.schemas.task.record.lanes import Lane
 from docllm.schemas.task.states import OPEN, WAITING, Status
 from tests.support.ledger_database import GROUP, KINDS, driven
@@ -379,6 +380,58 @@ def test_due_hooks_are_found_behind_any_number_of_others(ledger: Ledger) -> None
     for others in (60, 4000):
         ledger.database.run(partial(_fill_hooks, others=others))
         costs.append(ledger.reads(look_at_hooks))
+
+    assert costs[1] <= 1.1 * costs[0]
+
+
+JOIN = 1_000_000
+
+
+def _fill_joins(connection: Connection, siblings: int) -> None:
+    """Let a join wait for so many of the tasks, the newest of which is open, and others beside it.
+
+    Nothing of the others is open.
+    """
+    for table in (tables.follow_up, tables.waiting):
+        connection.execute(delete(table))
+    last = connection.execute(select(func.max(task.c.id))).scalar_one()
+    own = range(last - siblings + 1, last + 1)
+    of_own = update(task).where(task.c.id.in_(own))
+    connection.execute(of_own.values(parent_id=1, join_role=int(JoinRole.SIBLING)))
+    connection.execute(update(task).where(task.c.id == last).values(status=int(Status.PENDING)))
+    links = [{"parent_id": 1, "task_id": task_id} for task_id in own]
+    links += [{"parent_id": parent, "task_id": 1} for parent in range(2, 300)]
+    connection.execute(insert(tables.follow_up), links)
+    kind = {"batch_id": 1, "status": int(Status.PENDING), "join_role": int(JoinRole.WAIT)}
+    rows = [
+        _finished(JOIN + parent) | kind | {"parent_id": parent, "task_key": b"join %d" % parent}
+        for parent in range(1, 300)
+    ]
+    connection.execute(insert(task), rows)
+    waits = [joins.waiting_for(parent).key for parent in range(1, 300)]
+    connection.execute(
+        insert(tables.waiting),
+        [
+            {"task_id": JOIN + int(key), "fence": 0, "group_name": GROUP, "reason": "CHILDREN"}
+            | {"reason_key": key, "due_at": NEVER_TIME}
+            for key in waits
+        ],
+    )
+
+
+def ask_for_a_join(connection: Connection) -> object:
+    return joins.call_up(connection, GROUP, ["1"])
+
+
+@on_all
+def test_the_end_of_a_sibling_costs_the_same_among_many(ledger: Ledger) -> None:
+    """However many siblings a join has, how many joins wait beside it, and how many tasks are."""
+    costs = []
+    for size, siblings in ((SMALL, 10), (LARGE, 900)):
+        ledger.fill(size, waiting=0)
+        ledger.database.run(partial(_fill_joins, siblings=siblings))
+        assert ledger.database.run(ask_for_a_join) == []
+        costs.append(ledger.reads(ask_for_a_join))
 
     assert costs[1] <= 1.1 * costs[0]
 
