@@ -33,6 +33,7 @@ from docllm.producer.serve.posted import PostedLines, Refusals
 from docllm.producer.serve.refusal import DenyError
 from docllm.producer.serve.tasks import Reader, soon
 from docllm.producer.serve.uploads import KEPT_S, Upload, Uploads, new_number
+from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError, DocllmError, UnsafeStateError
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.executors import ThreadExecutor
@@ -85,11 +86,20 @@ class FileLoads:
                 except UnsafeStateError as error:  # it was cancelled or purged meanwhile
                     log.info("batch %s: %s", found.batch.name, error)
                 except DocllmError as error:
-                    log.warning("batch %s cannot be loaded yet: %s", found.batch.name, error)
+                    log.warning(
+                        "batch %s cannot be loaded yet: %s",
+                        found.batch.name,
+                        error,
+                        extra={"code": error.code},
+                    )
                     await self._parts.clock.sleep(RETRY_S)
                     continue
                 except Exception:
-                    log.exception("batch %s cannot be loaded", found.batch.name)
+                    log.exception(
+                        "batch %s cannot be loaded",
+                        found.batch.name,
+                        extra={"code": Code.INTERNAL_ERROR},
+                    )
                 return
 
     async def _load(self, found: OpenAIBatch) -> None:
@@ -99,6 +109,7 @@ class FileLoads:
                 "batch %s waits for its file, which is not in the folder of [serve] files; cancel "
                 "the batch if the file is lost",
                 found.batch.name,
+                extra={"code": Code.SETTINGS_WRONG},
             )
             return
         refusals, reading = Refusals(), ThreadExecutor("reading")

@@ -162,12 +162,13 @@ class PostedLines:
 
     async def _open(self, name: str, *, make: bool, close: bool) -> store.Batch:
         """Return the batch of this name; make it, or raise ConfigError if there is none."""
-        group, joins = self._parts.topics.group, self._parts.config.serve.join_batches
-        if not make:
-            await self._parts.transactions.read(store.require_batch, group, name)
-        into = await self._parts.transactions.write(
-            store.open_batch, name, group, store.Origin.HTTP, joins=joins
-        )
+        group, origin = self._parts.topics.group, store.Origin.HTTP
+        joins, transactions = self._parts.config.serve.join_batches, self._parts.transactions
+        into = await transactions.read(store.own_batch, name, group, origin, joins=joins)
+        if into is None and make:
+            into = await transactions.write(store.open_batch, name, group, origin, joins=joins)
+        elif into is None:
+            into = await transactions.read(store.require_batch, group, name)
         if close and into.origin is store.Origin.LOAD:
             raise UnsafeStateError(
                 f"batch {name!r} was made by a load, which closes it by itself; leave close out"

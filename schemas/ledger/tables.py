@@ -148,7 +148,7 @@ batch = _table(
         "options",
         LongText,
         doc="what holds for tasks whose lines do not say otherwise, as JSON: `routes_allowed`, "
-        "`output_uri`, `tenant`, `priority`",
+        "`output_uri`, `tenant`, `priority`; `openai` is what a client of the batch API said",
     ),
     Column(
         "exported_until",
