@@ -22,7 +22,7 @@ from docllm.schemas.agent_report import RouteFacts
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.guard import GuardCause
 from docllm.schemas.task.route_state import RouteState
-from docllm.schemas.task.waits import WaitReason
+from docllm.schemas.task.waits import DEAD, WaitReason
 
 # Work waits on purpose; alerts about work that stands still leave it alone. While it waits for a
 # route, more agents may still help: for what they cannot, see `exporter.MORE_AGENTS_WOULD_WAIT`.
@@ -172,10 +172,13 @@ def _of_tables(reading: Reading) -> Iterator[Metric]:
 
 
 def _all_wait(reading: Reading) -> bool:
-    """Return whether all open tasks wait in the ledger, some for a time."""
+    """Return whether all open tasks wait in the ledger, some for a time or for a replay."""
     waits = reading.snapshot.status.waiting
-    any_for_time = any(wait.reason == WaitReason.TIME for wait in waits)
-    return any_for_time and reading.snapshot.waiting >= reading.snapshot.sums.open
+    any_on_purpose = any(
+        wait.reason == WaitReason.TIME or (wait.reason, wait.key) == (WaitReason.CHILDREN, DEAD)
+        for wait in waits
+    )
+    return any_on_purpose and reading.snapshot.waiting >= reading.snapshot.sums.open
 
 
 def _of_waits(reading: Reading) -> Iterator[Metric]:

@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -16,6 +17,7 @@ from docllm.producer.ledger.status.group_status import GroupStatus
 from docllm.producer.ledger.status.group_sums import OTHER, GroupSums
 from docllm.producer.ledger.status.releases import Comparison, ReleaseStatus, ReleaseSums
 from docllm.producer.ledger.status.snapshot import Snapshot
+from docllm.producer.ledger.waiting_rows import LedgerWait
 from docllm.producer.metrics.families import Reading, families
 from docllm.producer.metrics.family import RouteLabels
 from docllm.producer.metrics.scale import Scale, ScaleBound
@@ -23,9 +25,11 @@ from docllm.producer.ports import Backlog
 from docllm.producer.text.agent_sentences import Sentence
 from docllm.producer.text.urgency import Urgency
 from docllm.schemas.agent_report import AgentReport, RouteFacts
+from docllm.schemas.ledger.sql import NEVER_TIME
 from docllm.schemas.ledger.tables import metadata
 from docllm.schemas.task.failures import UNTRIED, Disposition, ErrorClass
 from docllm.schemas.task.states import Status
+from docllm.schemas.task.waits import DEAD, WaitReason
 
 ROUTES = RouteLabels(["fast"])
 ONE = Scale(desired=1, because=ScaleBound.NEED, need=1, quota=None, partitions=None)
@@ -178,6 +182,26 @@ def test_reasons_to_wait_are_a_closed_set() -> None:
         "lock_held": 0,
         "time": 0,
     }
+
+
+@pytest.mark.parametrize(
+    ("reason", "key", "on_purpose"),
+    [
+        (WaitReason.TIME, "", 1),
+        (WaitReason.CHILDREN, DEAD, 1),
+        (WaitReason.CHILDREN, "", 0),
+        (WaitReason.ROUTE, "default", 0),
+    ],
+)
+def test_work_that_waits_for_a_time_or_a_replay_waits_on_purpose(
+    reason: WaitReason, key: str, on_purpose: int
+) -> None:
+    """No alert says that it stands still."""
+    waits = (LedgerWait(reason, key, 1, 60.0, NEVER_TIME),)
+    found = shown(replace(NOTHING, status=replace(NOTHING.status, waiting=waits)))
+
+    assert found["docllm_group_waiting", "g", "time"] == on_purpose
+    assert found["docllm_ledger_waiting_tasks", "g", reason] == 1
 
 
 def test_the_time_of_the_last_archive_is_shown_once_there_is_one() -> None:
