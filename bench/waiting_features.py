@@ -27,6 +27,14 @@ async def give_up(context):
     raise GiveUpError("the document is no invoice")
 
 
+async def join(context):
+    key = context.task.key
+    if "/" in key:
+        await asyncio.sleep(36000)
+    await context.follow({"id": f"{key}/1", "type": context.task.type})
+    await context.follow({"id": f"{key}/all", "type": context.task.type}, after="children")
+
+
 async def ended(context, outcome):
     pass
 """
@@ -97,6 +105,7 @@ def features() -> Mapping[str, Feature]:
         "a type's hours": _by_handler("wait", f'schedule = "{hours}"\n'),
         "hooks": _by_handler("wait", 'on_success = "waiting_handlers:ended"\n'),
         "locks": _by_handler("lock"),
+        "joins": _by_handler("join"),
         "handlers in processes": _by_handler("wait", 'run = "process"\n'),
         "a guard": _by_handler("give_up"),
         "traces": _by_route('\n[otel]\nendpoint = "{silent}"\nratio = 0\n'),
