@@ -104,6 +104,7 @@ def features() -> Mapping[str, Feature]:
         "a type's time limits": _by_handler("wait", "soft_limit_s = 30000\ntime_limit_s = 36000\n"),
         "a type's hours": _by_handler("wait", f'schedule = "{hours}"\n'),
         "hooks": _by_handler("wait", 'on_success = "waiting_handlers:ended"\n'),
+        "what must not run twice": _by_handler("wait", 'on_loss = "dead"\n'),
         "locks": _by_handler("lock"),
         "joins": _by_handler("join"),
         "handlers in processes": _by_handler("wait", 'run = "process"\n'),
