@@ -56,7 +56,6 @@ _UNDOTTED = ("debug", "log_level")
 _SERVER = re.compile(
     r"([^:/@]*+(:[^@]*+)?@)?(\[[^\]/?@]++\]|[^:/?@]*+)(:\d{1,5})?/[^/?@]++(\?(?P<options>.*+))?"
 )
-_SEVERAL = re.compile(r"([^:/@]*+(:[^@]*+)?@)?[^/?@]*,[^/?@]*+(/.*+)?", re.DOTALL)
 _ONE_ADDRESS = (
     "docllm knows one address: name a proxy or a virtual address that leads to the primary"
 )
@@ -319,10 +318,16 @@ def database_url(value: Any) -> Secret:
     if not separator or scheme not in _DRIVERS:
         raise ValueError("write mysql://USER:PASSWORD@HOST:3306/DATABASE (MariaDB too)")
     if scheme != "sqlite":
-        if _SEVERAL.fullmatch(address):
+        if _names_several(address):
             raise ValueError(f"{_ONE_ADDRESS}: write mysql://USER:PASSWORD@HOST:3306/DATABASE")
         address = _server(address)
     return Secret(f"{_DRIVERS[scheme]}://{address}")
+
+
+def _names_several(address: str) -> bool:
+    """Return whether an address without its scheme names several hosts."""
+    host = address.partition("?")[0].rpartition("@")[2].partition("/")[0]
+    return "," in host
 
 
 def redis_url(value: Any) -> Secret:
@@ -332,7 +337,7 @@ def redis_url(value: Any) -> Secret:
         "special characters of the password as %XX"
     )
     scheme, _, address = text(value).partition("://")
-    if _SEVERAL.fullmatch(address) or _DISCOVERED.search(scheme):
+    if _names_several(address) or _DISCOVERED.search(scheme):
         raise ValueError(f"{_ONE_ADDRESS}: {form}")
     try:
         url = urlsplit(text(value))

@@ -110,7 +110,7 @@ def test_programs_end_as_they_may(
     A bug or a crash is never excused.
     """
     verdict = judged(
-        [fault("mariadb-kill", 1, 5)],
+        [fault("database-kill", 1, 5)],
         [
             Life(
                 program="03-agent",
