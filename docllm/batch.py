@@ -66,7 +66,8 @@ class Batch:
         text, id: The columns of text and id, if they are not called so. The index of a DataFrame is
             the id if no column is.
         schema: The JSON Schema of the answers, or a pydantic model, which the results then are.
-        model, type, tenant, priority, not_before, output_uri: As the options of `docllm load`.
+        model, type, tenant, priority, not_before, output_uri, output_raw: As the options of
+            `docllm load`.
         number_rows: Make ids of the numbers of the rows: `row-1` and so on.
         config, group: The settings and the group, as for the commands.
 
@@ -88,6 +89,7 @@ class Batch:
         priority: int | None = None,
         not_before: str | datetime | None = None,
         output_uri: str | None = None,
+        output_raw: bool = False,
         number_rows: bool = False,
         config: str | Path | None = None,
         group: str = "docllm",
@@ -112,6 +114,7 @@ class Batch:
             ),
             "--output-uri": output_uri,
         }
+        self._flags = ["--output-raw"] if output_raw else []
 
     def __repr__(self) -> str:
         return f"docllm.Batch({self.name!r})"
@@ -167,6 +170,7 @@ class Batch:
         self, given: list[str], row_of: Callable[[int], int], bad: Iterable[Reject] = ()
     ) -> Submitted:
         options = [f"{name}={value}" for name, value in self._options.items() if value is not None]
+        options += self._flags
         named = [f"--batch={self.name}", f"--max-rejects={_NUMBER_OF_REJECTS}", *options]
         answer = self._group.command("load", *named, *given, ok=(0, 1))
         rejects = [*bad]

@@ -23,6 +23,7 @@ from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.outage import LogLimit
 from docllm.schemas.task.allowed_uris import allowed
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.line.parsing import is_exact
 from docllm.schemas.task.result.codec import POINTER
 from docllm.schemas.task.result.output_pointer import Output, output_of
 from docllm.schemas.text.wording import one_line
@@ -62,11 +63,12 @@ class Outputs:
         self._failing: dict[str, tuple[float, Failure]] = {}
         self._log_limit = LogLimit(clock)
 
-    def refusal(self, folder: str) -> Outcome | None:
-        """Return the outcome to settle if `folder` cannot be written now; None if it can.
+    def refusal(self, output_uri: str) -> Outcome | None:
+        """Return the outcome to settle if an output cannot be written now; None if it can.
 
         Called before each LLM call, so that no answer is paid for in vain.
         """
+        folder = _folder(output_uri)
         if not allowed(folder, self._allow):
             text = (
                 f"{folder} is not below an allowed prefix; set DOCLLM_DOCUMENT_ALLOW, or "
@@ -85,28 +87,31 @@ class Outputs:
     async def write(self, answer: Succeeded, claimed: Claimed, *, until_s: float) -> Outcome:
         """Write an answer; return it with the pointer, or how the attempt ends without it.
 
-        No second try begins that could last beyond `until_s`.
+        An answer for one object keeps its `output_uri`, to which the settle orders a copy. No
+        second try begins that could last beyond `until_s`.
         """
+        folder = _folder(answer.output_uri)
         output = output_of(
             key=claimed.key, batch=claimed.batch, codec=answer.codec, stored=answer.body
         )
         for wait_s in (*WAITS_S, math.inf):
             try:
-                uri = await self._put(answer.output_uri, claimed, output)
+                uri = await self._put(folder, claimed, output)
             except ObjectError as error:
                 if error.fault in _FINAL:
                     failure = Failure(ErrorClass.OUTPUT_REFUSED, one_line(str(error)))
                     return Dead(failure, answer.spent)
-                self._note_failed(answer.output_uri, error)
+                self._note_failed(folder, error)
             else:
-                self._failing.pop(answer.output_uri, None)
+                self._failing.pop(folder, None)
                 crash.reach("output.put")
                 pointer = output.pointer(uri)
-                return replace(answer, body=pointer.stored(), codec=POINTER, output_uri="")
+                exact = answer.output_uri if is_exact(answer.output_uri) else ""
+                return replace(answer, body=pointer.stored(), codec=POINTER, output_uri=exact)
             if self._clock.now_s() + wait_s + TRY_S > until_s:
                 break
             await self._clock.sleep(wait_s)
-        _, failure = self._failing[answer.output_uri]
+        _, failure = self._failing[folder]
         kept = replace(answer, spent=booked(answer.spent))
         return Snooze(failure, answer.spent, RETRY_WRITE_S, answer=kept)
 
@@ -139,6 +144,11 @@ class Outputs:
                 failure.text,
                 extra={"code": Code.OUTPUT_UNWRITABLE},
             )
+
+
+def _folder(output_uri: str) -> str:
+    """Return the folder in which the object of an attempt is written."""
+    return f"{output_uri.rpartition('/')[0]}/"
 
 
 def names(claimed: Claimed) -> Iterator[str]:

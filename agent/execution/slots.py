@@ -56,6 +56,7 @@ from docllm.schemas.codes import Code
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.guard import Guard
 from docllm.schemas.task.joins import JoinRole
+from docllm.schemas.task.result.codec import POINTER
 from docllm.schemas.task.waits import WaitReason
 
 INTERNAL_S = 60.0
@@ -342,7 +343,7 @@ class Slots:
 
 def _is_unwritten(outcome: Outcome | None) -> TypeGuard[Succeeded]:
     """Return whether this is an answer that must be written outside the ledger first."""
-    return isinstance(outcome, Succeeded) and bool(outcome.output_uri)
+    return isinstance(outcome, Succeeded) and bool(outcome.output_uri) and outcome.codec != POINTER
 
 
 def _without_run(delivery: Delivery) -> Outcome | None:

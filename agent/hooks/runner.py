@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+import orjson
+
 from docllm.agent.handlers.calls.permits import CallPermits
 from docllm.agent.handlers.handler_run import HandlerRun
 from docllm.agent.hooks.batch_end import BatchEnd
@@ -26,10 +28,11 @@ from docllm.producer.ledger import hook_orders
 from docllm.schemas.codes import Code
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.objects.errors import ObjectError
-from docllm.schemas.objects.write_once import WriteOnceStore
+from docllm.schemas.objects.write_once import OutputStore
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import Clock
-from docllm.schemas.task.hooks import OF_BATCHES, Hooked, HookEvent, HookKind
+from docllm.schemas.task.hooks import COPY, OF_BATCHES, Hooked, HookEvent, HookKind
+from docllm.schemas.task.line.parsing import parse_again
 from docllm.schemas.task.result.answer import answer_value
 from docllm.schemas.task.result.output_pointer import OutputAlteredError
 from docllm.schemas.text.wording import number_of, one_line
@@ -52,8 +55,9 @@ class HookRunner:
 
     `plan_of` returns the routes for a hook's calls, the first of which they take, for a line and a
     run. `permits_of` returns the permits of these calls, for a line, the routes and a run.
-    `outputs` has results outside the ledger. `limit_s` is the time of one hook. `batches` finds the
-    batches that are done, if they have a hook.
+    `outputs` has results outside the ledger; with `copies`, this agent copies them to the objects
+    that lines name. `limit_s` is the time of one hook. `batches` finds the batches that are done,
+    if they have a hook.
     """
 
     def __init__(
@@ -66,7 +70,8 @@ class HookRunner:
         leases: Leases,
         plan_of: Callable[[bytes, HookRun], RoutePlan],
         permits_of: Callable[[bytes, RoutePlan, HookRun], CallPermits],
-        outputs: WriteOnceStore,
+        outputs: OutputStore,
+        copies: bool = False,
         limit_s: float,
         batches: DoneBatches | None = None,
         max_running: int = MAX_RUNNING,
@@ -79,6 +84,7 @@ class HookRunner:
         self._plan_of = plan_of
         self._permits_of = permits_of
         self._outputs = outputs
+        self._copies = frozenset({COPY} if copies else ())
         self._limit_s = limit_s
         self._batches = batches
         self._max_running = max_running
@@ -108,7 +114,7 @@ class HookRunner:
     @property
     def kinds(self) -> frozenset[HookKind]:
         """The types and events that have a hook here."""
-        return self._hooks.kinds
+        return self._hooks.kinds | self._copies
 
     @property
     def unwritten(self) -> int:
@@ -144,13 +150,11 @@ class HookRunner:
         if self._hooks.kinds - self._stored_kinds:
             await self.store_kinds()
         lease, room = self._leases.current, self._max_running - len(self._running)
-        may_lease = (
-            not self._draining and self._hooks.kinds and lease.may_claim(self._clock.now_s())
-        )
+        may_lease = not self._draining and self.kinds and lease.may_claim(self._clock.now_s())
         if not may_lease or self._suspect or room <= 0:
             self._start_suspect()
             return
-        ids = await self._transactions.read(hook_runs.due_ids, self._group, self._hooks.kinds, room)
+        ids = await self._transactions.read(hook_runs.due_ids, self._group, self.kinds, room)
         if not ids:
             return
         until_s = self._clock.now_s() + self._limit_s
@@ -199,13 +203,15 @@ class HookRunner:
         try:
             if run.event is HookEvent.BATCH_DONE:
                 end = await self._run_of_batch(run, until_s)
+            elif run.event is HookEvent.OUTPUT:
+                end = await self._copy(run)
             else:
                 end = await self._run_of_task(lease, run, until_s, note_spent)
         except asyncio.CancelledError:
             end = HookEnd(run, HookFate.RELEASED, spent=spent)
             raise
         except (ObjectError, OutputAlteredError) as error:
-            failure = one_line(f"the result of its task cannot be read: {error}")
+            failure = one_line(f"the result of its task cannot be read or copied: {error}")
             end = HookEnd(run, HookFate.FAILED, failure)
         except Exception as error:
             log.exception(
@@ -248,6 +254,26 @@ class HookRunner:
         content = await self._outputs.get(pointer.uri, limit=pointer.size)
         body = pointer.result_in(content)
         return HookInput(hook_input.value, answer_value(hook_input.value, pointer.codec, body))
+
+    async def _copy(self, run: HookRun) -> HookEnd:
+        """Copy a result to the object that its line names; its own object is never changed.
+
+        Only the result that was settled gets there, however often this runs. Without input or
+        pointer the result is gone, so there is nothing to copy.
+        """
+        hook_input = await self._transactions.read(hook_runs.read_input, run)
+        pointer = None if hook_input is None else hook_input.pointer
+        if hook_input is None or pointer is None:
+            return HookEnd(run, HookFate.DONE)
+        task = parse_again(hook_input.value)
+        content = await self._outputs.get(pointer.uri, limit=pointer.size)
+        body = pointer.result_in(content)
+        if task.output_raw or run.output_raw:
+            answer = answer_value(hook_input.value, pointer.codec, body)
+            content = answer.encode() if isinstance(answer, str) else orjson.dumps(answer)
+        await self._outputs.put(task.output_uri or "", content)
+        crash.reach("hook.copied")
+        return HookEnd(run, HookFate.DONE)
 
     async def _run(
         self,
@@ -304,7 +330,7 @@ class HookRunner:
 
     async def free_lost(self) -> None:
         """Let the hooks of agents that are gone run again."""
-        if not self._hooks.kinds:
+        if not self.kinds:
             return
         if freed := await self._transactions.write(hook_runs.end_lost_leases, self._group):
             log.warning("%s of agents that are gone can run again", number_of(freed, "hook"))
@@ -327,7 +353,7 @@ class HookRunner:
 
         A hook that waits until another one has run alone is due again after `RELEASE_S`.
         """
-        if not self._hooks.kinds:
+        if not self.kinds:
             return False
         if self._batches is not None and (
             OF_BATCHES not in self._stored_kinds or await self._batches.find()
@@ -338,7 +364,7 @@ class HookRunner:
         ):
             return True
         soon = await self._transactions.read(
-            hook_runs.due_ids, self._group, self._hooks.kinds, 1, RELEASE_S
+            hook_runs.due_ids, self._group, self.kinds, 1, RELEASE_S
         )
         return bool(soon)
 
@@ -364,13 +390,11 @@ class HookRunner:
         await self.write_ends()
 
     async def _has_work(self) -> bool:
-        if not self._hooks.kinds:
+        if not self.kinds:
             return False
         if self._running or self._ended or self._suspect:
             return True
-        return bool(
-            await self._transactions.read(hook_runs.due_ids, self._group, self._hooks.kinds, 1)
-        )
+        return bool(await self._transactions.read(hook_runs.due_ids, self._group, self.kinds, 1))
 
 
 def _outcome(run: HookRun, hook_input: HookInput) -> HookOutcome:

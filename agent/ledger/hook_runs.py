@@ -27,7 +27,7 @@ from sqlalchemy import (
 from docllm.agent.ledger.settlements.written_rows import costs
 from docllm.agent.ports.outcome import Spent
 from docllm.producer.ledger import tally
-from docllm.producer.ledger.batch_options import routes_allowed
+from docllm.producer.ledger.batch_options import output_raw, routes_allowed
 from docllm.schemas.ledger import agent_rows
 from docllm.schemas.ledger.sql import utc_after, utc_now
 from docllm.schemas.ledger.tables import (
@@ -69,7 +69,7 @@ class HookRun:
 
     `attempts` is how many attempts of the task have counted, that attempt included. `losses` is how
     many agents were lost while they ran the hook. `route` is that of the attempt, and once the hook
-    has begun, that of the hook's calls. `routes_allowed` are those of the batch.
+    has begun, that of the hook's calls. `routes_allowed` and `output_raw` are those of the batch.
     """
 
     id: int
@@ -89,6 +89,7 @@ class HookRun:
     tries: int
     losses: int
     routes_allowed: tuple[str, ...] | None = None
+    output_raw: bool = False
 
     @property
     def title(self) -> str:
@@ -226,6 +227,7 @@ def _runs_of_tasks(connection: Connection, rows: Sequence[Any]) -> list[HookRun]
             tenant=tasks[row.task_id].tenant,
             max_attempts=tasks[row.task_id].max_attempts,
             routes_allowed=routes_allowed(tasks[row.task_id].options),
+            output_raw=output_raw(tasks[row.task_id].options),
         )
         for row in rows
         if row.task_id in tasks
@@ -240,7 +242,8 @@ def read_input(connection: Connection, run: HookRun) -> HookInput | None:
         return None
     columns = task_result.c
     of_task = select(columns.codec, columns.body).where(columns.task_id == run.task_id)
-    row = connection.execute(of_task).one_or_none() if run.event is HookEvent.SUCCESS else None
+    has_result = run.event in {HookEvent.SUCCESS, HookEvent.OUTPUT}
+    row = connection.execute(of_task).one_or_none() if has_result else None
     if row is not None and row.codec == POINTER:
         return HookInput(value, pointer=OutputPointer.of_stored(row.body))
     return HookInput(value, None if row is None else answer_value(value, *row))

@@ -157,7 +157,8 @@ class Succeeded:
     """The attempt gave an answer. `body` is already packed as `codec` says.
 
     `follow_ups` are made in the transaction that stores the answer. If `output_uri` is not empty,
-    the answer must be written below it first, and its pointer settled. `oddities` are what to note
+    the answer must be written below it first, and its pointer settled; the settle of a pointer with
+    an `output_uri` orders the copy to that object. `oddities` are what to note
     of an answer that is not as OpenAI would send it; `notes` are stored beside the result.
     """
 

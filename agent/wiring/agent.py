@@ -41,6 +41,7 @@ def make_hook_runner(made: AgentParts) -> HookRunner:
         plan_of=plan_of,
         permits_of=permits_of,
         outputs=choices.outputs,
+        copies=bool(choices.parts.config.document_allow),
         limit_s=made.claim_s,
         batches=DoneBatches(transactions=choices.parts.transactions, clock=clock, group=made.group)
         if choices.parts.config.hooks.on_batch_done is not None

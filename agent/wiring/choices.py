@@ -22,7 +22,7 @@ from docllm.agent.routes import Router
 from docllm.agent.routes.clients import RouteClients
 from docllm.producer.app import Parts
 from docllm.schemas.agent_report import AgentReport
-from docllm.schemas.objects.write_once import WriteOnceStore
+from docllm.schemas.objects.write_once import OutputStore
 from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.settings.config import Config
 
@@ -67,7 +67,7 @@ class AgentChoices:
     apart: Executor
     processes: HandlerProcesses
     converters: TextMaker
-    outputs: WriteOnceStore
+    outputs: OutputStore
     routes: Router
     route_clients: RouteClients
     grant_store: GrantStore | None

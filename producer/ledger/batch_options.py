@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select, update
 
 from docllm.schemas.ledger.tables import batch
 
-_ROUTES, _OUTPUT = "routes_allowed", "output_uri"
+_ROUTES, _OUTPUT, _RAW = "routes_allowed", "output_uri", "output_raw"
 _TENANT, _PRIORITY = "tenant", "priority"
 _OPENAI = "openai"
 
@@ -40,6 +40,11 @@ def allow_routes(connection: Connection, batch_id: int, routes: Sequence[str]) -
 def send_outputs(connection: Connection, batch_id: int, uri: str) -> None:
     """Let the results of a batch's tasks go below `uri`; tasks that have ended stay as they are."""
     _change(connection, batch_id, {_OUTPUT: uri})
+
+
+def send_answers(connection: Connection, batch_id: int) -> None:
+    """Let the objects that lines name have the answers alone, of tasks not yet copied too."""
+    _change(connection, batch_id, {_RAW: True})
 
 
 def set_defaults(connection: Connection, batch_id: int, given: TaskDefaults) -> TaskDefaults:
@@ -98,6 +103,11 @@ def output_uri(stored: str | None) -> str:
     """Return where a batch's options send results; empty for the ledger."""
     uri = _read(stored).get(_OUTPUT)
     return uri if isinstance(uri, str) else ""
+
+
+def output_raw(stored: str | None) -> bool:
+    """Return whether the objects that a batch's lines name have the answers alone."""
+    return _read(stored).get(_RAW) is True
 
 
 def _read(stored: str | None) -> dict[str, Any]:

@@ -825,8 +825,13 @@ hook = _table(
     "one row for each hook that has not run yet, or was given up",
     _key(auto=True, doc="number of the order"),
     _word("group_name", 100, doc="the group"),
-    _word("type", 64, doc="the task's type; empty for a batch"),
-    _word("event", 16, doc="after what it runs: `success`, `retry`, `dead` or `batch_done`"),
+    _word("type", 64, doc="the task's type; empty for a batch and for `output`"),
+    _word(
+        "event",
+        16,
+        doc="after what it runs: `success`, `retry`, `dead` or `batch_done`; `output`: the result "
+        "is copied to the object that the line names",
+    ),
     Column(
         "state",
         Tiny,

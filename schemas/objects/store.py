@@ -84,6 +84,13 @@ class ObjectStores:
         etag = put["e_tag"]
         return None if etag is None else str(etag)
 
+    async def put(self, uri: str, raw: bytes) -> None:
+        """Write an object, whole or not at all, whatever has its name. Raises ObjectError."""
+        address = _address(uri)
+        store = self._store(address)
+        with _failures_of(uri):
+            await store.put_async(address.key, raw, mode="overwrite", use_multipart=False)
+
     def head(self, uri: str) -> ObjectEntry:
         """Return what a store says of an object, without its bytes.
 

@@ -21,6 +21,14 @@ class WriteOnceStore(Protocol):
         ...
 
 
+class OutputStore(WriteOnceStore, Protocol):
+    """Where results are written, and copied to the objects that their lines name."""
+
+    async def put(self, uri: str, content: bytes) -> None:
+        """Write an object, whole or not at all, whatever has its name."""
+        ...
+
+
 async def put_once(store: WriteOnceStore, uri: str, content: bytes) -> bool:
     """Write an object; return False if one with other content has its name. Raises ObjectError."""
     try:

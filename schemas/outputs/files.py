@@ -9,6 +9,7 @@ root: its group, or everybody.
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +31,7 @@ _FAULTS = {
 }
 
 T = TypeVar("T")
+_Write = Callable[[int, str, bytes, int], None]  # into a folder's handle: a name, bytes, a mode
 
 
 def put_new(uri: str, content: bytes, *, root: str) -> None:
@@ -38,7 +40,12 @@ def put_new(uri: str, content: bytes, *, root: str) -> None:
     `root` is the URI of an existing folder. Raises ObjectError, with EXISTS if there is such a
     file, whole or not.
     """
-    _told(uri, partial(_put_new, uri, content, root))
+    _told(uri, partial(_put, uri, content, root, _create))
+
+
+def put(uri: str, content: bytes, *, root: str) -> None:
+    """Write a file, whole or not at all, as `put_new` does; replace the one that has its name."""
+    _told(uri, partial(_put, uri, content, root, _replace))
 
 
 def get(uri: str, *, limit: int) -> bytes:
@@ -64,7 +71,7 @@ def _told(uri: str, call: Callable[[], T]) -> T:
         raise ObjectError(ObjectFault.WRONG_NAME, f"{uri} names no file: {error}") from None
 
 
-def _put_new(uri: str, content: bytes, root: str) -> None:
+def _put(uri: str, content: bytes, root: str, write: _Write) -> None:
     base, parts = _path(root), uri_parts(uri).segments[len(uri_parts(root).segments) - 1 :]
     folder = os.open(os.path.realpath(base), _OPEN_FOLDER)
     try:
@@ -73,7 +80,7 @@ def _put_new(uri: str, content: bytes, root: str) -> None:
             inner = _inner(folder, part, mode)
             os.close(folder)
             folder = inner
-        _create(folder, parts[-1], content, mode & 0o666)
+        write(folder, parts[-1], content, mode & 0o666)
         os.fsync(folder)
     finally:
         os.close(folder)
@@ -108,6 +115,16 @@ def _create(folder: int, name: str, content: bytes, mode: int) -> None:
         raise
     finally:
         os.close(handle)
+
+
+def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
+    draft = f".docllm-{secrets.token_hex(8)}"
+    _create(folder, draft, content, mode)
+    try:
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(draft, dir_fd=folder)
+        raise
 
 
 def _read(uri: str, limit: int) -> bytes:

@@ -30,11 +30,21 @@ class OutputStores:
         if is_object_uri(uri):
             await self._objects.put_new(uri, content)
             return
+        await self._executor(partial(files.put_new, uri, content, root=self._root(uri)))
+
+    async def put(self, uri: str, content: bytes) -> None:
+        """Write an object below an allowed prefix, whatever has its name. Raises ObjectError."""
+        root = self._root(uri)
+        if is_object_uri(uri):
+            await self._objects.put(uri, content)
+            return
+        await self._executor(partial(files.put, uri, content, root=root))
+
+    def _root(self, uri: str) -> str:
         roots = (prefix for prefix in self._allow if allowed(uri, [prefix]))
-        root = next(roots, None)
-        if root is None:
+        if (root := next(roots, None)) is None:
             raise ObjectError(ObjectFault.WRONG_NAME, f"{uri} is not below an allowed folder")
-        await self._executor(partial(files.put_new, uri, content, root=root))
+        return root
 
     async def get(self, uri: str, *, limit: int) -> bytes:
         """Return an object of at most `limit` bytes. Raises ObjectError."""

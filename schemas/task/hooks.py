@@ -15,6 +15,7 @@ class HookEvent(StrEnum):
     RETRY = "retry"  # the attempt failed and counts, and the task waits for the next one
     DEAD = "dead"  # the task ended without success: it is dead or cancelled
     BATCH_DONE = "batch_done"  # every task of a closed batch is final
+    OUTPUT = "output"  # docllm's own: the result is copied to the object that its line names
 
 
 class HookState(IntEnum):
@@ -29,9 +30,9 @@ class HookState(IntEnum):
 Hooked = Mapping[str, frozenset[HookEvent]]
 HookKind = tuple[str, HookEvent]  # type and event
 OF_BATCHES: HookKind = ("", HookEvent.BATCH_DONE)  # the hook of batches, of no type
+COPY: HookKind = ("", HookEvent.OUTPUT)  # of every type
 
 
 def hook_name(task_type: str, event: str) -> str:
     """Return how a sentence names a hook."""
-    is_of_batches = event == HookEvent.BATCH_DONE
-    return f"on_{event}" if is_of_batches else f"on_{event} of type {task_type}"
+    return f"on_{event} of type {task_type}" if task_type else f"on_{event}"

@@ -32,6 +32,13 @@ class SimOutputs:
             raise ObjectError(ObjectFault.OUTAGE, f"no answer came about {uri}")
         await self.clock.sleep(self.weather.delay_s("put", 0.01))
 
+    async def put(self, uri: str, content: bytes) -> None:
+        """Write an object, whatever has its name."""
+        await self._answer(uri)
+        self.write(uri, content)
+        if self.weather.strikes("put_lost"):
+            raise ObjectError(ObjectFault.OUTAGE, f"no answer came about {uri}")
+
     def write(self, uri: str, content: bytes) -> None:
         """Write an object, whatever is there."""
         if self.objects.get(uri, content) != content:

@@ -45,9 +45,14 @@ def bounded(lines: Sequence[ValidLine], seed: int) -> list[ValidLine]:
 
 
 def written(lines: Sequence[ValidLine], seed: int) -> list[ValidLine]:
-    """Return the lines; the results of most tasks go to the object store."""
+    """Return the lines; the results of most tasks go to the object store, half to own objects."""
     rng = random.Random(f"written {seed}")  # noqa: S311 - a seed must give the same lines
-    return [_with(line, output_uri=OUTPUTS) if rng.random() < WRITTEN else line for line in lines]
+    return [
+        _with(line, output_uri=rng.choice((OUTPUTS, f"{OUTPUTS}{rng.getrandbits(64):x}")))
+        if rng.random() < WRITTEN
+        else line
+        for line in lines
+    ]
 
 
 def placed(

@@ -14,8 +14,9 @@ from docllm.producer.ledger.quarantine import headers_of
 from docllm.producer.ledger.replay_progress import ItemState
 from docllm.producer.ports import Item
 from docllm.schemas.task.failures import ErrorClass
-from docllm.schemas.task.hooks import HookState
+from docllm.schemas.task.hooks import HookEvent, HookState
 from docllm.schemas.task.joins import JoinRole
+from docllm.schemas.task.line.parsing import is_exact
 from docllm.schemas.task.record import header_names
 from docllm.schemas.task.record.envelope import (
     NotOursError,
@@ -187,15 +188,34 @@ class _Witness:
 
     def _lost_outputs(self) -> Iterator[tuple[int, str]]:
         objects = self._world.machine.outputs.objects
-        query = "SELECT task_id, body FROM task_result WHERE codec=?"
-        for task_id, body in self._rows(query, POINTER):
-            pointer = OutputPointer.of_stored(body)
+        pointers = {
+            task_id: OutputPointer.of_stored(body)
+            for task_id, body in self._rows(
+                "SELECT task_id, body FROM task_result WHERE codec=?", POINTER
+            )
+        }
+        uncopied = {task_id for (task_id,) in self._rows("SELECT task_id FROM hook")}
+        named = list(self._named_objects())
+        places = [(task_id, pointer.uri) for task_id, pointer in pointers.items()]
+        places += [
+            (task_id, uri) for task_id, uri in named if task_id in pointers.keys() - uncopied
+        ]
+        for task_id, uri in places:
             try:
-                pointer.result_in(objects[pointer.uri])
+                pointers[task_id].result_in(objects[uri])
             except KeyError:
                 yield task_id, "missing"
             except OutputAlteredError as error:
                 yield task_id, f"another one: {error}"
+        for task_id, uri in named:
+            if task_id not in pointers and uri in objects:
+                yield task_id, "there, though the task has not succeeded"
+
+    def _named_objects(self) -> Iterator[tuple[int, str]]:
+        """Yield the tasks whose lines name an object."""
+        for task_id, line in self._rows("SELECT task_id, body FROM task_input"):
+            if b'"output_uri"' in line and is_exact(uri := orjson.loads(line)["output_uri"]):
+                yield task_id, uri
 
     def _blamed(self) -> Iterator[tuple[str, bool]]:
         query = "SELECT task_id FROM task_attempt WHERE error_text LIKE '%its process ended%'"
@@ -206,7 +226,8 @@ class _Witness:
 
     def _hooks_given_up(self) -> Sequence[tuple[int, str]]:
         given_up = int(HookState.GAVE_UP)
-        return self._rows("SELECT task_id, event FROM hook WHERE state=?", given_up)
+        query = "SELECT task_id, event FROM hook WHERE state=? AND event<>?"
+        return self._rows(query, given_up, HookEvent.OUTPUT)
 
     def _quota(self) -> Quota | None:
         """Return the limits of the run, and how often Redis failed or agents may have erred."""

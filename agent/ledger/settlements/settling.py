@@ -130,6 +130,8 @@ def settle(
         orders += joins.after_end(connection, group, ended_siblings)
     if hooked:
         hook_orders.place(connection, written_rows.orders_of_hooks(group, chosen, hooked))
+    if copied := [pair for pair in succeeded if pair[1].output_uri]:
+        hook_orders.place(connection, written_rows.orders_of_copies(group, copied))
     tally.write(connection, written_rows.changes(chosen, letters))
     release_counts.write(connection, group, chosen, release)
     return _verdicts(connection, settlements, chosen), orders

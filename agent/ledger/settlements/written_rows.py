@@ -26,7 +26,7 @@ from docllm.agent.ports.outcome import (
 from docllm.producer.ledger import hook_orders, tally
 from docllm.producer.ledger.tally import TallyChange, TallyKey
 from docllm.schemas.task.failures import UNTRIED, AttemptOutcome, ErrorClass, TallyOutcome
-from docllm.schemas.task.hooks import Hooked, HookEvent
+from docllm.schemas.task.hooks import COPY, Hooked, HookEvent
 from docllm.schemas.task.result.answer import said, stored_json
 from docllm.schemas.task.result.notes import detail
 from docllm.schemas.task.states import Status
@@ -267,6 +267,16 @@ def orders_of_hooks(
         for settlement, outcome in chosen
         if type(outcome) in _HOOKS
         and _HOOKS[type(outcome)][0] in hooked.get(settlement.row.type, ())
+    ]
+
+
+def orders_of_copies(
+    group: str, succeeded: Sequence[tuple[Settlement, Succeeded]]
+) -> list[hook_orders.HookOrder]:
+    """Return the orders of the copies of these results to the objects that their lines name."""
+    return [
+        {**_hook_order(group, settlement, outcome, HookEvent.OUTPUT, "succeeded"), "type": COPY[0]}
+        for settlement, outcome in succeeded
     ]
 
 

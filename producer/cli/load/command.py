@@ -287,6 +287,8 @@ async def _open_batch(
     defaults = await write(batch_options.set_defaults, into.id, given)
     if options.output_uri is not None:
         await write(batch_options.send_outputs, into.id, options.output_uri)
+    if options.output_raw:
+        await write(batch_options.send_answers, into.id)
     return into, defaults
 
 

@@ -129,7 +129,7 @@ def route_names(text: str) -> tuple[str, ...]:
 def output_uri(text: str) -> str:
     """Return the URI of a folder for results; refuse another text."""
     try:
-        return field_checks.output_uri("--output-uri", text)
+        return field_checks.output_folder("--output-uri", text)
     except LineError as error:
         raise argparse.ArgumentTypeError(f"{text!r} {error.error}; {error.fix}") from None
 

@@ -144,3 +144,8 @@ def _add_defaults(parser: Parser) -> None:
         metavar="URI",
         help="where results go, such as s3://BUCKET/FOLDER/",
     )
+    add(
+        "--output-raw",
+        action="store_true",
+        help="the answers alone into the objects that lines name",
+    )

@@ -9,6 +9,7 @@ from docllm.producer.input.refusals.blank_documents import BlankDocuments
 from docllm.producer.input.refusals.known_routes import KnownRoutes
 from docllm.producer.input.refusals.known_types import KnownTypes
 from docllm.producer.input.refusals.missing_prompts import MissingPrompts
+from docllm.producer.input.refusals.own_objects import OwnObjects
 from docllm.schemas.settings.claim_time import limit_of
 from docllm.schemas.settings.config import Config
 
@@ -36,7 +37,7 @@ def line_checks(
     prompts = MissingPrompts(config=config, allowed=types)
     allowed = KnownRoutes(config=config, allowed=routes)
     blank = BlankDocuments(config.roots(), own=own_files(config))
-    return [known.check, prompts.check, allowed.check, blank.check]
+    return [known.check, prompts.check, allowed.check, blank.check, OwnObjects().check]
 
 
 def checked(

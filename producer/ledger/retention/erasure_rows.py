@@ -35,6 +35,7 @@ from docllm.schemas.ledger.tables import (
     task_state,
 )
 from docllm.schemas.task.failures import TallyOutcome
+from docllm.schemas.task.line.parsing import is_exact, parse_again
 from docllm.schemas.task.result.codec import EXPIRED, POINTER
 from docllm.schemas.task.result.output_pointer import OutputPointer
 from docllm.schemas.task.states import OPEN
@@ -239,16 +240,22 @@ class _Id:
 
 
 def _outputs(connection: Connection, ids: Sequence[int]) -> list[str]:
-    pointers = select(task_result.c.body).where(
-        task_result.c.task_id.in_(ids), task_result.c.codec == POINTER
+    """Return the objects with results of these tasks, copies at the names in their lines too."""
+    query = (
+        select(task_result.c.body, task_input.c.body.label("line"))
+        .outerjoin(task_input, task_input.c.task_id == task_result.c.task_id)
+        .where(task_result.c.task_id.in_(ids), task_result.c.codec == POINTER)
     )
     uris = []
-    for body in connection.execute(pointers).scalars():
+    for row in connection.execute(query):
         try:
             with contained():
-                uris.append(OutputPointer.of_stored(body).uri)
-        except Exception:  # noqa: BLE001, S112 - a damaged pointer leads nowhere
+                uris.append(OutputPointer.of_stored(row.body).uri)
+                own = parse_again(row.line).output_uri
+        except Exception:  # noqa: BLE001, S112 - a damaged pointer or line leads nowhere
             continue
+        if is_exact(own):
+            uris.append(str(own))
     return uris
 
 

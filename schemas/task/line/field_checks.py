@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from docllm.schemas.task.allowed_uris import require_prefix
+from docllm.schemas.task.allowed_uris import require_prefix, uri_parts
 from docllm.schemas.task.answer_schema.bounds import (
     MAX_COMPOSITE_CHOICES,
     MAX_TRIALS,
@@ -38,7 +38,7 @@ _DOCUMENT_URI = re.compile(
     rf"|https://{_HOST}([/?][!-\"$-\[\]-~]*+)?"  # neither # nor a backslash
 )
 _ETAG = re.compile(r"[!-~]{1,255}")
-_OUTPUT_URI = re.compile(r"(s3|gs|az|file)://(?>(?:[!$-.0->@-\[\]-~]*+/)+)")
+_OUTPUT_URI = re.compile(r"((s3|gs|az|file)://(?>(?:[!$-.0->@-\[\]-~]*+/)+))[!$-.0->@-\[\]-~]*+")
 _RFC3339 = re.compile(
     r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]++)?"
     r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
@@ -94,9 +94,21 @@ def routes(field: str, value: Any) -> tuple[str, ...]:
 
 
 def output_uri(field: str, value: Any) -> str:
-    """Return the URI of the folder or prefix below which a result goes."""
+    """Return the URI of the folder or prefix below which a result goes, or of its object."""
+    found = _OUTPUT_URI.fullmatch(text(field, value))
+    folder = output_folder(field, value if found is None else found[1])
     try:
-        if _OUTPUT_URI.fullmatch(text(field, value)) is not None:
+        uri_parts(value)
+    except ValueError as error:
+        raise LineError(field, "is not the URI of an object", str(error)) from None
+    return folder if value == folder else str(value)
+
+
+def output_folder(field: str, value: Any) -> str:
+    """Return the URI of the folder or prefix below which results go."""
+    try:
+        found = _OUTPUT_URI.fullmatch(text(field, value))
+        if found is not None and found[1] == value:
             return require_prefix(str(value))
     except ValueError:
         pass
@@ -174,6 +186,13 @@ def real(low: float, high: float) -> CheckField:
         return float(value)
 
     return check
+
+
+def truth(field: str, value: Any) -> bool:
+    """Return true or false."""
+    if type(value) is not bool:
+        raise wrong_type(field, value, "true or false")
+    return value
 
 
 def json_object(field: str, value: Any) -> dict[str, Any]:

@@ -51,8 +51,9 @@ class TaskLine:
     openai, `body` is the whole request. `not_before` and `deadline` are UTC; `size` is in bytes;
     `source` says of what document a text was made.
     `priority` chooses the lane. `routes_allowed` bounds the routes of the task. Its result goes
-    below `output_uri`. An attempt has `time_limit_s` seconds, if its type allows them. None means
-    that the line does not set the field; `given` names the fields with a default that it does set.
+    below `output_uri`, or to that object (`output_raw`: without a wrapper). An attempt has
+    `time_limit_s` seconds, if its type allows them. None means that the line does not set the
+    field; `given` names the fields with a default that it does set.
     """
 
     key: str
@@ -63,6 +64,7 @@ class TaskLine:
     route: str | None = None
     routes_allowed: tuple[str, ...] | None = None
     output_uri: str | None = None
+    output_raw: bool = False
     prompt: str | None = None
     text: str | None = None
     uri: str | None = None
@@ -153,6 +155,7 @@ def _docllm(line: dict[str, Any], checks: Mapping[str, CheckField]) -> TaskLine:
     _check_prompt(fields, with_input=bool(source))
     _check_prompt_chars(fields.get("prompt", ""), source.get("text", ""))
     _check_times(fields)
+    _check_raw(fields)
     given = frozenset(fields) & {"tenant", "priority"}
     return TaskLine(key=fields.pop("id"), format="docllm", given=given, **fields, **source)
 
@@ -190,6 +193,21 @@ def _check_times(fields: Mapping[str, Any]) -> None:
         raise LineError(
             "not_before", "is not before the deadline", "write an earlier time, or a later deadline"
         )
+
+
+def _check_raw(fields: Mapping[str, Any]) -> None:
+    """Refuse bytes of an answer for a folder, whose objects must say whose they are."""
+    if fields.get("output_raw") and not is_exact(fields.get("output_uri")):
+        raise LineError(
+            "output_raw",
+            "needs an object of its own",
+            "write an output_uri without a slash at its end",
+        )
+
+
+def is_exact(output_uri: str | None) -> bool:
+    """Return whether an output names the object itself, not a folder."""
+    return bool(output_uri) and not str(output_uri).endswith("/")
 
 
 def _check_prompt_chars(prompt: str, document: str) -> None:
@@ -302,6 +320,7 @@ _DOCLLM: dict[str, CheckField] = {
     "route": field_checks.route,
     "routes_allowed": field_checks.routes,
     "output_uri": field_checks.output_uri,
+    "output_raw": field_checks.truth,
     "params": field_checks.params,
     "schema": field_checks.answer_schema,
     "tenant": field_checks.name,

@@ -161,14 +161,18 @@ async def test_what_a_task_ordered_goes_with_it(ledger_db: LedgerDatabase) -> No
 
 
 async def test_results_outside_of_the_ledger_are_named(ledger_db: LedgerDatabase) -> None:
-    """The URIs of results would be lost with the erasure, and a person has to delete them."""
+    """A person has to delete them: the object of the result, and that which its line names."""
     task_id = load(ledger_db, MARK)
     pointer = OutputPointer(uri="s3://bucket/a", size=1, sha256="00", codec=0, start=0)
     killed(ledger_db, task_id, SUCCEEDED)
     of_task = update(tables.task_result).values(codec=POINTER, body=pointer.stored())
     ledger_db.run(lambda c: c.execute(of_task))
+    line = orjson.dumps({"id": MARK, "prompt": "Hi", "output_uri": "s3://bucket/own"})
+    ledger_db.run(lambda c: c.execute(update(tables.task_input).values(body=line)))
 
-    assert (await erased(ledger_db, Subject(key=MARK), HandClock())).outputs == ["s3://bucket/a"]
+    outputs = (await erased(ledger_db, Subject(key=MARK), HandClock())).outputs
+
+    assert outputs == ["s3://bucket/a", "s3://bucket/own"]
 
 
 async def test_a_task_that_runs_is_waited_for(ledger_db: LedgerDatabase) -> None:

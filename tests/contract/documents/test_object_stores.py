@@ -91,6 +91,15 @@ async def test_an_object_is_written_once(bucket: str) -> None:
     assert (await stores.get(uri, limit=LIMIT, etag=etag)).raw == b"first"
 
 
+async def test_an_object_is_replaced_on_request(bucket: str) -> None:
+    """Whatever it was; a name is free for it too."""
+    uri, stores = f"s3://{bucket}/out/own", ObjectStores()
+
+    for content in (b"first", b"second"):
+        await stores.put(uri, content)
+        assert (await stores.get(uri, limit=LIMIT)).raw == content
+
+
 async def test_an_object_that_changed_is_told_apart(object_store: ObjectStore, bucket: str) -> None:
     """The etag of the listing decides, with or without its quotes."""
     object_store.put(bucket, "a", b"old")

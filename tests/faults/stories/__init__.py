@@ -74,6 +74,7 @@ STORIES = (
     Story(working.following, "settle.ids_taken settle.committed publish.delivered"),
     Story(working.joining, "join.called_up settle.committed"),
     Story(working.writing, "output.put output.settled"),
+    Story(working.copying, "output.put hook.leased hook.copied"),
     Story(working.publishing, "publish.delivered publish.shrunk relay.taken"),
     Story(working.draining, "drain.group_left drain.settled drain.published"),
     Story(locking.locking, "lock.changed"),

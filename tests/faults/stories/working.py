@@ -1,13 +1,15 @@
 """Deaths of a working agent: between claim, call, settle, publish, commit, and in its drain."""
 
 import signal
+from collections.abc import Mapping
+from pathlib import Path
 
 import orjson
 from sqlalchemy import text
 
 from docllm.schemas.task.states import Status
 from tests.faults.installation import Installation
-from tests.integration.support.deployment import task_line
+from tests.integration.support.deployment import Deployment, task_line
 from tests.integration.support.programs import Program
 
 TASKS = 60
@@ -171,6 +173,38 @@ def writing(installation: Installation) -> None:
     assert {line["status"] for line in results} == {"succeeded"}
     assert len({line["output"] for line in results}) == TASKS
     assert {file: file.read_bytes() for file in left} == left
+
+
+def copying(installation: Installation) -> None:
+    """The object that a line names has the result that was settled, or is not there."""
+    deployment = installation.deployment
+    deployment.llm("--latency", "0.1")
+    folder = deployment.folder / "results"
+    folder.mkdir()
+    deployment.environ["DOCLLM_DOCUMENT_ALLOW"] = f"file://{folder}/"
+    path = deployment.write_lines(
+        task_line(number, output_uri=f"file://{folder}/own/{number}") for number in range(TASKS)
+    )
+    deployment.producer("load", str(path))
+    deployment.expect("tasks", (f"t{number}" for number in range(TASKS)))
+    for point in ("output.put", "hook.leased", "hook.copied"):
+        installation.crash_agent(point, *SLOTS)
+        copied = {file.name: file.read_bytes() for file in (folder / "own").glob("[0-9]*")}
+        results = {str(line["id"]): line for line in _exported(deployment)}
+        for name, content in copied.items():
+            assert content == _object(results[f"t{name}"]).read_bytes()
+    installation.recover()
+    for line in _exported(deployment):
+        name = str(line["id"]).removeprefix("t")
+        assert (folder / "own" / name).read_bytes() == _object(line).read_bytes()
+
+
+def _exported(deployment: Deployment) -> list[dict[str, object]]:
+    return [orjson.loads(line) for line in deployment.producer("export").splitlines()]
+
+
+def _object(line: Mapping[str, object]) -> Path:
+    return Path(str(line["output"]).removeprefix("file://"))
 
 
 def publishing(installation: Installation) -> None:

@@ -111,7 +111,7 @@ def test_a_folder_that_is_not_allowed_costs_no_call(embedded: Deployment) -> Non
     assert not llm.calls()
 
 
-@pytest.mark.parametrize("uri", ["/var/out/", "https://a.example/", "s3://b/x", "file:///a/../b/"])
+@pytest.mark.parametrize("uri", ["/var/out/", "https://a.example/", "s3://b", "file:///a/../b"])
 def test_a_uri_of_no_folder_is_refused_when_it_is_loaded(embedded: Deployment, uri: str) -> None:
     """The option is a usage error, and a line is a bad line."""
     path = embedded.write_lines([task_line(1, output_uri=uri)])
@@ -145,3 +145,46 @@ def test_results_go_to_an_object_store(embedded: Deployment, object_store: Objec
     lost = exported(embedded, code=1)
     assert [line["error"] is None for line in lost] == [False, *[True] * (TASKS - 1)]
     assert object_store.environ["AWS_SECRET_ACCESS_KEY"] not in embedded.said()
+
+
+def test_a_line_may_name_the_object_itself(embedded: Deployment) -> None:
+    """It is a copy of the result's own object, or with `output_raw` the answer alone."""
+    folder = allowed_folder(embedded)
+    folder.mkdir()
+    (folder / "raw.txt").write_text("of another program")
+    embedded.llm()
+    exact = f"file://{folder}/exact"
+    lines = [
+        task_line(0, output_uri=f"{exact}/a.json"),
+        task_line(1, output_uri=f"file://{folder}/raw.txt", output_raw=True),
+        task_line(2, output_uri=f"{exact}/a.json"),
+        task_line(3, output_uri=f"{exact}/", output_raw=True),
+    ]
+    embedded.producer("load", str(embedded.write_lines(lines)), code=1)
+    embedded.until_done()
+
+    said = embedded.said()
+    assert "output_uri names the object of an earlier line" in said
+    assert "output_raw needs an object of its own" in said
+    wrapped, raw = exported(embedded)
+    own = Path(str(wrapped["output"]).removeprefix("file://"))
+    assert own.parent == folder / "exact"
+    assert own.name != "a.json"
+    assert (folder / "exact" / "a.json").read_bytes() == own.read_bytes()
+    assert (folder / "raw.txt").read_text() == raw["result"]
+    assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {".json", ".txt"}
+
+
+def test_a_batch_may_have_raw_objects(embedded: Deployment) -> None:
+    """The option holds for each line that names an object; JSON is written as JSON."""
+    folder = allowed_folder(embedded)
+    folder.mkdir()
+    embedded.llm()
+    line = task_line(0, output_uri=f"file://{folder}/a", schema={"type": "object"})
+    path = str(embedded.write_lines([line]))
+    embedded.producer("load", path, "--output-uri", f"file://{folder}/a", code=2)
+    embedded.producer("load", path, "--output-raw")
+    embedded.until_done()
+
+    (result,) = exported(embedded)
+    assert orjson.loads((folder / "a").read_bytes()) == result["result"]

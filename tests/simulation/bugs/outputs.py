@@ -4,8 +4,9 @@ from typing import Any
 
 from docllm.agent.execution import output_writer
 from docllm.agent.execution.output_writer import Outputs
+from docllm.agent.ports.outcome import Outcome, Succeeded
 from docllm.schemas.objects.errors import ObjectError
-from docllm.schemas.task.result.output_pointer import Output
+from docllm.schemas.task.result.output_pointer import Output, OutputPointer
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import WRITTEN
 
@@ -32,12 +33,26 @@ async def _pointed_before(self: Outputs, folder: str, claimed: Any, _output: Out
     return f"{folder}{next(output_writer.names(claimed))}"
 
 
+async def _copied_before(self: Outputs, answer: Any, claimed: Any, *, until_s: float) -> Outcome:
+    """Copy an answer to the object that its line names at once, and not after the settle."""
+    written = await _WRITE(self, answer, claimed, until_s=until_s)
+    if isinstance(written, Succeeded) and written.output_uri:
+        store: Any = self._store
+        pointer = OutputPointer.of_stored(written.body)
+        await store.put(written.output_uri, await store.get(pointer.uri, limit=pointer.size))
+    return written
+
+
+_WRITE = Outputs.write
 BUGS = {
     "an object that exists is taken for the answer's": Bug(
         "P1", replaced(Outputs, "_is_there", _taken_as_written), WRITTEN
     ),
     "an object is written over an older one": Bug(
         "P1", replaced(Outputs, "_is_there", _over_the_older), WRITTEN
+    ),
+    "an answer is copied to its line's object before the settle": Bug(
+        "P1", replaced(Outputs, "write", _copied_before), WRITTEN
     ),
     "a pointer is settled without its object": Bug(
         "P1", replaced(Outputs, "_put", _pointed_before), WRITTEN

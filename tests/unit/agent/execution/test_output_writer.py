@@ -111,6 +111,17 @@ def test_the_answer_becomes_the_pointer_to_its_object() -> None:
     assert outcome == replace(ANSWER, body=pointer.stored(), codec=POINTER, output_uri="")
 
 
+def test_an_object_that_a_line_names_is_not_written_before_the_settle() -> None:
+    """The answer lies beside it, under a name of its own, and keeps the name for the copy."""
+    parts = Parts()
+
+    outcome = parts.write(replace(ANSWER, output_uri=f"{FOLDER}own.json"))
+
+    assert isinstance(outcome, Succeeded)
+    assert (outcome.codec, outcome.output_uri) == (POINTER, f"{FOLDER}own.json")
+    assert list(parts.store.objects) == [f"{NAME}.json"]
+
+
 def test_an_equal_object_of_an_earlier_try_serves() -> None:
     """A write whose answer was lost, or an attempt that died before its settle, left it."""
     parts = Parts()

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
 from docllm.agent.handlers import Context
 from docllm.agent.handlers.calls.permits import FreePermits
@@ -20,8 +20,11 @@ from docllm.agent.process.containment import new_event_loop
 from docllm.agent.routes import RoutePlan
 from docllm.schemas.ledger import migrations, tables
 from docllm.schemas.ledger.database import Database
+from docllm.schemas.objects.errors import ObjectError, ObjectFault
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.task.hooks import HookEvent, HookState
+from docllm.schemas.task.result.codec import POINTER, VALUE
+from docllm.schemas.task.result.output_pointer import output_of
 from tests.support.handlers import handlers_harness
 from tests.support.ledger_database import GROUP, LedgerDatabase
 
@@ -39,6 +42,24 @@ class NoStore:
     async def get(self, uri: str, *, limit: int) -> bytes:
         raise AssertionError(uri, limit)
 
+    async def put(self, uri: str, content: bytes) -> None:
+        raise AssertionError(uri, len(content))
+
+
+class Store(NoStore):
+    """A store of results in memory."""
+
+    def __init__(self, **objects: bytes) -> None:
+        self.objects = objects
+
+    async def get(self, uri: str, *, limit: int) -> bytes:
+        return self.objects[uri][:limit]
+
+    async def put(self, uri: str, content: bytes) -> None:
+        if "away" in self.objects:
+            raise ObjectError(ObjectFault.OUTAGE, "the store is away")
+        self.objects[uri] = content
+
 
 @dataclass
 class World:
@@ -46,6 +67,7 @@ class World:
 
     ledger_db: LedgerDatabase
     lease: Lease
+    store: NoStore = field(default_factory=NoStore)
     ran: list[HookOutcome] = field(default_factory=list)
 
     @property
@@ -65,7 +87,8 @@ class World:
             leases=self,
             plan_of=lambda _value, _run: RoutePlan("default"),
             permits_of=lambda _value, _plan, _run: FreePermits(),
-            outputs=NoStore(),
+            outputs=self.store,
+            copies=True,
             limit_s=limit_s,
         )
 
@@ -359,3 +382,61 @@ def test_an_agent_names_its_hooks(world: World) -> None:
 
     (row,) = world.ledger_db.rows(tables.hook_type)
     assert (row.group_name, row.type, row.event) == (GROUP, TYPE, "success")
+
+
+def settled(world: World, *, raw: bool, erased: bool = False) -> bytes:
+    """Let the task name an object, and its result lie in one of its own; return that."""
+    line = LINE | {"output_uri": "s3://b/own", "output_raw": raw}
+    body = orjson.dumps(line)
+    world.ledger_db.run(lambda c: c.execute(update(tables.task_input).values(body=body)))
+    output = output_of(key="a", batch="b", codec=VALUE, stored=orjson.dumps("Fine. \u00e9"))
+    result = {"task_id": 1, "owner": 1, "codec": POINTER, "body": output.pointer("new").stored()}
+    if not erased:
+        world.ledger_db.run(lambda c: c.execute(insert(tables.task_result).values(**result)))
+    world.order(type="", event="output")
+    return output.content
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_result_is_copied_to_the_object_that_its_line_names(world: World, *, raw: bool) -> None:
+    """Over whatever is there; with `output_raw` it is the answer alone."""
+    content = settled(world, raw=raw)
+    world.store = store = Store(new=content)
+    store.objects["s3://b/own"] = b"older"
+
+    run(once(world.runner()))
+
+    wanted = "Fine. \u00e9".encode() if raw else content
+    assert store.objects == {"new": content, "s3://b/own": wanted}
+    assert world.ledger_db.rows(tables.hook) == []
+    assert world.ran == []
+
+
+def test_a_copy_that_fails_is_tried_again(world: World) -> None:
+    """As a hook that fails, with the reason in its row."""
+    world.store = Store(new=settled(world, raw=False), away=b"")
+
+    run(once(world.runner()))
+
+    row = world.left()
+    assert (row.state, row.tries) == (HookState.WAITS, 1)
+    assert row.failure == "the result of its task cannot be read or copied: the store is away"
+
+
+def test_an_object_that_is_not_what_was_settled_is_not_copied(world: World) -> None:
+    """Other bytes never get the name that the line gave."""
+    world.store = store = Store(new=settled(world, raw=False).replace(b"Fine", b"Fake"))
+
+    run(once(world.runner()))
+
+    assert "its SHA-256 is another one" in world.left().failure
+    assert list(store.objects) == ["new"]
+
+
+def test_a_result_that_was_erased_is_not_copied(world: World) -> None:
+    """Nothing is left to be done."""
+    settled(world, raw=False, erased=True)
+
+    run(once(world.runner()))
+
+    assert world.ledger_db.rows(tables.hook) == []

@@ -92,3 +92,20 @@ def test_half_a_file_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert fault("put_new", f"{root}x.json", b"x", root=root) is ObjectFault.OUTAGE
     assert not any(tmp_path.iterdir())
     files.put_new(f"{root}x.json", b"x", root=root)
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads it sees the old or the new one, and a failure leaves the old one alone."""
+    root = f"file://{tmp_path}/"
+    uri = f"{root}a/x.json"
+    files.put(uri, b"first", root=root)
+    files.put(uri, b"second", root=root)
+    assert files.get(uri, limit=9) == b"second"
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "rename", fail)
+    assert fault("put", uri, b"third", root=root) is ObjectFault.OUTAGE
+    assert files.get(uri, limit=9) == b"second"
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["x.json"]

@@ -22,6 +22,8 @@ class FakeObjects:
     async def put_new(self, uri: str, raw: bytes) -> None:
         self.raw[uri] = raw
 
+    put = put_new
+
     async def get(self, uri: str, *, limit: int) -> ObjectContent:
         return ObjectContent(self.raw[uri][:limit], None)
 
@@ -48,3 +50,10 @@ def test_files_and_objects_go_to_their_own_store(tmp_path: Path) -> None:
     with pytest.raises(ObjectError) as caught:
         asyncio.run(stores.put_new("file:///elsewhere/x.json", b"x"))
     assert caught.value.fault is ObjectFault.WRONG_NAME
+
+    for uri in ("s3://bucket/x.json", f"file://{tmp_path}/new/x.json"):
+        asyncio.run(stores.put(uri, b"y"))
+        assert asyncio.run(stores.get(uri, limit=1)) == b"y"
+    for uri in ("s3://other/x.json", "file:///elsewhere/x.json"):
+        with pytest.raises(ObjectError, match="is not below an allowed folder"):
+            asyncio.run(stores.put(uri, b"y"))
