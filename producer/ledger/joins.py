@@ -31,7 +31,7 @@ from docllm.schemas.ledger.tables import follow_up, task, task_input, task_resul
 from docllm.schemas.runtime import crash
 from docllm.schemas.task.joins import JoinRole
 from docllm.schemas.task.result.codec import EXPIRED
-from docllm.schemas.task.states import OPEN, Status
+from docllm.schemas.task.states import OPEN, WAITING, Status
 from docllm.schemas.task.waits import DEAD, WaitReason
 from docllm.schemas.text.wording import number_of
 
@@ -161,18 +161,19 @@ def after_end(connection: Connection, group: str, ids: Collection[int]) -> list[
 def call_up(connection: Connection, group: str, keys: Collection[str]) -> list[Order]:
     """Order records for the joins of these parents whose siblings have ended.
 
-    A join that a dead sibling ends is called up too: its next claim ends it.
+    A join that a dead sibling ends is called up too: its next claim ends it. One whose task another
+    transaction holds, a cancel for example, is left to the next question.
     """
     values = {"of_group": group, "keys": sorted(keys)}
     if connection.execute(_LOCK.with_for_update(), values).first() is None:
         return []
-    ended = [row for row in connection.execute(_OF_WAITING, values) if _has_ended(row)]
+    ended = {row.id: row for row in connection.execute(_OF_WAITING, values) if _has_ended(row)}
     if not ended:
         return []
-    doomed = [row.id for row in ended if row.worst == Status.DEAD and row.join_role == JoinRole.DIE]
+    rows = [row for row in waiting_rows.lock(connection, ended) if row.status in WAITING]
+    doomed = [row.id for row in rows if _is_doomed(ended[row.id])]
     if doomed:
         _change_role(connection, doomed, JoinRole.DOOMED)
-    rows = waiting_rows.lock(connection, [row.id for row in ended])
     orders = waiting_rows.call_up(connection, group, rows)
     crash.reach("join.called_up")
     return orders
@@ -313,6 +314,11 @@ def _waiting(connection: Connection, group: str) -> Iterator[Any]:
 def _has_ended(row: Any) -> bool:
     """Return whether a join waits no more."""
     return row.worst != Status.PENDING and not _is_stopped(row)
+
+
+def _is_doomed(row: Any) -> bool:
+    """Return whether a dead sibling ends a join."""
+    return bool(row.worst == Status.DEAD and row.join_role == JoinRole.DIE)
 
 
 def _is_stopped(row: Any) -> bool:

@@ -6,6 +6,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import select
 
 from docllm.agent.ledger import open_work
 from docllm.agent.ledger.claims import waking
@@ -460,6 +461,25 @@ def test_a_sibling_that_ends_while_its_join_is_made(ledger_db: LedgerDatabase) -
     join = ledger_db.rows(tables.task)[-1].id
     assert not called_up(ledger_db, join)
     assert asked(ledger_db) == [join]
+
+
+@pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
+def test_a_settle_does_not_wait_for_who_holds_a_join(ledger_db: LedgerDatabase) -> None:
+    """A cancel locks the join before its row of `waiting`: to wait for it would be a deadlock."""
+    first, join = split(ledger_db, 1, JoinRole.DIE)
+    held = select(tables.task.c.id).where(tables.task.c.id == join).with_for_update()
+
+    with ThreadPoolExecutor(1) as thread, ledger_db.database.engine.begin() as connection:
+        connection.execute(held)
+        settling = thread.submit(ledger_db.settled, first, TOO_LONG)
+        try:
+            assert settling.result(10) is Verdict.SETTLED
+        finally:
+            connection.rollback()
+
+    assert not called_up(ledger_db, join)
+    assert asked(ledger_db) == [join]
+    assert ledger_db.task(join).join_role == JoinRole.DOOMED
 
 
 def test_a_plain_settle_costs_no_statement_more(ledger_db: LedgerDatabase) -> None:
