@@ -292,7 +292,8 @@ async def opened(
     from docllm.producer.bus.topic_family import TopicFamily, with_old_tiers  # noqa: PLC0415
     from docllm.producer.tracing.opening import open_spans  # noqa: PLC0415 - see above
 
-    clock, configured = SystemClock(), Topics(group, config.retry_tiers)
+    clock = SystemClock()
+    configured = Topics(group, config.retry_tiers, results=config.results.topic)
     async with opened_ledger(config, connections=connections) as ledger:
         topics = await ledger.transactions.read(with_old_tiers, configured)
         await _until_kafka_is_up(config, topics, clock)

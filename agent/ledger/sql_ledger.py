@@ -64,12 +64,14 @@ class SqlLedger:
         longest_tier: Tier,
         hooked: Callable[[], Hooked] = lambda: NO_HOOKS,
         release: str = "",
+        streams_results: bool = False,
     ) -> None:
         self._database = database
         self._group = group
         self._longest_tier = longest_tier
         self._hooked = hooked
         self._release = release
+        self._streams_results = streams_results
         self._clock = clock
         self._claiming = Transactions(database=database, executor=executors.claim)
         self._settle_executor = executors.settle
@@ -182,6 +184,7 @@ class SqlLedger:
                 first_id,
                 self._hooked(),
                 release=self._release,
+                streams_results=self._streams_results,
             ),
             tries=1,
         )

@@ -19,7 +19,7 @@ from docllm.schemas.ledger.tables import group_info
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import Clock
-from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.record.topics import RESULTS, Topics
 
 PARTITIONS = 12  # the default for a topic on Kafka
 EMBEDDED_PARTITIONS = 4
@@ -35,19 +35,19 @@ TOPIC_SETTINGS = {
     "max.message.bytes": str(4 << 20),
 }
 COMPRESSION = "compression.type"
-# Dead letters are also read by other programs. Every Kafka client can read gzip, but some lack LZ4,
-# the codec of the other records. docllm itself works with any codec.
+# Dead letters and results are also read by other programs. Every Kafka client can read gzip, but
+# some lack LZ4, the codec of the other records. docllm itself works with any codec.
 LETTER_COMPRESSION = "gzip"
 _READ_BY_ALL = {LETTER_COMPRESSION, "uncompressed"}
 
 
 def settings_of(topic: str) -> dict[str, str]:
     """Return the settings that `TopicAdmin.create` and `configure` give a topic."""
-    return TOPIC_SETTINGS | ({COMPRESSION: LETTER_COMPRESSION} if _has_letters(topic) else {})
+    return TOPIC_SETTINGS | ({COMPRESSION: LETTER_COMPRESSION} if _is_for_others(topic) else {})
 
 
-def _has_letters(topic: str) -> bool:
-    return topic.endswith(".dlq")
+def _is_for_others(topic: str) -> bool:
+    return topic.endswith((".dlq", f".{RESULTS}"))
 
 
 # Every agent runs this every few seconds.
@@ -143,7 +143,7 @@ class TopicFamily:
             await self.admin.grow(name, partitions)
             crash.reach("topics.grown")
             lines.append(f"{name}: raised from {state.partitions} to {partitions} partitions")
-        if _setting_differences(state):
+        if _setting_differences(name, state):
             await self.admin.configure(name)
             crash.reach("topics.configured")
             lines.append(f"{name}: settings set")
@@ -152,12 +152,12 @@ class TopicFamily:
         return lines
 
     async def _compress_for_all(self, name: str, codec: str) -> str:
-        """Set the codec of a dead-letter topic; a refusal is ignored."""
+        """Set the codec of a topic that others read; a refusal is ignored."""
         try:
             await self.admin.configure(name)
         except UnsafeStateError as error:
             return f"{name}: {COMPRESSION} stays {codec}: {error}"
-        return f"{name}: {COMPRESSION} set to {LETTER_COMPRESSION}; older letters stay as they are"
+        return f"{name}: {COMPRESSION} set to {LETTER_COMPRESSION}; older records stay as they are"
 
     async def _old_tier_lines(self, states: Mapping[str, TopicState]) -> list[str]:
         """Report for each tier of another configuration whether its topic is still needed."""
@@ -246,14 +246,13 @@ class TopicFamily:
 
     async def advice(self) -> list[str]:
         """Return optional advice, about codecs that some clients cannot read."""
-        name = self.topics.name("dlq")
-        states = await self.admin.describe(self.topics.names)
-        state = states.get(name)
-        codec = None if state is None else _codec_of_few(name, state)
-        if codec is None:
-            return []
-        reason = f"{COMPRESSION} is {codec}, and some clients cannot read its letters"
-        return [f"topic {name}: {reason}; to change that: {self._apply_command()}"]
+        states = sorted((await self.admin.describe(self.topics.names)).items())
+        codecs = {name: codec for name, state in states if (codec := _codec_of_few(name, state))}
+        return [
+            f"topic {name}: {COMPRESSION} is {codec}, and some clients cannot read its records; "
+            f"to change that: {self._apply_command()}"
+            for name, codec in codecs.items()
+        ]
 
     def _apply_command(self) -> str:
         """Return the command that makes and sets topics."""
@@ -262,7 +261,7 @@ class TopicFamily:
     async def changed_settings(self) -> dict[str, str]:
         """Return what differs from the settings that every topic must have, by topic."""
         states = sorted((await self.admin.describe(self.topics.names)).items())
-        lines = {name: ", ".join(_setting_differences(state)) for name, state in states}
+        lines = {name: ", ".join(_setting_differences(name, state)) for name, state in states}
         return {name: line for name, line in lines.items() if line}
 
     async def hidden_settings(self) -> list[str]:
@@ -301,18 +300,21 @@ def with_old_tiers(connection: Connection, topics: Topics) -> Topics:
     return topics if stored is None else topics.with_old_tiers(stored.topic_ids)
 
 
-def _setting_differences(state: TopicState) -> list[str]:
+def _setting_differences(topic: str, state: TopicState) -> list[str]:
+    """Return what differs; how long results stay is for whoever reads them to say."""
+    is_free = topic.endswith(f".{RESULTS}")
     return [
         f"{name} is {state.settings[name]}, must be {value}"
         for name, value in TOPIC_SETTINGS.items()
         if state.settings.get(name, value) != value
+        and not (is_free and name.startswith("retention."))
     ]
 
 
 def _codec_of_few(name: str, state: TopicState) -> str | None:
-    """Return the codec of a topic of dead letters if some clients lack it; "producer" is LZ4."""
+    """Return the codec of a topic that others read if some clients lack it; "producer" is LZ4."""
     codec = state.settings.get(COMPRESSION, LETTER_COMPRESSION)
-    return codec if _has_letters(name) and codec not in _READ_BY_ALL else None
+    return codec if _is_for_others(name) and codec not in _READ_BY_ALL else None
 
 
 def _difference(name: str, state: TopicState | None, stored: StoredIds) -> list[str]:
@@ -324,7 +326,7 @@ def _difference(name: str, state: TopicState | None, stored: StoredIds) -> list[
             f"topic {name} was created again: its id is {state.topic_id}, "
             f"the ledger knows {stored.topic_ids.get(name)}"
         )
-    return [*lines, *(f"topic {name}: {line}" for line in _setting_differences(state))]
+    return [*lines, *(f"topic {name}: {line}" for line in _setting_differences(name, state))]
 
 
 def _read(connection: Connection, group: str) -> StoredIds | None:

@@ -225,7 +225,9 @@ class Checks:
         if (await self._schema()).startswith(TO_COME):
             return f"{TO_COME} them"
         clock = SystemClock()
-        configured = Topics(self._group, self._config.retry_tiers)
+        configured = Topics(
+            self._group, self._config.retry_tiers, results=self._config.results.topic
+        )
         async with AsyncExitStack() as opened:
             database = await asyncio.to_thread(self._open_database)
             opened.callback(database.close)

@@ -15,6 +15,7 @@ from docllm.producer.ports import Item, Order
 from docllm.schemas.ledger.sql import utc_after, utc_now
 from docllm.schemas.ledger.tables import outbox, task
 from docllm.schemas.task.record.lanes import Lane, known_lane
+from docllm.schemas.task.record.topics import RESULTS
 from docllm.schemas.task.states import FINAL
 
 # The kinds of items, as they are stored.
@@ -160,13 +161,13 @@ def shrink_each(
         shrink(connection, order, left)
 
 
-def ordered(connection: Connection, group: str, destination: str) -> set[int]:
-    """Return the ids of tasks in a group's orders for one destination.
+def ordered(connection: Connection, group: str, *destinations: str) -> set[int]:
+    """Return the ids of tasks in a group's orders for some destinations.
 
-    The records of these tasks may not be on the topic yet.
+    The records of these tasks may not be on the topics yet.
     """
     query = select(outbox.c["items"]).where(
-        outbox.c.group_name == group, outbox.c.destination == destination
+        outbox.c.group_name == group, outbox.c.destination.in_(destinations)
     )
     return {
         item.id
@@ -179,12 +180,12 @@ def ordered(connection: Connection, group: str, destination: str) -> set[int]:
 def drop_final(connection: Connection, group: str, limit: int = 20) -> int:
     """Delete the oldest orders whose tasks are all final; return how many.
 
-    It does not wait for their due time. A dead letter's order is never dropped because of its
-    task's state.
+    It does not wait for their due time. The order of a dead letter or of a result is never dropped
+    because of its task's state.
     """
     query = (
         select(outbox)
-        .where(outbox.c.group_name == group, outbox.c.destination != "dlq")
+        .where(outbox.c.group_name == group, outbox.c.destination.not_in(("dlq", RESULTS)))
         .order_by(outbox.c.due_at)
         .limit(limit)
     )

@@ -33,7 +33,7 @@ from docllm.schemas.settings.account import account, configured_routes, quota_ke
 from docllm.schemas.settings.config import Config
 from docllm.schemas.settings.quota import NO_LIMITS, QuotaLimits
 from docllm.schemas.task.record.lanes import MAIN
-from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.record.topics import RESULTS, Topics
 from docllm.schemas.task.route_state import RouteState
 from docllm.schemas.version import VERSION
 
@@ -240,7 +240,7 @@ class Exporter(Collector):
                 partitions = tasks.partitions
             for destination in topics.destinations:
                 topic = topics.name(destination)
-                if topic in present and destination != "dlq":
+                if topic in present and destination not in {"dlq", RESULTS}:
                     consumers = topics.consumer_group(destination)
                     backlogs[destination] = await admin.backlog(consumers, [topic])
         except UnreachableError as error:

@@ -3,7 +3,7 @@
 The records are the same whoever sends them. The value is the task as it was loaded, byte for byte;
 the headers describe this publication. An item whose record would have no effect gives no record:
 its task is final, or its fence is outdated. A dead letter is never left out because of its task's
-state.
+state, and a result's line only if a replay has begun since.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ from docllm.schemas.task.record.envelope import (
     text,
 )
 from docllm.schemas.task.record.hints import Hints, hints_of_body
-from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.record.topics import RESULTS, Topics
 from docllm.schemas.task.states import FINAL, Status
 
 _EXCEPTION_PREFIX = "docllm."
@@ -84,8 +84,13 @@ def records_of(
 ) -> dict[Item, Outgoing]:
     """Return the records of the items that are still wanted; with `traces`, each names a span.
 
-    A record of the quarantine has no trace, since it belongs to no task.
+    A record of the quarantine has no trace, since it belongs to no task; nor has a result.
     """
+    if order.destination == RESULTS:
+        # Most groups have no such topic.
+        from docllm.producer.publishing.result_records import result_records  # noqa: PLC0415
+
+        return result_records(connection, topics, order.items)
     records = _records(connection, topics, order, utc_s)
     if traces is not None:
         for item, headers in _trace_headers(connection, order, records, traces).items():

@@ -19,7 +19,7 @@ from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import Clock
 from docllm.schemas.task.record.envelope import Outgoing
-from docllm.schemas.task.record.topics import Topics
+from docllm.schemas.task.record.topics import RESULTS, Topics
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Relay:
         delivered, unsent = 0, list(order.items)
         for start in range(0, len(order.items), SLICE):
             items = order.items[start : start + SLICE]
-            sent, refused = await self._publish(replace(order, items=items))
+            sent, refused = await self._publish_with_lines(replace(order, items=items))
             crash.reach("publish.delivered")
             delivered += sent
             unsent = [item for item in unsent if item not in items or item in refused]
@@ -110,6 +110,18 @@ class Relay:
         await self._transactions.write(outbox.shrink, order, unsent)
         crash.reach("publish.shrunk")
         return delivered
+
+    async def _publish_with_lines(self, order: Order) -> tuple[int, set[Item]]:
+        """Publish a slice; if results are streamed, the lines of dead tasks before their letters.
+
+        Whatever ends a task as dead orders its letter, and a replay waits until that is sent.
+        """
+        if not self._topics.results or order.destination != "dlq":
+            return await self._publish(order)
+        _, refused = await self._publish(replace(order, destination=RESULTS))
+        left = tuple(item for item in order.items if item not in refused)
+        sent, refused_letters = await self._publish(replace(order, items=left))
+        return sent, refused | refused_letters
 
     async def _publish(self, order: Order) -> tuple[int, set[Item]]:
         records = await self._transactions.read(

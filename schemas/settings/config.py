@@ -316,6 +316,18 @@ class HooksConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultsConfig:
+    """Where results go besides the ledger."""
+
+    topic: bool = setting(
+        kinds.truth,
+        "whether agents write the line of each task that has succeeded or is dead to "
+        "[`<group>.results`](../how-to/output.md#results-as-a-stream), at least once",
+        default=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """The price of a million tokens, in the currency's unit."""
 
@@ -587,6 +599,7 @@ class Config:
     serve: ServeConfig = ServeConfig()
     retention: RetentionConfig = RetentionConfig()
     hooks: HooksConfig = HooksConfig()
+    results: ResultsConfig = ResultsConfig()
     tenant_defaults: TenantDefaults = TenantDefaults()
     document_roots: tuple[Path, ...] | None = setting(
         kinds.paths,

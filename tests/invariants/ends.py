@@ -139,3 +139,15 @@ def told_too_early(run: Evidence) -> list[str]:
         for times in [sum(end < order for end in ended)]
         if times < number
     ]
+
+
+def lines_lost(run: Evidence) -> list[str]:
+    """The topic of results has the last end of every task that succeeded or died."""
+    if run.lines is None:
+        return []
+    return [
+        f"{task.name} is {name}, and no line says so"
+        for task in run.tasks
+        for name in [Status(task.status).name.lower()]
+        if task.status in {Status.SUCCEEDED, Status.DEAD} and (task.name, name) not in run.lines
+    ]

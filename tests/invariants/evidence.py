@@ -197,7 +197,8 @@ class Evidence:
     handler ends processes. `hooks_run`: the hooks that ran to their end or were given up, by task
     and event, of the tasks `hooked`. `misread`: sums of all that happened which, in the middle of
     the run, were not those of the history until then. `ends_told`: when the hook of the batch was
-    called, and for which round; `of_batch`: the batch's tasks, and whether each was loaded.
+    called, and for which round. `lines`: the tasks on the topic of results, with their states;
+    None if there is no such topic. `of_batch`: the batch's tasks, and whether each was loaded.
     `type_slots`: the slots of a type in each agent, and how many of its handlers ran at once.
     `once`: the runs of tasks that must not run twice.
     `uses`: of what the limits of types and the named ones allow, `use_limits`.
@@ -242,6 +243,7 @@ class Evidence:
     blamed: Sequence[tuple[str, bool]] = ()
     hooks_run: Sequence[tuple[int, str]] = ()
     hooked: frozenset[int] = frozenset()
+    lines: frozenset[tuple[str, str]] | None = None
     ends_told: Sequence[tuple[float, int]] = ()
     of_batch: Mapping[int, bool] = field(default_factory=dict)
     type_slots: Mapping[str, tuple[int, int]] = field(default_factory=dict)

@@ -49,6 +49,7 @@ def p1_every_task_ends_once(run: Evidence) -> list[str]:
         ends.below_zero,
         ends.hooks_lost,
         ends.told_too_early,
+        ends.lines_lost,
         turns.lane_starved,
         turns.tenant_starved,
     )

@@ -151,6 +151,28 @@ class Kafka(Server):
         }
         return here | SETTINGS | SINGLE
 
+    def consumed(self, topic: str, count: int) -> list[str]:
+        """Return records of a topic, from its beginning, as Kafka's own consumer prints them.
+
+        A line has the headers, the key and the value, with tabs between them.
+        """
+        shown = [f"--property=print.{part}=true" for part in ("headers", "key")]
+        done = subprocess.run(
+            [
+                *self._java("org.apache.kafka.tools.consumer.ConsoleConsumer", "128m"),
+                f"--bootstrap-server={self.bootstrap}",
+                f"--topic={topic}",
+                "--from-beginning",
+                f"--max-messages={count}",
+                "--timeout-ms=60000",
+                *shown,
+            ],
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        return done.stdout.splitlines()
+
     def _java(self, main: str, memory: str) -> list[str]:
         java = program("java", package="default-jre-headless")
         return [

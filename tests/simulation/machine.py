@@ -20,6 +20,7 @@ from docllm.schemas.settings.config import (
     KafkaConfig,
     LLMConfig,
     OnLoss,
+    ResultsConfig,
     RouteConfig,
     RunIn,
     Trigger,
@@ -152,7 +153,9 @@ class Machine:
         """Return the parts that one program opens."""
         clock = self.clock()
         transactions = Transactions(database=self.database(clock), executor=self.executor(clock))
-        topics = await transactions.read(with_old_tiers, Topics(GROUP, self.tiers))
+        topics = await transactions.read(
+            with_old_tiers, Topics(GROUP, self.tiers, results=self.hooks)
+        )
         admin = SimTopicAdmin(broker=self.broker, clock=clock, weather=self.weather)
         family = TopicFamily(admin=admin, transactions=transactions, topics=topics, clock=clock)
         publisher = SimPublisher(broker=self.broker, clock=clock, weather=self.weather)
@@ -229,6 +232,7 @@ class Machine:
             max_attempts=self.max_attempts,
             tenants=self.tenants,
             limits=self._limits() if self.shared else {},
+            results=ResultsConfig(topic=self.hooks),
             hooks=HooksConfig(BatchHook(function=f"{_HANDLERS}:note_end"))
             if self.hooks
             else HooksConfig(),

@@ -122,7 +122,7 @@ class Purging:
         """Write some records of the batch again, as a sender does that was frozen for long."""
         broker, rng = self._world.broker, self._world.rng
         for name, topic in list(broker.topics.items()):
-            if name == _INBOX or name.endswith(".dlq"):
+            if name == _INBOX or name.endswith((".dlq", ".results")):
                 continue
             own = [stored for log in topic.logs for stored in log.records if self._is_own(stored)]
             for stored in rng.sample(own, min(_COPIES, len(own))):

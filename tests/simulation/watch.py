@@ -71,7 +71,7 @@ def positions(broker: Broker) -> Iterator[Position]:
     """Yield the positions of the groups on the topics that agents read."""
     topics = Topics(GROUP)
     for name, topic in broker.topics.items():
-        if not name.endswith(".dlq"):
+        if not name.endswith((".dlq", ".results")):
             group = broker.group(topics.consumer_group(topics.destination(name)))
             for number, log in enumerate(topic.logs):
                 yield Position(name, number, log.low, log.end, group.committed.get((name, number)))

@@ -169,6 +169,7 @@ class _Witness:
             hooked=frozenset(
                 task_id for task_id, name in self._names.items() if _HOOKED.search(name)
             ),
+            lines=self._lines(),
             ends_told=world.machine.ends_told,
             of_batch=dict(
                 self._rows(
@@ -223,6 +224,18 @@ class _Witness:
             name = self._names[task_id]
             kills = _KILLS.search(name) is not None
             yield name, kills or (_FRAGILE.search(name) is not None and ends_process(name))
+
+    def _lines(self) -> frozenset[tuple[str, str]] | None:
+        """Return the tasks, and the state of each, on the topic of results; None without one."""
+        topic = self._world.broker.topics.get(f"{GROUP}.results")
+        if topic is None:
+            return None
+        lines: set[tuple[str, str]] = set()
+        for record in (record for log in topic.logs for record in log.records):
+            batch = dict(record.headers)["docllm-batch"].decode()
+            name = f"{quote(batch, safe='')}/{quote(record.key or b'', safe='')}"
+            lines.add((name, orjson.loads(record.value or b"")["status"]))
+        return frozenset(lines)
 
     def _hooks_given_up(self) -> Sequence[tuple[int, str]]:
         given_up = int(HookState.GAVE_UP)
@@ -429,7 +442,7 @@ class _Witness:
         for turn, order_id, destination, blob in self._rows(
             "SELECT * FROM sim_order ORDER BY turn"
         ):
-            if destination == "dlq":
+            if destination in {"dlq", "results"}:
                 continue
             placed_items, items = waiting[order_id], set(outbox.unpack(blob))
             for item in [item for item in placed_items if item not in items]:
@@ -496,7 +509,7 @@ class _Witness:
         """Yield every topic that agents read, including recreated ones."""
         broker = self._world.broker
         for name, topic in (*broker.deleted, *broker.topics.items()):
-            if not name.endswith(".dlq"):
+            if not name.endswith((".dlq", ".results")):
                 yield name, topic
 
     def _records(self) -> Iterator[Stored]:

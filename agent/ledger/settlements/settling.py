@@ -42,6 +42,7 @@ from docllm.schemas.ledger.tables import batch, reply, task, task_attempt, task_
 from docllm.schemas.task.failures import AttemptOutcome
 from docllm.schemas.task.hooks import Hooked
 from docllm.schemas.task.joins import JoinRole
+from docllm.schemas.task.record.topics import RESULTS
 from docllm.schemas.task.states import SETTLES, Status
 
 # Built once, as in `state_changes`.
@@ -93,11 +94,14 @@ def settle(
     hooked: Hooked = NO_HOOKS,
     *,
     release: str = "",
+    streams_results: bool = False,
 ) -> tuple[list[Verdict], list[Order]]:
     """Write the accepted outcomes; return a verdict for each settlement, and the publish orders.
 
     The task ids from `first_id` on are free for the follow-ups of the settlements. `hooked` are the
-    hooks that these ends order. `release` is the label of this agent's release.
+    hooks that these ends order. `release` is the label of this agent's release. With
+    `streams_results`, the lines of tasks that succeed are ordered; those of dead tasks go with
+    their letters.
     """
     cancelled = follow_ups.lock_batches(connection, settlements)
     accepted, new_follow_ups = follow_ups.insert(
@@ -128,6 +132,12 @@ def settle(
     ]
     if ended_siblings:
         orders += joins.after_end(connection, group, ended_siblings)
+    if streams_results:
+        items = [
+            Item(outbox.TASK, settlement.row.task_id, settlement.row.fence)
+            for settlement, _ in succeeded
+        ]
+        orders += outbox.place(connection, group, RESULTS, items)
     if hooked:
         hook_orders.place(connection, written_rows.orders_of_hooks(group, chosen, hooked))
     if copied := [pair for pair in succeeded if pair[1].output_uri]:

@@ -82,7 +82,7 @@ _SIZES = (
     .limit(bindparam("most"))
 )
 _STATES = _SIZES.add_columns(task.c.status, task_result.c.created_at)
-_ENDED = (
+_ENDED_TASKS = (
     select(
         task.c.id,
         task.c.task_key,
@@ -103,10 +103,10 @@ _ENDED = (
     .outerjoin(task_result, task_result.c.task_id == task.c.id)
     .outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
     .outerjoin(_PARENT, _PARENT.c.id == task.c.parent_id)
-    .where(_IN_RANGE, _OF_BATCH)
-    .order_by(task.c.id)
 )
+_ENDED = _ENDED_TASKS.where(_IN_RANGE, _OF_BATCH).order_by(task.c.id)
 _IDS: BindParameter[int] = bindparam("ids", expanding=True)
+_ENDED_OF_IDS = _ENDED_TASKS.where(task.c.id.in_(_IDS))
 _SPENT = (
     select(
         task_attempt.c.task_id,
@@ -289,7 +289,15 @@ def _groups(sizes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
 def _ended(connection: Connection, batch_id: int, ids: Sequence[int]) -> list[ExportedTask]:
     """Return the tasks as one statement sees them, so a state and its result cannot disagree."""
     values = {"of_batch": batch_id, "first_id": ids[0], "last_id": ids[-1]}
-    rows = connection.execute(_ENDED, values).all()
+    return _of_rows(connection, ids, connection.execute(_ENDED, values).all())
+
+
+def of_ids(connection: Connection, ids: Sequence[int]) -> list[ExportedTask]:
+    """Return tasks of any batches, as one statement sees them."""
+    return _of_rows(connection, ids, connection.execute(_ENDED_OF_IDS, {"ids": ids}).all())
+
+
+def _of_rows(connection: Connection, ids: Sequence[int], rows: Sequence[Any]) -> list[ExportedTask]:
     spent = _spent(connection, ids)
     call_ids = _last_call_ids(connection, [row.id for row in rows if row.status == Status.DEAD])
     tasks = [_task(row, spent.get(row.id, _NOTHING), call_ids.get(row.id, "")) for row in rows]

@@ -13,6 +13,7 @@ from docllm.producer.ledger.retention import archive_rows
 from docllm.producer.ledger.retention.archive_rows import last_change
 from docllm.producer.ledger.store import require_batch
 from docllm.schemas.ledger.tables import batch, task
+from docllm.schemas.task.record.topics import RESULTS
 from docllm.schemas.task.states import FINAL, Status
 from docllm.schemas.text.wording import number_of
 
@@ -77,7 +78,7 @@ def refusal(connection: Connection, target: Purgeable, *, unarchived: bool) -> s
         return reason
     if unsent := _unsent(connection, target):
         return (
-            f"{number_of(unsent, 'dead letter')} of it are not on their topic yet; "
+            f"records of {number_of(unsent, 'ended task')} of it are not on their topics yet; "
             "agents send them within a minute"
         )
     if current.is_archived or unarchived:
@@ -120,9 +121,9 @@ def _final_counts(connection: Connection, batch_id: int) -> dict[Status, int]:
 
 
 def _unsent(connection: Connection, target: Purgeable) -> int:
-    """Return how many dead letters of the batch are ordered and not sent."""
+    """Return of how many tasks the dead letter, or the result's line, is ordered and not sent."""
     first_id, last_id = id_range(connection, target.id)
-    ordered = outbox.ordered(connection, target.group, "dlq")
+    ordered = outbox.ordered(connection, target.group, "dlq", RESULTS)
     near = sorted(task_id for task_id in ordered if first_id <= task_id <= last_id)
     own = select(func.count()).where(task.c.id.in_(near), task.c.batch_id == target.id)
     return connection.execute(own).scalar_one() if near else 0

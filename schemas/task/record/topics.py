@@ -9,6 +9,7 @@ from docllm.schemas.task.record import lanes
 
 GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_TIERS = ("30s", "5m", "1h")
+RESULTS = "results"  # the destination of the lines of tasks that have ended
 _TIER = "retry."
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -30,13 +31,14 @@ class Topics:
     """The topics of one group.
 
     A destination is a topic's name without the group: `tasks`, `tasks.bulk`, `retry.30s`, `dlq`,
-    `inbox`. `old_tiers` are tiers of another configuration: their topics are read as long as they
-    exist, and nothing new is put on them.
+    `inbox`, `results`. `old_tiers` are tiers of another configuration: their topics are read as
+    long as they exist, and nothing new is put on them. `results`: the group has a topic of results.
     """
 
     group: str
     tiers: tuple[str, ...] = DEFAULT_TIERS
     old_tiers: tuple[str, ...] = ()
+    results: bool = False
 
     def __post_init__(self) -> None:
         if GROUP_NAME.fullmatch(self.group) is None:
@@ -47,7 +49,8 @@ class Topics:
     @property
     def destinations(self) -> tuple[str, ...]:
         """Every destination of the group."""
-        return (*lanes.DESTINATIONS, *self.tier_destinations, "dlq", "inbox")
+        results = (RESULTS,) if self.results else ()
+        return (*lanes.DESTINATIONS, *self.tier_destinations, "dlq", "inbox", *results)
 
     @property
     def lane_names(self) -> tuple[str, ...]:

@@ -214,7 +214,8 @@ async def test_a_late_record_of_a_purged_task_is_done(ledger_db: LedgerDatabase)
         ("guard", "a guard holds it back"),
         ("replay", "a replay has not ended"),
         ("hook", "hooks of its tasks have not run"),
-        ("letter", "1 dead letter of it are not on their topic yet"),
+        ("dlq", "records of 1 ended task of it are not on their topics yet"),
+        ("results", "records of 1 ended task of it are not on their topics yet"),
     ],
 )
 async def test_a_batch_that_is_used_is_not_purged(
@@ -241,8 +242,8 @@ async def test_a_batch_that_is_used_is_not_purged(
     elif busy == "hook":
         row = {"group_name": GROUP, "task_id": died, "batch_id": batch_id, "event": "dead"}
         ledger_db.run(lambda c: c.execute(insert(tables.hook).values(**row)))
-    elif busy == "letter":
-        ledger_db.run(lambda c: outbox.place(c, GROUP, "dlq", [Item(outbox.TASK, died, 0)]))
+    elif busy in {"dlq", "results"}:
+        ledger_db.run(lambda c: outbox.place(c, GROUP, busy, [Item(outbox.TASK, died, 0)]))
 
     with pytest.raises(UnsafeStateError, match=reason):
         await purged(ledger_db)

@@ -76,6 +76,7 @@ STORIES = (
     Story(working.writing, "output.put output.settled"),
     Story(working.copying, "output.put hook.leased hook.copied"),
     Story(working.publishing, "publish.delivered publish.shrunk relay.taken"),
+    Story(working.streaming, "settle.committed publish.delivered publish.shrunk"),
     Story(working.draining, "drain.group_left drain.settled drain.published"),
     Story(locking.locking, "lock.changed"),
     Story(isolating.isolating, "process.run_sent process.call_received process.run_ended"),

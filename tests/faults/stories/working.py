@@ -7,6 +7,7 @@ from pathlib import Path
 import orjson
 from sqlalchemy import text
 
+from docllm.schemas.task.record.topics import RESULTS
 from docllm.schemas.task.states import Status
 from tests.faults.installation import Installation
 from tests.integration.support.deployment import Deployment, task_line
@@ -221,6 +222,24 @@ def publishing(installation: Installation) -> None:
     installation.age_orders()
     run = installation.recover()
     assert {task.status for task in run.tasks} == {Status.SUCCEEDED, Status.DEAD}
+
+
+def streaming(installation: Installation) -> None:
+    """The line of every task that has ended is on the topic of results, some of them twice."""
+    deployment = installation.deployment
+    with (deployment.folder / "docllm.toml").open("a") as toml:
+        toml.write("[results]\ntopic = true\n")
+    if installation.kafka:
+        deployment.producer("topics", "apply")
+    deployment.llm("--latency", "0.1")
+    deployment.load(TASKS)
+    for point in ("settle.committed", "publish.delivered", "publish.shrunk"):
+        installation.crash_agent(point, *SLOTS, most=3)
+    installation.recover()
+    lines = deployment.bus.copies(deployment.topics.name(RESULTS))
+    assert {(record.key or b"").decode() for record in lines} == {
+        task.name.partition("/")[2] for task in deployment.ledger.tasks()
+    }
 
 
 def draining(installation: Installation) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError
 from docllm.agent.ledger.recovery.reaping import LOSS_LIMIT
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.settings.sources import load_config
-from docllm.schemas.task.record.topics import Topics, duration_s
+from docllm.schemas.task.record.topics import RESULTS, Topics, duration_s
 from tests.integration.support.buses import Bus
 from tests.integration.support.ledgers import LedgerView, spelled
 from tests.integration.support.programs import (
@@ -233,7 +233,7 @@ class Deployment:
             positions=[
                 position
                 for topic in self.bus.topics(f"{self.group}.")
-                if (destination := self.topics.destination(topic)) != "dlq"
+                if (destination := self.topics.destination(topic)) not in {"dlq", RESULTS}
                 for position in self.bus.positions(self.topics.consumer_group(destination), topic)
             ],
             letters=self.bus.letters(self.topics.name("dlq")),

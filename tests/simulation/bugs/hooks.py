@@ -1,4 +1,4 @@
-"""Bugs of hooks, of the processes of handlers, and of the slots of types."""
+"""Bugs of hooks, results on a topic, processes of handlers, and slots of types."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -8,11 +8,13 @@ from sqlalchemy import delete, select
 from docllm.agent.handlers.processes.pool import HandlerProcesses
 from docllm.agent.ledger import batch_ends, hook_runs
 from docllm.agent.quota.limit import OwnLimit
-from docllm.producer.ledger import hook_orders
+from docllm.producer.ledger import hook_orders, outbox
+from docllm.producer.ports import Order
 from docllm.schemas.ledger.tables import hook
 from docllm.schemas.task.hooks import HookEvent
+from docllm.schemas.task.record.topics import RESULTS
 from tests.simulation.bugs.bug import Bug, patched, replaced
-from tests.simulation.bugs.stages import FRAGILE, HOOKED, NARROW
+from tests.simulation.bugs.stages import FRAGILE, HOOKED, NARROW, STREAMED
 
 
 def _forgotten_when_begun() -> AbstractContextManager[Any]:
@@ -55,6 +57,19 @@ def _ends_without_orders() -> AbstractContextManager[Any]:
     return patched(hook_orders, "place", of_tasks)
 
 
+def _lines_without_orders() -> AbstractContextManager[Any]:
+    place = outbox.place
+
+    def unordered(
+        connection: Any, group: str, destination: str, items: Any, **options: Any
+    ) -> list[Order]:
+        if destination == RESULTS:
+            return [Order(0, group, destination, tuple(items))] if items else []
+        return place(connection, group, destination, items, **options)
+
+    return patched(outbox, "place", unordered)
+
+
 async def _blamed(self: HandlerProcesses, handler: Any, context: Any) -> Any:
     return await self._run(handler, context, new=False)
 
@@ -64,6 +79,7 @@ BUGS = {
     "a failed attempt orders no hook": Bug("P1", _not_ordered_for_retries, HOOKED),
     "a batch is done while a task of it is open": Bug("P1", _sums_of_one_task_less, HOOKED),
     "the end of a batch is written without its order": Bug("P1", _ends_without_orders, HOOKED),
+    "the line of a result is sent without an order": Bug("P1", _lines_without_orders, STREAMED),
     "a task pays for the process that another one broke": Bug(
         "P9", replaced(HandlerProcesses, "run", _blamed), FRAGILE
     ),

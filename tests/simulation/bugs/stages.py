@@ -229,6 +229,8 @@ HOOKED: Stage = {
     "events": [(5.0 * turn, "crash") for turn in range(1, 6)],
     "crashes": [("hook.leased", 2), ("hook.ran", 2)] * 3,
 }
+# Agents are killed between a settle and what they send of it.
+STREAMED: Stage = {**HOOKED, "crashes": [("settle.committed", 2)] * 6}
 # All tasks are of a type with one slot.
 TIMED: Stage = {**_PLAIN, "kinds": {"timed": 1}, "tasks": 20}
 POLLS: Stage = {**_PLAIN, "kinds": {"polls": 1}, "tasks": 20, "events": []}

@@ -36,11 +36,11 @@ class Overtaken(EmbeddedTopicAdmin):
         return descriptions
 
 
-def family(database: Database, admin: EmbeddedTopicAdmin) -> TopicFamily:
+def family(database: Database, admin: EmbeddedTopicAdmin, topics: Topics = TOPICS) -> TopicFamily:
     return TopicFamily(
         admin=admin,
         transactions=Transactions(database=database, executor=InlineExecutor()),
-        topics=TOPICS,
+        topics=topics,
         clock=SystemClock(),
     )
 
@@ -109,6 +109,37 @@ def test_a_lasting_refusal_is_reported(
         asyncio.run(apply())
 
 
+class Limited(EmbeddedTopicAdmin):
+    """Somebody has set a retention of a minute for two topics."""
+
+    async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
+        """Return the states with that retention."""
+        states = await super().describe(topics)
+        for name in states.keys() & {"group.results", "group.dlq"}:
+            settings = {**states[name].settings, "retention.ms": "60000"}
+            states[name] = replace(states[name], settings=settings)
+        return states
+
+
+def test_results_may_have_any_retention(database: Database, tmp_path: Path) -> None:
+    """Their readers know how long they need them; waiting work and letters have no limit."""
+
+    async def run() -> None:
+        admin = Limited(tmp_path / "bus.sqlite")
+        with_results = replace(TOPICS, results=True)
+        try:
+            made = family(database, EmbeddedTopicAdmin(tmp_path / "bus.sqlite"), with_results)
+            lines = await made.apply(4, None)
+            assert "group.results: made with 4 partitions" in lines
+            assert await family(database, admin, with_results).differences() == [
+                "topic group.dlq: retention.ms is 60000, must be -1"
+            ]
+        finally:
+            await admin.close()
+
+    asyncio.run(run())
+
+
 class OlderLetters(EmbeddedTopicAdmin):
     """Its topic of dead letters was made with another codec."""
 
@@ -145,10 +176,10 @@ def test_letters_of_an_older_group_are_accepted_and_changed_by_apply(
             (advice,) = await older.advice()
             assert advice == (
                 "topic group.dlq: compression.type is producer, and some clients cannot read its "
-                "letters; to change that: docllm topics apply --group group"
+                "records; to change that: docllm topics apply --group group"
             )
             assert await older.apply(4, None) == [
-                "group.dlq: compression.type set to gzip; older letters stay as they are"
+                "group.dlq: compression.type set to gzip; older records stay as they are"
             ]
             assert await older.apply(4, None) == []
             assert await older.advice() == []

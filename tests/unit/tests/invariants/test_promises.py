@@ -116,6 +116,7 @@ BROKEN = {
         closely(moves=(LOADED, TAKEN, replace(ENDED, old_fence=2, fence=1))),
     ),
     "a hook that was lost": ("P1", closely(hooked=frozenset({1}))),
+    "an end without its line": ("P1", closely(lines=frozenset())),
     "a batch told before it was done": ("P1", closely(of_batch={1: True}, ends_told=[(0.0, 1)])),
     "a batch told of an end that it has not had": (
         "P1",

@@ -22,6 +22,14 @@ def test_a_group_has_its_family() -> None:
     assert [topics.destination(name) for name in topics.names] == list(topics.destinations)
 
 
+def test_a_group_may_have_a_topic_of_results() -> None:
+    """A tier that is found later changes nothing about it."""
+    topics = Topics("docllm", ("30s",), results=True).with_old_tiers(["docllm.retry.1h"])
+
+    assert topics.destinations[-3:] == ("dlq", "inbox", "results")
+    assert "retry.1h" in topics.destinations
+
+
 def test_each_kind_of_topic_has_its_own_consumer_group() -> None:
     """The normal lane's consumer group has the group's name, the others their topic's name."""
     topics = Topics("docllm")
