@@ -120,9 +120,12 @@ def hooks_lost(run: Evidence) -> list[str]:
 
 
 def told_too_early(run: Evidence) -> list[str]:
-    """The hook of the batch is called for a round after all tasks were final for so many times."""
+    """The hook of the batch is called for a round after all tasks were final for so many times.
+
+    A batch that was cancelled before its first task was loaded has ended once, at any time.
+    """
     loaded = {task_id for task_id, was_loaded in run.of_batch.items() if was_loaded}
-    ended: list[float] = []
+    ended = [] if run.of_batch else [float("-inf")]
     seen: set[int] = set()
     still_open: set[int] = set()
     for move in run.moves or ():
