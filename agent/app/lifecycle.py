@@ -24,7 +24,7 @@ from docllm.agent.process.child_executor import ChildExecutor
 from docllm.agent.reporting.progress import Progress
 from docllm.agent.wiring.agent import make_agent
 from docllm.agent.wiring.choices import AgentChoices, Rereading
-from docllm.agent.wiring.loss_rules import store_loss_rules
+from docllm.agent.wiring.group_rules import store_group_rules
 from docllm.agent.wiring.retention import make_retention_loops
 from docllm.producer.app import Parts, make_relay, until_up
 from docllm.producer.ledger.status.agent_status import REAPER
@@ -75,7 +75,7 @@ async def registered_agent(
         progress = _progress(choices, tell, first=number == 1)
         agent = make_agent(replace(choices, duties=(*choices.duties, progress.run)))
         _serve(choices, beating, closing, number)
-        await store_loss_rules(parts, parts.config)
+        await store_group_rules(parts, parts.config)
         # An agent that cannot be built, as with a broken handler, must not look alive.
         await beating.register()
         beating.start()

@@ -14,8 +14,8 @@ from docllm.agent.maintenance.waits.waker import CHECK_EVERY_S as WAKE_EVERY_S
 from docllm.agent.maintenance.waits.waker import Waker
 from docllm.agent.routes.names import plan_of_body
 from docllm.agent.routes.probe_sender import ProbeSender
+from docllm.agent.wiring.group_rules import make_group_rules_duty
 from docllm.agent.wiring.live_settings import LiveSettings, make_reread_duties
-from docllm.agent.wiring.loss_rules import make_loss_rules_duty
 from docllm.agent.wiring.parts import AgentParts
 from docllm.agent.wiring.quotas import make_quota_duties
 from docllm.producer.replay.applier import make_applier
@@ -80,7 +80,7 @@ def make_duties(made: AgentParts, hooks: HookRunner) -> Sequence[DutyLoop]:
         locks.every(0.0),  # it waits by itself while there is nothing to do
         # What the settings do not name now will be there only if they can change.
         *((hooks.run,) if hooks.kinds or can_change else ()),
-        *((make_loss_rules_duty(parts),) if parts.config.dead_on_loss or can_change else ()),
+        *((make_group_rules_duty(parts),) if parts.config.dead_on_loss or can_change else ()),
         reporter.run,
         *(() if watch is None else (partial(watch.run, made.slots.work_of),)),
         *make_quota_duties(made),

@@ -9,7 +9,7 @@ from docllm.agent.maintenance.monitoring.reporter import Reporter
 from docllm.agent.maintenance.waits.guard_keeper import GuardKeeper
 from docllm.agent.maintenance.waits.waker import Waker
 from docllm.agent.routes.clients import keys_in_clear
-from docllm.agent.wiring.loss_rules import store_loss_rules
+from docllm.agent.wiring.group_rules import store_group_rules
 from docllm.agent.wiring.parts import AgentParts
 from docllm.schemas.clients.llm_address import environment_proxies
 from docllm.schemas.codes import Code
@@ -46,7 +46,7 @@ class LiveSettings:
         by_type, by_kind = handling.load_handlers(config.types), handling.load_hooks(config.types)
         route_clients = choices.route_clients.prepared(config)
         try:
-            await store_loss_rules(parts, config)
+            await store_group_rules(parts, config)
         except DatabaseError as error:
             raise UnreachableError(
                 f"the database does not answer: {getattr(error, 'orig', error)}"

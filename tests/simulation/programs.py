@@ -21,7 +21,7 @@ from docllm.agent.routes import Router
 from docllm.agent.routes.clients import RouteClients
 from docllm.agent.wiring.agent import make_agent
 from docllm.agent.wiring.choices import AgentChoices
-from docllm.agent.wiring.loss_rules import store_loss_rules
+from docllm.agent.wiring.group_rules import store_group_rules
 from docllm.producer.app import Parts
 from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.producer.ledger import store
@@ -212,7 +212,7 @@ class AgentProgram(Program):
         )
         heartbeat = self._heartbeat(clock, latest.json)
         ids = StoredIdsReader(family=parts.family, clock=clock, stored=await parts.family.require())
-        await store_loss_rules(parts, parts.config)
+        await store_group_rules(parts, parts.config)
         self.leases.add((await heartbeat.register()).agent_id)
         beating = machine.loop.spawn(self.beat, heartbeat.run())
         self._beats_from_s = machine.loop.time()
