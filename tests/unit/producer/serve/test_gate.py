@@ -84,6 +84,7 @@ def test_a_server_has_the_names_that_it_was_given(
         ("Origin", "http://evil.example", 403),
         ("Origin", "http://127.0.0.1:1", 403),
         ("Origin", "null", 403),
+        ("Origin", "http://[", 403),
         ("Sec-Fetch-Site", "same-origin", 404),
         ("Sec-Fetch-Site", "none", 404),
         ("Sec-Fetch-Site", "same-site", 403),
