@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -12,6 +12,7 @@ from docllm.agent.wiring.group_rules import store_group_rules
 from docllm.producer.app import Parts
 from docllm.schemas.settings.sources import load_config
 from docllm.schemas.task.hooks import OF_BATCHES
+from tests.support.doubles import stand_in
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,6 @@ def test_only_what_the_settings_name_is_told(tmp_path: Path, text: str, told: li
     parts = SimpleNamespace(
         transactions=SimpleNamespace(write=write), topics=SimpleNamespace(group="g")
     )
-    asyncio.run(store_group_rules(cast("Parts", parts), config))
+    asyncio.run(store_group_rules(stand_in(Parts, parts), config))
 
     assert written == told
