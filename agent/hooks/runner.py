@@ -31,7 +31,7 @@ from docllm.schemas.objects.errors import ObjectError
 from docllm.schemas.objects.write_once import OutputStore
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import Clock
-from docllm.schemas.task.hooks import COPY, OF_BATCHES, Hooked, HookEvent, HookKind
+from docllm.schemas.task.hooks import COPY, Hooked, HookEvent, HookKind
 from docllm.schemas.task.line.parsing import parse_again
 from docllm.schemas.task.result.answer import answer_value
 from docllm.schemas.task.result.output_pointer import OutputAlteredError
@@ -338,9 +338,7 @@ class HookRunner:
     async def store_kinds(self) -> None:
         """Store which hooks the settings of this agent name."""
         kinds = self._hooks.kinds
-        await self._transactions.write(
-            hook_orders.store_hooked, self._group, self._hooked, self._leases.current.agent_id
-        )
+        await self._transactions.write(hook_orders.store_hooked, self._group, self._hooked)
         self._stored_kinds = kinds
 
     async def renew_kinds(self) -> None:
@@ -355,9 +353,7 @@ class HookRunner:
         """
         if not self.kinds:
             return False
-        if self._batches is not None and (
-            OF_BATCHES not in self._stored_kinds or await self._batches.find()
-        ):
+        if self._batches is not None and await self._batches.find():
             return True
         if await self._has_work() or await self._transactions.read(
             hook_runs.any_running, self._group

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, func, select, update
 from docllm.producer.ledger import audit
 from docllm.schemas.ledger.bulk import insert_rows
 from docllm.schemas.ledger.sql import insert_new, utc_after, utc_now
-from docllm.schemas.ledger.tables import agent, batch, hook, hook_type
+from docllm.schemas.ledger.tables import batch, hook, hook_type
 from docllm.schemas.task.hooks import Hooked, HookEvent, HookState, hook_name
 from docllm.schemas.text.wording import number_of, one_line
 
@@ -56,23 +56,19 @@ def place(connection: Connection, orders: Sequence[HookOrder]) -> None:
     insert_rows(connection, hook, orders)
 
 
-def store_hooked(connection: Connection, group: str, hooked: Hooked, agent_id: int = 0) -> None:
+def store_hooked(connection: Connection, group: str, hooked: Hooked) -> None:
     """Store which hooks the settings of this agent name."""
     named = [(name, event) for name, events in hooked.items() for event in events]
-    store_names(connection, group, named, agent_id)
+    store_names(connection, group, named)
 
 
-def store_names(
-    connection: Connection, group: str, named: Iterable[tuple[str, str]], agent_id: int = 0
-) -> None:
+def store_names(connection: Connection, group: str, named: Iterable[tuple[str, str]]) -> None:
     """Store that the settings of this agent name these, each a type and an event."""
-    started = select(agent.c.started_at).where(agent.c.id == agent_id).scalar_subquery()
-    since = func.coalesce(started, utc_now())
     rows = [
         {"group_name": group, "type": name, "event": str(event)} for name, event in sorted(named)
     ]
     for row in rows:  # in the order of the key, in which all agents lock them
-        connection.execute(insert_new(connection, hook_type).values(**row, since=since))
+        connection.execute(insert_new(connection, hook_type).values(**row))
         of_row = [hook_type.c[name] == value for name, value in row.items()]
         connection.execute(update(hook_type).where(*of_row).values(seen_at=utc_now()))
 

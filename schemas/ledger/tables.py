@@ -871,7 +871,7 @@ hook_type = _table(
         doc="when an agent last said so; it holds for a day, and `loss` for claims "
         "that were made until then",
     ),
-    _now("since", doc="when the first agent that said so had started"),
+    _now("since", doc="when an agent first said so, of `batch_done` at its start"),
 )
 
 batch_end = _table(
