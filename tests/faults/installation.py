@@ -8,10 +8,10 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from sqlalchemy import Executable, NullPool, create_engine, update
+from sqlalchemy import Executable, NullPool, create_engine, delete, update
 
 from docllm.schemas.ledger.sql import utc_after
-from docllm.schemas.ledger.tables import outbox, tally
+from docllm.schemas.ledger.tables import outbox, tally, task, task_loss
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import SystemClock
 from tests.integration.support import checker
@@ -102,6 +102,10 @@ class Installation:
     def hold_orders(self) -> None:
         """Keep the relay from the present orders, however slow this machine is."""
         self.write(update(outbox).values(due_at=utc_after(3600.0)))
+
+    def forget_losses(self) -> None:
+        """Take no task for the cause of the deaths so far; a third one would end it rightly."""
+        self.write(update(task).values(lease_losses=0), delete(task_loss))
 
     def age_counts(self) -> None:
         """Age the counts past the time from which on they are rolled up."""

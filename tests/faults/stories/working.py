@@ -125,6 +125,7 @@ def following(installation: Installation) -> None:
     deployment.expect("tasks", [*parents, *children])
     installation.crash_agent("settle.ids_taken", *SLOTS, most=2)
     installation.crash_agent("settle.committed", *SLOTS)
+    installation.forget_losses()
     installation.crash_agent("publish.delivered", *SLOTS)
     installation.age_orders()
     run = installation.recover()
@@ -194,6 +195,7 @@ def copying(installation: Installation) -> None:
         results = {str(line["id"]): line for line in _exported(deployment)}
         for name, content in copied.items():
             assert content == _object(results[f"t{name}"]).read_bytes()
+        installation.forget_losses()
     installation.recover()
     for line in _exported(deployment):
         name = str(line["id"]).removeprefix("t")
