@@ -25,10 +25,10 @@ from sqlalchemy import (
     literal,
 )
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler, TypeCompiler
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.types import TypeEngine, UserDefinedType
 
 LONG_AGO = "2000-01-01 00:00:00.000000"
 NEVER = "9999-12-31 00:00:00.000000"
@@ -40,63 +40,38 @@ AS_IT_IS = {"no_parameters": True}
 _SQLITE_FORMAT = "'%Y-%m-%d %H:%M:%f'"
 
 
-class _Time(DateTime):
-    pass
+class _OnServers(UserDefinedType[Any]):
+    """The name of a type on servers: SQLAlchemy's own for MySQL would load all its drivers."""
+
+    cache_ok = True
+
+    def __init__(self, called: str) -> None:
+        self.called = called
+
+    def get_col_spec(self, **_kw: Any) -> str:
+        """Return the name."""
+        return self.called
 
 
-class _Tiny(SmallInteger):
-    pass
+def _type(usual: TypeEngine[Any], on_servers: str) -> TypeEngine[Any]:
+    return usual.with_variant(_OnServers(on_servers), "mysql", "mariadb")
 
 
-class _Blob(LargeBinary):
-    pass
-
-
-class _LongText(Text):
-    pass
-
-
-class _Binary(LargeBinary):
-    pass
-
-
-class _VarBinary(LargeBinary):
-    pass
-
-
-# What the types are called on servers. SQLAlchemy's own types for MySQL would load all its drivers.
-_ON_SERVERS: dict[type[TypeEngine[Any]], str] = {
-    _Time: "DATETIME(6)",
-    _Tiny: "TINYINT UNSIGNED",
-    _Blob: "LONGBLOB",
-    _LongText: "LONGTEXT",
-    _Binary: "BINARY({length})",
-    _VarBinary: "VARBINARY({length})",
-}
-
-
-def _written(type_: TypeEngine[Any], _compiler: TypeCompiler, **_kw: Any) -> str:
-    return _ON_SERVERS[type(type_)].format(length=getattr(type_, "length", None))
-
-
-for _type in _ON_SERVERS:
-    compiles(_type, "mysql", "mariadb")(_written)
-
-UtcTime: TypeEngine[Any] = _Time()
+UtcTime: TypeEngine[Any] = _type(DateTime(), "DATETIME(6)")
 BigId: TypeEngine[int] = BigInteger().with_variant(Integer, "sqlite")
-Tiny: TypeEngine[int] = _Tiny()
-Blob: TypeEngine[bytes] = _Blob()
-LongText: TypeEngine[str] = _LongText()
+Tiny: TypeEngine[int] = _type(SmallInteger(), "TINYINT UNSIGNED")
+Blob: TypeEngine[bytes] = _type(LargeBinary(), "LONGBLOB")
+LongText: TypeEngine[str] = _type(Text(), "LONGTEXT")
 
 
 def binary(length: int) -> TypeEngine[bytes]:
     """Return a type of exactly `length` bytes."""
-    return _Binary(length)
+    return _type(LargeBinary(length), f"BINARY({length})")
 
 
 def varbinary(length: int) -> TypeEngine[bytes]:
     """Return a type of at most `length` bytes, compared byte by byte."""
-    return _VarBinary(length)
+    return _type(LargeBinary(length), f"VARBINARY({length})")
 
 
 def name(length: int) -> TypeEngine[str]:
@@ -104,114 +79,59 @@ def name(length: int) -> TypeEngine[str]:
     return String(length)
 
 
-class utc_now(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
-    """The database's time, UTC."""
+class _Expression(FunctionElement[Any]):
+    """An expression that servers and SQLite write in different ways, `{}` for its argument."""
 
-    type = UtcTime
     inherit_cache = True
-
-
-class utc_default(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
-    """The database's time as a column default; an expression default needs its parentheses."""
-
     type = UtcTime
-    inherit_cache = True
+    on_servers: str
+    on_sqlite: str
 
 
-class utc_after(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
+@compiles(_Expression)
+def _written(element: _Expression, compiler: SQLCompiler, **kw: Any) -> str:
+    form = element.on_sqlite if compiler.dialect.name == "sqlite" else element.on_servers
+    return form.format(compiler.process(element.clauses, **kw))
+
+
+class utc_now(_Expression):  # noqa: N801 - reads as the SQL function it is
+    """The database's time, UTC; in its parentheses it may be a column's default."""
+
+    on_servers = "(UTC_TIMESTAMP(6))"
+    on_sqlite = f"(strftime({_SQLITE_FORMAT}, 'now') || '000')"
+
+
+class utc_after(_Expression):  # noqa: N801 - reads as the SQL function it is
     """The database's time plus `seconds`, which may be negative or a column."""
 
-    type = UtcTime
-    inherit_cache = True
+    on_servers = "(UTC_TIMESTAMP(6) + INTERVAL ROUND({} * 1000000) MICROSECOND)"
+    on_sqlite = f"(strftime({_SQLITE_FORMAT}, 'now', printf('%+.3f seconds', {{}})) || '000')"
 
     def __init__(self, seconds: float | ColumnElement[Any]) -> None:
         super().__init__(seconds if isinstance(seconds, ColumnElement) else literal(float(seconds)))
 
 
-class utc_minute(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
+class utc_minute(_Expression):  # noqa: N801 - reads as the SQL function it is
     """The beginning of the present minute by the database's time, UTC."""
 
-    type = UtcTime
-    inherit_cache = True
+    on_servers = "(UTC_TIMESTAMP() - INTERVAL SECOND(UTC_TIMESTAMP()) SECOND)"
+    on_sqlite = "strftime('%Y-%m-%d %H:%M:00.000000', 'now')"
 
 
-class seconds_until(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
+class seconds_until(_Expression):  # noqa: N801 - reads as the SQL function it is
     """The seconds from the database's time to a column's time; negative when it has passed."""
 
     type = Float()  # servers answer with a decimal
-    inherit_cache = True
+    on_servers = "(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), {}) / 1000000)"
+    on_sqlite = "((julianday({}) - julianday('now')) * 86400.0)"
 
 
-class minutes_since(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it is
+class minutes_since(_Expression):  # noqa: N801 - reads as the SQL function it is
     """The whole minutes from a column's time to the database's time; 0 in the first minute."""
 
     type = Integer()
-    inherit_cache = True
-
-
-@compiles(utc_now)
-def _utc_now(_element: utc_now, _compiler: SQLCompiler, **_kw: Any) -> str:
-    return "UTC_TIMESTAMP(6)"
-
-
-@compiles(utc_now, "sqlite")
-def _utc_now_sqlite(_element: utc_now, _compiler: SQLCompiler, **_kw: Any) -> str:
-    return f"(strftime({_SQLITE_FORMAT}, 'now') || '000')"
-
-
-@compiles(utc_default)
-def _utc_default(_element: utc_default, _compiler: SQLCompiler, **_kw: Any) -> str:
-    return "(UTC_TIMESTAMP(6))"
-
-
-@compiles(utc_default, "sqlite")
-def _utc_default_sqlite(_element: utc_default, _compiler: SQLCompiler, **_kw: Any) -> str:
-    return f"(strftime({_SQLITE_FORMAT}, 'now') || '000')"
-
-
-@compiles(utc_after)
-def _utc_after(element: utc_after, compiler: SQLCompiler, **kw: Any) -> str:
-    seconds = compiler.process(element.clauses, **kw)
-    return f"(UTC_TIMESTAMP(6) + INTERVAL ROUND({seconds} * 1000000) MICROSECOND)"
-
-
-@compiles(utc_after, "sqlite")
-def _utc_after_sqlite(element: utc_after, compiler: SQLCompiler, **kw: Any) -> str:
-    seconds = f"printf('%+.3f seconds', {compiler.process(element.clauses, **kw)})"
-    return f"(strftime({_SQLITE_FORMAT}, 'now', {seconds}) || '000')"
-
-
-@compiles(utc_minute)
-def _utc_minute(_element: utc_minute, _compiler: SQLCompiler, **_kw: Any) -> str:
-    return "(UTC_TIMESTAMP() - INTERVAL SECOND(UTC_TIMESTAMP()) SECOND)"
-
-
-@compiles(utc_minute, "sqlite")
-def _utc_minute_sqlite(_element: utc_minute, _compiler: SQLCompiler, **_kw: Any) -> str:
-    return "strftime('%Y-%m-%d %H:%M:00.000000', 'now')"
-
-
-@compiles(seconds_until)
-def _seconds_until(element: seconds_until, compiler: SQLCompiler, **kw: Any) -> str:
-    time = compiler.process(element.clauses, **kw)
-    return f"(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), {time}) / 1000000)"
-
-
-@compiles(seconds_until, "sqlite")
-def _seconds_until_sqlite(element: seconds_until, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"((julianday({compiler.process(element.clauses, **kw)}) - julianday('now')) * 86400.0)"
-
-
-@compiles(minutes_since)
-def _minutes_since(element: minutes_since, compiler: SQLCompiler, **kw: Any) -> str:
-    time = compiler.process(element.clauses, **kw)
-    return f"TIMESTAMPDIFF(MINUTE, {time}, UTC_TIMESTAMP(6))"
-
-
-@compiles(minutes_since, "sqlite")
-def _minutes_since_sqlite(element: minutes_since, compiler: SQLCompiler, **kw: Any) -> str:
-    time = compiler.process(element.clauses, **kw)
-    return f"CAST((julianday('now') - julianday({time})) * 1440.0 AS INTEGER)"
+    on_servers = "TIMESTAMPDIFF(MINUTE, {}, UTC_TIMESTAMP(6))"
+    on_sqlite = "CAST((julianday('now') - julianday({})) * 1440.0 AS INTEGER)"
 
 
 def insert_new(connection: Connection, table: Table[Any]) -> Insert:

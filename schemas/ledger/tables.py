@@ -5,12 +5,14 @@ moves when a NULL becomes a value. Text is stored in other tables. `doc` is used
 reference page of the tables.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Column, Index, Integer, MetaData, SmallInteger, Table, UniqueConstraint, text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.compiler import DDLCompiler
+from sqlalchemy.types import TypeEngine
 
 from docllm.schemas.ledger.sql import (
     LONG_AGO,
@@ -22,9 +24,11 @@ from docllm.schemas.ledger.sql import (
     UtcTime,
     binary,
     name,
-    utc_default,
+    utc_now,
     varbinary,
 )
+
+Kind = TypeEngine[Any] | type[TypeEngine[Any]]  # of a column
 
 metadata = MetaData()
 
@@ -44,28 +48,36 @@ def _table(title: str, doc: str, *parts: Column[Any] | Index | UniqueConstraint)
     return Table(title, metadata, *parts, info={"doc": doc}, sqlite_autoincrement=counted)
 
 
-def _key(title: str = "id", *, doc: str, auto: bool = False) -> Column[int]:
-    return Column(title, BigId, primary_key=True, autoincrement=auto, doc=doc)
+def _key(title: str = "id", kind: Kind = BigId, *, doc: str, auto: bool = False) -> Column[Any]:
+    return Column(title, kind, primary_key=True, autoincrement=auto, doc=doc)
 
 
-def _count(title: str, default: int = 0, *, doc: str) -> Column[int]:
-    return Column(title, SmallInteger, nullable=False, server_default=text(str(default)), doc=doc)
+def _given(title: str, kind: Kind, *, doc: str) -> Column[Any]:
+    """Return a column that every row gives a value."""
+    return Column(title, kind, nullable=False, doc=doc)
 
 
-def _big(title: str, *, doc: str) -> Column[int]:
-    return Column(title, BigId, nullable=False, server_default=text("0"), doc=doc)
+def _numbers(kind: Kind) -> Callable[..., Column[int]]:
+    def column(title: str, default: int = 0, *, doc: str) -> Column[int]:
+        return Column(title, kind, nullable=False, server_default=text(str(default)), doc=doc)
+
+    return column
+
+
+_tiny, _count, _whole, _big = map(_numbers, (Tiny, SmallInteger, Integer, BigId))
 
 
 def _word(title: str, length: int, *, doc: str) -> Column[str]:
     return Column(title, name(length), nullable=False, server_default=text("''"), doc=doc)
 
 
-def _key_word(title: str, length: int, *, doc: str) -> Column[str]:
-    return Column(title, name(length), primary_key=True, doc=doc)
-
-
 def _now(title: str = "created_at", *, doc: str) -> Column[Any]:
-    return Column(title, UtcTime, nullable=False, server_default=utc_default(), doc=doc)
+    return Column(title, UtcTime, nullable=False, server_default=utc_now(), doc=doc)
+
+
+def _time(title: str, *, doc: str) -> Column[Any]:
+    """Return a column for a time that is NULL until it comes."""
+    return Column(title, UtcTime, doc=doc)
 
 
 def _at(title: str, otherwise: str, *, doc: str) -> Column[Any]:
@@ -76,12 +88,7 @@ def _at(title: str, otherwise: str, *, doc: str) -> Column[Any]:
 ledger = _table(
     "ledger",
     "the ledger itself: one row",
-    Column(
-        "ledger_id",
-        binary(16),
-        primary_key=True,
-        doc="random id, by which records name their ledger",
-    ),
+    _key("ledger_id", binary(16), doc="random id, by which records name their ledger"),
     _word(
         "compatible_from",
         32,
@@ -93,16 +100,16 @@ ledger = _table(
 group_info = _table(
     "group_info",
     "one row for each group: the Kafka cluster and the topics on which it runs",
-    Column("group_name", name(100), primary_key=True, doc="the group"),
+    _key("group_name", name(100), doc="the group"),
     _word("cluster_id", 100, doc="id of the Kafka cluster"),
-    Column("topic_ids", LongText, nullable=False, doc="ids of the group's topics, as JSON"),
+    _given("topic_ids", LongText, doc="ids of the group's topics, as JSON"),
 )
 
 id_block = _table(
     "id_block",
     "counters from which loads take numbers; also locks for work of one agent at a time",
-    Column("name", name(32), primary_key=True, doc="what is counted"),
-    Column("next", BigId, nullable=False, doc="next free number"),
+    _key("name", name(32), doc="what is counted"),
+    _given("next", BigId, doc="next free number"),
 )
 
 agent = _table(
@@ -115,10 +122,8 @@ agent = _table(
     _now("started_at", doc="when it started"),
     _now("seen_at", doc="its last heartbeat"),
     _now("steady_since", doc="since when its heartbeats have come without a gap"),
-    Column(
-        "stopped_at", UtcTime, doc="when it ended in order; NULL while it runs or if it was lost"
-    ),
-    Column("lost_at", UtcTime, doc="when another agent declared it lost"),
+    _time("stopped_at", doc="when it ended in order; NULL while it runs or if it was lost"),
+    _time("lost_at", doc="when another agent declared it lost"),
     Column("report", LongText, doc="what it said with its last heartbeat, as JSON"),
     _word("revision", 32, doc="schema revision that it works with"),
     _word("release_name", 64, doc="label of its release"),
@@ -132,15 +137,10 @@ batch = _table(
     Column("name", name(191), nullable=False, unique=True, doc="name, unique over all groups"),
     _word("group_name", 100, doc="the group"),
     _now(doc="when its first load began"),
-    Column(
-        "closed_at",
-        UtcTime,
-        doc="when its last load ended; NULL while a load runs or was interrupted",
-    ),
-    Column("cancelled_at", UtcTime, doc="when it was cancelled"),
-    Column(
+    _time("closed_at", doc="when its last load ended; NULL while a load runs or was interrupted"),
+    _time("cancelled_at", doc="when it was cancelled"),
+    _time(
         "archived_at",
-        UtcTime,
         doc="when it was put away: its tasks are done, even those that have no rows any more",
     ),
     _word("note", 500, doc="who made it: empty for a load"),
@@ -150,20 +150,16 @@ batch = _table(
         doc="what holds for tasks whose lines do not say otherwise, as JSON: `routes_allowed`, "
         "`output_uri`, `tenant`, `priority`; `openai` is what a client of the batch API said",
     ),
-    Column(
-        "exported_until",
-        UtcTime,
-        doc="up to when stored results were written by `export --only-new`",
-    ),
-    Column("purging_at", UtcTime, doc="when a purge began to delete rows of it"),
-    Column("purged_at", UtcTime, doc="when all rows of its tasks were deleted"),
+    _time("exported_until", doc="up to when stored results were written by `export --only-new`"),
+    _time("purging_at", doc="when a purge began to delete rows of it"),
+    _time("purged_at", doc="when all rows of its tasks were deleted"),
 )
 
 archive = _table(
     "archive",
     "one row for each archive of a batch, finished or not",
     _key(auto=True, doc="number of the archive"),
-    Column("batch_id", BigId, nullable=False, doc="the batch"),
+    _given("batch_id", BigId, doc="the batch"),
     _word("uri", 1000, doc="folder in which its files lie"),
     _word("format", 16, doc="`jsonl` or `parquet`"),
     _big("files", doc="files with tasks"),
@@ -175,8 +171,8 @@ archive = _table(
     _word("revision", 32, doc="schema revision of the ledger"),
     _word("version", 32, doc="version of docllm"),
     _now(doc="when it was begun; it holds what the tasks were then"),
-    Column("verified_at", UtcTime, doc="when all files had been read back and compared"),
-    Column("ended_at", UtcTime, doc="when it was given up unfinished"),
+    _time("verified_at", doc="when all files had been read back and compared"),
+    _time("ended_at", doc="when it was given up unfinished"),
     Index("ix_archive_batch", "batch_id"),
     Index("ix_archive_verified", "verified_at"),
 )
@@ -185,32 +181,18 @@ task = _table(
     "task",
     "one row for each task: its state",
     _key(doc="number of the task, in the order of loading"),
-    Column("batch_id", BigId, nullable=False, doc="the batch"),
-    Column("task_key", varbinary(191), nullable=False, doc="the line's `id`, as UTF-8 bytes"),
-    Column(
-        "digest", binary(16), nullable=False, doc="of key and line, by which a line is recognized"
-    ),
+    _given("batch_id", BigId, doc="the batch"),
+    _given("task_key", varbinary(191), doc="the line's `id`, as UTF-8 bytes"),
+    _given("digest", binary(16), doc="of key and line, by which a line is recognized"),
     _word("type", 64, doc="the task's type"),
     _word("tenant", 64, doc="the task's tenant"),
-    Column(
-        "status",
-        Tiny,
-        nullable=False,
-        server_default=text("0"),
-        doc="state of the task; see States",
-    ),
+    _tiny("status", doc="state of the task; see States"),
     _count("attempt", doc="attempts that have counted"),
     _count("max_attempts", 5, doc="most attempts that may count"),
     _count("lease_losses", doc="how many agents were lost over it since an attempt last counted"),
     _count("losses", doc="how many of its attempts were lost with their agents, ever"),
     _count("replays", doc="how often it was replayed"),
-    Column(
-        "fence",
-        Integer,
-        nullable=False,
-        server_default=text("0"),
-        doc="number of its newest publication; an older record is stale",
-    ),
+    _whole("fence", doc="number of its newest publication; an older record is stale"),
     _big("owner", doc="the claim that holds it, 0 for none; the agent's id is `owner >> 24`"),
     _now(
         "due_at",
@@ -219,34 +201,15 @@ task = _table(
     ),
     _at("expires_at", NEVER, doc="the line's `deadline`; the year 9999 for none"),
     _now(doc="when it was loaded"),
-    _word(
-        "carrier",
-        64,
-        doc="topic that carries its newest record, without the group",
-    ),
+    _word("carrier", 64, doc="topic that carries its newest record, without the group"),
     _word("route", 64, doc="route of the last attempt that did not succeed"),
     _big("parent_id", doc="the task that ordered this one, 0 for none"),
     _count("depth", doc="how many ancestors it has"),
     _at("claimed_at", LONG_AGO, doc="when its last claim was made"),
-    Column(
-        "lane",
-        Tiny,
-        nullable=False,
-        server_default=text("0"),
-        doc="lane in which it waits: 0 normal, 1 urgent, 2 bulk",
-    ),
-    Column(
-        "changed",
-        Tiny,
-        nullable=False,
-        server_default=text("0"),
-        doc="1 if a replay has changed what it runs with; see `task_change`",
-    ),
-    Column(
+    _tiny("lane", doc="lane in which it waits: 0 normal, 1 urgent, 2 bulk"),
+    _tiny("changed", doc="1 if a replay has changed what it runs with; see `task_change`"),
+    _tiny(
         "join_role",
-        Tiny,
-        nullable=False,
-        server_default=text("0"),
         doc="0 unless its parent ordered a join: 1 a task for whose end the join waits; of the "
         "join, by `on_dead_child`: 2 wait, 3 run, 4 die; 5 it dies at its next claim",
     ),
@@ -263,24 +226,17 @@ task_input = _table(
     _key("task_id", doc="the task"),
     Column("raw_key", Blob, doc="key of the inbox record, if the task came from there"),
     Column("headers", Blob, doc="headers of that record"),
-    Column("body", Blob, nullable=False, doc="the task line, byte for byte"),
+    _given("body", Blob, doc="the task line, byte for byte"),
 )
 
 task_change = _table(
     "task_change",
     "one row for each replay that changed what a task runs with",
     _key("task_id", doc="the task"),
-    Column(
-        "fence",
-        Integer,
-        primary_key=True,
-        autoincrement=False,
-        doc="publication from which on it holds",
-    ),
-    Column(
+    _key("fence", Integer, doc="publication from which on it holds"),
+    _given(
         "run_id",
         BigId,
-        nullable=False,
         doc="the replay; its `selection` says what runs in place of the line's fields",
     ),
     Column(
@@ -302,17 +258,14 @@ task_result = _table(
     _big("cost_micro", doc="cost in millionths of the currency"),
     _word("trace_id", 191, doc="the id of the last call, the provider's if it sent one"),
     _big("duration_ms", doc="how long the attempt took"),
-    Column(
+    _tiny(
         "codec",
-        Tiny,
-        nullable=False,
-        server_default=text("0"),
         doc="0: an answer of a provider; 1: the same, zlib; 2: a JSON value of a handler; "
         "3: the same, zlib; 4: an answer under its type's schema; 5: the same, zlib; "
         "6: a pointer to an object that has the answer, as JSON; 7: nothing, a purge deleted it; "
         "8: an answer after thoughts, which are not a part of it; 9: the same, zlib",
     ),
-    Column("body", Blob, nullable=False, doc="the answer, or the pointer to it"),
+    _given("body", Blob, doc="the answer, or the pointer to it"),
     _word("route", 64, doc="the route"),
     _big("tokens_cached", doc="of `tokens_in`: read from the provider's cache"),
     _big("unsure_micro", doc="of `cost_micro`: estimated, because no usage is known"),
@@ -324,18 +277,18 @@ result_note = _table(
     "result_note",
     "one row for each note beside a result, for example what was left out of its document",
     _key("task_id", doc="the task"),
-    _key_word("kind", 32, doc="`omitted` or `truncated_input`"),
-    Column("detail", LongText, nullable=False, doc="what it concerns, as JSON"),
+    _key("kind", name(32), doc="`omitted` or `truncated_input`"),
+    _given("detail", LongText, doc="what it concerns, as JSON"),
 )
 
 task_attempt = _table(
     "task_attempt",
     "one row for each attempt that ended otherwise than in success",
     _key(auto=True, doc="number of the attempt"),
-    Column("task_id", BigId, nullable=False, doc="the task"),
+    _given("task_id", BigId, doc="the task"),
     _big("owner", doc="the claim"),
     _count("attempt", doc="how many attempts had counted before it"),
-    Column("fence", Integer, nullable=False, doc="publication that was tried"),
+    _given("fence", Integer, doc="publication that was tried"),
     _word(
         "outcome",
         32,
@@ -369,12 +322,11 @@ reply = _table(
     "reply",
     "one row for each attempt whose answer cannot be used, or came after its task was dead",
     _key(auto=True, doc="number of the reply"),
-    Column("task_id", BigId, nullable=False, doc="the task"),
+    _given("task_id", BigId, doc="the task"),
     _big("owner", doc="the claim, as in `task_attempt`; of a lost attempt its `lost_owner`"),
-    Column(
+    _given(
         "body",
         LongText,
-        nullable=False,
         doc="the beginning of what the model said: its message's text, else the reply's body",
     ),
     Index("ix_reply_task", "task_id", "owner"),
@@ -384,25 +336,18 @@ dead_letter = _table(
     "dead_letter",
     "one row for each task that is dead now; a replay removes it",
     _key("task_id", doc="the task"),
-    Column("fence", Integer, nullable=False, doc="publication that died"),
+    _given("fence", Integer, doc="publication that died"),
     _word("disposition", 32, doc="why the task was given up"),
     _word("error_class", 64, doc="class of the error"),
-    Column(
-        "fingerprint",
-        binary(16),
-        nullable=False,
-        doc="the same for errors that differ only in numbers and names",
+    _given(
+        "fingerprint", binary(16), doc="the same for errors that differ only in numbers and names"
     ),
     _word("error_text", 2000, doc="text of the error"),
     _now("died_at", doc="when the task died"),
     _word("origin_topic", 249, doc="topic of the record whose attempt failed"),
-    Column(
-        "origin_partition", Integer, nullable=False, server_default=text("-1"), doc="its partition"
-    ),
-    Column("origin_offset", BigId, nullable=False, server_default=text("-1"), doc="its offset"),
-    Column(
-        "origin_timestamp_ms", BigId, nullable=False, server_default=text("0"), doc="its timestamp"
-    ),
+    _whole("origin_partition", -1, doc="its partition"),
+    _big("origin_offset", -1, doc="its offset"),
+    _big("origin_timestamp_ms", doc="its timestamp"),
     # Copied from the task, so that no screen reads a row of `task` for each dead letter.
     _big("batch_id", doc="the batch"),
     _word("type", 64, doc="the task's type"),
@@ -417,9 +362,7 @@ dead_letter = _table(
     _big("cost_micro", doc="cost of all attempts, in millionths"),
     _big("unpriced", doc="their calls whose cost is unknown"),
     Column(
-        "traceback",
-        Blob,
-        doc="where the code of a handler failed in the last attempt, by zlib",
+        "traceback", Blob, doc="where the code of a handler failed in the last attempt, by zlib"
     ),
     Column("provider_error", Blob, doc="type, param and code of the provider's error, as JSON"),
     Index("ix_dead_fingerprint", "fingerprint"),
@@ -432,14 +375,11 @@ dead_letter = _table(
 dead_line = _table(
     "dead_line",
     "one row for each line whose task has died; a replay keeps it",
-    _key_word("group_name", 100, doc="the group"),
-    Column(
-        "digest",
-        binary(16),
-        primary_key=True,
-        doc="of key and line, by which a line is recognized that comes back",
+    _key("group_name", name(100), doc="the group"),
+    _key(
+        "digest", binary(16), doc="of key and line, by which a line is recognized that comes back"
     ),
-    Column("task_id", BigId, nullable=False, doc="the newest task that died with this line"),
+    _given("task_id", BigId, doc="the newest task that died with this line"),
 )
 
 quarantine = _table(
@@ -449,8 +389,8 @@ quarantine = _table(
     _word("group_name", 100, doc="the group"),
     _word("topic_id", 64, doc="id of the topic"),
     _word("topic", 249, doc="topic"),
-    Column("part", Integer, nullable=False, doc="partition"),
-    Column("record_offset", BigId, nullable=False, doc="offset"),
+    _given("part", Integer, doc="partition"),
+    _given("record_offset", BigId, doc="offset"),
     Column("record_key", Blob, doc="key of the record"),
     Column("record_value", Blob, doc="value of the record, or its beginning"),
     Column("value_digest", binary(16), doc="BLAKE2b-128 of the whole value, if it was cut"),
@@ -458,11 +398,11 @@ quarantine = _table(
     _word("disposition", 32, doc="`undecodable` or `rejected`"),
     _word("error_text", 2000, doc="why it is no task"),
     _now(doc="when it was first seen"),
-    Column("seen", Integer, nullable=False, server_default=text("1"), doc="how often it was read"),
+    _whole("seen", 1, doc="how often it was read"),
     Column(
         "fingerprint", binary(16), doc="the same for errors that differ only in numbers and names"
     ),
-    Column("replayed_at", UtcTime, doc="when it became a task after all"),
+    _time("replayed_at", doc="when it became a task after all"),
     UniqueConstraint("topic_id", "topic", "part", "record_offset", name="uq_quarantine_record"),
     Index("ix_quarantine_left", "group_name", "replayed_at"),
 )
@@ -474,7 +414,7 @@ outbox = _table(
     _word("group_name", 100, doc="the group"),
     _word("destination", 64, doc="topic, without the group"),
     _now("due_at", doc="from when on it is carried out"),
-    Column("items", Blob, nullable=False, doc="the tasks and their fences, packed"),
+    _given("items", Blob, doc="the tasks and their fences, packed"),
     Index("ix_outbox_due", "group_name", "due_at"),
 )
 
@@ -483,20 +423,18 @@ tally = _table(
     "one row for each change of state that `status` has not summed up yet",
     _key(auto=True, doc="number of the row"),
     _now(doc="when the change happened"),
-    Column("batch_id", BigId, nullable=False, doc="the batch"),
+    _given("batch_id", BigId, doc="the batch"),
     _word("type", 64, doc="the task's type"),
     _word("route", 64, doc="the route of the change"),
-    Column("state", Tiny, nullable=False, doc="state that tasks entered or left; see States"),
+    _given("state", Tiny, doc="state that tasks entered or left; see States"),
     _word(
         "outcome",
         64,
         doc="`loaded`, `replayed`, `succeeded`, `cancelled`, `probe`, `hook`, `call` (a further "
         "call of an attempt), `note` (a note beside a result), or the class of the error",
     ),
-    Column("fingerprint", binary(16), nullable=False, doc="of the error, if there is one"),
-    Column(
-        "delta", BigId, nullable=False, doc="tasks that entered the state, negative if they left it"
-    ),
+    _given("fingerprint", binary(16), doc="of the error, if there is one"),
+    _given("delta", BigId, doc="tasks that entered the state, negative if they left it"),
     _big("tokens_in", doc="tokens of the prompt"),
     _big("tokens_out", doc="tokens of the answer"),
     _big("cost_micro", doc="cost in millionths of the currency"),
@@ -526,15 +464,13 @@ tally_sum = _table(
     "tally_sum",
     "sums of `tally` for each batch, by what the columns of the key say",
     _key("batch_id", doc="the batch"),
-    _key_word("type", 64, doc="the task's type"),
-    _key_word("route", 64, doc="the route"),
-    _key_word("model", 191, doc="the model that answered"),
-    _key_word("tenant", 64, doc="the task's tenant"),
-    Column(
-        "state", Tiny, primary_key=True, autoincrement=False, doc="state of the tasks; see States"
-    ),
-    _key_word("outcome", 64, doc="as in `tally`"),
-    _key_word("disposition", 32, doc="of deaths and notes"),
+    _key("type", name(64), doc="the task's type"),
+    _key("route", name(64), doc="the route"),
+    _key("model", name(191), doc="the model that answered"),
+    _key("tenant", name(64), doc="the task's tenant"),
+    _key("state", Tiny, doc="state of the tasks; see States"),
+    _key("outcome", name(64), doc="as in `tally`"),
+    _key("disposition", name(32), doc="of deaths and notes"),
     _big("delta", doc="tasks in the state now"),
     _big("entered", doc="tasks that entered the state; it never falls"),
     _big("tokens_in", doc="tokens of the prompt"),
@@ -550,15 +486,12 @@ failure_group = _table(
     "failure_group",
     "sums of `tally` for each error that has made tasks dead",
     _key("batch_id", doc="the batch"),
-    _key_word("type", 64, doc="the task's type"),
-    _key_word("tenant", 64, doc="the task's tenant"),
-    _key_word("route", 64, doc="the route"),
-    _key_word("disposition", 32, doc="why the task was given up"),
-    Column(
-        "fingerprint",
-        binary(16),
-        primary_key=True,
-        doc="the same for errors that differ only in numbers and names",
+    _key("type", name(64), doc="the task's type"),
+    _key("tenant", name(64), doc="the task's tenant"),
+    _key("route", name(64), doc="the route"),
+    _key("disposition", name(32), doc="why the task was given up"),
+    _key(
+        "fingerprint", binary(16), doc="the same for errors that differ only in numbers and names"
     ),
     _word("error_class", 64, doc="class of the error"),
     _big("dead", doc="tasks that are dead now"),
@@ -577,18 +510,12 @@ failure_group = _table(
 tally_series = _table(
     "tally_series",
     "sums of `tally` for each minute and each hour of a group",
-    _key_word("group_name", 100, doc="the group"),
-    Column("width_s", SmallInteger, primary_key=True, autoincrement=False, doc="60 or 3600"),
-    Column("starts_at", UtcTime, primary_key=True, doc="when the minute or hour begins"),
-    _key_word("route", 64, doc="the route"),
-    Column(
-        "state",
-        Tiny,
-        primary_key=True,
-        autoincrement=False,
-        doc="state that tasks entered; see States",
-    ),
-    _key_word("outcome", 64, doc="as in `tally`"),
+    _key("group_name", name(100), doc="the group"),
+    _key("width_s", SmallInteger, doc="60 or 3600"),
+    _key("starts_at", UtcTime, doc="when the minute or hour begins"),
+    _key("route", name(64), doc="the route"),
+    _key("state", Tiny, doc="state that tasks entered; see States"),
+    _key("outcome", name(64), doc="as in `tally`"),
     _big("entered", doc="tasks that entered the state"),
     _big("tokens_in", doc="tokens of the prompt"),
     _big("tokens_out", doc="tokens of the answer"),
@@ -602,16 +529,13 @@ release_count = _table(
     "them up",
     # The minute comes first, so that a search for past minutes locks no row that a settle is
     # changing.
-    Column(
-        "starts_at",
-        UtcTime,
-        primary_key=True,
-        doc="when the minute begins; the year 2000 for the sum of all minutes",
+    _key(
+        "starts_at", UtcTime, doc="when the minute begins; the year 2000 for the sum of all minutes"
     ),
-    _key_word("group_name", 100, doc="the group"),
+    _key("group_name", name(100), doc="the group"),
     _key("agent_id", doc="the agent that counted, 0 for a sum of agents"),
-    _key_word("release_name", 64, doc="label of the release"),
-    _key_word("route", 64, doc="the route"),
+    _key("release_name", name(64), doc="label of the release"),
+    _key("route", name(64), doc="the route"),
     _big("succeeded", doc="attempts that succeeded"),
     _big("failed", doc="attempts that failed and counted"),
     _big("cost_micro", doc="cost of all attempts, in millionths of the currency"),
@@ -642,14 +566,12 @@ replay_run = _table(
     _word("group_name", 100, doc="the group"),
     _now(doc="when it was ordered"),
     _word("actor", 191, doc="who ordered it"),
-    Column("selection", LongText, nullable=False, doc="what was selected, as JSON"),
-    Column(
-        "stored_at",
-        UtcTime,
-        doc="when all of its items were stored; from then on it can only be resumed",
+    _given("selection", LongText, doc="what was selected, as JSON"),
+    _time(
+        "stored_at", doc="when all of its items were stored; from then on it can only be resumed"
     ),
     _now("next_at", doc="when its rate lets the next items pass"),
-    Column("ended_at", UtcTime, doc="when it ended"),
+    _time("ended_at", doc="when it ended"),
     # How many items there are, and how many of them are in each state that ends their wait.
     _big("total", doc="items"),
     _big("replayed", doc="items that run again"),
@@ -662,22 +584,10 @@ replay_item = _table(
     "replay_item",
     "one row for each task or record of a replay",
     _key("run_id", doc="the replay"),
-    Column(
-        "kind",
-        Tiny,
-        primary_key=True,
-        autoincrement=False,
-        doc="0: task; 1: record of the quarantine",
-    ),
+    _key("kind", Tiny, doc="0: task; 1: record of the quarantine"),
     _key("item_id", doc="number of the task or record"),
-    Column("fence", Integer, nullable=False, doc="the death that is replayed"),
-    Column(
-        "state",
-        Tiny,
-        nullable=False,
-        server_default=text("0"),
-        doc="0: waits; 1: replayed; 2: skipped; 3: unread",
-    ),
+    _given("fence", Integer, doc="the death that is replayed"),
+    _tiny("state", doc="0: waits; 1: replayed; 2: skipped; 3: unread"),
     _word("reason", 500, doc="why a record is still no task"),
     _word("document", 500, doc="what is new of the task's document, as JSON; empty for nothing"),
     Index("ix_replay_state", "run_id", "state", "kind", "item_id"),
@@ -699,35 +609,17 @@ guard = _table(
         doc="without a look: when the next look, or the next prompt to the route, is due. "
         "During a look: when it began, or when tasks were last called up for it",
     ),
-    Column("opened_at", UtcTime, doc="when it was opened"),
-    Column("called_at", UtcTime, doc="when all tasks that it had moved were called up"),
-    Column(
-        "look_size",
-        Integer,
-        nullable=False,
-        server_default=text("1"),
-        doc="tasks that the next look tries",
-    ),
-    Column(
-        "look_left",
-        Integer,
-        nullable=False,
-        server_default=text("-1"),
-        doc="free places of the present look; -1: no look",
-    ),
+    _time("opened_at", doc="when it was opened"),
+    _time("called_at", doc="when all tasks that it had moved were called up"),
+    _whole("look_size", 1, doc="tasks that the next look tries"),
+    _whole("look_left", -1, doc="free places of the present look; -1: no look"),
     _at(
         "look_at",
         LONG_AGO,
         doc="when the present look began; without one, when the last one ended or the "
         "guard was raised",
     ),
-    Column(
-        "vouched",
-        Tiny,
-        nullable=False,
-        server_default=text("0"),
-        doc="1 if the route worked when the look began",
-    ),
+    _tiny("vouched", doc="1 if the route worked when the look began"),
     UniqueConstraint("batch_id", "type", "route", name="uq_guard_key"),
 )
 
@@ -736,15 +628,15 @@ guard_look = _table(
     "one row for each task of the present look of a guard",
     _key("guard_id", doc="the guard"),
     _key("task_id", doc="the task"),
-    Column("fence", Integer, nullable=False, doc="of the task when it joined"),
+    _given("fence", Integer, doc="of the task when it joined"),
     Index("ix_guard_look_task", "task_id"),
 )
 
 route_resume = _table(
     "route_resume",
     "one row for each route that a person resumed",
-    Column("group_name", name(100), primary_key=True, doc="the group"),
-    Column("route", name(64), primary_key=True, doc="the route"),
+    _key("group_name", name(100), doc="the group"),
+    _key("route", name(64), doc="the route"),
     _now("resumed_at", doc="when"),
 )
 
@@ -752,9 +644,7 @@ waiting = _table(
     "waiting",
     "one row for each task that waits in the ledger; it has no record until it is called up",
     _key("task_id", doc="the task"),
-    Column(
-        "fence", Integer, nullable=False, doc="of the task while it waits; a row behind it is void"
-    ),
+    _given("fence", Integer, doc="of the task while it waits; a row behind it is void"),
     _word("group_name", 100, doc="the group"),
     _word("reason", 16, doc="why it waits; see Waits"),
     _word("reason_key", 191, doc="what it waits for, if its reason has several"),
@@ -767,14 +657,8 @@ task_state = _table(
     "task_state",
     "one row for each task whose handler has asked to come back later",
     _key("task_id", doc="the task"),
-    Column(
-        "come_backs",
-        Integer,
-        nullable=False,
-        server_default=text("0"),
-        doc="how often it has, since it was loaded or replayed",
-    ),
-    Column("state", Blob, nullable=False, doc="what the handler keeps until then, as JSON"),
+    _whole("come_backs", doc="how often it has, since it was loaded or replayed"),
+    _given("state", Blob, doc="what the handler keeps until then, as JSON"),
 )
 
 task_loss = _table(
@@ -796,8 +680,8 @@ follow_up = _table(
 resource_lock = _table(
     "resource_lock",
     "one row for each lock that handlers have taken in the last day",
-    _key_word("group_name", 100, doc="the group"),
-    _key_word("name", 191, doc="name of the lock"),
+    _key("group_name", name(100), doc="the group"),
+    _key("name", name(191), doc="name of the lock"),
     _big("fence", doc="number of its last holder; each holder has a higher one"),
     _big("task_id", doc="the task that holds it, 0 for none"),
     _big("owner", doc="the claim under which the task holds it; another claim holds nothing"),
@@ -810,8 +694,8 @@ resource_lock = _table(
 lock_wait = _table(
     "lock_wait",
     "one row for each task that waits for a lock",
-    _key_word("group_name", 100, doc="the group"),
-    _key_word("name", 191, doc="name of the lock"),
+    _key("group_name", name(100), doc="the group"),
+    _key("name", name(191), doc="name of the lock"),
     _key("task_id", doc="the task"),
     _big("ticket", doc="its place in the order of asking; it keeps it for its next attempt"),
     _big("owner", doc="the claim that waits, 0 for none"),
@@ -832,20 +716,14 @@ hook = _table(
         doc="after what it runs: `success`, `retry`, `dead` or `batch_done`; `output`: the result "
         "is copied to the object that the line names",
     ),
-    Column(
-        "state",
-        Tiny,
-        nullable=False,
-        server_default=text("0"),
-        doc="0: waits; 1: runs; 2: given up",
-    ),
+    _tiny("state", doc="0: waits; 1: runs; 2: given up"),
     _now("due_at", doc="while it waits: when it runs. While it runs: when its lease ends"),
     _big("owner", doc="the agent that runs it, 0 for none"),
     _count("tries", doc="how often it has failed"),
     _count("losses", doc="how many agents were lost while they ran it"),
     _now(doc="when the attempt, or the batch, ended"),
-    Column("task_id", BigId, nullable=False, doc="the task, 0 for a batch"),
-    Column("batch_id", BigId, nullable=False, doc="the batch"),
+    _given("task_id", BigId, doc="the task, 0 for a batch"),
+    _given("batch_id", BigId, doc="the batch"),
     _word("route", 64, doc="the route of the attempt"),
     _word("status", 16, doc="`succeeded`, `retrying`, `dead` or `cancelled`"),
     _count(
@@ -863,9 +741,9 @@ hook = _table(
 hook_type = _table(
     "hook_type",
     'one row for each hook, and for each `on_loss = "dead"`, in the settings of an agent',
-    _key_word("group_name", 100, doc="the group"),
-    _key_word("type", 64, doc="the type"),
-    _key_word("event", 16, doc="as in `hook`; `loss` for `on_loss`"),
+    _key("group_name", name(100), doc="the group"),
+    _key("type", name(64), doc="the type"),
+    _key("event", name(16), doc="as in `hook`; `loss` for `on_loss`"),
     _now(
         "seen_at",
         doc="when an agent last said so; it holds for a day, and `loss` for claims "
@@ -878,14 +756,8 @@ batch_end = _table(
     "batch_end",
     "one row for each end of a batch that has a hook; a replay lets the batch end again",
     _key("batch_id", doc="the batch"),
-    Column(
-        "round",
-        Integer,
-        primary_key=True,
-        autoincrement=False,
-        doc="1 for its first end, then one more for each",
-    ),
+    _key("round", Integer, doc="1 for its first end, then one more for each"),
     _big("ends", doc="how often tasks of it had become final by then"),
     _now("ended_at", doc="when the end was found"),
-    Column("counts", LongText, nullable=False, doc="its tasks by state, and its cost, as JSON"),
+    _given("counts", LongText, doc="its tasks by state, and its cost, as JSON"),
 )
