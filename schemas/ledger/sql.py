@@ -7,7 +7,7 @@ and are not used.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -38,6 +38,9 @@ NEVER_TIME = datetime(9999, 12, 31)  # noqa: DTZ001
 # For a statement with its values in it: the driver need not search it for placeholders.
 AS_IT_IS = {"no_parameters": True}
 _SQLITE_FORMAT = "'%Y-%m-%d %H:%M:%f'"
+
+
+T = TypeVar("T")
 
 
 class _OnServers(UserDefinedType[Any]):
@@ -79,29 +82,34 @@ def name(length: int) -> TypeEngine[str]:
     return String(length)
 
 
-class _Expression(FunctionElement[Any]):
+class _Expression(FunctionElement[T]):
     """An expression that servers and SQLite write in different ways, `{}` for its argument."""
 
     inherit_cache = True
-    type = UtcTime
+    type: TypeEngine[T] = UtcTime
     on_servers: str
     on_sqlite: str
 
+    def __init_subclass__(cls) -> None:
+        """Let statements with the expression be cached, which SQLAlchemy asks of each class."""
+        super().__init_subclass__()
+        cls.inherit_cache = True
+
 
 @compiles(_Expression)
-def _written(element: _Expression, compiler: SQLCompiler, **kw: Any) -> str:
+def _written(element: _Expression[Any], compiler: SQLCompiler, **kw: Any) -> str:
     form = element.on_sqlite if compiler.dialect.name == "sqlite" else element.on_servers
     return form.format(compiler.process(element.clauses, **kw))
 
 
-class utc_now(_Expression):  # noqa: N801 - reads as the SQL function it is
+class utc_now(_Expression[Any]):  # noqa: N801 - reads as the SQL function it is
     """The database's time, UTC; in its parentheses it may be a column's default."""
 
     on_servers = "(UTC_TIMESTAMP(6))"
     on_sqlite = f"(strftime({_SQLITE_FORMAT}, 'now') || '000')"
 
 
-class utc_after(_Expression):  # noqa: N801 - reads as the SQL function it is
+class utc_after(_Expression[Any]):  # noqa: N801 - reads as the SQL function it is
     """The database's time plus `seconds`, which may be negative or a column."""
 
     on_servers = "(UTC_TIMESTAMP(6) + INTERVAL ROUND({} * 1000000) MICROSECOND)"
@@ -111,14 +119,14 @@ class utc_after(_Expression):  # noqa: N801 - reads as the SQL function it is
         super().__init__(seconds if isinstance(seconds, ColumnElement) else literal(float(seconds)))
 
 
-class utc_minute(_Expression):  # noqa: N801 - reads as the SQL function it is
+class utc_minute(_Expression[Any]):  # noqa: N801 - reads as the SQL function it is
     """The beginning of the present minute by the database's time, UTC."""
 
     on_servers = "(UTC_TIMESTAMP() - INTERVAL SECOND(UTC_TIMESTAMP()) SECOND)"
     on_sqlite = "strftime('%Y-%m-%d %H:%M:00.000000', 'now')"
 
 
-class seconds_until(_Expression):  # noqa: N801 - reads as the SQL function it is
+class seconds_until(_Expression[float]):  # noqa: N801 - reads as the SQL function it is
     """The seconds from the database's time to a column's time; negative when it has passed."""
 
     type = Float()  # servers answer with a decimal
@@ -126,7 +134,7 @@ class seconds_until(_Expression):  # noqa: N801 - reads as the SQL function it i
     on_sqlite = "((julianday({}) - julianday('now')) * 86400.0)"
 
 
-class minutes_since(_Expression):  # noqa: N801 - reads as the SQL function it is
+class minutes_since(_Expression[int]):  # noqa: N801 - reads as the SQL function it is
     """The whole minutes from a column's time to the database's time; 0 in the first minute."""
 
     type = Integer()

@@ -64,7 +64,8 @@ def _numbers(kind: Kind) -> Callable[..., Column[int]]:
     return column
 
 
-_tiny, _count, _whole, _big = map(_numbers, (Tiny, SmallInteger, Integer, BigId))
+_tiny, _count = _numbers(Tiny), _numbers(SmallInteger)
+_whole, _big = _numbers(Integer), _numbers(BigId)
 
 
 def _word(title: str, length: int, *, doc: str) -> Column[str]:
