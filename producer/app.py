@@ -249,15 +249,14 @@ class LedgerParts:
 
 @asynccontextmanager
 async def opened_ledger(
-    config: Config, *, connections: int = 1, reads_s: int | None = None, tries: int | None = None
+    config: Config, *, connections: int = 1, reads_s: int | None = None
 ) -> AsyncIterator[LedgerParts]:
     """Open the ledger and check its schema; create a missing embedded ledger.
 
     `reads_s` limits each read of a screen, because some reads of a large ledger take minutes.
-    `tries` bounds the tries of each transaction; by default they go on until the database answers.
     Raises UnreachableError and UnsafeStateError.
     """
-    opening = partial(open_database, config, connections=connections, reads_s=reads_s, tries=tries)
+    opening = partial(open_database, config, connections=connections, reads_s=reads_s)
     database = await until_up("the database", partial(asyncio.to_thread, opening), config)
     executor = ThreadExecutor("database", threads=connections)
     transactions = Transactions(database=database, executor=executor)
@@ -293,7 +292,7 @@ async def opened(
     from docllm.producer.tracing.opening import open_spans  # noqa: PLC0415 - see above
 
     clock = SystemClock()
-    configured = Topics(group, config.retry_tiers, results=config.results.topic)
+    configured = Topics(group, config.retry_tiers, results=config.results_topic)
     async with opened_ledger(config, connections=connections) as ledger:
         topics = await ledger.transactions.read(with_old_tiers, configured)
         await _until_kafka_is_up(config, topics, clock)

@@ -38,10 +38,10 @@ from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.runtime.starting import INTERRUPTED
-from docllm.schemas.settings.config import Config, LLMConfig, LogFormat
+from docllm.schemas.settings.config import Config, LLMConfig
 from docllm.schemas.settings.sources import (
     current_folder,
-    early_log_format,
+    early_json_log,
     load_config,
     require_llm,
 )
@@ -61,13 +61,13 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> int:
     """
     configure_logging(options.log_level, options.child, options.config)
     as_json = partial(log_as_json, options.group, options.child, options.config)
-    if early_log_format(os.environ) is LogFormat.JSON:
+    if early_json_log(os.environ):
         as_json()
     command = _run_repair_agent if options.command == "reaper" else _run
     try:
         config = load_config(flags=_flags(options), environ=os.environ, cwd=current_folder())
         config = replace(config, up_by_s=SystemClock().now_s() + options.wait)
-        if config.log_format is LogFormat.JSON:
+        if config.log_format == "json":
             as_json()
         if options.processes and not options.child:
             return _supervise(config, options, argv)
@@ -116,11 +116,7 @@ def _ended(options: argparse.Namespace, code: int) -> int:
 
 
 def _flags(options: argparse.Namespace) -> dict[str, object]:
-    return {
-        name: value
-        for name, value in (("agent.slots", options.slots), ("config", options.config))
-        if value is not None
-    }
+    return {"agent.slots": options.slots, "config": options.config}
 
 
 def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from docllm.agent.ports import Clock
 from docllm.agent.ports.outcome import Failure, Moved, Spent
 from docllm.schemas.agent_report import Reason
 from docllm.schemas.codes import Code
-from docllm.schemas.settings.config import NO_SETTINGS, OnLoss, TypeConfig
+from docllm.schemas.settings.config import NO_SETTINGS, TypeConfig
 from docllm.schemas.settings.schedule import begins_in_s
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.task_types import BUILT_IN
@@ -38,7 +38,7 @@ class TypeHours:
             for name, of_type in types.items()
             if of_type.is_limited
             or of_type.schedule is not None
-            or of_type.on_loss is OnLoss.DEAD  # a claim is as good as a run, so none is made ahead
+            or of_type.on_loss == "dead"  # a claim is as good as a run, so none is made ahead
         }
         # The known types whose tasks wait for nothing of their type, and may run twice.
         self.plain = (BUILT_IN | types.keys() | {""}) - has_rules

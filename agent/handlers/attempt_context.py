@@ -35,7 +35,7 @@ from docllm.agent.ports.outcome import (
     Spent,
     unseen,
 )
-from docllm.schemas.settings.config import NO_SETTINGS, OnLoss, Structured, TypeConfig
+from docllm.schemas.settings.config import NO_SETTINGS, Structured, TypeConfig
 from docllm.schemas.settings.known_models import known_tokens
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.line.parsing import TaskLine
@@ -274,7 +274,7 @@ class AttemptContext:
         What must not run twice is dead once its function, or a call, has begun.
         """
         begun = self.has_begun or self._calls.has_begun
-        if begun and self.rules.on_loss is OnLoss.DEAD:
+        if begun and self.rules.on_loss == "dead":
             return unseen(why, self.spent)
         return Released(self.spent)
 

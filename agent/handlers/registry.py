@@ -14,7 +14,7 @@ from docllm.agent.handlers.builtin.map_reduce import map_reduce
 from docllm.agent.handlers.context import BlockingHandler
 from docllm.agent.judge import one_line
 from docllm.schemas.errors import ConfigError
-from docllm.schemas.settings.config import RunIn, TypeConfig
+from docllm.schemas.settings.config import TypeConfig
 
 # Names beside docllm's package: its programs, and in a checkout the folder `schemas`.
 _PROGRAMS = ("agent", "producer", "schemas")
@@ -48,7 +48,7 @@ def load(
             if _is_built_in(task_type.handler):  # the attempt itself is its context
                 handlers[name] = _built_in(task_type)
                 continue
-            if task_type.run is RunIn.PROCESS:
+            if task_type.run == "process":
                 handlers[name] = in_process(name, task_type)
                 continue
             function = function_of(task_type.handler)
@@ -66,7 +66,7 @@ def _is_built_in(path: str) -> bool:
 
 
 def _built_in(task_type: TypeConfig) -> Handler:
-    if task_type.run is RunIn.PROCESS:
+    if task_type.run == "process":
         raise ConfigError(f'{task_type.handler} runs in the agent; leave out: run = "process"')
     return map_reduce
 

@@ -41,7 +41,7 @@ from docllm.agent.ports.outcome import (
 )
 from docllm.agent.process.containment import current_task, enter_handler, is_to_end
 from docllm.schemas.settings.claim_time import HANDLER_GRACE_S
-from docllm.schemas.settings.config import NO_SETTINGS, OnLoss
+from docllm.schemas.settings.config import NO_SETTINGS
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from docllm.schemas.task.line.parsing import parse_again
 from docllm.schemas.task.result.codec import pack_result, with_json
@@ -80,7 +80,7 @@ class Handlers:
 
     def runs_again(self, task_type: str) -> bool:
         """Return whether a task of a type runs again after it was cut off."""
-        return self._tools.types.get(task_type, NO_SETTINGS).on_loss is OnLoss.AGAIN
+        return self._tools.types.get(task_type, NO_SETTINGS).on_loss == "again"
 
     def may_come_back(self, task_type: str) -> bool:
         """Return whether the handler of a type may ask to come back later."""

@@ -44,7 +44,7 @@ def make_hook_runner(made: AgentParts) -> HookRunner:
         copies=bool(choices.parts.config.document_allow),
         limit_s=made.claim_s,
         batches=DoneBatches(transactions=choices.parts.transactions, clock=clock, group=made.group)
-        if choices.parts.config.hooks.on_batch_done is not None
+        if choices.parts.config.on_batch_done is not None
         else None,
     )
 

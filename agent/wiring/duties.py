@@ -31,7 +31,7 @@ def make_duties(made: AgentParts, hooks: HookRunner) -> Sequence[DutyLoop]:
         clock=made.clock,
         group=made.group,
         gate=made.guards,
-        probe_s=parts.config.guard.probe_s,
+        probe_s=parts.config.guard_probe_s,
         probe_sender=probe_sender,
         routes_of=lambda value: plan_of_body(value, routes.naming),
         own_orders=made.own_orders,

@@ -18,7 +18,7 @@ async def store_group_rules(parts: Parts, config: Config) -> None:
     write, group = parts.transactions.write, parts.topics.group
     if types := config.dead_on_loss:
         await write(on_loss.store, group, types)
-    if config.hooks.on_batch_done is not None:
+    if config.on_batch_done is not None:
         await write(hook_orders.store_names, group, [OF_BATCHES])
 
 

@@ -63,7 +63,7 @@ class Handling:
         self.hooks = Hooks(
             tools=tools,
             by_kind=self.load_hooks(config.types),
-            of_batches=self._load_batch_hook(config.hooks.on_batch_done),
+            of_batches=self._load_batch_hook(config.on_batch_done),
         )
 
     def load_handlers(self, types: Mapping[str, TypeConfig]) -> Mapping[str, Handler]:

@@ -63,7 +63,7 @@ class LiveSettings:
         made.quotas.configured.apply(config)
         made.type_hours.apply(config.types)
         made.intake.apply(config)
-        self.keeper.probe_s = config.guard.probe_s
+        self.keeper.probe_s = config.guard_probe_s
         if rereading is not None:
             self.reporter.form = rereading.form(config)
         if (config.llm, config.routes, config.types) != (old.llm, old.routes, old.types):

@@ -91,7 +91,7 @@ class AgentParts:
             longest_tier=self.longest_tier,
             hooked=lambda: parts.config.hooked,
             release=parts.config.agent.release,
-            streams_results=parts.config.results.topic,
+            streams_results=parts.config.results_topic,
         )
         if metrics is None and self.traces is None:
             return ledger

@@ -226,7 +226,7 @@ class Checks:
             return f"{TO_COME} them"
         clock = SystemClock()
         configured = Topics(
-            self._group, self._config.retry_tiers, results=self._config.results.topic
+            self._group, self._config.retry_tiers, results=self._config.results_topic
         )
         async with AsyncExitStack() as opened:
             database = await asyncio.to_thread(self._open_database)

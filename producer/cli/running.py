@@ -27,8 +27,7 @@ from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
 from docllm.schemas.runtime.next_command import with_config
 from docllm.schemas.runtime.starting import INTERRUPTED
-from docllm.schemas.settings.config import LogFormat
-from docllm.schemas.settings.sources import current_folder, early_log_format, load_config
+from docllm.schemas.settings.sources import current_folder, early_json_log, load_config
 
 log = logging.getLogger("docllm.producer")
 
@@ -38,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     log_to_stderr(ShownFormatter("%(message)s", config_file=options.config), "WARNING")
     logging.getLogger(outage.__name__).setLevel(logging.INFO)  # also that a server answers again
     as_json = JsonFormatter({"group": getattr(options, "group", None)}, config_file=options.config)
-    if early_log_format(os.environ) is LogFormat.JSON:
+    if early_json_log(os.environ):
         log_only_json(as_json)
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -47,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         config = load_config(
             flags={"config": options.config}, environ=os.environ, cwd=current_folder()
         )
-        if config.log_format is LogFormat.JSON:
+        if config.log_format == "json":
             log_only_json(as_json)
         config = replace(config, up_by_s=SystemClock().now_s() + options.wait)
         with (

@@ -23,7 +23,7 @@ _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/se
 
 def own_files(config: Config) -> tuple[Path, ...]:
     """Return the paths of the configuration file, the data folder and uploaded files."""
-    others = (config.file, config.serve.files)
+    others = (config.file, config.serve_files)
     return (config.data_dir, *(path for path in others if path is not None))
 
 

@@ -163,7 +163,7 @@ class PostedLines:
     async def _open(self, name: str, *, make: bool, close: bool) -> store.Batch:
         """Return the batch of this name; make it, or raise ConfigError if there is none."""
         group, origin = self._parts.topics.group, store.Origin.HTTP
-        joins, transactions = self._parts.config.serve.join_batches, self._parts.transactions
+        joins, transactions = self._parts.config.serve_joins, self._parts.transactions
         into = await transactions.read(store.own_batch, name, group, origin, joins=joins)
         if into is None and make:
             into = await transactions.write(store.open_batch, name, group, origin, joins=joins)

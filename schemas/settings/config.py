@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from docllm.schemas.runtime.address import Address
 from docllm.schemas.settings import kinds
@@ -124,13 +124,6 @@ class LLMConfig:
         return self.api_key is not None or bool(self.headers)
 
 
-class LogFormat(StrEnum):
-    """How the lines of a log are written: for people, or each as a JSON object."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
     """Settings of an agent. Agents with different releases have equal settings."""
@@ -217,21 +210,6 @@ class OtelConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class GuardConfig:
-    """Settings of guards.
-
-    `probe_s` is also the time from one prompt to a guard's route to the next. A look that has
-    lasted longer ends once none of its tasks runs.
-    """
-
-    probe_s: float = setting(
-        kinds.real(1, 86_400),
-        "time between two looks of a guard, each of which tries some of its tasks, in seconds",
-        300.0,
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class InboxConfig:
     """Settings of the group's inbox."""
 
@@ -260,23 +238,6 @@ class InboxConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ServeConfig:
-    """Settings of `docllm serve`."""
-
-    join_batches: bool = setting(
-        kinds.truth,
-        "whether tasks that are posted to `docllm serve` may join batches that `load` made",
-        default=False,
-    )
-    files: Path | None = setting(
-        kinds.path,
-        "folder in which `docllm serve` keeps uploaded files for 30 days; all servers of a group "
-        "need the same one",
-        shown="`files` in `data_dir`",
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class RetentionConfig:
     """What agents do with batches that have been final for long enough; None: nothing.
 
@@ -301,30 +262,6 @@ class RetentionConfig:
     def archive_after_s(self) -> int:
         """How long a batch has been final when it is archived."""
         return 86_400 if self.purge_after_s is None else self.purge_after_s
-
-
-@dataclass(frozen=True, slots=True)
-class HooksConfig:
-    """What agents call at ends that belong to no type of task."""
-
-    on_batch_done: kinds.BatchHook | None = setting(
-        kinds.batch_hook,
-        "what an agent calls when a batch is "
-        "[done](../how-to/watch.md#be-told-when-a-batch-is-done), at least once: "
-        '`package.module:function`, an `https://` address, or `{ command = "..." }`',
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ResultsConfig:
-    """Where results go besides the ledger."""
-
-    topic: bool = setting(
-        kinds.truth,
-        "whether agents write the line of each task that has succeeded or is dead to "
-        "[`<group>.results`](../how-to/output.md#results-as-a-stream), at least once",
-        default=False,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,20 +334,6 @@ class RouteConfig:
     limits: QuotaLimits = NO_LIMITS
 
 
-class RunIn(StrEnum):
-    """Where the handler of a type runs."""
-
-    AGENT = "agent"
-    PROCESS = "process"
-
-
-class OnLoss(StrEnum):
-    """What becomes of a task whose agent is lost while it runs the task."""
-
-    AGAIN = "again"
-    DEAD = "dead"
-
-
 @dataclass(frozen=True, slots=True)
 class TypeConfig:
     """Settings of one type of task."""
@@ -418,11 +341,11 @@ class TypeConfig:
     handler: str | None = setting(
         kinds.function, "`package.module:function`, a function of yours that runs the tasks"
     )
-    run: RunIn = setting(
-        kinds.choice(RunIn),
+    run: Literal["agent", "process"] = setting(
+        kinds.choice(("agent", "process")),
         "where the handler runs: in the `agent`, or in a `process` of its own, whose end costs "
         "the agent nothing",
-        RunIn.AGENT,
+        "agent",
     )
     memory_mb: int | None = setting(
         kinds.whole(32, 1 << 20),
@@ -485,11 +408,11 @@ class TypeConfig:
     time_limit_s: float | None = setting(
         _LIMIT_S, "seconds after which an attempt is ended, as a failure that counts"
     )
-    on_loss: OnLoss = setting(
-        kinds.choice(OnLoss),
+    on_loss: Literal["again", "dead"] = setting(
+        kinds.choice(("again", "dead")),
         "what becomes of a task whose run was cut off, as when its agent was lost: it runs "
         "`again`, or is `dead`, because it may have finished",
-        OnLoss.AGAIN,
+        "again",
     )
     max_come_backs: int = setting(
         kinds.whole(1, 1_000_000),
@@ -586,20 +509,51 @@ class Config:
         name="http.token",
         variable="DOCLLM_HTTP_TOKEN",
     )
-    log_format: LogFormat = setting(
-        kinds.choice(LogFormat),
+    log_format: Literal["text", "json"] = setting(
+        kinds.choice(("text", "json")),
         "`json` makes each line of the log an object, for programs that gather logs",
-        LogFormat.TEXT,
+        "text",
         name="log.format",
         variable="DOCLLM_LOG_FORMAT",
     )
     otel: OtelConfig = OtelConfig()
-    guard: GuardConfig = GuardConfig()
+    # Also the time from one prompt to a guard's route to the next. A look that has lasted longer
+    # ends once none of its tasks runs.
+    guard_probe_s: float = setting(
+        kinds.real(1, 86_400),
+        "time between two looks of a guard, each of which tries some of its tasks, in seconds",
+        300.0,
+        name="guard.probe_s",
+    )
     inbox: InboxConfig = InboxConfig()
-    serve: ServeConfig = ServeConfig()
+    serve_joins: bool = setting(
+        kinds.truth,
+        "whether tasks that are posted to `docllm serve` may join batches that `load` made",
+        default=False,
+        name="serve.join_batches",
+    )
+    serve_files: Path | None = setting(
+        kinds.path,
+        "folder in which `docllm serve` keeps uploaded files for 30 days; all servers of a group "
+        "need the same one",
+        shown="`files` in `data_dir`",
+        name="serve.files",
+    )
     retention: RetentionConfig = RetentionConfig()
-    hooks: HooksConfig = HooksConfig()
-    results: ResultsConfig = ResultsConfig()
+    on_batch_done: kinds.BatchHook | None = setting(
+        kinds.batch_hook,
+        "what an agent calls when a batch is "
+        "[done](../how-to/watch.md#be-told-when-a-batch-is-done), at least once: "
+        '`package.module:function`, an `https://` address, or `{ command = "..." }`',
+        name="hooks.on_batch_done",
+    )
+    results_topic: bool = setting(
+        kinds.truth,
+        "whether agents write the line of each task that has succeeded or is dead to "
+        "[`<group>.results`](../how-to/output.md#results-as-a-stream), at least once",
+        default=False,
+        name="results.topic",
+    )
     tenant_defaults: TenantDefaults = TenantDefaults()
     document_roots: tuple[Path, ...] | None = setting(
         kinds.paths,
@@ -667,7 +621,7 @@ class Config:
     @property
     def uploads_folder(self) -> Path:
         """The folder of the files that clients of `docllm serve` upload."""
-        return self.serve.files or self.data_dir / "files"
+        return self.serve_files or self.data_dir / "files"
 
     @property
     def hooked(self) -> Hooked:
@@ -677,7 +631,7 @@ class Config:
     @property
     def dead_on_loss(self) -> frozenset[str]:
         """The types whose tasks do not run again after they were cut off."""
-        return frozenset(name for name, of in self.types.items() if of.on_loss is OnLoss.DEAD)
+        return frozenset(name for name, of in self.types.items() if of.on_loss == "dead")
 
     @property
     def known_types(self) -> frozenset[str]:

@@ -6,7 +6,7 @@ No message holds a value.
 from collections.abc import Iterator
 
 from docllm.schemas.settings.account import account, quota_key
-from docllm.schemas.settings.config import DEFAULT_ROUTE, Config, RunIn, TypeConfig
+from docllm.schemas.settings.config import DEFAULT_ROUTE, Config, TypeConfig
 from docllm.schemas.settings.headers import AUTHORIZATION
 from docllm.schemas.task.route_state import MAX_ROUTE_CHARS
 from docllm.schemas.task.task_types import MAP_REDUCE, OPENAI
@@ -58,7 +58,7 @@ def _faults_of_parts(name: str, settings: TypeConfig) -> Iterator[str]:
 
 
 def _faults_of_process(settings: TypeConfig) -> Iterator[str]:
-    if settings.run is RunIn.PROCESS:
+    if settings.run == "process":
         if settings.handler == MAP_REDUCE_PATH:
             yield f"run must be agent for {MAP_REDUCE_PATH}, which runs nothing of yours; remove it"
         if settings.handler is None:

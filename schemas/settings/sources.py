@@ -21,7 +21,6 @@ from docllm.schemas.settings.config import (
     DEFAULT_ROUTE,
     Config,
     LLMConfig,
-    LogFormat,
     OtelConfig,
     Secret,
 )
@@ -94,13 +93,12 @@ class SettingInForce(NamedTuple):
     where: str
 
 
-def early_log_format(environ: Mapping[str, str]) -> LogFormat:
-    """Return the log format for messages before the settings are read.
+def early_json_log(environ: Mapping[str, str]) -> bool:
+    """Return whether messages before the settings are read, and their faults, are JSON.
 
-    So a JSON log has only JSON lines. Only the environment variable is read. Faults of the settings
-    are logged in this format.
+    So a JSON log has only JSON lines. Only the environment variable is read.
     """
-    return LogFormat.JSON if environ.get(_LOG_FORMAT) == LogFormat.JSON else LogFormat.TEXT
+    return environ.get(_LOG_FORMAT) == "json"
 
 
 def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Config:

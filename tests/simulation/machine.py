@@ -14,15 +14,10 @@ from docllm.schemas.runtime.outage import Outage
 from docllm.schemas.settings.config import (
     AgentConfig,
     Config,
-    GuardConfig,
-    HooksConfig,
     InboxConfig,
     KafkaConfig,
     LLMConfig,
-    OnLoss,
-    ResultsConfig,
     RouteConfig,
-    RunIn,
     Trigger,
     TypeConfig,
 )
@@ -198,8 +193,8 @@ class Machine:
             return TypeConfig(handler=handler, on_success=hook, on_retry=hook, on_dead=hook)
         return TypeConfig(
             handler=handler,
-            run=RunIn.PROCESS if name == FRAGILE else RunIn.AGENT,
-            on_loss=OnLoss.DEAD if name == ONCE else OnLoss.AGAIN,
+            run="process" if name == FRAGILE else "agent",
+            on_loss="dead" if name == ONCE else "again",
             slots=NARROW_SLOTS if name == NARROW else None,
             in_flight=USE_LIMITS[SHARED].in_flight if name == SHARED and self.shared else None,
         )
@@ -224,7 +219,7 @@ class Machine:
             ),
             document_roots=(),
             document_allow=(OUTPUTS,),
-            guard=GuardConfig(probe_s=PROBE_S),
+            guard_probe_s=PROBE_S,
             inbox=InboxConfig(redrive=self.redrive),
             routes=FALLBACK if self.fallback else {SLOW: RouteConfig()},
             types={name: self._type(name) for name in HANDLED},
@@ -232,9 +227,7 @@ class Machine:
             max_attempts=self.max_attempts,
             tenants=self.tenants,
             limits=self._limits() if self.shared else {},
-            results=ResultsConfig(topic=self.hooks),
-            hooks=HooksConfig(BatchHook(function=f"{_HANDLERS}:note_end"))
-            if self.hooks
-            else HooksConfig(),
+            results_topic=self.hooks,
+            on_batch_done=BatchHook(function=f"{_HANDLERS}:note_end") if self.hooks else None,
             tenant_defaults=TenantDefaults(overflow=self.overflow),
         )

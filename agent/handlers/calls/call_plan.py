@@ -19,7 +19,7 @@ from docllm.agent.quota.provider_headers import left
 from docllm.agent.reporting.odd_answers import OddAnswers
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.executors import Executor
-from docllm.schemas.settings.config import OnLoss, Price, TypeConfig
+from docllm.schemas.settings.config import Price, TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 
 _NAME_CHARS = 191
@@ -77,7 +77,7 @@ class CallPlan:
     def __post_init__(self) -> None:
         rules = self.rules
         has_limit = rules.time_limit_s is not None or rules.soft_limit_s is not None
-        runs_twice = rules.on_loss is OnLoss.AGAIN
+        runs_twice = rules.on_loss == "again"
         self.is_plain = rules.schema is None and not has_limit and runs_twice
 
     async def make(

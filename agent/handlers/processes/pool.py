@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessLimits
 from docllm.schemas.codes import Code
-from docllm.schemas.settings.config import OnLoss
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +84,7 @@ class HandlerProcesses:
         try:
             return await self._run(handler, context, new=False)
         except _UsedProcessDiedError as error:
-            if context.rules.on_loss is OnLoss.DEAD:
+            if context.rules.on_loss == "dead":
                 raise
             log.warning(
                 "%s: %s; earlier tasks ran in it too, so the task runs again in a new one",

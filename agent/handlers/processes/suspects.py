@@ -18,7 +18,6 @@ from docllm.agent.handlers.processes.process import (
 )
 from docllm.schemas.codes import Code
 from docllm.schemas.runtime.interpreter_watchdog import LIMIT_S
-from docllm.schemas.settings.config import RunIn
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ async def run_suspect(
 
     If no process can be started, the handler runs in the agent. Raises SuspectDiedError.
     """
-    if context.rules.run is RunIn.PROCESS or handler is map_reduce:
+    if context.rules.run == "process" or handler is map_reduce:
         return await handler(context)  # `map_reduce` runs no code but docllm's own
     # What froze its agents freezes its process too.
     limits = ProcessLimits(context.task.type, frozen_s=LIMIT_S)

@@ -13,7 +13,7 @@ from docllm.agent.quota.estimate import CallSize
 from docllm.agent.quota.grants import QuotaAnswer
 from docllm.schemas.agent_report import Reason
 from docllm.schemas.codes import Code
-from docllm.schemas.settings.config import Config, OnLoss, TypeConfig
+from docllm.schemas.settings.config import Config, TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.waits import WaitReason
 from tests.support.clock import HandClock
@@ -66,7 +66,7 @@ def test_the_report_names_a_type_while_a_task_of_it_waits() -> None:
 
 def test_what_must_not_run_twice_is_not_claimed_ahead() -> None:
     """If its agent were lost, nobody would know that it had not begun."""
-    harness = limited(document=TypeConfig(on_loss=OnLoss.DEAD), letter=TypeConfig())
+    harness = limited(document=TypeConfig(on_loss="dead"), letter=TypeConfig())
     admission = harness.admission(CrashSuspects())
     delivery = claimed(1, harness.clock.now_s())
 

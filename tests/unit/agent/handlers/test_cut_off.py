@@ -15,12 +15,12 @@ from docllm.agent.handlers.functions import HandlerCoroutines, HandlerThreads, L
 from docllm.agent.ports import Call, CallFailed, Reply
 from docllm.agent.ports.outcome import Dead, Outcome, Released, Spent
 from docllm.agent.process.containment import cancel
-from docllm.schemas.settings.config import OnLoss, TypeConfig
+from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from tests.support.handlers import FakeLLM, HandlersHarness, handlers_harness
 
 BODY = {"model": "m", "messages": []}
-ONCE = {"document": TypeConfig(on_loss=OnLoss.DEAD)}
+ONCE = {"document": TypeConfig(on_loss="dead")}
 LEFT = LeftFunctions(most=1, failed=lambda _reason: None)
 
 

@@ -13,7 +13,7 @@ from docllm.agent.handlers import map_reduce
 from docllm.agent.handlers.registry import is_async
 from docllm.agent.handlers.registry import load as load_with
 from docllm.schemas.errors import ConfigError
-from docllm.schemas.settings.config import RunIn, TypeConfig
+from docllm.schemas.settings.config import TypeConfig
 
 
 def load(types: dict[str, TypeConfig]) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def test_a_plain_function_runs_in_a_thread(folder: Path) -> None:
 
 def test_the_module_of_a_process_is_not_imported_here(folder: Path) -> None:
     """What its import does, it does in the process."""
-    types = {"fragile": TypeConfig(handler="broken:run", run=RunIn.PROCESS)}
+    types = {"fragile": TypeConfig(handler="broken:run", run="process")}
 
     assert load(types) == {"fragile": ("fragile", "broken:run")}
 
@@ -211,4 +211,4 @@ def test_the_built_in_handler_that_a_type_names_gets_the_attempt_itself(module: 
 
     assert load({"book": TypeConfig(handler=path)}) == {"book": map_reduce}
     with pytest.raises(ConfigError, match="runs in the agent; leave out: run"):
-        load({"book": TypeConfig(handler=path, run=RunIn.PROCESS)})
+        load({"book": TypeConfig(handler=path, run="process")})

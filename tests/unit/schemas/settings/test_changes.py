@@ -10,7 +10,6 @@ from docllm.schemas.settings.changes import changed_settings, fixed_changes, lon
 from docllm.schemas.settings.config import (
     AgentConfig,
     Config,
-    GuardConfig,
     KafkaConfig,
     LLMConfig,
     Price,
@@ -45,7 +44,7 @@ CONFIG = Config(
             replace(CONFIG, tenant_defaults=TenantDefaults(overflow=1)),
             ["tenant_defaults.overflow"],
         ),
-        (replace(CONFIG, guard=GuardConfig(probe_s=1.0)), ["guard.probe_s"]),
+        (replace(CONFIG, guard_probe_s=1.0), ["guard.probe_s"]),
     ],
 )
 def test_what_an_agent_takes_over_is_named_by_its_setting(

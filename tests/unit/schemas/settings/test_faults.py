@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from docllm.schemas.errors import ConfigError
-from docllm.schemas.settings.config import RunIn
 from tests.unit.schemas.settings.test_sources import load
 
 
@@ -72,7 +71,7 @@ def test_a_process_may_be_limited(tmp_path: Path) -> None:
 
     settings = load(tmp_path, toml).types["a"]
 
-    assert (settings.run, settings.memory_mb, settings.time_s) == (RunIn.PROCESS, 64, 1.5)
+    assert (settings.run, settings.memory_mb, settings.time_s) == ("process", 64, 1.5)
 
 
 def test_what_fits_together_is_taken(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from docllm.schemas.errors import ConfigError, UnreachableError
 from docllm.schemas.runtime.executors import InlineExecutor
-from docllm.schemas.settings.config import Config, GuardConfig, LLMConfig, Secret
+from docllm.schemas.settings.config import Config, LLMConfig, Secret
 from docllm.schemas.settings.rereading import CHECK_EVERY_S, TICK_S, SettingsReader
 from tests.support.clock import HandClock
 
 OLD = Config(llm=LLMConfig(api_key=Secret("sk-old")), file=Path("/etc/docllm.toml"))
 NEW = replace(OLD, llm=LLMConfig(api_key=Secret("sk-new")))
-OTHER = replace(OLD, guard=GuardConfig(probe_s=9.0))
+OTHER = replace(OLD, guard_probe_s=9.0)
 
 
 class EndingClock(HandClock):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 import pytest
@@ -18,7 +18,7 @@ from docllm.agent.handlers.processes.process import (
     ProcessUnusableError,
 )
 from docllm.agent.ports.outcome import Dead, Retry, Snooze, Succeeded
-from docllm.schemas.settings.config import OnLoss, TypeConfig
+from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import TASK, HandlersHarness, completion, handlers_harness
 
@@ -74,7 +74,7 @@ class Bench:
     most: int = 2
     processes: list[FakeProcess] = field(default_factory=list)
     unusable: bool = False
-    on_loss: OnLoss = OnLoss.AGAIN
+    on_loss: Literal["again", "dead"] = "again"
 
     def __post_init__(self) -> None:
         self.pool = HandlerProcesses(
@@ -175,7 +175,7 @@ def test_what_must_not_run_twice_has_no_second_process(before: list[str]) -> Non
             await bench.run(order)
         return await bench.run("die")
 
-    bench, outcome = played(scene, on_loss=OnLoss.DEAD)
+    bench, outcome = played(scene, on_loss="dead")
 
     assert isinstance(outcome, Dead)
     assert outcome.failure.text.endswith('"its process ended by SIGSEGV"')

@@ -17,7 +17,7 @@ from docllm.agent.handlers.processes.process import (
 from docllm.agent.handlers.processes.suspects import run_suspect
 from docllm.agent.ports import SUSPECT_LOSSES
 from docllm.agent.ports.outcome import Dead, Outcome, Retry, Spent, Succeeded
-from docllm.schemas.settings.config import RunIn, TypeConfig
+from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import Disposition, ErrorClass
 from tests.support.handlers import HandlersHarness, completion, handlers_harness
 
@@ -67,7 +67,7 @@ class Bench:
     def __post_init__(self) -> None:
         pool = HandlerProcesses(check=lambda _path: None, start=self._start, max_processes=2)
         apart = ProcessHandler("invoices:extract", ProcessLimits("document"))
-        is_apart = self.rules.run is RunIn.PROCESS
+        is_apart = self.rules.run == "process"
         of_type: dict[str, Any] = {"document": partial(pool.run, apart) if is_apart else of_agent}
         self.harness: HandlersHarness = handlers_harness(
             completion("Yes."),
@@ -146,7 +146,7 @@ def test_a_suspect_that_no_process_can_run_runs_in_the_agent(
 
 def test_the_process_of_a_type_that_runs_in_processes_is_no_witness() -> None:
     """No such task has ended an agent, so the end of its process counts as usual."""
-    bench = Bench("die", TypeConfig(handler="invoices:extract", run=RunIn.PROCESS))
+    bench = Bench("die", TypeConfig(handler="invoices:extract", run="process"))
 
     outcome = bench.run()
 
