@@ -82,7 +82,13 @@ class AttemptContext:
         )
         self._locks = ContextLocks(locks=run.locks, time=self._time, may_call=run.may_call)
         self._limits = ContextLimits(limits=tools.limits, time=self._time, may_call=run.may_call)
-        rules = FollowUpRules(tools.types, tools.max_attempts_of, tools.route_refusal, tools.apart)
+        rules = FollowUpRules(
+            tools.types,
+            tools.max_attempts_of,
+            tools.route_refusal,
+            tools.apart,
+            tools.usual_limit_s,
+        )
         self._follow_ups = FollowUps(parent=task, inherited=run.inherited, rules=rules)
 
     @property

@@ -13,6 +13,8 @@ from typing import Any
 from docllm.agent.handlers.json_values import json_bytes
 from docllm.agent.ports.outcome import FollowUp
 from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.settings.claim_time import over_limit
+from docllm.schemas.settings.config import NO_SETTINGS, TypeConfig
 from docllm.schemas.task.joins import ON_DEAD_CHILD, JoinRole
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT, LineError, TaskLine, parse
 from docllm.schemas.task.line.schema_cost import is_heavy_line
@@ -49,14 +51,20 @@ RouteRefusal = Callable[[bytes, tuple[str, ...] | None], str]
 class FollowUpRules:
     """What an agent must know to check a line.
 
-    These are its types, how many attempts each may have, and why a line within the bounds of its
-    batch may take no route ("" if it may take one).
+    These are its types, how many attempts each may have, why a line within the bounds of its batch
+    may take no route ("" if it may take one), and the time of an attempt whose type sets no limit.
     """
 
-    types: Mapping[str, Any]
+    types: Mapping[str, TypeConfig]
     max_attempts_of: Callable[[str], int]
     route_refusal: RouteRefusal
     apart: Executor
+    usual_limit_s: float
+
+    def limit_s(self, task_type: str) -> float:
+        """Return the most time that an attempt of a type may have."""
+        settings = self.types.get(task_type, NO_SETTINGS)
+        return settings.time_limit_s or self.usual_limit_s
 
 
 class FollowUpError(ValueError):
@@ -150,6 +158,8 @@ class FollowUps:
                 f"has the unknown type {task.type!r}; {guess}"
                 f"a type of your own needs [types.{task.type}] in the settings",
             )
+        if fault := over_limit(task.type, task.time_limit_s, self._rules.limit_s(task.type)):
+            raise _refused(name, f"is no task: its time_limit_s {'; '.join(fault)}")
         if task.key == self._parent.key:
             raise _refused(name, "has the id of its parent; give it an id of its own")
         if refusal := self._rules.route_refusal(value, self._inherited.routes_allowed):

@@ -41,6 +41,7 @@ from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.settings.claim_time import limit_of
 from docllm.schemas.settings.config import Config
 from docllm.schemas.task.failures import Disposition
 from docllm.schemas.task.record.envelope import is_letter, record_bytes
@@ -260,6 +261,7 @@ class Intake:
             record.headers,
             group=self._group,
             max_attempts_of=self._config.max_attempts_of,
+            limit_of=partial(limit_of, self._config),
             apart=self._apart,
             failed=self._memory.note,
         )

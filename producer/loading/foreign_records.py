@@ -13,6 +13,7 @@ from docllm.producer.ledger.quarantine import headers_blob
 from docllm.producer.ledger.store import direct_batch
 from docllm.producer.loading.task_row import new_task
 from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.settings.claim_time import over_limit
 from docllm.schemas.task.batch_name import RULE, is_batch_name
 from docllm.schemas.task.line.parsing import BOM, LineError, TaskLine, parse
 from docllm.schemas.task.line.schema_cost import is_heavy_line
@@ -34,11 +35,14 @@ async def read_apart(
     *,
     group: str,
     max_attempts_of: Callable[[str], int],
+    limit_of: Callable[[str], float],
     apart: Executor,
     failed: Callable[[BaseException], object],
 ) -> ReadLine:
     """Return what a record is; a line that takes long is read on `apart`. Raises nothing.
 
+    `limit_of` tells the most time that an attempt of a type may have: a line that asks for more is
+    no task, as for a load.
     `failed` is called with errors that the record may not have caused.
     """
     try:
@@ -46,7 +50,9 @@ async def read_apart(
         is_heavy = sealed(partial(is_heavy_line, body))
         parsed = await apart(partial(sealed, partial(parsed_small, body))) if is_heavy else None
         with contained():
-            return task_of(key, value, headers, group, max_attempts_of, parsed)
+            line = parsed or _parsed_here(body)
+            _check_time(line, limit_of)
+            return task_of(key, value, headers, group, max_attempts_of, line)
     except LineError as error:
         failed(error.__cause__ or error)
         return reason_text(error)
@@ -67,7 +73,7 @@ def task_of(
 ) -> tuple[str, NewTask]:
     """Return a record's batch name and its task. Raises LineError if the record is no task.
 
-    `parsed` is the record's line if `parsed_small` has parsed it before.
+    `parsed` is the record's line if it was parsed before.
     """
     with reading(memory=True):
         name = _batch_name(headers, group)
@@ -105,6 +111,18 @@ def reason_text(error: LineError) -> str:
 def clash_text(batch_name: str) -> str:
     """Return why a batch does not take a task whose id it has already."""
     return f"its id is in batch {batch_name!r} with other content"
+
+
+def _check_time(line: TaskLine, limit_of: Callable[[str], float]) -> None:
+    if line.time_limit_s is None:
+        return
+    if fault := over_limit(line.type, line.time_limit_s, limit_of(line.type)):
+        raise LineError("time_limit_s", *fault)
+
+
+def _parsed_here(body: bytes) -> TaskLine:
+    with reading(memory=True):
+        return _parsed(body)
 
 
 def _parsed(body: bytes) -> TaskLine:

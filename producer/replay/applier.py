@@ -25,6 +25,7 @@ from docllm.schemas.ledger.database import Connection
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.executors import Executor
+from docllm.schemas.settings.claim_time import limit_of
 from docllm.schemas.task.line.parsing import LineError
 from docllm.schemas.task.record.envelope import RawHeaders
 
@@ -45,6 +46,7 @@ class RecordReader:
 
     group: str
     max_attempts_of: Callable[[str], int]
+    limit_of: Callable[[str], float]
     apart: Executor
     failed: Callable[[BaseException], object]
 
@@ -68,6 +70,7 @@ class RecordReader:
             headers,
             group=self.group,
             max_attempts_of=self.max_attempts_of,
+            limit_of=self.limit_of,
             apart=self.apart,
             failed=self.failed,
         )
@@ -199,12 +202,17 @@ def make_applier(
 ) -> Applier:
     """Return an applier of the group's replays; for the last two parameters see `RecordReader`."""
 
+    # An agent may replace its settings.
     def max_attempts_of(task_type: str) -> int:
-        return parts.config.max_attempts_of(task_type)  # an agent may replace its settings
+        return parts.config.max_attempts_of(task_type)
+
+    def most_s_of(task_type: str) -> float:
+        return limit_of(parts.config, task_type)
 
     reader = RecordReader(
         group=parts.topics.group,
         max_attempts_of=max_attempts_of,
+        limit_of=most_s_of,
         apart=apart,
         failed=failed,
     )

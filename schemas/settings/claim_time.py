@@ -13,6 +13,7 @@ most that it waits, and the time of its attempt counts from its start.
 A task's `deadline` has no part in this: only a claim looks at it.
 """
 
+import math
 from collections.abc import Iterable
 
 from docllm.schemas.settings.changes import longest_timeout_s
@@ -35,6 +36,19 @@ def usual_limit_s(longest_s: float) -> float:
 
 
 def limit_of(config: Config, task_type: str) -> float:
-    """Return the most time that an attempt of a type may have, whatever its line asks for."""
+    """Return the most time that an attempt of a type may have, whatever its line asks for.
+
+    It is infinite for a type that these settings do not know: only its agents know its limit.
+    """
+    if task_type not in config.known_types:
+        return math.inf
     own_s = config.type_settings(task_type).time_limit_s
     return usual_limit_s(longest_timeout_s(config)) if own_s is None else own_s
+
+
+def over_limit(task_type: str, asked_s: float | None, most_s: float) -> tuple[str, str] | None:
+    """Return why an attempt may not have the `time_limit_s` of its line, and the fix, if so."""
+    if asked_s is None or asked_s <= most_s:
+        return None
+    problem = f"is {asked_s:g}, and an attempt of type {task_type} has {most_s:g} s at most"
+    return problem, f"write a smaller number, or a larger time_limit_s into [types.{task_type}]"

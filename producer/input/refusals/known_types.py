@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Collection
 
 from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.schemas.settings.claim_time import over_limit
 
 _NAMED = 8  # known types that an error names
 
@@ -19,7 +20,7 @@ class KnownTypes:
     - `reported` are those that an agent of the group has reported lately.
     - `allowed` are those that the person who loads lets through.
 
-    `limit_of` tells the most time that an attempt of a configured type may have.
+    `limit_of` tells the most time that an attempt of a type may have.
     """
 
     def __init__(
@@ -30,23 +31,16 @@ class KnownTypes:
         allowed: Collection[str] = (),
         limit_of: Callable[[str], float] = lambda _type: math.inf,
     ) -> None:
-        self._configured, self._limit_of = configured, limit_of
+        self._limit_of = limit_of
         self._known = {*configured, *reported, *allowed}
 
     def check(self, line: ValidLine) -> ValidLine | InvalidLine:
         """Return the line; a task of an unknown type becomes a bad line."""
-        if line.task.type in self._known:
-            return line if line.task.time_limit_s is None else self._in_time(line)
-        name = line.task.type
-        return line.refused("type", f"{name!r} is unknown", self._fix(name))
-
-    def _in_time(self, line: ValidLine) -> ValidLine | InvalidLine:
-        name, asked_s = line.task.type, line.task.time_limit_s or 0.0
-        if name not in self._configured or asked_s <= (most_s := self._limit_of(name)):
-            return line
-        problem = f"is {asked_s:g}, and an attempt of type {name} has {most_s:g} s at most"
-        fix = f"write a smaller number, or a larger time_limit_s into [types.{name}]"
-        return line.refused("time_limit_s", problem, fix)
+        name, asked_s = line.task.type, line.task.time_limit_s
+        if name not in self._known:
+            return line.refused("type", f"{name!r} is unknown", self._fix(name))
+        fault = None if asked_s is None else over_limit(name, asked_s, self._limit_of(name))
+        return line if fault is None else line.refused("time_limit_s", *fault)
 
     def _fix(self, name: str) -> str:
         known = sorted(self._known)

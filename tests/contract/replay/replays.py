@@ -1,5 +1,6 @@
 """A replay over a real ledger, with a fake clock and a fake publisher."""
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -78,7 +79,11 @@ class Site:
             clock=self.clock,
         )
         reader = RecordReader(
-            group=GROUP, max_attempts_of=lambda _: 5, apart=self.apart, failed=lambda _: None
+            group=GROUP,
+            max_attempts_of=lambda _: 5,
+            limit_of=lambda _: math.inf,
+            apart=self.apart,
+            failed=lambda _: None,
         )
         self.applier = Applier(
             transactions=ledger_db.transactions, relay=relay, group=GROUP, reader=reader

@@ -1,6 +1,7 @@
 """A quarantined record is read again by today's rules and becomes a task, once."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -34,7 +35,11 @@ def line(key: str, prompt: str = "Say hello") -> bytes:
 def read(ledger_db: LedgerDatabase, run: ReplayRun, after: int, size: int) -> dict[int, ReadLine]:
     """Read the next records of a run."""
     reader = RecordReader(
-        group=GROUP, max_attempts_of=lambda _: 5, apart=InlineExecutor(), failed=lambda _: None
+        group=GROUP,
+        max_attempts_of=lambda _: 5,
+        limit_of=lambda _: math.inf,
+        apart=InlineExecutor(),
+        failed=lambda _: None,
     )
     return asyncio.run(reader.read(ledger_db.call(records.kept, run.id, after, size)))
 

@@ -20,7 +20,7 @@ from tests.support.handlers import failure_of, handlers_harness
 TASK: dict[str, Any] = {"id": "a", "type": "parent"}
 IN_EU = TASK | {"routes_allowed": ["eu"]}
 LINE = {"id": "a/1", "prompt": "Summarize."}
-TYPES = {"parent": TypeConfig(), "child": TypeConfig()}
+TYPES = {"parent": TypeConfig(), "child": TypeConfig(time_limit_s=60)}
 
 
 def ordered(*lines: Any, task: dict[str, Any] = TASK, **attempt: Any) -> tuple[FollowUp, ...]:
@@ -177,6 +177,17 @@ def test_a_bad_line_fails_the_attempt_with_field_and_fix() -> None:
 def test_a_line_that_is_no_task_is_refused(line: Any, reason: str) -> None:
     """The text names the follow-up, and says what to do."""
     assert reason in refusal(line)
+
+
+def test_a_follow_up_may_not_ask_for_more_time_than_its_type_has() -> None:
+    """It is refused as a load refuses it; otherwise it would have less time without a word."""
+    longer = LINE | {"type": "child", "time_limit_s": 61}
+
+    assert refusal(longer) == (
+        "the follow-up 'a/1' is no task: its time_limit_s is 61, and an attempt of type child has "
+        "60 s at most; write a smaller number, or a larger time_limit_s into [types.child]"
+    )
+    assert len(ordered(longer | {"time_limit_s": 60})) == 1
 
 
 def test_the_same_line_again_changes_nothing_and_another_one_is_refused() -> None:

@@ -1,9 +1,16 @@
 """Records of other people's producers: their content, and their batch."""
 
+import asyncio
+from functools import partial
+
+import orjson
 import pytest
 
 from docllm.producer.ledger.new_tasks import NewTask
 from docllm.producer.loading import foreign_records
+from docllm.schemas.runtime.executors import InlineExecutor
+from docllm.schemas.settings.claim_time import limit_of
+from docllm.schemas.settings.config import Config, TypeConfig
 from docllm.schemas.task.line.parsing import LineError
 from docllm.schemas.task.record.envelope import RawHeaders
 
@@ -32,6 +39,31 @@ def test_marks_and_line_ends_are_not_content(value: bytes) -> None:
     A file that is produced line by line brings them along.
     """
     assert read(value) == read(LINE)
+
+
+def test_a_line_that_asks_for_more_time_than_its_type_has_is_no_task() -> None:
+    """It is refused as a load refuses it; a type that only other agents know is not judged."""
+    config = Config(types={"short": TypeConfig(time_limit_s=60)})
+
+    def record(kind: str, asked_s: int) -> foreign_records.ReadLine:
+        line = {"id": "a", "type": kind, "prompt": "p", "time_limit_s": asked_s}
+        reading = foreign_records.read_apart(
+            key=None,
+            value=orjson.dumps(line),
+            headers=(),
+            group="group",
+            max_attempts_of=config.max_attempts_of,
+            limit_of=partial(limit_of, config),
+            apart=InlineExecutor(),
+            failed=lambda _: None,
+        )
+        return asyncio.run(reading)
+
+    assert record("short", 61) == (
+        "time_limit_s is 61, and an attempt of type short has 60 s at most; "
+        "write a smaller number, or a larger time_limit_s into [types.short]"
+    )
+    assert [record(*of)[0] for of in (("short", 60), ("elsewhere", 3600))] == ["group-direct"] * 2
 
 
 def test_other_white_space_is_content() -> None:
