@@ -21,13 +21,12 @@ from math import inf
 from docllm.agent.judge import Effect
 from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze
 from docllm.agent.routes.answer_times import AnswerTimes
-from docllm.agent.routes.circuit import Circuit
+from docllm.agent.routes.circuit import Circuit, run_for
 from docllm.agent.routes.evidence import ANSWERED, RouteEvidence, by_outcome
 from docllm.agent.routes.faulty_tasks import FaultyTasks
 from docllm.agent.routes.key_question import KeyQuestion
 from docllm.agent.routes.limit import ConcurrencyLimit
 from docllm.agent.routes.probe_schedule import ProbeSchedule
-from docllm.agent.routes.window import OutcomeWindow, run_for
 from docllm.schemas.agent_report import Reason, RouteFacts
 from docllm.schemas.codes import Code
 from docllm.schemas.settings.config import Trigger
@@ -91,9 +90,7 @@ class Route:
         )
         self._group = group
         self._longest_run = run_for(slots)
-        self._circuit = Circuit(
-            window=OutcomeWindow(run=self._longest_run), changed=self._circuit_changed
-        )
+        self._circuit = Circuit(run=self._longest_run, changed=self._circuit_changed)
         self._limit = ConcurrencyLimit(slots=slots, times=self._times)
         self._faulty = FaultyTasks()
         self._locked = 0

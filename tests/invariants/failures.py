@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from docllm.agent.judge.guard_rule import WINDOW_S
-from docllm.agent.routes.window import run_for
+from docllm.agent.routes.circuit import run_for
 from docllm.schemas.task.owner import agent_of
 from docllm.schemas.task.states import Status
 from tests.invariants.calls import OK

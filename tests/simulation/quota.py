@@ -4,7 +4,7 @@ import copy
 import random
 from collections.abc import Sequence
 
-from docllm.agent.quota.grants import QuotaAnswer, QuotaAwayError, QuotaRequest
+from docllm.agent.quota.grants import QuotaAnswer, QuotaRequest, RedisAwayError
 from docllm.schemas.runtime.clock import Clock
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.weather import Weather
@@ -70,14 +70,14 @@ class SimGrantStore:
         delay_s = weather.delay_s("redis", _USUAL_S)
         if weather.away_s("redis", self._clock.now_s()) or delay_s > TIMEOUT_S:
             await self._clock.sleep(TIMEOUT_S)
-            raise QuotaAwayError("no answer in time")
+            raise RedisAwayError("no answer in time")
         await self._clock.sleep(delay_s)
         answers = self._redis.answer(self._agent, requests, self._clock.now_s())
         if weather.strikes("redis_answer_lost"):
             self._redis.faults += 1
             self._redis.shares = True
             await self._clock.sleep(TIMEOUT_S)
-            raise QuotaAwayError("the answer is lost")
+            raise RedisAwayError("the answer is lost")
         return answers
 
     async def close(self) -> None:

@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+import pybreaker  # noqa: F401 - otherwise the first stop of a route loads it
 from sqlalchemy import select
 
-import docllm.agent.routes.breaker  # noqa: F401 - otherwise the first failure loads it
 from docllm.agent.handlers import runner
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.ledger.counts import release_counts

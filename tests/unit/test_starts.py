@@ -15,7 +15,7 @@ HEAVY = {
     "opentelemetry": "[otel]",
     "prometheus_client": "[agent] http",
     "pyarrow": "an archive",
-    "pybreaker": "a failure",
+    "pybreaker": "a stopped route",
     "redis": "[redis]",
     "rich.console": "a terminal",
     "sqlalchemy.dialects.mysql": "a ledger on a server",

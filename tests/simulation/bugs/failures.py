@@ -16,7 +16,7 @@ from docllm.agent.ledger.claims import claiming
 from docllm.agent.ledger.guards import decisions
 from docllm.agent.ledger.returned_letters import ReturnedLetters
 from docllm.agent.ledger.settlements import state_changes, uncounted_ends
-from docllm.agent.routes import route, window
+from docllm.agent.routes import circuit, route
 from docllm.schemas.ledger.sql import NEVER_TIME
 from docllm.schemas.ledger.tables import task
 from docllm.schemas.task.failures import ErrorClass
@@ -91,7 +91,7 @@ BUGS = {
     "an unpaid bill counts": Bug("P5", lambda: _counted(ErrorClass.MONEY), UNPAID),
     "an outage counts": Bug("P5", _outage_counted, {**OUTAGES, "slots": 1}),
     "the breaker never stops a route": Bug(
-        "P5", replaced(window.OutcomeWindow, "is_bad", property(lambda _self: False)), OUTAGES
+        "P5", replaced(circuit.OutcomeWindow, "is_bad", property(lambda _self: False)), OUTAGES
     ),
     "deaths are not held back": Bug(
         "P5",

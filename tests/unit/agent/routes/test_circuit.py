@@ -1,19 +1,21 @@
-"""pybreaker holds the state, the window decides, and each change is reported once."""
+"""A run of failures, or half of the last 200, stops a route; each change is reported once."""
 
-from datetime import datetime, tzinfo
-from typing import Self
-
-import pybreaker
 import pytest
 
-from docllm.agent.routes.circuit import Circuit
-from docllm.agent.routes.window import OutcomeWindow
+from docllm.agent.routes.circuit import (
+    LAST,
+    MIN_OUTCOMES,
+    OLD_S,
+    Circuit,
+    OutcomeWindow,
+    run_for,
+)
 
 
 def circuit(run: int = 3) -> tuple[Circuit, list[bool]]:
     """Return a circuit, and the changes that it has reported."""
     changes: list[bool] = []
-    return Circuit(window=OutcomeWindow(run=run), changed=changes.append), changes
+    return Circuit(run=run, changed=changes.append), changes
 
 
 def test_failures_stop_it_and_a_probe_decides() -> None:
@@ -71,18 +73,49 @@ def test_successes_keep_it_going() -> None:
     assert changes == []
 
 
-def test_the_machines_time_of_day_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backward clock jump by a day does not prevent a probe's outcome from counting."""
+def filled(pattern: str, *, run: int = 1000, at_s: float = 0.0) -> OutcomeWindow:
+    """Return a window with a failure for each x."""
+    window = OutcomeWindow(run=run)
+    for letter in pattern:
+        window.add(at_s, failed=letter == "x")
+    return window
 
-    class Yesterday(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> Self:
-            return cls(2020, 1, 1, tzinfo=tz)
 
-    breaker, _ = circuit(run=1)
-    breaker.report(0.0, failed=True)
-    monkeypatch.setattr(pybreaker, "datetime", Yesterday)
+@pytest.mark.parametrize(("slots", "run"), [(1, 3), (3, 3), (7, 7), (10, 10), (500, 10)])
+def test_the_run_that_stops_a_route_fits_its_slots(slots: int, run: int) -> None:
+    """The run fits the slots: small agents learn early, a bad moment does not stop large ones."""
+    assert run_for(slots) == run
 
-    breaker.report(2.0, failed=False)
 
-    assert not breaker.stopped
+def test_a_run_of_failures_is_bad() -> None:
+    """The run's last failure is bad, and a success in between begins a new run."""
+    assert not filled("x" * 9, run=10).is_bad
+    assert filled("x" * 10, run=10).is_bad
+    assert not filled("x" * 9 + "." + "x" * 9, run=10).is_bad
+
+
+@pytest.mark.parametrize(
+    ("pattern", "bad"),
+    [("x." * 25, True), ("x." * 24 + "x", False), ("x.." * 66, False), ("x." * 100, True)],
+)
+def test_half_of_many_is_bad(pattern: str, *, bad: bool) -> None:
+    """At least 50 outcomes must be known, and at least half of them must be failures."""
+    assert filled(pattern).is_bad is bad
+
+
+def test_only_the_last_outcomes_count() -> None:
+    """Newer outcomes push old ones out of the window."""
+    window = filled("x." * 100 + "." * LAST)
+
+    assert (window.is_bad, window._failed, len(window._ended)) == (False, 0, LAST)
+
+
+def test_old_outcomes_do_not_count() -> None:
+    """Failures older than a minute do not stop a quiet route; a run has no age limit."""
+    window = filled("x." * MIN_OUTCOMES)
+    window.add(OLD_S + 0.1, failed=True)
+    assert not window.is_bad
+
+    run = filled("xx", run=3)
+    run.add(3600.0, failed=True)
+    assert run.is_bad
