@@ -6,6 +6,7 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from docllm.agent.consumer.known_topics import StoredIdsReader
@@ -18,7 +19,7 @@ from docllm.agent.llm.client import ChatClient
 from docllm.agent.maintenance.duty import Duty, DutyLoop
 from docllm.agent.maintenance.monitoring import topic_settings
 from docllm.agent.maintenance.monitoring.loop_watch import LoopWatch
-from docllm.agent.maintenance.monitoring.topic_settings import TopicSettings
+from docllm.agent.maintenance.monitoring.topic_settings import compare_topics
 from docllm.agent.membership.heartbeat import Heartbeat, HeartbeatThread
 from docllm.agent.membership.life_locks import LifeLocks
 from docllm.agent.ports import Source
@@ -256,14 +257,8 @@ def _own_duties(parts: Parts, ids: StoredIdsReader, counts: Counts) -> Sequence[
     duties = (ids.run, data_folder(parts).run)
     if parts.config.embedded:  # nobody else can change embedded topics
         return duties
-    settings = TopicSettings(
-        family=parts.family,
-        counts=counts,
-        group=parts.topics.group,
-    )
-    comparison = Duty(
-        name="comparing topics", work=settings.compare, clock=parts.clock, kafka=parts.kafka
-    )
+    compare = partial(compare_topics, parts.family, counts, parts.topics.group)
+    comparison = Duty(name="comparing topics", work=compare, clock=parts.clock, kafka=parts.kafka)
     return (*duties, comparison.every(topic_settings.EVERY_S))
 
 

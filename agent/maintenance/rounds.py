@@ -13,10 +13,9 @@ from docllm.agent.ledger.counts.compaction import CompactionLimits
 from docllm.agent.ledger.leases import leasing, lock_rows
 from docllm.agent.ledger.recovery import losses
 from docllm.agent.maintenance.cleanup.compactor import compact
-from docllm.agent.maintenance.cleanup.trimmer import Trimmer
+from docllm.agent.maintenance.cleanup.trimmer import trim_duties
 from docllm.agent.maintenance.duty import Duty, DutyLoop, repeat
 from docllm.agent.maintenance.repair.canceller import Canceller
-from docllm.agent.maintenance.repair.lost_traces import LostTraces
 from docllm.agent.maintenance.repair.reaper import Reaper
 from docllm.agent.maintenance.repair.replayer import Replayer
 from docllm.agent.maintenance.repair.sweeper import Sweeper
@@ -66,13 +65,13 @@ def repair_loops(
         heartbeat=heartbeat,
         locks=locks,
         ask_about_tasks_of=ask_about_tasks_of,
-        traces=_lost_traces(parts),
+        spans=parts.spans,
+        ledger_id=parts.ledger_id,
         resets=resets,
     )
     canceller = Canceller(
         transactions=transactions, group=group, ask_about_batches=ask_about_batches
     )
-    trimmer = Trimmer(topics=topics, admin=admin, partitions=partitions)
     replayer = Replayer(transactions=transactions, applier=applier, clock=clock, group=group)
     counts = CompactionLimits(after_s=parts.config.agent.compact_after_s)
     tidying = (
@@ -83,7 +82,7 @@ def repair_loops(
         duty(name="taking back losses", work=reaper.take_back_losses),
         duty(name="forgetting old losses", work=partial(write, losses.forget)),
         duty(name="forgetting old locks", work=partial(write, lock_rows.forget)),
-        *trimmer.duties(duty),
+        *trim_duties(duty, topics, admin, partitions),
     )
     return (
         partial(repeat, _reaping(duty, reaper), partial(clock.sleep, REAP_EVERY_S)),
@@ -115,14 +114,6 @@ def _sweeper(parts: Parts) -> Sweeper:
         topics=parts.topics,
         admin=parts.admin,
         slack_s=parts.config.agent.sweep_slack_s,
-    )
-
-
-def _lost_traces(parts: Parts) -> LostTraces | None:
-    if parts.spans is None:
-        return None
-    return LostTraces(
-        spans=parts.spans, ledger=parts.ledger_id, group=parts.topics.group, clock=parts.clock
     )
 
 

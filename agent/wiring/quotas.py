@@ -8,7 +8,7 @@ from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.inflight.partition_share import PartitionShare
 from docllm.agent.maintenance.duty import Duty, DutyLoop
 from docllm.agent.maintenance.waits.day_counter import EVERY_S as COUNT_EVERY_S
-from docllm.agent.maintenance.waits.day_counter import DayCounter
+from docllm.agent.maintenance.waits.day_counter import count_day
 from docllm.agent.ports import Clock
 from docllm.agent.quota.share import ShareGrantStore
 from docllm.agent.quota.sync import QuotaSync
@@ -50,14 +50,15 @@ def make_quota_duties(made: AgentParts) -> Sequence[DutyLoop]:
     )
     if not gate.configured.daily and not is_live:
         return (sync.run, share.run)
-    counter = DayCounter(
-        transactions=parts.transactions,
-        clock=made.clock,
-        group=made.group,
-        routes=lambda: gate.configured.daily,
-        note=gate.quotas.note_used,
+    count = partial(
+        count_day,
+        parts.transactions,
+        made.clock,
+        made.group,
+        lambda: gate.configured.daily,
+        gate.quotas.note_used,
     )
-    counting = Duty(name="counting the calls of the day", work=counter.count, clock=made.clock)
+    counting = Duty(name="counting the calls of the day", work=count, clock=made.clock)
     duties = (sync.run, share.run, counting.every(COUNT_EVERY_S))
     return [partial(_once_limited, gate, made.clock, duty) for duty in duties]
 

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from docllm.agent.ledger.leases import leasing
 from docllm.agent.ledger.recovery import losses, reaping
 from docllm.agent.ledger.recovery.reaping import LostClaim
-from docllm.agent.maintenance.repair.lost_traces import LostTraces
 from docllm.agent.membership.heartbeat import Heartbeat
 from docllm.agent.membership.life_locks import LifeLocks
+from docllm.producer.tracing import names
+from docllm.producer.tracing.spans import Span, SpanKind, Spans, inert, never_raising
 from docllm.schemas.codes import Code
 from docllm.schemas.ledger.database import Connection
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import Clock
+from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.record.trace import SpanId, attempt_span, trace_of
 from docllm.schemas.text.wording import number_of
 
 log = logging.getLogger(__name__)
@@ -31,7 +34,8 @@ class Reaper:
 
     `ask_about_tasks_of` gets the gone agents' ids and asks the ledger about their tasks. The tasks
     must be free when the ledger is asked. So a round first declares agents lost, then resets their
-    tasks, then reports the agents. `resets` counts the tasks by cause.
+    tasks, then reports the agents. `resets` counts the tasks by cause. `spans` gets the spans of
+    attempts whose agent can no longer emit them; their ids are derived from task and claim.
     """
 
     transactions: Transactions
@@ -41,7 +45,8 @@ class Reaper:
     locks: LifeLocks | None
     ask_about_tasks_of: Callable[[frozenset[int]], None]
     resets: Counter[str] = field(default_factory=Counter)
-    traces: LostTraces | None = None
+    spans: Spans | None = None
+    ledger_id: str = ""
     _gone: frozenset[int] = field(default=frozenset(), init=False)
     _newly_gone: frozenset[int] = field(default=frozenset(), init=False)
     _reset_at_s: float = field(default=-REPEAT_S, init=False)
@@ -110,8 +115,8 @@ class Reaper:
         ):
             while task_ids := await self.transactions.write(find, self.group):
                 tasks = await self.transactions.write(reset, self.group, task_ids)
-                if self.traces is not None:
-                    self.traces.tell(tasks.taken)
+                if self.spans is not None:
+                    self._emit_spans(self.spans, tasks.taken)
                 self.resets[cause] += len(tasks.taken)
                 ended = tasks.dead + tasks.not_again
                 if tasks.waiting or ended:
@@ -136,6 +141,38 @@ class Reaper:
                     break
         if dead:
             await self.take_back_losses()
+
+    @never_raising()
+    def _emit_spans(self, spans: Spans, claims: Sequence[LostClaim]) -> None:
+        """Emit the spans of the attempts under these claims.
+
+        If the lost agent is still alive and settles late, it emits the same span a second time.
+        """
+        end_s = self.clock.utc_s()
+        for claim in claims:
+            spans.emit(
+                Span(
+                    SpanId(
+                        trace_of(self.ledger_id, claim.task_id),
+                        attempt_span(claim.task_id, claim.owner),
+                    ),
+                    names.PROCESS,
+                    SpanKind.CONSUMER,
+                    min(claim.claimed_utc_s, end_s),
+                    end_s,
+                    {
+                        names.OPERATION: names.PROCESS,
+                        names.OPERATION_TYPE: names.PROCESS,
+                        names.GROUP: inert(self.group),
+                        names.TASK_ID: claim.task_id,
+                        names.TYPE: inert(claim.type),
+                        names.FENCE: claim.fence,
+                        names.ATTEMPT: claim.counted_before,
+                        names.OUTCOME: "lost",
+                    },
+                    error=ErrorClass.AGENT_LOST,
+                )
+            )
 
 
 def _named(taken: Sequence[LostClaim]) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import insert
 
 from docllm.agent.ledger.counts.calls_of_day import calls_since
-from docllm.agent.maintenance.waits.day_counter import DayCounter
+from docllm.agent.maintenance.waits.day_counter import count_day
 from docllm.agent.ports.outcome import Cancelled, Outcome
 from docllm.agent.quota.grants import DayCount
 from docllm.schemas.ledger import tables
@@ -100,14 +100,13 @@ async def test_the_calls_of_today_are_counted_for_each_account(ledger_db: Ledger
     add(ledger_db, 4096, state=int(Status.DEAD), outcome="UNDECODABLE")
     add(ledger_db, 8192, state=int(Status.PENDING), outcome="NETWORK")
     noted: dict[str, DayCount] = {}
-    counter = DayCounter(
-        transactions=ledger_db.transactions,
-        clock=MorningClock(),
-        group=GROUP,
-        routes=lambda: {"a": ("a", "b"), "free": ("free",)},
-        note=noted.__setitem__,
-    )
 
-    await counter.count()
+    await count_day(
+        ledger_db.transactions,
+        MorningClock(),
+        GROUP,
+        lambda: {"a": ("a", "b"), "free": ("free",)},
+        noted.__setitem__,
+    )
 
     assert noted == {"a": DayCount(day=DAY, calls=71), "free": DayCount(day=DAY, calls=0)}

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, cast
 
 from docllm.agent.inflight.partitions import Partitions
-from docllm.agent.maintenance.cleanup.trimmer import Trimmer
+from docllm.agent.maintenance.cleanup.trimmer import trim_duties
 from docllm.agent.maintenance.duty import Duty
 from docllm.producer.ports import Backlog
 from docllm.schemas.errors import UnreachableError
@@ -34,15 +34,16 @@ class Admin:
 
 def trim(admin: Admin, watermarks: dict[tuple[str, int], int]) -> None:
     """Make one round over all topics."""
-    trimmer = Trimmer(
-        topics=Topics("g"),
-        admin=cast("Any", admin),
-        partitions=[double_of(Partitions, marked=lambda: watermarks)],
-    )
     kafka = double_of(Outage, logged=False)
+    duties = trim_duties(
+        partial(Duty, clock=SystemClock(), kafka=kafka),
+        Topics("g"),
+        cast("Any", admin),
+        [double_of(Partitions, marked=lambda: watermarks)],
+    )
 
     async def once() -> None:
-        for duty in trimmer.duties(partial(Duty, clock=SystemClock(), kafka=kafka)):
+        for duty in duties:
             await duty.try_once()
 
     asyncio.run(once())

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from docllm.agent.maintenance.monitoring.topic_settings import TopicSettings
+from docllm.agent.maintenance.monitoring.topic_settings import compare_topics
 from docllm.agent.reporting.telemetry import Counts
 from docllm.producer.bus.topic_family import TopicFamily
 from tests.support.doubles import double_of
@@ -21,15 +21,10 @@ def test_a_changed_setting_is_logged_once_and_reported_until_it_is_set_back(
     async def changed_settings() -> dict[str, str]:
         return answers.pop(0)
 
-    watch = TopicSettings(
-        family=double_of(TopicFamily, changed_settings=changed_settings),
-        counts=counts,
-        group="g",
-    )
-
+    family = double_of(TopicFamily, changed_settings=changed_settings)
     reported = []
     while answers:
-        asyncio.run(watch.compare())
+        asyncio.run(compare_topics(family, counts, "g"))
         reported.append(counts.changed_topics)
 
     assert reported == [{}, limit, limit, {}]
