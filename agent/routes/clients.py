@@ -6,7 +6,8 @@ Connections are made by the `connect` that is passed in.
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from docllm.agent.ports import LLM, RouteClient
 from docllm.agent.routes.names import DEFAULT, RouteNames
@@ -36,7 +37,7 @@ class RouteClients:
         # Each with the time by which its last call will have ended.
         self._retired: list[tuple[LLM, float]] = []
         self._configured: dict[str, RouteClient] = {}
-        self.apply(self.prepared(config), 0.0)
+        self.prepare(config)(0.0)
 
     def __call__(self, route: str) -> RouteClient:
         """Return the client of a route.
@@ -50,10 +51,11 @@ class RouteClients:
         model = self._naming.model_of(route)
         return replace(default, model=model, context_tokens=known_tokens(model or ""))
 
-    def prepared(self, config: Config) -> "PreparedClients":
+    def prepare(self, config: Config) -> Callable[[float], None]:
         """Prepare the clients for changed settings, reusing the LLM clients that stay.
 
-        Raises ConfigError; then nothing has changed.
+        Return what lets calls use them from now on; it is given the time by which all calls of the
+        former clients will have ended. Raises ConfigError; then nothing has changed.
         """
         clients: dict[Hashable, LLM] = {}
         try:
@@ -62,19 +64,17 @@ class RouteClients:
             new = [client for identity, client in clients.items() if identity not in self._clients]
             self._retired += [(client, 0.0) for client in new]
             raise
-        return PreparedClients(clients, made)
+        return partial(self._use, clients, made)
 
-    def apply(self, prepared: "PreparedClients", idle_from_s: float) -> None:
-        """Use these clients for calls from now on.
-
-        By `idle_from_s`, all calls of the previous clients have ended.
-        """
+    def _use(
+        self, clients: dict[Hashable, LLM], by_route: dict[str, RouteClient], idle_from_s: float
+    ) -> None:
         self._retired += [
             (client, idle_from_s)
             for identity, client in self._clients.items()
-            if identity not in prepared.clients
+            if identity not in clients
         ]
-        self._clients, self._configured = prepared.clients, prepared.by_route
+        self._clients, self._configured = clients, by_route
 
     async def close_retired(self, now_s: float) -> None:
         """Close the clients that no route has any more, once their calls have ended."""
@@ -112,14 +112,6 @@ class RouteClients:
             settings.context_tokens or known_tokens(settings.model or ""),
             Wordings(settings.wordings),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedClients:
-    """The clients for settings that are not used yet."""
-
-    clients: dict[Hashable, LLM]
-    by_route: dict[str, RouteClient]
 
 
 async def _closed(clients: Sequence[LLM]) -> list[BaseException]:

@@ -9,7 +9,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from docllm.agent.quota.estimate import CallSize
 from docllm.agent.routes.plan import RoutePlan
@@ -125,15 +125,8 @@ class RouteNames:
         return name
 
 
-class Preview(NamedTuple):
-    """The routes of a task, and the size of its first call."""
-
-    plan: RoutePlan
-    size: CallSize
-
-
-def preview(hints: Hints, length: int, names: RouteNames) -> Preview:
-    """Return the routes that a task's hints name, and the size of its call.
+def preview(hints: Hints, length: int, names: RouteNames) -> tuple[RoutePlan, CallSize]:
+    """Return the routes that a task's hints name, and the size of its first call.
 
     `length` is that of its body in bytes.
     """
@@ -148,7 +141,7 @@ def preview(hints: Hints, length: int, names: RouteNames) -> Preview:
         most_out=hints.most_out,
         by_uri=hints.document_bytes is not None,
     )
-    return Preview(plan, size)
+    return plan, size
 
 
 def plan_of_body(value: bytes, names: RouteNames) -> RoutePlan:
@@ -156,7 +149,8 @@ def plan_of_body(value: bytes, names: RouteNames) -> RoutePlan:
     line = read_body(value)
     if line is None:
         return names.plan_of_route(DEFAULT)
-    return preview(hints_of(line), len(value), names).plan.within(routes_allowed(line))
+    plan, _ = preview(hints_of(line), len(value), names)
+    return plan.within(routes_allowed(line))
 
 
 def routes_allowed(line: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -44,7 +44,7 @@ class LiveSettings:
         handling, rereading, old = made.handling, choices.rereading, parts.config
         self._require_possible(old, config)
         by_type, by_kind = handling.load_handlers(config.types), handling.load_hooks(config.types)
-        route_clients = choices.route_clients.prepared(config)
+        use_clients = choices.route_clients.prepare(config)
         try:
             await store_group_rules(parts, config)
         except DatabaseError as error:
@@ -52,8 +52,7 @@ class LiveSettings:
                 f"the database does not answer: {getattr(error, 'orig', error)}"
             ) from error
         now_s = made.clock.now_s()
-        idle_from_s = now_s + longest_timeout_s(old) + CLAIM_MARGIN_S
-        choices.route_clients.apply(route_clients, idle_from_s)
+        use_clients(now_s + longest_timeout_s(old) + CLAIM_MARGIN_S)
         parts.config = config
         for name in choices.routes.apply(config, now_s):
             log.info("route %s has another account and is tried again", name)

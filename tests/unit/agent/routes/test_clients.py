@@ -211,7 +211,7 @@ def test_changed_settings_keep_the_clients_of_unchanged_accounts() -> None:
     config = replace(CONFIG, routes=CONFIG.routes | {"keyed": RouteConfig(api_key=Secret("new"))})
 
     made[0].broken = True  # which harms nobody else
-    route_clients.apply(route_clients.prepared(config), 50.0)
+    route_clients.prepare(config)(50.0)
     asyncio.run(route_clients.close_retired(49.0))
     assert [llm.closed for llm in made] == [0, 0, 0, 0]
     asyncio.run(route_clients.close_retired(50.0))
@@ -243,7 +243,7 @@ def test_settings_that_cannot_be_used_change_no_account() -> None:
     }
 
     with pytest.raises(ConfigError, match="route b: no such host"):
-        route_clients.prepared(replace(CONFIG, routes=routes))
+        route_clients.prepare(replace(CONFIG, routes=routes))
 
     assert {name: route_clients(name) for name in before} == before
     asyncio.run(route_clients.close_retired(0.0))
@@ -260,7 +260,7 @@ def test_wordings_are_those_of_the_settings_that_hold_now() -> None:
 
     taught = replace(CONFIG.routes["same"], wordings={"RATE": ("not so fast",)})
     config = replace(CONFIG, routes={**CONFIG.routes, "same": taught})
-    route_clients.apply(route_clients.prepared(config), 50.0)
+    route_clients.prepare(config)(50.0)
 
     assert route_clients("same").wordings.class_of("Not so fast!") == "RATE"
     assert not route_clients("keyed").wordings

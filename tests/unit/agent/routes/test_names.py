@@ -125,7 +125,7 @@ def test_names_that_were_shortened_are_not_remembered_for_ever() -> None:
 )
 def test_a_record_tells_its_route(line: dict[str, object], route: str) -> None:
     """The hints of a line give its task's route, in either format."""
-    assert preview(hints_of(line), 0, NAMES).plan.first == route
+    assert preview(hints_of(line), 0, NAMES)[0].first == route
     assert plan_of_body(orjson.dumps(line), NAMES).first == route
 
 
@@ -158,7 +158,7 @@ def test_a_record_tells_the_size_of_its_call(line: dict[str, object], size: Call
     """The input is what the record has, and the document of which it names the size."""
     size = replace(size, input_bytes=size.input_bytes + 100)
 
-    assert preview(hints_of(line), 100, NAMES).size == size
+    assert preview(hints_of(line), 100, NAMES)[1] == size
 
 
 FIELDS = st.sampled_from(
@@ -191,6 +191,6 @@ def test_the_first_call_for_a_long_document_has_one_part_of_it(
     source = {"uri": "file:///a", "size": 10_000_000}
     line = {"id": "a", "type": "map-reduce", "input": source} | fields
 
-    assert preview(hints_of(line), 100, names).size.input_bytes == 4 * tokens
+    assert preview(hints_of(line), 100, names)[1].input_bytes == 4 * tokens
     small = line | {"input": {"text": "x"}}
-    assert preview(hints_of(small), 100, names).size.input_bytes == 100
+    assert preview(hints_of(small), 100, names)[1].input_bytes == 100
