@@ -264,7 +264,7 @@ class Admission:
         return [
             *self._unknown_types.reasons(now_s),
             *self._hours.reasons(),
-            *self._quotas.reasons(now_s),
+            *self._quotas.quotas.reasons(now_s),
             *(
                 replace(reason, fallback="") if reason.name in without_way_out else reason
                 for reason in self._routes.reasons(now_s)

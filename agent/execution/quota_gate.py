@@ -21,8 +21,6 @@ from docllm.agent.quota.grants import Charge, LimitKind, LimitName, WaitingCall
 from docllm.agent.quota.limit import NOTHING, Permit
 from docllm.agent.quota.provider_headers import share_left
 from docllm.agent.quota.quotas import Quotas
-from docllm.schemas.agent_report import Reason
-from docllm.schemas.codes import Code
 from docllm.schemas.settings.quota import NO_LIMITS
 from docllm.schemas.task.failures import ErrorClass
 
@@ -122,22 +120,6 @@ class QuotaGate:
         While its route is `closed`, no call is made.
         """
         return AttemptCallPermits(self, route=route, tenant=tenant, size=size, closed=closed)
-
-    def reasons(self, now_s: float) -> list[Reason]:
-        """Return for which limits tasks wait, for the agent's report."""
-        return [
-            Reason(
-                Code.ROUTE_LIMITED,
-                wait.whose[1],
-                kind="" if wait.whose[0] is LimitKind.ACCOUNT else wait.whose[0],
-                text=wait.name,
-                seconds=wait.paused_s,
-                count=wait.limit or 0,
-                agents=wait.agents,
-                trouble=wait.trouble,
-            )
-            for wait in self.quotas.quota_waits(now_s)
-        ]
 
     # ---- for the waiting calls
 

@@ -15,7 +15,6 @@ from docllm.agent.quota.grants import (
     DayCount,
     QuotaAnswer,
     QuotaRequest,
-    Refund,
     WaitingCall,
 )
 from docllm.agent.quota.grants_in_hand import TOKEN_RATES, Grant, GrantsInHand
@@ -171,7 +170,7 @@ class AgentQuota:
             in_hand=len(self._grants),
             ends=self._ended + self._ended_last_request,
             waiting=tuple(self._uncovered()),
-            refund=Refund(
+            refund=Charge(
                 requests=self._requests, tokens_in=self._tokens_in, tokens_out=self._tokens_out
             ),
             refused=self._refused,

@@ -7,7 +7,7 @@ these calls. It also leases seats: how many calls the agent may have at once unt
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -19,10 +19,17 @@ RATES = ("rpm", "tpm", "itpm", "otpm")  # limits of a minute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """The charge for one call, in tokens. A call also counts as one request."""
+    """The charge for one call: its tokens, and one request.
 
-    tokens_in: int
-    tokens_out: int
+    A refund has the same form. It is negative if calls cost more than they were granted.
+    """
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    requests: int = 1
+
+
+NO_REFUND = Charge(requests=0)
 
 
 class LimitKind(StrEnum):
@@ -53,19 +60,10 @@ class WaitingCall:
     limits: tuple[LimitName, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refund:
-    """The unused part of grants; negative if calls cost more than they were granted."""
-
-    requests: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-
-
-def charged(limit: str, cost: Charge | Refund) -> int:
+def charged(limit: str, cost: Charge) -> int:
     """Return what a cost means for one limit of a rate."""
     if limit == "rpm":
-        return cost.requests if isinstance(cost, Refund) else 1
+        return cost.requests
     if limit == "itpm":
         return cost.tokens_in
     return cost.tokens_out + (cost.tokens_in if limit == "tpm" else 0)
@@ -104,7 +102,7 @@ class QuotaRequest:
     in_hand: int = 0
     ends: int = 0
     waiting: tuple[WaitingCall, ...] = ()
-    refund: Refund = field(default_factory=Refund)
+    refund: Charge = NO_REFUND
     refused: int = 0
     retry_after_s: float = 0.0
     remaining: float | None = None
@@ -139,8 +137,8 @@ class QuotaAnswer:
     starts_every_s: float = 0.0
 
 
-class QuotaAwayError(Exception):
-    """The grant store does not answer. The text says why, and contains no secret."""
+class RedisAwayError(Exception):
+    """Redis does not answer. The text says why, and contains no secret."""
 
 
 class GrantStore(Protocol):
@@ -149,7 +147,7 @@ class GrantStore(Protocol):
     async def exchange(self, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
         """Send the requests, and return the store's answers in the same order.
 
-        Raises QuotaAwayError if that is not possible within two seconds.
+        Raises RedisAwayError if that is not possible within two seconds.
         """
         ...
 

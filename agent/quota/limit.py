@@ -51,5 +51,5 @@ class Permit:
     is_used: bool = False
 
 
-NOTHING = Charge(tokens_in=0, tokens_out=0)
+NOTHING = Charge()  # of tokens
 FREE = Permit(NOTHING, (), None, 0.0, CallSize())

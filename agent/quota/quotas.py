@@ -6,36 +6,20 @@ room. Routes of one account share its limits.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from docllm.agent.quota.agent_quota import AgentQuota
 from docllm.agent.quota.estimate import CallSize
 from docllm.agent.quota.grants import Charge, DayCount, LimitKind, LimitName, WaitingCall
 from docllm.agent.quota.limit import Limit, OwnLimit, Permit
+from docllm.schemas.agent_report import Reason
+from docllm.schemas.codes import Code
 from docllm.schemas.settings.quota import QuotaLimits
 
 IDLE_S = 60.0
 
 # Returns the key of a limit and what it allows; None if it is not configured.
 FindLimit = Callable[[LimitName], tuple[str, QuotaLimits] | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaWait:
-    """Tasks wait for a limit of an account, a tenant, a type or a resource.
-
-    `name` is the limit's setting, and `whose` says who has it: an account by the route that waits.
-    `limit` is None while the provider refuses calls, for `paused_s`. `agents` is 0 if this agent
-    keeps to its share, and `trouble` says why Redis cannot be used.
-    """
-
-    whose: LimitName
-    name: str
-    limit: int | None
-    agents: int
-    paused_s: float
-    trouble: str = ""
 
 
 class Quotas:
@@ -132,19 +116,25 @@ class Quotas:
                 remaining=remaining,
             )
 
-    def quota_waits(self, now_s: float) -> list[QuotaWait]:
-        """Return for which limits tasks wait."""
-        found = {}
+    def reasons(self, now_s: float) -> list[Reason]:
+        """Return for which limits tasks wait, for the agent's report.
+
+        While the provider refuses calls, no limit is named.
+        """
+        found: dict[LimitName, Reason] = {}
         for asked in self._ready.values():
             for quota, whose in asked.items():
                 paused_s = quota.paused_s(now_s)
                 if quota.binding or paused_s:
-                    found[whose] = QuotaWait(
-                        whose=whose,
-                        name=quota.binding,
-                        limit=quota.limits.given.get(quota.binding),
+                    kind, name = whose
+                    found[whose] = Reason(
+                        Code.ROUTE_LIMITED,
+                        name,
+                        kind="" if kind is LimitKind.ACCOUNT else kind,
+                        text=quota.binding,
+                        seconds=paused_s,
+                        count=quota.limits.given.get(quota.binding) or 0,
                         agents=quota.agents,
-                        paused_s=paused_s,
                         trouble=self.trouble,
                     )
         return list(found.values())

@@ -5,12 +5,11 @@ that use one Redis and one account share its limits.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from docllm.agent.quota.grants import DayCount, QuotaAnswer, QuotaAwayError, QuotaRequest
-from docllm.agent.quota.redis_scripts import RedisScript, ScriptCall
+from docllm.agent.quota.grants import DayCount, QuotaAnswer, QuotaRequest
+from docllm.agent.quota.redis_scripts import KeysAndArguments, RedisScript
 from docllm.schemas.settings.config import Secret
 
 KEEP_S = 2 * 86_400  # calls of a day are counted
@@ -24,20 +23,19 @@ class RedisGrantStore:
     def __init__(self, *, url: Secret, agent: str) -> None:
         self._agent = agent
         script = files(__package__).joinpath("quota.lua").read_text("utf-8")
-        self._script = RedisScript(url=url, script=script, group="quota", away=QuotaAwayError)
+        self._script = RedisScript(url=url, script=script, group="quota")
 
     async def exchange(self, requests: Sequence[QuotaRequest]) -> list[QuotaAnswer]:
         """Run the script for each request."""
-        return await self._script.run([self._call(request) for request in requests])
+        return await self._script.run(requests, self._keys_and_arguments, _answer)
 
     async def close(self) -> None:
         """Drop the connection; the next `exchange` opens another."""
         await self._script.close()
 
-    def _call(self, request: QuotaRequest) -> ScriptCall[QuotaAnswer]:
+    def _keys_and_arguments(self, request: QuotaRequest) -> KeysAndArguments:
         keys = [f"docllm:quota:{{{request.key}}}:{part}" for part in _PARTS]
-        arguments = [self._agent, *_arguments(request)]
-        return ScriptCall(keys, arguments, partial(_answer, request))
+        return keys, [self._agent, *_arguments(request)]
 
 
 def _arguments(request: QuotaRequest) -> Iterator[int | float]:

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from docllm.agent.quota.grants import RedisAwayError
 from docllm.producer.checks.redis_rights import refused_commands
 from docllm.schemas.clients.redis import redis_client, redis_reason
 from docllm.schemas.settings.config import Secret
@@ -16,42 +16,41 @@ from docllm.schemas.settings.config import Secret
 TIMEOUT_S = 1.0  # the longest wait for one answer
 ALL_S = 2.0  # the longest time of a whole exchange
 
-T = TypeVar("T")
+Q = TypeVar("Q")
+A = TypeVar("A")
 
-
-@dataclass(frozen=True, slots=True)
-class ScriptCall(Generic[T]):
-    """One call of a script: its KEYS and ARGV, and the function that reads its answer."""
-
-    keys: Sequence[str]
-    arguments: Sequence[str | int | float]
-    read: Callable[[Any], T]
+# The KEYS and the ARGV of one call of a script.
+KeysAndArguments = tuple[Sequence[str], Sequence[str | int | float]]
 
 
 class RedisScript:
-    """A script in Redis. `away` is the error to raise, and `group` is in the names of keys."""
+    """A script in Redis. `group` is in the names of keys."""
 
-    def __init__(self, *, url: Secret, script: str, group: str, away: type[Exception]) -> None:
+    def __init__(self, *, url: Secret, script: str, group: str) -> None:
         self._url = url
         self._script = script
         self._group = group
-        self._away = away
         self._client: Redis | None = None
 
-    async def run(self, calls: Sequence[ScriptCall[T]]) -> list[T]:
-        """Run the script for each call, all in one pipeline, and return what the answers say.
+    async def run(
+        self,
+        requests: Sequence[Q],
+        keys_and_arguments: Callable[[Q], KeysAndArguments],
+        read: Callable[[Q, Any], A],
+    ) -> list[A]:
+        """Run the script for each request, all in one pipeline, and return what the answers say.
 
-        Raises the error `away`, whose text holds no secret, if that fails or takes two seconds.
+        Raises RedisAwayError if that fails or takes two seconds.
         """
         with _no_cancellation_lost():
             try:
                 async with asyncio.timeout(ALL_S):
-                    answers = await self._answers(calls)
-                return [call.read(answer) for call, answer in zip(calls, answers, strict=True)]
+                    answers = await self._answers([keys_and_arguments(one) for one in requests])
+                return [read(*pair) for pair in zip(requests, answers, strict=True)]
             except Exception as error:  # noqa: BLE001 - whatever fails, the agent goes on
                 reason = await self._refused(error) or redis_reason(error, self._url)
                 await self.close()  # a connection that did not answer may answer late
-                raise self._away(reason) from None
+                raise RedisAwayError(reason) from None
 
     async def close(self) -> None:
         """Drop the connection; the next `run` opens another."""
@@ -61,13 +60,13 @@ class RedisScript:
                 async with asyncio.timeout(TIMEOUT_S):
                     await client.aclose()
 
-    async def _answers(self, calls: Sequence[ScriptCall[T]]) -> list[Any]:
+    async def _answers(self, calls: Sequence[KeysAndArguments]) -> list[Any]:
         if self._client is None:
             self._client = redis_client(self._url, timeout_s=TIMEOUT_S)
         script = self._client.register_script(self._script)
         async with self._client.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                await script(call.keys, call.arguments, client=pipeline)
+            for keys, arguments in calls:
+                await script(keys, arguments, client=pipeline)
             return list(await pipeline.execute())
 
     async def _refused(self, error: Exception) -> str:

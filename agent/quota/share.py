@@ -14,7 +14,6 @@ from docllm.agent.quota.grants import (
     DayCount,
     QuotaAnswer,
     QuotaRequest,
-    Refund,
     charged,
 )
 
@@ -140,7 +139,7 @@ class _LocalAccount:
 
     # ---- the last minute, and the day
 
-    def _count(self, slot: int, cost: Charge | Refund, sign: int) -> None:
+    def _count(self, slot: int, cost: Charge, sign: int) -> None:
         costs = self._minute.setdefault(slot, dict.fromkeys(RATES, 0))
         for name in RATES:
             costs[name] += sign * charged(name, cost)

@@ -11,7 +11,7 @@ from functools import partial
 
 from docllm.agent.ports import Clock
 from docllm.agent.quota.agent_quota import AgentQuota
-from docllm.agent.quota.grants import GrantStore, QuotaAnswer, QuotaAwayError, QuotaRequest
+from docllm.agent.quota.grants import GrantStore, QuotaAnswer, QuotaRequest, RedisAwayError
 from docllm.agent.quota.quotas import Quotas
 from docllm.agent.quota.share import SHARE_EVERY_S, ShareGrantStore
 from docllm.schemas.codes import Code
@@ -110,11 +110,11 @@ class QuotaSync:
             return
         try:
             answers = await store.exchange([request for _, (request, _) in sent])
-        except QuotaAwayError as error:
+        except RedisAwayError as error:
             self._failed(error)
             return
         if self._clock.now_s() - now_s > LATE_S:
-            self._failed(QuotaAwayError(LATE))
+            self._failed(RedisAwayError(LATE))
             return
         self._redis.answered()
         self._open.clear()
@@ -149,7 +149,7 @@ class QuotaSync:
         if any(quota.room(now_s) for quota in quotas):
             self._granted()
 
-    def _failed(self, error: QuotaAwayError) -> None:
+    def _failed(self, error: RedisAwayError) -> None:
         self._redis.failed(error)
         self._failures += 1
         if self._failures >= PATIENCE:

@@ -10,11 +10,11 @@ machine does not make reporting agents look silent.
 from dataclasses import dataclass, replace
 
 from docllm.agent.quota.grants import (
+    NO_REFUND,
     RATES,
     DayCount,
     QuotaAnswer,
     QuotaRequest,
-    Refund,
     WaitingCall,
     charged,
 )
@@ -87,7 +87,7 @@ class AccountBuckets:
         before = self._agents.get(agent)
         is_repeated = before is not None and before.sequence == request.sequence
         # A repeated request was counted before.
-        counted = replace(request, refund=Refund(), refused=0) if is_repeated else request
+        counted = replace(request, refund=NO_REFUND, refused=0) if is_repeated else request
         self._minute.begin(now_ms, self._clock_ms, request.limits)
         self._adjust(counted, past_ms)
         self._refill(counted, past_ms)

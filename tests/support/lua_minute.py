@@ -11,7 +11,7 @@ Room is kept for the agent whose call waits, so that smaller calls of others do 
 
 from dataclasses import dataclass
 
-from docllm.agent.quota.grants import RATES, Charge, Refund, charged
+from docllm.agent.quota.grants import RATES, Charge, charged
 from docllm.schemas.settings.quota import QuotaLimits
 
 SLOT_MS = 500
@@ -65,11 +65,11 @@ class RecentMinute:
         """Count a call that is granted."""
         self._count(self._slot, charge, 1)
 
-    def give_back(self, refund: Refund) -> None:
+    def give_back(self, refund: Charge) -> None:
         """Count what calls did not need; negative for what they cost beyond their grants."""
         self._count(self._slot - (REFUND_SLOTS if self._is_strict else 0), refund, -1)
 
-    def _count(self, slot: int, cost: Charge | Refund, sign: int) -> None:
+    def _count(self, slot: int, cost: Charge, sign: int) -> None:
         charges = self._slots.setdefault(slot, dict.fromkeys(RATES, 0))
         for name in RATES:
             charges[name] += sign * charged(name, cost)

@@ -7,9 +7,9 @@ board holds for Redis.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from docllm.agent.quota.grants import RedisAwayError
 from docllm.agent.routes.sharing.board import (
     TURN_S,
-    BoardAwayError,
     BoardState,
     ProbeTurn,
     RouteReport,
@@ -66,7 +66,7 @@ class MemoryBoard:
     async def sync(self, reports: Sequence[RouteReport]) -> list[BoardState]:
         """Take the agent's report on each route and return what the board says of it."""
         if self._server.away:
-            raise BoardAwayError("away")
+            raise RedisAwayError("away")
         return [
             self._meet(
                 self._server.places.setdefault(report.route, _Place()), report, self._server.now_s()

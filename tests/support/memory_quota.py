@@ -6,7 +6,7 @@ store holds for Redis.
 
 from collections.abc import Callable, Sequence
 
-from docllm.agent.quota.grants import QuotaAnswer, QuotaAwayError, QuotaRequest
+from docllm.agent.quota.grants import QuotaAnswer, QuotaRequest, RedisAwayError
 from tests.support.lua_account import AccountBuckets
 
 
@@ -41,7 +41,7 @@ class MemoryGrantStore:
         """Answer each request by its account."""
         server = self._server
         if server.away:
-            raise QuotaAwayError("away")
+            raise RedisAwayError("away")
         now_ms = round(server.now_s() * 1000)
         server.exchanges += 1
         if server.forgets:
@@ -53,7 +53,7 @@ class MemoryGrantStore:
             for request in requests
         ]
         if server.loses_answers:
-            raise QuotaAwayError("the answer is lost")
+            raise RedisAwayError("the answer is lost")
         return answers
 
     async def close(self) -> None:

@@ -76,17 +76,13 @@ class BoardState:
     turn: bool
 
 
-class BoardAwayError(Exception):
-    """The board does not answer. The text says why, and contains no secret."""
-
-
 class Board(Protocol):
     """Where the agents of a group meet. All durations are measured by its own clock."""
 
     async def sync(self, reports: Sequence[RouteReport]) -> list[BoardState]:
         """Send the reports, and return the board's answers in the same order.
 
-        Raises BoardAwayError if that is not possible within two seconds.
+        Raises RedisAwayError if that is not possible within two seconds.
         """
         ...
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from docllm.agent.quota.redis_scripts import RedisScript, ScriptCall
-from docllm.agent.routes.sharing.board import TURN_S, BoardAwayError, BoardState, RouteReport
+from docllm.agent.quota.redis_scripts import KeysAndArguments, RedisScript
+from docllm.agent.routes.sharing.board import TURN_S, BoardState, RouteReport
 from docllm.producer.text.printable import shown
 from docllm.schemas.settings.config import Secret
 from docllm.schemas.text.wording import one_line
@@ -27,30 +27,23 @@ class RedisBoard:
         self._prefix = f"docllm:{group}:route:"
         self._agent = agent
         script = files(__package__).joinpath("board.lua").read_text("utf-8")
-        self._script = RedisScript(url=url, script=script, group=group, away=BoardAwayError)
+        self._script = RedisScript(url=url, script=script, group=group)
 
     async def sync(self, reports: Sequence[RouteReport]) -> list[BoardState]:
         """Run the script for each route."""
-        return await self._script.run(
-            [
-                ScriptCall(self._keys(report.route), self._arguments(report), _state_of)
-                for report in reports
-            ]
-        )
+        return await self._script.run(reports, self._keys_and_arguments, _state_of)
 
     async def close(self) -> None:
         """Drop the connection; the next `sync` opens another."""
         await self._script.close()
 
-    def _keys(self, route: str) -> list[str]:
-        return [f"{self._prefix}{route}:{part}" for part in ("state", "turn", "seen")]
-
-    def _arguments(self, report: RouteReport) -> list[str | int]:
-        """Return the arguments of the script, in the order of the table at its head."""
+    def _keys_and_arguments(self, report: RouteReport) -> KeysAndArguments:
+        """Return what the script takes, in the order of the tables at its head."""
+        keys = [f"{self._prefix}{report.route}:{part}" for part in ("state", "turn", "seen")]
         stop = (int(report.parked), report.reason[:_REASON_CHARS], _ms(report.retry_s))
         times = (_ms(report.interval_s), _ms(TURN_S), _ms(FRESH_S), KEEP_S)
         outcomes = (report.ok, report.failed)
-        return [
+        return keys, [
             self._agent, *outcomes, report.generation, report.stance, *stop, report.turn, *times
         ]  # fmt: skip
 
@@ -59,7 +52,7 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _state_of(answer: Any) -> BoardState:
+def _state_of(_report: RouteReport, answer: Any) -> BoardState:
     generation, stopped, parked, reason, retry_ms, turn = answer
     # An option of the address decides whether Redis's client returns str or bytes.
     text = reason if isinstance(reason, str) else reason.decode("utf-8", "replace")

@@ -6,8 +6,9 @@ It runs about twice a second. No call ever waits for it.
 from collections.abc import Callable
 
 from docllm.agent.ports import Clock
+from docllm.agent.quota.grants import RedisAwayError
 from docllm.agent.routes.router import Router
-from docllm.agent.routes.sharing.board import Board, BoardAwayError, Peer
+from docllm.agent.routes.sharing.board import Board, Peer
 from docllm.schemas.runtime.outage import Outage
 
 # Between two exchanges: usually, at least, and while the board is away.
@@ -53,7 +54,7 @@ class BoardSync:
             return
         try:
             answers = await self._board.sync(reports)
-        except BoardAwayError as error:
+        except RedisAwayError as error:
             self._go_on_alone(error)
             return
         self._redis.answered()
@@ -71,7 +72,7 @@ class BoardSync:
         }
         return list(self._peers.values())
 
-    def _go_on_alone(self, error: BoardAwayError) -> None:
+    def _go_on_alone(self, error: RedisAwayError) -> None:
         self._redis.failed(error)
         for peer in self._peers.values():
             peer.leave_board()

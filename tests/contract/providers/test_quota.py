@@ -11,13 +11,13 @@ import redis
 
 from docllm.agent.quota.estimate import CallSize
 from docllm.agent.quota.grants import (
+    NO_REFUND,
     Charge,
     DayCount,
     GrantStore,
     LimitKind,
     QuotaAnswer,
     QuotaRequest,
-    Refund,
     WaitingCall,
 )
 from docllm.agent.quota.limit import NOTHING, Permit
@@ -157,7 +157,7 @@ async def test_a_start_is_less_than_a_second_away(meeting: Meeting) -> None:
     await meeting.say("a", RPM, refused=1)
     for _ in range(10):
         meeting.wait(500)
-        answer = await meeting.say("a", RPM, 64, refund=Refund(requests=10))
+        answer = await meeting.say("a", RPM, 64, refund=Charge(requests=10))
         assert answer.starts_in_s <= LEAD_MS / 1000
     meeting.wait(-3_600_000)
     assert (await meeting.say("a", RPM, 1)).starts_in_s <= LEAD_MS / 1000
@@ -193,7 +193,7 @@ async def test_a_repeated_request_gets_the_same_answer(meeting: Meeting) -> None
     await meeting.say("a", RPM)
     meeting.wait(500)
     first = await meeting.say("a", RPM, 5, sequence=2)
-    again = await meeting.say("a", RPM, 5, sequence=2, refund=Refund(requests=-100))
+    again = await meeting.say("a", RPM, 5, sequence=2, refund=Charge(requests=-100))
     third = await meeting.say("a", RPM, 9, sequence=3)
 
     assert first.granted == again.granted == (True,) * 5
@@ -206,10 +206,12 @@ async def test_costs_are_settled(meeting: Meeting) -> None:
     meeting.wait(500)
     assert sum((await meeting.say("a", TPM, 9)).granted) == 9
 
-    more = await meeting.say("b", TPM, 9, refund=Refund(tokens_in=3000, tokens_out=1000))
+    more = await meeting.say(
+        "b", TPM, 9, refund=replace(NO_REFUND, tokens_in=3000, tokens_out=1000)
+    )
     assert sum(more.granted) == 5
 
-    debt = await meeting.say("a", TPM, refund=Refund(tokens_in=-10_000))
+    debt = await meeting.say("a", TPM, refund=replace(NO_REFUND, tokens_in=-10_000))
     assert debt.granted == ()
     meeting.wait(300)
     assert sum((await meeting.say("a", TPM, 9)).granted) == 0
@@ -219,7 +221,7 @@ async def test_costs_are_settled(meeting: Meeting) -> None:
 
 async def test_what_is_given_back_late_is_forgotten(meeting: Meeting) -> None:
     """A refund that nobody uses for a while is no burst later."""
-    await meeting.say("a", TPM, refund=Refund(tokens_in=40_000))
+    await meeting.say("a", TPM, refund=replace(NO_REFUND, tokens_in=40_000))
     assert sum((await meeting.say("a", TPM, 9)).granted) == 9
     meeting.wait(3_000)
 
@@ -417,7 +419,7 @@ async def test_a_day_has_its_calls(meeting: Meeting) -> None:
     await meeting.say("a", limits)
     meeting.wait(1_000)
     assert sum((await meeting.say("a", limits, 7)).granted) == 7
-    assert sum((await meeting.say("a", limits, 7, refund=Refund(requests=2))).granted) == 5
+    assert sum((await meeting.say("a", limits, 7, refund=Charge(requests=2))).granted) == 5
     meeting.flush()
     recorded = DayCount(day=today, calls=8)
     await meeting.say("b", limits, used_today=recorded)
@@ -464,7 +466,7 @@ async def test_a_day_survives_a_store_that_forgets_it(meeting: Meeting) -> None:
     assert (sum(answer.granted), answer.binding) == (2, "rpd")
 
     back = await meeting.say(
-        "b", limits, 9, refund=Refund(requests=1), told_today=replace(told, calls=10)
+        "b", limits, 9, refund=Charge(requests=1), told_today=replace(told, calls=10)
     )
     assert sum(back.granted) == 1
 
@@ -607,7 +609,7 @@ def drawn(rng: random.Random, sequence: int) -> QuotaRequest:
             WaitingCall(charge=Charge(tokens_in=draw(5000), tokens_out=draw(2000)))
             for _ in range(draw(12))
         ),
-        refund=Refund(
+        refund=Charge(
             requests=draw(-2, 3), tokens_in=draw(-2000, 4000), tokens_out=draw(-200, 400)
         ),
         refused=draw(3) if rng.random() < 0.1 else 0,

@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 import redis
 
-from docllm.agent.quota.grants import Charge, QuotaAwayError, QuotaRequest, WaitingCall
+from docllm.agent.quota.grants import Charge, QuotaRequest, RedisAwayError, WaitingCall
 from docllm.agent.quota.redis_grants import KEEP_S, RedisGrantStore
 from docllm.producer.checks.redis_rights import ENOUGH, NAMES
 from docllm.schemas.settings.config import Secret
@@ -50,7 +50,7 @@ async def granted(one: RedisGrantStore, sequence: int) -> int:
 async def away_s(one: RedisGrantStore, sequence: int) -> float:
     """Return how long it takes to learn that the store does not answer."""
     began_s = time.monotonic()
-    with pytest.raises(QuotaAwayError):
+    with pytest.raises(RedisAwayError):
         await one.exchange([request(sequence)])
     return time.monotonic() - began_s
 
@@ -187,7 +187,7 @@ async def test_rights_that_are_missing_are_named(server: Redis) -> None:
         one = store(url)
         assert await granted(one, 1) == 0
         admin.execute_command("ACL", "SETUSER", "app", "-zadd")
-        with pytest.raises(QuotaAwayError, match=r"refuses ZADD to its user; run: .* check"):
+        with pytest.raises(RedisAwayError, match=r"refuses ZADD to its user; run: .* check"):
             await one.exchange([request(2)])
         admin.execute_command("ACL", "DELUSER", "app")
 
@@ -202,7 +202,7 @@ async def test_rights_that_are_missing_are_named(server: Redis) -> None:
 )
 async def test_a_dead_address_is_reported_without_secrets(part: str) -> None:
     """A dead address and an unknown option are answers like any other."""
-    with pytest.raises(QuotaAwayError) as away:
+    with pytest.raises(RedisAwayError) as away:
         await store(part.format(port=free_port())).exchange([request()])
 
     assert "hunter2" not in str(away.value)

@@ -17,8 +17,9 @@ import pytest
 import redis
 from redis.asyncio import Redis as AsyncRedis
 
+from docllm.agent.quota.grants import RedisAwayError
 from docllm.agent.routes import Router
-from docllm.agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, Stance
+from docllm.agent.routes.sharing.board import ProbeTurn, RouteReport, Stance
 from docllm.agent.routes.sharing.redis_board import KEEP_S, RedisBoard
 from docllm.agent.routes.sharing.sync import BoardSync
 from docllm.producer.checks.checklist import Checks, outcome
@@ -99,17 +100,17 @@ async def test_a_command_that_is_refused_is_named(user: Callable[[str], str]) ->
     url = user(f"~docllm:* {FEW}")
     share = board(url)
 
-    with pytest.raises(BoardAwayError, match=r"refuses TIME, PTTL, PEXPIRE, HSET, HGET, .* to its"):
+    with pytest.raises(RedisAwayError, match=r"refuses TIME, PTTL, PEXPIRE, HSET, HGET, .* to its"):
         await share.sync([SAY])
 
     user("~docllm:* +@all -hget")
-    with pytest.raises(BoardAwayError, match=r"refuses HGET to its user; run: .* check"):
+    with pytest.raises(RedisAwayError, match=r"refuses HGET to its user; run: .* check"):
         await share.sync([SAY])
 
 
 async def test_keys_that_are_refused_are_named(user: Callable[[str], str]) -> None:
     """A user with rights to other keys may send every command, but may use none of our keys."""
-    with pytest.raises(BoardAwayError, match=r"refuses the keys docllm:\* to its user"):
+    with pytest.raises(RedisAwayError, match=r"refuses the keys docllm:\* to its user"):
         await board(user("~others:* +@all")).sync([SAY])
 
 
@@ -139,7 +140,7 @@ def test_every_command_of_the_script_is_tried() -> None:
 async def away_s(share: RedisBoard) -> float:
     """Return how long it takes to learn that the board does not answer."""
     began_s = time.monotonic()
-    with pytest.raises(BoardAwayError):
+    with pytest.raises(RedisAwayError):
         await share.sync([SAY])
     return time.monotonic() - began_s
 
@@ -203,7 +204,7 @@ async def test_a_restarted_redis_is_found_again(server: Redis) -> None:
 )
 async def test_a_dead_address_is_reported_without_secrets(part: str) -> None:
     """A dead address and an unknown option are answers like any other."""
-    with pytest.raises(BoardAwayError) as away:
+    with pytest.raises(RedisAwayError) as away:
         await board(part.format(port=free_port())).sync([SAY])
 
     assert "hunter2" not in str(away.value)

@@ -109,7 +109,7 @@ def test_a_task_is_admitted_when_its_call_was_granted() -> None:
     assert gate.reserve_first_call(delivery, ROUTE) is not None
     assert gate.reserve_first_call(delivery, ROUTE) is None
     store.grant(gate.first_call(delivery, ROUTE), binding="rpm")
-    assert gate.reasons(clock.now_s()) == [
+    assert gate.quotas.reasons(clock.now_s()) == [
         Reason(Code.ROUTE_LIMITED, ROUTE, text="rpm", count=60, agents=3)
     ]
 

@@ -12,7 +12,6 @@ from docllm.agent.quota.grants import (
     DayCount,
     QuotaAnswer,
     QuotaRequest,
-    Refund,
     WaitingCall,
 )
 from docllm.schemas.settings.quota import QuotaLimits
@@ -21,7 +20,7 @@ LIMITS = QuotaLimits(rpm=600, tpm=600_000)
 ANSWER = QuotaAnswer(
     granted=(), seats=None, paused_s=0.0, accepted_share=1.0, agents=2, binding="tpm"
 )
-NOTHING = Refund()
+NOTHING = Charge(requests=0)
 
 
 def charge(tokens_in: int, tokens_out: int = 0) -> Charge:
@@ -98,7 +97,7 @@ def test_a_late_grant_is_given_back_once() -> None:
 
     assert one.begin_call(charge(100, 50), GRANT_LIVES_S) is None
     refunds = [one.next_request(GRANT_LIVES_S + number).refund for number in range(2)]
-    assert refunds == [Refund(requests=1, tokens_in=100, tokens_out=50), NOTHING]
+    assert refunds == [Charge(requests=1, tokens_in=100, tokens_out=50), NOTHING]
 
 
 def test_an_answer_that_comes_late_grants_nothing() -> None:
@@ -108,7 +107,7 @@ def test_an_answer_that_comes_late_grants_nothing() -> None:
     one.apply_answer(request, replace(ANSWER, granted=(True,)), 0.0, 5.0)
 
     assert one.room(5.0) == 0
-    assert one.next_request(5.0).refund == Refund(requests=1, tokens_in=100)
+    assert one.next_request(5.0).refund == Charge(requests=1, tokens_in=100)
 
 
 def test_a_call_is_settled_when_it_ends() -> None:
@@ -123,7 +122,7 @@ def test_a_call_is_settled_when_it_ends() -> None:
     one.note_ended(charge(100, 50), charge(0), refused=True, retry_after_s=3.0, remaining=0.1)
     request = one.next_request(0.5)
 
-    assert request.refund == Refund(requests=1, tokens_in=190, tokens_out=140)
+    assert request.refund == Charge(requests=1, tokens_in=190, tokens_out=140)
     assert (request.refused, request.retry_after_s, request.remaining) == (1, 3.0, 0.1)
     assert request.running == 0
     again = one.next_request(1.0)
@@ -138,7 +137,7 @@ def test_an_estimate_may_grow_a_little_after_the_grant() -> None:
     assert one.begin_call(charge(1100), 0.1) is not None
     assert one.begin_call(charge(2100), 0.1) is not None
     assert one.begin_call(charge(100), 0.1) is None
-    assert one.next_request(0.2).refund == Refund(requests=1, tokens_in=-200)
+    assert one.next_request(0.2).refund == Charge(requests=1, tokens_in=-200)
 
 
 def test_a_pause_holds_grants_back() -> None:
@@ -211,7 +210,7 @@ def test_what_the_share_granted_lately_is_reported_to_the_store() -> None:
 
     exchange(one, 0, OWN_LIVES_S + 0.5)
 
-    assert one.next_request(OWN_LIVES_S + 0.6).refund == Refund(requests=-3, tokens_in=-300)
+    assert one.next_request(OWN_LIVES_S + 0.6).refund == Charge(requests=-3, tokens_in=-300)
 
 
 def worth(one: AgentQuota, moments: Sequence[float]) -> list[bool]:

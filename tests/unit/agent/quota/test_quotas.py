@@ -7,7 +7,9 @@ import pytest
 from docllm.agent.quota.estimate import CallSize
 from docllm.agent.quota.grants import Charge, DayCount, LimitKind, LimitName, WaitingCall
 from docllm.agent.quota.limit import Permit
-from docllm.agent.quota.quotas import IDLE_S, Quotas, QuotaWait
+from docllm.agent.quota.quotas import IDLE_S, Quotas
+from docllm.schemas.agent_report import Reason
+from docllm.schemas.codes import Code
 from docllm.schemas.settings.quota import QuotaLimits
 from tests.support.memory_quota import MemoryQuotaServer
 from tests.support.quota_fleet import MovedClock
@@ -71,8 +73,8 @@ def test_routes_of_one_account_share_its_limit() -> None:
     some.set_waiting("twin", asks(30), 0.0)
     assert exchange(some, clock, server) == 1
     assert (some.room(FAST, 0.0), some.room(TWIN, 0.0)) == (0, 0)
-    assert some.quota_waits(0.0) == [
-        QuotaWait(whose=(LimitKind.ACCOUNT, route), name="rpm", limit=600, agents=1, paused_s=0.0)
+    assert some.reasons(0.0) == [
+        Reason(Code.ROUTE_LIMITED, route, text="rpm", count=600, agents=1)
         for route in ("fast", "twin")
     ]
 
@@ -120,11 +122,11 @@ def test_tasks_wait_for_the_limit_of_a_tenant_a_type_or_a_resource(
     some.set_waiting("free", asks(20, whose), 0.0)
     exchange(some, clock, server)
 
-    (wait,) = some.quota_waits(0.0)
+    (wait,) = some.reasons(0.0)
 
-    assert (wait.whose, wait.name, wait.limit) == (whose, setting, limit)
+    assert ((wait.kind, wait.name), wait.text, wait.count) == (whose, setting, limit)
     some.set_waiting("free", [], 0.0)
-    assert some.quota_waits(0.0) == []
+    assert some.reasons(0.0) == []
 
 
 def test_tasks_that_are_ready_no_more_are_forgotten() -> None:
@@ -137,7 +139,7 @@ def test_tasks_that_are_ready_no_more_are_forgotten() -> None:
     exchange(some, clock, server)
 
     assert exchange(some, clock, server) == 0
-    assert some.quota_waits(0.0) == []
+    assert some.reasons(0.0) == []
 
 
 @pytest.mark.parametrize("limits", [{}, {LOCAL: ("new account", QuotaLimits(rpm=60))}])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from docllm.agent.quota.redis_scripts import RedisScript, ScriptCall
+from docllm.agent.quota.redis_scripts import KeysAndArguments, RedisScript
 from docllm.schemas.settings.config import Secret
 
 
@@ -14,10 +14,10 @@ class WaitingScript(RedisScript):
     """A script whose answer waits for `written`, as Redis's client waits for each write."""
 
     def __init__(self, written: "asyncio.Future[None]", *, fails: bool) -> None:
-        super().__init__(url=Secret("redis://h"), script="", group="g", away=ValueError)
+        super().__init__(url=Secret("redis://h"), script="", group="g")
         self._written, self._fails = written, fails
 
-    async def _answers(self, calls: Sequence[ScriptCall[Any]]) -> list[Any]:
+    async def _answers(self, calls: Sequence[KeysAndArguments]) -> list[Any]:
         await asyncio.wait_for(self._written, 5)
         if self._fails:
             raise ConnectionError
@@ -31,7 +31,7 @@ def test_a_cancellation_is_not_lost_with_an_answer(*, fails: bool) -> None:
     async def cancelled() -> None:
         written = asyncio.get_running_loop().create_future()
         script = WaitingScript(written, fails=fails)
-        run = asyncio.create_task(script.run([ScriptCall([], [], int)]))
+        run = asyncio.create_task(script.run([0], lambda _: ([], []), lambda _, one: one))
         await asyncio.sleep(0)
         written.set_result(None)
         run.cancel()

@@ -344,7 +344,7 @@ def test_while_the_store_forgets_each_time_agents_keep_to_their_shares(
     usual = some.provider.calls(20.0, 80.0)
     server.forgets = True
     some.drive(150.0)
-    waits = [agent.quotas.quota_waits(some.clock.at_s) for agent in some.agents]
+    waits = [agent.quotas.reasons(some.clock.at_s) for agent in some.agents]
     server.forgets = False
     some.drive(240.0)
 
@@ -357,7 +357,7 @@ def test_while_the_store_forgets_each_time_agents_keep_to_their_shares(
     assert len(told) == agents
     assert "set its maxmemory-policy to noeviction" in told[0]
     assert len([line for line in caplog.messages if "remembers the limits" in line]) == agents
-    assert {wait.trouble for agent in some.agents for wait in agent.quotas.quota_waits(240)} == {""}
+    assert {wait.trouble for agent in some.agents for wait in agent.quotas.reasons(240)} == {""}
 
 
 def test_answers_that_are_lost_grant_nothing_twice() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from docllm.agent.quota.redis_scripts import RedisScript, ScriptCall
-from docllm.agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, Stance
+from docllm.agent.quota.grants import RedisAwayError
+from docllm.agent.quota.redis_scripts import KeysAndArguments, RedisScript
+from docllm.agent.routes.sharing.board import ProbeTurn, RouteReport, Stance
 from docllm.agent.routes.sharing.redis_board import RedisBoard
 from docllm.schemas.settings.config import Secret
 
@@ -35,12 +36,12 @@ def test_a_connection_that_was_reset_is_a_board_that_is_away(
     was killed.
     """
 
-    async def reset(_script: RedisScript, _calls: Sequence[ScriptCall[Any]]) -> list[Any]:
+    async def reset(_script: RedisScript, _calls: Sequence[KeysAndArguments]) -> list[Any]:
         raise error
 
     monkeypatch.setattr(RedisScript, "_answers", reset)
 
-    with pytest.raises(BoardAwayError):
+    with pytest.raises(RedisAwayError):
         asyncio.run(RedisBoard(url=Secret("redis://127.0.0.1:1/0"), group="g", agent="a").sync([]))
 
 
@@ -62,7 +63,7 @@ def test_the_table_at_the_head_of_the_script_names_what_it_takes_and_uses() -> N
     script = files("docllm.agent.routes.sharing").joinpath("board.lua").read_text("utf-8")
     head = script[: script.index("local now")]
 
-    for name, sent in (("KEYS", board._keys("r")), ("ARGV", board._arguments(report))):
+    for name, sent in zip(("KEYS", "ARGV"), board._keys_and_arguments(report), strict=True):
         table = head.partition(f"-- {name}")[2].partition("--\n")[0]
         numbers = {int(number) for number in re.findall(r"(?:^|--) +(\d+) \w", table)}
         used = {int(number) for number in re.findall(rf"{name}\[(\d+)\]", script)}
