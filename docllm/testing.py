@@ -14,9 +14,8 @@ import orjson
 from docllm.agent.handlers import DocumentError, HandlerRun, Handlers, Tools
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.decisions import state_json
-from docllm.agent.handlers.functions import HandlerCoroutines, HandlerThreads, LeftFunctions
+from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.handlers.held_lock import FreeLocks
-from docllm.agent.handlers.registry import is_async
 from docllm.agent.judge import tiers_of
 from docllm.agent.ports import Call, Reply, RouteClient
 from docllm.agent.ports.outcome import (
@@ -99,14 +98,13 @@ class FakeContext:
         self.follow_ups.clear()
         self.joins.clear()
         clock = _Clock()
-        left = LeftFunctions(most=1000, failed=lambda _reason: None)
-        runs = HandlerCoroutines(left=left) if is_async(handler) else HandlerThreads(left=left)
+        run = HandlerFunctions(most_left=1000, failed=lambda _reason: None).runner(handler)
         returned: list[Any] = []
         raised: list[BaseException] = []
 
         async def noted(context: AttemptContext) -> Any:
             try:
-                result = await runs.run(handler, context)
+                result = await run(handler, context)
             except BaseException as error:
                 raised.append(error)
                 raise

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.context import BlockingContext, BlockingHandler, Context
 from docllm.agent.handlers.decisions import AttemptEndedError
+from docllm.agent.handlers.registry import RunFunction, is_async
 from docllm.agent.handlers.served_calls import ServedCalls
 from docllm.schemas.codes import Code
 from docllm.schemas.text.untrusted import ContainedError
@@ -34,56 +34,32 @@ class NoRoomError(Exception):
     """An attempt did not begin, because too many functions of handlers never end."""
 
 
-class LeftFunctions:
-    """Counts the threads and coroutines that nothing can end, each until its function returns.
+class HandlerFunctions:
+    """Runs functions, each in an asyncio task or a thread of its own; idle threads are reused.
 
-    While there are `most`, no attempt begins and `failed` is called with the reason.
+    Nothing can stop a thread, or a coroutine that ignores its cancellation: after its attempt, it
+    is left over until its function returns. While there are `most_left` of these, no attempt begins
+    and `failed` is called with the reason. The threads are daemons, so the process can exit.
     """
 
-    def __init__(self, *, most: int, failed: Callable[[str], None]) -> None:
-        self._most = most
+    def __init__(
+        self, *, most_left: int, failed: Callable[[str], None], clean_up_s: float = CLEAN_UP_S
+    ) -> None:
+        self._most_left = most_left
         self._failed = failed
-        self._left: set[object] = set()
+        self._clean_up_s = clean_up_s
+        self._left: set[object] = set()  # the threads and asyncio tasks
+        self._idle: list[_Thread] = []
 
-    def require_room(self) -> None:
-        """Raise NoRoomError if there are too many."""
-        if len(self._left) >= self._most:
-            self._failed(
-                f"{len(self._left)} functions of handlers go on though their attempts have ended, "
-                "so no other one may begin; give what they call a time limit, or let the type run "
-                'in processes, which can be ended: run = "process"'
-            )
-            raise NoRoomError
+    def runner(self, function: Callable[..., Any]) -> RunFunction:
+        """Return what runs a function as `run_async` or `run_blocking` does."""
+        return self.run_async if is_async(function) else self.run_blocking
 
-    def add(self, runs_in: object, context: AttemptContext) -> None:
-        """Count a thread or an asyncio task whose attempt has ended, and log it."""
-        self._left.add(runs_in)
-        log.warning(
-            "%s: its attempt has ended, but its function goes on",
-            context.name,
-            extra={"code": Code.HANDLER_GOES_ON},
-        )
-
-    def discard(self, runs_in: object) -> None:
-        """Count it no more, if it was counted: its function has returned."""
-        self._left.discard(runs_in)
-
-
-@dataclass(slots=True, kw_only=True)
-class HandlerCoroutines:
-    """Runs coroutine functions, each in an asyncio task of its own.
-
-    asyncio cannot stop a coroutine that ignores its cancellation: it is left over until it returns.
-    """
-
-    left: LeftFunctions
-    clean_up_s: float = CLEAN_UP_S
-
-    async def run(
+    async def run_async(
         self, function: Callable[[Any], Coroutine[Any, Any, Any]], context: AttemptContext
     ) -> Any:
         """Return the result of a coroutine function, or raise its error. Raises NoRoomError."""
-        self.left.require_room()
+        self._require_room()
         context.has_begun = True
         running = asyncio.get_running_loop().create_task(function(Context(context)))
         try:
@@ -91,10 +67,10 @@ class HandlerCoroutines:
         except asyncio.CancelledError:
             running.cancel()
             try:
-                await asyncio.wait([running], timeout=self.clean_up_s)
+                await asyncio.wait([running], timeout=self._clean_up_s)
             finally:
                 if not running.done():
-                    self.left.add(running, context)
+                    self._leave(running, context)
                     running.add_done_callback(self._returned)
             if not running.done():
                 raise
@@ -104,74 +80,68 @@ class HandlerCoroutines:
             # A task may not end by SystemExit or KeyboardInterrupt; an attempt may fail by them.
             raise error.__cause__ or error from None
 
-    def _returned(self, running: "asyncio.Task[Any]") -> None:
-        self.left.discard(running)
-        if not running.cancelled():
-            running.exception()  # nobody else asks for it, which asyncio would log
-
-
-class HandlerThreads:
-    """Runs plain functions in threads, one thread for each running attempt; threads are reused.
-
-    Python cannot stop a thread: after its attempt has ended, a thread is left over until its
-    function returns. The threads are daemons, so the process can exit.
-    """
-
-    def __init__(self, *, left: LeftFunctions) -> None:
-        self._left = left
-        self._idle: list[_Thread] = []
-
-    async def run(self, function: BlockingHandler, context: AttemptContext) -> Any:
-        """Return the result of a function, or raise its error.
-
-        Raises NoRoomError.
-        """
-        self._left.require_room()
+    async def run_blocking(self, function: BlockingHandler, context: AttemptContext) -> Any:
+        """Return the result of a plain function, or raise its error. Raises NoRoomError."""
+        self._require_room()
         loop = asyncio.get_running_loop()
         thread = self._idle.pop() if self._idle else _Thread()
         served = ServedCalls()
-        ended: asyncio.Future[_ThreadResult] = loop.create_future()
+        ended: asyncio.Future[Future[Any]] = loop.create_future()
         blocking = BlockingContext(context, wait=partial(_wait, served, loop))
         # The context variables are the attempt's, as those of an async handler are.
         call = partial(contextvars.copy_context().run, _checked, function, blocking)
 
-        def note(result: _ThreadResult) -> None:
-            loop.call_soon_threadsafe(self._note, thread, ended, result)
+        def job() -> None:
+            result = _result_of(call)
+            with suppress(RuntimeError):  # the loop is closed, and the process ends
+                loop.call_soon_threadsafe(self._note, thread, ended, result)
 
         context.has_begun = True
-        thread.give(_Job(call, note))
+        thread.jobs.put(job)
         try:
             result = await ended
         except asyncio.CancelledError:
             if ended.cancelled():  # otherwise the function has ended, too late for its attempt
-                self._left.add(thread, context)
+                self._leave(thread, context)
             raise
         finally:
             await served.end()
-        if result.error is not None:
-            raise result.error
-        return result.value
+        if (error := result.exception()) is not None:
+            raise error
+        return result.result()
+
+    def _require_room(self) -> None:
+        """Raise NoRoomError if too many functions go on."""
+        if len(self._left) >= self._most_left:
+            self._failed(
+                f"{len(self._left)} functions of handlers go on though their attempts have ended, "
+                "so no other one may begin; give what they call a time limit, or let the type run "
+                'in processes, which can be ended: run = "process"'
+            )
+            raise NoRoomError
+
+    def _leave(self, runs_in: object, context: AttemptContext) -> None:
+        """Count a thread or an asyncio task whose attempt has ended, and log it."""
+        self._left.add(runs_in)
+        log.warning(
+            "%s: its attempt has ended, but its function goes on",
+            context.name,
+            extra={"code": Code.HANDLER_GOES_ON},
+        )
+
+    def _returned(self, running: "asyncio.Task[Any]") -> None:
+        self._left.discard(running)
+        if not running.cancelled():
+            running.exception()  # nobody else asks for it, which asyncio would log
 
     def _note(
-        self, thread: "_Thread", ended: "asyncio.Future[_ThreadResult]", result: "_ThreadResult"
+        self, thread: "_Thread", ended: "asyncio.Future[Future[Any]]", result: "Future[Any]"
     ) -> None:
-        """Note that a function has ended, perhaps long after its attempt."""
+        """Note that a plain function has ended, perhaps long after its attempt."""
         self._left.discard(thread)
         self._idle.append(thread)
         if not ended.done():
             ended.set_result(result)
-
-
-@dataclass(frozen=True, slots=True)
-class _ThreadResult:
-    value: Any = None
-    error: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    call: Callable[[], Any]
-    ended: Callable[[_ThreadResult], None]
 
 
 class _Thread(threading.Thread):
@@ -179,28 +149,25 @@ class _Thread(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="handler", daemon=True)
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.start()
-
-    def give(self, job: _Job) -> None:
-        """Let the thread run a job after those that it has."""
-        self._jobs.put(job)
 
     def run(self) -> None:
         """Run the jobs."""
         while True:
-            job = self._jobs.get()
-            result = _run(job.call)
-            with suppress(RuntimeError):  # the loop is closed, and the process ends
-                job.ended(result)
-            del job, result  # the next job may come late
+            job = self.jobs.get()
+            job()
+            del job  # the next one may come late
 
 
-def _run(call: Callable[[], Any]) -> _ThreadResult:
+def _result_of(call: Callable[[], Any]) -> "Future[Any]":
+    """Return how a call has ended."""
+    result: Future[Any] = Future()
     try:
-        return _ThreadResult(call())
+        result.set_result(call())
     except BaseException as error:  # noqa: BLE001 - the attempt raises it again
-        return _ThreadResult(error=error)
+        result.set_exception(error)
+    return result
 
 
 def _checked(function: BlockingHandler, context: BlockingContext) -> Any:

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 import docllm
 from docllm.agent.handlers.attempt_context import AttemptContext, Handler
 from docllm.agent.handlers.builtin.map_reduce import map_reduce
-from docllm.agent.handlers.context import BlockingHandler
 from docllm.agent.judge import one_line
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import TypeConfig
@@ -19,22 +18,20 @@ from docllm.schemas.settings.config import TypeConfig
 # Names beside docllm's package: its programs, and in a checkout the folder `schemas`.
 _PROGRAMS = ("agent", "producer", "schemas")
 
-RunAsync = Callable[[Callable[[Any], Coroutine[Any, Any, Any]], AttemptContext], Awaitable[Any]]
-RunBlocking = Callable[[BlockingHandler, AttemptContext], Awaitable[Any]]
+RunFunction = Callable[[Callable[[Any], Any], AttemptContext], Awaitable[Any]]
 InProcess = Callable[[str, TypeConfig], Handler]
 
 
 def load(
     types: Mapping[str, TypeConfig],
     *,
-    run_async: RunAsync,
-    run_blocking: RunBlocking,
+    runner: Callable[[Callable[..., Any]], RunFunction],
     in_process: InProcess,
 ) -> dict[str, Handler]:
     """Return the handler of each type that names one.
 
-    `run_async` runs coroutine functions, `run_blocking` plain ones. `in_process` makes the handler
-    of a type that runs in processes: its module is not imported here.
+    `runner` returns what runs a function. `in_process` makes the handler of a type that runs in
+    processes: its module is not imported here.
 
     Modules of the current folder are found, as with `python -m`. Raises ConfigError with a line for
     each handler that cannot be used.
@@ -52,8 +49,7 @@ def load(
                 handlers[name] = in_process(name, task_type)
                 continue
             function = function_of(task_type.handler)
-            run = run_async if is_async(function) else run_blocking
-            handlers[name] = partial(run, function)
+            handlers[name] = partial(runner(function), function)
         except ConfigError as error:
             faults.append(f"types.{name}.handler: {error}")
     if faults:

@@ -17,7 +17,7 @@ import orjson
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.http import Url
 
-from docllm.agent.handlers.registry import RunAsync, RunBlocking, is_async
+from docllm.agent.handlers.registry import RunFunction
 from docllm.agent.hooks.batch_end import BatchEnd, NotToldError, Tell
 from docllm.agent.hooks.functions import function_of
 from docllm.agent.process.containment import current_task, enter_handler
@@ -33,7 +33,9 @@ _TAIL_BYTES = 4096  # of what a command says
 _TAIL_CHARS = 300
 
 
-def load_batch_hook(setting: BatchHook, *, run_async: RunAsync, run_blocking: RunBlocking) -> Tell:
+def load_batch_hook(
+    setting: BatchHook, *, runner: Callable[[Callable[..., Any]], RunFunction]
+) -> Tell:
     """Return what tells the end of a batch as the setting says. Raises ConfigError."""
     if setting.url is not None:
         return partial(_post, _require_private(setting.url))
@@ -43,10 +45,10 @@ def load_batch_hook(setting: BatchHook, *, run_async: RunAsync, run_blocking: Ru
         function = function_of(setting.function, "end")
     except ConfigError as error:
         raise ConfigError(f"hooks.on_batch_done: {error}") from None
-    return partial(_call, function, run_async if is_async(function) else run_blocking)
+    return partial(_call, function, runner(function))
 
 
-async def _call(function: Callable[..., Any], run: RunAsync | RunBlocking, end: BatchEnd) -> None:
+async def _call(function: Callable[..., Any], run: RunFunction, end: BatchEnd) -> None:
     # There is no attempt whose context it could get; its name is for the log.
     context: Any = SimpleNamespace(name=f"on_batch_done of {end.batch}")
     enter_handler(current_task())

@@ -18,14 +18,7 @@ from docllm.agent.handlers.faults import deciding_leaf
 from docllm.agent.handlers.functions import NoRoomError
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
 from docllm.agent.handlers.held_lock import LockError
-from docllm.agent.handlers.registry import (
-    RunAsync,
-    RunBlocking,
-    is_async,
-    is_generator,
-    module_of,
-    takes,
-)
+from docllm.agent.handlers.registry import RunFunction, is_generator, module_of, takes
 from docllm.agent.hooks.batch_end import BatchEnd, NotToldError, Tell
 from docllm.agent.judge import one_line
 from docllm.agent.ports.outcome import Failure, Spent
@@ -96,12 +89,12 @@ Hook = Callable[[AttemptContext, HookOutcome], Awaitable[Any]]
 
 
 def load_hooks(
-    types: Mapping[str, TypeConfig], *, run_async: RunAsync, run_blocking: RunBlocking
+    types: Mapping[str, TypeConfig], *, runner: Callable[[Callable[..., Any]], RunFunction]
 ) -> dict[HookKind, Hook]:
     """Return the hooks that types name.
 
-    `run_async` runs coroutine functions, `run_blocking` plain ones. Raises ConfigError with a line
-    for each hook that cannot be used.
+    `runner` returns what runs a function. Raises ConfigError with a line for each hook that cannot
+    be used.
     """
     loaded: dict[HookKind, Hook] = {}
     faults: list[str] = []
@@ -109,8 +102,7 @@ def load_hooks(
         for event, path in task_type.hooks.items():
             try:
                 function = function_of(path, "context", "outcome")
-                run = run_async if is_async(function) else run_blocking
-                loaded[name, event] = _hook(function, run)
+                loaded[name, event] = _hook(function, runner(function))
             except ConfigError as error:
                 faults.append(f"types.{name}.on_{event}: {error}")
     if faults:
@@ -136,7 +128,7 @@ def function_of(path: str, *arguments: str) -> Callable[..., Any]:
     return function
 
 
-def _hook(function: Callable[..., Any], run: RunAsync | RunBlocking) -> Hook:
+def _hook(function: Callable[..., Any], run: RunFunction) -> Hook:
     async def hook(context: AttemptContext, outcome: HookOutcome) -> Any:
         return await run(partial(_with_outcome, function, outcome), context)
 

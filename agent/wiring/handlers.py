@@ -10,7 +10,7 @@ from docllm.agent.documents.objects import ObjectSource
 from docllm.agent.documents.reader import Documents
 from docllm.agent.documents.web import WebSource
 from docllm.agent.handlers import Handler, Handlers, registry
-from docllm.agent.handlers.functions import HandlerCoroutines, HandlerThreads, LeftFunctions
+from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.handlers.handler_run import Tools
 from docllm.agent.handlers.named_limits import NamedLimits
 from docllm.agent.handlers.processes.pool import ProcessHandler
@@ -51,9 +51,8 @@ class Handling:
         self._limits = limits
         self._memory = memory
         config, processes = choices.parts.config, choices.processes
-        left = LeftFunctions(most=config.agent.slots, failed=failures.report)
-        self._run_blocking = HandlerThreads(left=left).run
-        self._run_async = HandlerCoroutines(left=left).run
+        functions = HandlerFunctions(most_left=config.agent.slots, failed=failures.report)
+        self._runner = functions.runner
         tools = self.tools()
         self.handlers = Handlers(
             tools=tools,
@@ -68,16 +67,11 @@ class Handling:
 
     def load_handlers(self, types: Mapping[str, TypeConfig]) -> Mapping[str, Handler]:
         """Return the handlers of types. Raises ConfigError."""
-        return registry.load(
-            types,
-            run_async=self._run_async,
-            run_blocking=self._run_blocking,
-            in_process=self._in_process,
-        )
+        return registry.load(types, runner=self._runner, in_process=self._in_process)
 
     def load_hooks(self, types: Mapping[str, TypeConfig]) -> Mapping[HookKind, Hook]:
         """Return the hooks of types. Raises ConfigError."""
-        return load_hooks(types, run_async=self._run_async, run_blocking=self._run_blocking)
+        return load_hooks(types, runner=self._runner)
 
     def _load_batch_hook(self, setting: BatchHook | None) -> Tell | None:
         """Return what is called at the end of a batch. Raises ConfigError."""
@@ -86,7 +80,7 @@ class Handling:
         # Most agents have no such hook.
         from docllm.agent.hooks.batch_hooks import load_batch_hook  # noqa: PLC0415
 
-        return load_batch_hook(setting, run_async=self._run_async, run_blocking=self._run_blocking)
+        return load_batch_hook(setting, runner=self._runner)
 
     def tools(self) -> Tools:
         """Return what handlers and hooks work with, by the settings as they are now."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from docllm.agent.handlers import AttemptEndedError, Context
-from docllm.agent.handlers.functions import HandlerCoroutines, LeftFunctions
+from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.ports.outcome import Outcome, Released, Retry, Succeeded
 from docllm.agent.process.containment import new_event_loop
 from tests.support.handlers import HandlersHarness, completion, failure_of, handlers_harness
@@ -23,10 +23,8 @@ def harness(
 ) -> tuple[HandlersHarness, list[str]]:
     """Return handlers whose documents a coroutine runs, and why their agent had to end."""
     failed: list[str] = []
-    coroutines = HandlerCoroutines(
-        left=LeftFunctions(most=most_left, failed=failed.append), clean_up_s=0.0
-    )
-    return handlers_harness(*replies, document=partial(coroutines.run, function)), failed
+    functions = HandlerFunctions(most_left=most_left, failed=failed.append, clean_up_s=0.0)
+    return handlers_harness(*replies, document=partial(functions.run_async, function)), failed
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:

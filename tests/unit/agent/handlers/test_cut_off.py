@@ -11,7 +11,7 @@ import pytest
 
 from docllm.agent.handlers import BlockingContext, Context
 from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.functions import HandlerCoroutines, HandlerThreads, LeftFunctions
+from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.ports import Call, CallFailed, Reply
 from docllm.agent.ports.outcome import Dead, Outcome, Released, Spent
 from docllm.agent.process.containment import cancel
@@ -21,7 +21,7 @@ from tests.support.handlers import FakeLLM, HandlersHarness, handlers_harness
 
 BODY = {"model": "m", "messages": []}
 ONCE = {"document": TypeConfig(on_loss="dead")}
-LEFT = LeftFunctions(most=1, failed=lambda _reason: None)
+FUNCTIONS = HandlerFunctions(most_left=1, failed=lambda _reason: None)
 
 
 def end_attempt() -> None:
@@ -41,7 +41,7 @@ def ended(
         begun.set()
         return await function(context)
 
-    run = partial(HandlerCoroutines(left=LEFT).run, begin)
+    run = partial(FUNCTIONS.run_async, begin)
     harness = handlers_harness(document=run, types=types)
 
     async def play() -> Outcome | None:
@@ -106,16 +106,16 @@ def test_a_thread_that_goes_on_is_not_begun_beside_itself() -> None:
         finally:
             go_on.set()
 
-    threads = HandlerThreads(left=LeftFunctions(most=5, failed=lambda _reason: None))
-    harness = handlers_harness(document=partial(threads.run, work), types=ONCE)
+    functions = HandlerFunctions(most_left=5, failed=lambda _reason: None)
+    harness = handlers_harness(document=partial(functions.run_blocking, work), types=ONCE)
 
     of_reason(asyncio.run(play(harness)))
 
 
 def test_a_handler_that_did_not_begin_is_given_back() -> None:
     """There was no room for it in the agent."""
-    full = LeftFunctions(most=0, failed=lambda _reason: None)
-    run = partial(HandlerCoroutines(left=full).run, hang)
+    full = HandlerFunctions(most_left=0, failed=lambda _reason: None)
+    run = partial(full.run_async, hang)
 
     assert handlers_harness(document=run, types=ONCE).run() == Released()
 
@@ -127,7 +127,7 @@ def test_a_lost_lease_ends_a_run_that_began(types: dict[str, TypeConfig], *, aga
     async def call(context: Context) -> None:
         await context.complete(BODY)
 
-    run = partial(HandlerCoroutines(left=LEFT).run, call)
+    run = partial(FUNCTIONS.run_async, call)
     harness = handlers_harness(document=run, types=types)
     harness.leased = False
 

@@ -1,6 +1,5 @@
 """Configured handlers are found, or refused with advice."""
 
-import asyncio
 import importlib
 import sys
 from collections.abc import Iterator
@@ -10,25 +9,19 @@ from typing import Any
 import pytest
 
 from docllm.agent.handlers import map_reduce
-from docllm.agent.handlers.registry import is_async
+from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.handlers.registry import load as load_with
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import TypeConfig
 
 
 def load(types: dict[str, TypeConfig]) -> dict[str, Any]:
-    """Load handlers; show a plain function with how it runs."""
-
-    async def awaited(function: Any, context: Any) -> Any:
-        return await function(context)
-
-    async def blocking(function: Any, context: Any) -> Any:
-        return "in a thread", function(context)
+    functions = HandlerFunctions(most_left=1, failed=lambda _reason: None)
 
     def in_process(name: str, settings: TypeConfig) -> Any:
         return name, settings.handler
 
-    return dict(load_with(types, run_async=awaited, run_blocking=blocking, in_process=in_process))
+    return dict(load_with(types, runner=functions.runner, in_process=in_process))
 
 
 MODULE = """
@@ -123,11 +116,9 @@ def test_a_plain_function_runs_in_a_thread(folder: Path) -> None:
         "caller": TypeConfig(handler="invoices:caller"),
     }
 
-    handlers = load(types)
+    runs = {name: handler.func.__name__ for name, handler in load(types).items()}
 
-    assert asyncio.run(handlers["plain"]("context")) == ("in a thread", 3)
-    assert asyncio.run(handlers["native"](1)) == ("in a thread", "1")
-    assert is_async(handlers["caller"])
+    assert runs == {"plain": "run_blocking", "native": "run_blocking", "caller": "run_async"}
 
 
 def test_the_module_of_a_process_is_not_imported_here(folder: Path) -> None:

@@ -17,7 +17,7 @@ from docllm.agent.handlers import (
     GiveUpError,
     LockError,
 )
-from docllm.agent.handlers.functions import HandlerThreads, LeftFunctions
+from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.ports.outcome import Dead, Released, Retry, Succeeded
 from docllm.agent.process.containment import new_event_loop
@@ -32,8 +32,8 @@ def harness(
 ) -> tuple[HandlersHarness, list[str]]:
     """Return handlers whose documents a plain function runs, and why their agent had to end."""
     failed: list[str] = []
-    threads = HandlerThreads(left=LeftFunctions(most=most_left, failed=failed.append))
-    return handlers_harness(*replies, document=partial(threads.run, function)), failed
+    functions = HandlerFunctions(most_left=most_left, failed=failed.append)
+    return handlers_harness(*replies, document=partial(functions.run_blocking, function)), failed
 
 
 def asked(context: BlockingContext) -> dict[str, str]:
@@ -278,13 +278,13 @@ def test_a_function_that_ends_as_its_attempt_is_cancelled_is_not_left_over() -> 
     async def main() -> Any:
         running: list[asyncio.Task[Any]] = []
 
-        class Cancelling(HandlerThreads):
+        class Cancelling(HandlerFunctions):
             def _note(self, *end: Any) -> None:
                 super()._note(*end)
                 running[0].cancel()
 
-        threads = Cancelling(left=LeftFunctions(most=1, failed=failed.append))
-        handlers = handlers_harness(document=partial(threads.run, lambda _context: "done"))
+        run = Cancelling(most_left=1, failed=failed.append).run_blocking
+        handlers = handlers_harness(document=partial(run, lambda _context: "done"))
         for _ in range(2):
             running[:] = [asyncio.create_task(handlers.handlers.run(handlers.attempt()))]
             await asyncio.wait(running)

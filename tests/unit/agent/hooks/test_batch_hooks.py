@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from docllm.agent.handlers.functions import HandlerCoroutines, HandlerThreads, LeftFunctions
+from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.hooks.batch_end import BatchEnd, Tell
 from docllm.agent.hooks.batch_hooks import load_batch_hook
 from docllm.agent.hooks.functions import HookReturn, Hooks
@@ -101,12 +101,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def load(value: object) -> Tell:
-    left = LeftFunctions(most=1, failed=lambda _reason: None)
-    return load_batch_hook(
-        batch_hook(value),
-        run_async=HandlerCoroutines(left=left, clean_up_s=0.0).run,
-        run_blocking=HandlerThreads(left=left).run,
-    )
+    functions = HandlerFunctions(most_left=1, failed=lambda _reason: None, clean_up_s=0.0)
+    return load_batch_hook(batch_hook(value), runner=functions.runner)
 
 
 async def told(hook: object, left_s: float = 30.0) -> HookReturn:

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from docllm.agent.handlers import Context, HandlerRun
-from docllm.agent.handlers.functions import HandlerCoroutines, HandlerThreads, LeftFunctions
+from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.hooks.functions import HookOutcome, HookReturn, Hooks, load_hooks
 from docllm.agent.ports import Reply
 from docllm.agent.process.containment import new_event_loop
@@ -73,9 +73,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def load(**types: TypeConfig) -> Any:
-    left = LeftFunctions(most=1, failed=lambda _reason: None)
-    run_async = HandlerCoroutines(left=left, clean_up_s=0.0).run
-    return load_hooks(types, run_async=run_async, run_blocking=HandlerThreads(left=left).run)
+    functions = HandlerFunctions(most_left=1, failed=lambda _reason: None, clean_up_s=0.0)
+    return load_hooks(types, runner=functions.runner)
 
 
 def run(hook: Any, *replies: Reply, value: bytes = orjson.dumps(TASK), **more: Any) -> HookReturn:
