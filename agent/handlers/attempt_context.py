@@ -1,5 +1,6 @@
 """An attempt in its agent: what contexts show of it, and what only docllm's own code uses."""
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +12,7 @@ import orjson
 from docllm.agent.handlers.attempt_time import AttemptTime
 from docllm.agent.handlers.calls.attempt_calls import AttemptCalls
 from docllm.agent.handlers.calls.results import Answer, CallRefusedError
+from docllm.agent.handlers.context import ContextCall
 from docllm.agent.handlers.decisions import AttemptEndedError
 from docllm.agent.handlers.documents import require_content
 from docllm.agent.handlers.follow_ups import FollowUpRules, FollowUps
@@ -156,6 +158,11 @@ class AttemptContext:
             facts["trace_id"] = trace_id
         return TaskLog(self.name, facts=facts)
 
+    async def call(self, wanted: ContextCall, /, **arguments: Any) -> Any:
+        """Do what the method of this name does."""
+        result = getattr(self, wanted)(**arguments)
+        return await result if inspect.isawaitable(result) else result
+
     async def document(self) -> str | None:
         """Return the text of the task's input; see `Context.document`."""
         self._time.require()
@@ -191,7 +198,10 @@ class AttemptContext:
         self._require_attempt()  # otherwise nobody takes what was ordered
 
     async def children(self, after: int) -> Sequence[Sequence[Any]]:
-        """Return the next tasks for which a join waited; see `Context.children`."""
+        """Return the next tasks for which a join waited, behind the one with this number.
+
+        Each has its number, and the fields of `Child`.
+        """
         self._time.require()
         return await self._tools.children(self._run.task_id, after)
 
@@ -203,7 +213,7 @@ class AttemptContext:
         """Raise LeaseLostError if another attempt may hold this attempt's locks."""
         self._locks.check()
 
-    async def give_back_lock(self, name: str) -> None:
+    def give_back_lock(self, name: str) -> None:
         """Give a lock back."""
         self._locks.give_back(name)
 
@@ -211,7 +221,7 @@ class AttemptContext:
         """Begin a use, which must be given back, and return its number; see `Context.limit`."""
         return await self._limits.take(name, wait_s)
 
-    async def give_back_limit(self, number: int) -> None:
+    def give_back_limit(self, number: int) -> None:
         """End a use of a limit."""
         self._limits.give_back(number)
 

@@ -1,7 +1,8 @@
 """The contexts of an attempt, as the authors of handlers know them, and what they stand on."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from enum import StrEnum
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -14,6 +15,20 @@ from docllm.schemas.task.line.parsing import TaskLine
 
 BlockingHandler = Callable[["BlockingContext"], Any]
 Wait = Callable[[Callable[[], Any]], Any]  # takes what begins a call; returns its result
+
+
+class ContextCall(StrEnum):
+    """What a context asks of its attempt; a process may ask for nothing else."""
+
+    DOCUMENT = "document"
+    COMPLETE = "complete"
+    FOLLOW = "follow"
+    CHILDREN = "children"
+    TAKE_LOCK = "take_lock"
+    CHECK_LOCK = "check_lock"
+    GIVE_BACK_LOCK = "give_back_lock"
+    TAKE_LIMIT = "take_limit"
+    GIVE_BACK_LIMIT = "give_back_limit"
 
 
 class AttemptPort(Protocol):
@@ -74,31 +89,8 @@ class AttemptPort(Protocol):
         """A log whose lines begin with the task's name."""
         ...
 
-    def document(self) -> Awaitable[str | None]:
-        """Read the text of the task's input; see `Context.document`."""
-        ...
-
-    def complete(
-        self, body: Mapping[str, Any], *, schema: dict[str, Any] | None, verbatim: bool
-    ) -> Awaitable[Answer]:
-        """Make a chat completion; see `Context.complete`."""
-        ...
-
-    def follow(
-        self, line: Mapping[str, Any], after: str | None = None, on_dead_child: str = "wait"
-    ) -> Awaitable[None]:
-        """Order another task; see `Context.follow`."""
-        ...
-
-    def children(self, after: int) -> Awaitable[Sequence[Sequence[Any]]]:
-        """Return the next tasks for which a join waited, behind the one with this number.
-
-        Each has its number, and the fields of `Child`.
-        """
-        ...
-
-    def take_lock(self, name: str, wait_s: float | None) -> Awaitable[int]:
-        """Take a lock, which must be given back, and return its token; see `Context.lock`."""
+    def call(self, wanted: ContextCall, /, **arguments: Any) -> Awaitable[Any]:
+        """Begin what a method of `AttemptContext` does that has this name."""
         ...
 
     def check_lock(self) -> None:
@@ -106,18 +98,6 @@ class AttemptPort(Protocol):
 
         Any thread of the handler may call it.
         """
-        ...
-
-    def give_back_lock(self, name: str) -> Awaitable[None]:
-        """Give a lock back."""
-        ...
-
-    def take_limit(self, name: str, wait_s: float | None) -> Awaitable[int]:
-        """Begin a use, which must be given back, and return its number; see `Context.limit`."""
-        ...
-
-    def give_back_limit(self, number: int) -> Awaitable[None]:
-        """End a use of a limit."""
         ...
 
 
@@ -218,7 +198,8 @@ class Context(ContextValues):
         Raises DocumentError. Unless the handler catches it, it ends the attempt as a failure of its
         error class. Raises SoftLimitError once.
         """
-        return await self._attempt.document()
+        text: str | None = await self._attempt.call(ContextCall.DOCUMENT)
+        return text
 
     async def complete(
         self,
@@ -234,7 +215,10 @@ class Context(ContextValues):
         wrong with it. With `verbatim`, any reply but an error is the answer, even if it is
         cut or filtered.
         """
-        return await self._attempt.complete(body, schema=schema, verbatim=verbatim)
+        answer: Answer = await self._attempt.call(
+            ContextCall.COMPLETE, body=body, schema=schema, verbatim=verbatim
+        )
+        return answer
 
     async def follow(
         self,
@@ -252,7 +236,9 @@ class Context(ContextValues):
         orders. If one of them is dead or cancelled then, `on_dead_child` says whether the join
         waits for its replay, runs, or dies.
         """
-        await self._attempt.follow(line, after, on_dead_child)
+        await self._attempt.call(
+            ContextCall.FOLLOW, line=line, after=after, on_dead_child=on_dead_child
+        )
 
     async def children(self) -> AsyncIterator[Child]:
         """Yield the tasks for which this join waited, in the order in which they were ordered.
@@ -261,7 +247,7 @@ class Context(ContextValues):
         result that cannot be read.
         """
         after = 0
-        while page := await self._attempt.children(after):
+        while page := await self._attempt.call(ContextCall.CHILDREN, after=after):
             for _number, *child in page:
                 yield Child(*child)
             after = page[-1][0]
@@ -275,11 +261,11 @@ class Context(ContextValues):
         tries once. Unless a handler that set `wait_s` catches it, the task keeps its place and runs
         again after a pause, uncounted. A handler must not catch LeaseLostError.
         """
-        token = await self._attempt.take_lock(name, wait_s)
+        token = await self._attempt.call(ContextCall.TAKE_LOCK, name=name, wait_s=wait_s)
         try:
             yield HeldLock(name, token, self._attempt.check_lock)
         finally:
-            await self._attempt.give_back_lock(name)
+            await self._attempt.call(ContextCall.GIVE_BACK_LOCK, name=name)
 
     @asynccontextmanager
     async def limit(self, name: str, wait_s: float | None = None) -> AsyncIterator[None]:
@@ -288,11 +274,11 @@ class Context(ContextValues):
         Raises LimitError if the settings have no such section. Raises WaitedTooLongError as `lock`
         does; 0 asks once, which takes up to 2.5 s.
         """
-        number = await self._attempt.take_limit(name, wait_s)
+        number = await self._attempt.call(ContextCall.TAKE_LIMIT, name=name, wait_s=wait_s)
         try:
             yield
         finally:
-            await self._attempt.give_back_limit(number)
+            await self._attempt.call(ContextCall.GIVE_BACK_LIMIT, number=number)
 
 
 class BlockingContext(ContextValues):
@@ -307,7 +293,7 @@ class BlockingContext(ContextValues):
 
     def document(self) -> str | None:
         """Return the text of the task's input, or None if it has none, as `Context.document`."""
-        text: str | None = self._wait(self._attempt.document)
+        text: str | None = self._call(ContextCall.DOCUMENT)
         return text
 
     def complete(
@@ -318,8 +304,9 @@ class BlockingContext(ContextValues):
         verbatim: bool = False,
     ) -> Answer:
         """Make a chat completion and return its answer, as `Context.complete`."""
-        call = partial(self._attempt.complete, body, schema=schema, verbatim=verbatim)
-        answer: Answer = self._wait(call)
+        answer: Answer = self._call(
+            ContextCall.COMPLETE, body=body, schema=schema, verbatim=verbatim
+        )
         return answer
 
     def follow(
@@ -329,12 +316,12 @@ class BlockingContext(ContextValues):
         on_dead_child: Literal["wait", "run", "die"] = "wait",
     ) -> None:
         """Order another task, as `Context.follow`."""
-        self._wait(partial(self._attempt.follow, line, after, on_dead_child))
+        self._call(ContextCall.FOLLOW, line=line, after=after, on_dead_child=on_dead_child)
 
     def children(self) -> Iterator[Child]:
         """Yield the tasks for which this join waited, as `Context.children`."""
         after = 0
-        while page := self._wait(partial(self._attempt.children, after)):
+        while page := self._call(ContextCall.CHILDREN, after=after):
             for _number, *child in page:
                 yield Child(*child)
             after = page[-1][0]
@@ -342,20 +329,23 @@ class BlockingContext(ContextValues):
     @contextmanager
     def lock(self, name: str, wait_s: float | None = None) -> Iterator[HeldLock]:
         """Hold a lock, as `Context.lock`. Raises AttemptEndedError if the attempt has ended."""
-        token: int = self._wait(partial(self._attempt.take_lock, name, wait_s))
+        token = self._call(ContextCall.TAKE_LOCK, name=name, wait_s=wait_s)
         try:
             yield HeldLock(name, token, self._attempt.check_lock)
         finally:
             # The lock was already released when the attempt ended.
             with suppress(AttemptEndedError):
-                self._wait(partial(self._attempt.give_back_lock, name))
+                self._call(ContextCall.GIVE_BACK_LOCK, name=name)
 
     @contextmanager
     def limit(self, name: str, wait_s: float | None = None) -> Iterator[None]:
         """Use what `[limits.NAME]` limits, as `Context.limit`."""
-        number: int = self._wait(partial(self._attempt.take_limit, name, wait_s))
+        number = self._call(ContextCall.TAKE_LIMIT, name=name, wait_s=wait_s)
         try:
             yield
         finally:
             with suppress(AttemptEndedError):
-                self._wait(partial(self._attempt.give_back_limit, number))
+                self._call(ContextCall.GIVE_BACK_LIMIT, number=number)
+
+    def _call(self, wanted: ContextCall, **arguments: Any) -> Any:
+        return self._wait(partial(self._attempt.call, wanted, **arguments))

@@ -118,7 +118,7 @@ class Tools:
     `usual_limit_s` is the time of a handler whose type sets no limit. `token_ratios` are the
     learned tokens per byte, by model and type of task. `cut_prompts` finds prompts that were cut.
     `limits` are those that handlers name. `children` returns the next tasks for which the join with
-    this number waited, as `AttemptPort.children`. `measures` takes how long calls take; None if
+    this number waited, as `AttemptContext.children`. `measures` takes how long calls take; None if
     nobody reads it.
     """
 

@@ -1,8 +1,7 @@
 """The calls on an attempt that a handler outside the event loop makes."""
 
 import asyncio
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 Answered = Callable[["asyncio.Task[Any]"], None]
@@ -15,14 +14,16 @@ class ServedCalls:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ended = False
 
-    def begin(self, call: Callable[[], Any], answered: Answered) -> "asyncio.Task[Any] | None":
+    def begin(
+        self, call: Callable[[], Coroutine[Any, Any, Any]], answered: Answered
+    ) -> "asyncio.Task[Any] | None":
         """Begin a call; `answered` gets the end of its task.
 
         Returns the task, or None if the attempt has ended.
         """
         if self._ended:
             return None
-        task = asyncio.get_running_loop().create_task(_carry_out(call))
+        task = asyncio.get_running_loop().create_task(call())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(answered)
@@ -35,8 +36,3 @@ class ServedCalls:
             task.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks))
-
-
-async def _carry_out(call: Callable[[], Any]) -> Any:
-    result = call()
-    return await result if inspect.isawaitable(result) else result

@@ -1,9 +1,10 @@
-"""The program that tries handlers for `load` and `check`: `python -m docllm.agent.handlers.trial`.
+"""The program that tries handlers where nothing else runs: `python -m docllm.agent.handlers.trial`.
 
 It imports each handler as an agent does, and prints those that cannot be used, with the reasons.
 """
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -24,3 +25,5 @@ def main(paths: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # threads that a handler's module started do not matter any more

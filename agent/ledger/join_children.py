@@ -32,7 +32,7 @@ class JoinChildren:
         self._executor = executor
 
     async def read(self, join_id: int, after: int) -> Sequence[ReadChild]:
-        """Return the next tasks, as `AttemptPort.children`.
+        """Return the next tasks, as `AttemptContext.children`.
 
         Raises ValueError if the task is no join, and DocumentError if a result cannot be read.
         """

@@ -13,8 +13,7 @@ from docllm.agent.handlers import Handler, Handlers, registry
 from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.handlers.handler_run import Tools
 from docllm.agent.handlers.named_limits import NamedLimits
-from docllm.agent.handlers.processes.pool import ProcessHandler
-from docllm.agent.handlers.processes.process import ProcessLimits
+from docllm.agent.handlers.processes.process import ProcessHandler
 from docllm.agent.handlers.processes.suspects import run_suspect
 from docllm.agent.hooks.batch_end import Tell
 from docllm.agent.hooks.functions import Hook, Hooks, load_hooks
@@ -113,8 +112,8 @@ class Handling:
         """Return the handler of a type that runs in processes. Raises ConfigError."""
         path, processes = settings.handler or "", self._choices.processes
         processes.require_usable(path)
-        limits = ProcessLimits(name, memory_mb=settings.memory_mb, time_s=settings.time_s)
-        return partial(processes.run, ProcessHandler(path, limits))
+        handler = ProcessHandler(path, name, memory_mb=settings.memory_mb, time_s=settings.time_s)
+        return partial(processes.run, handler)
 
 
 def _documents(choices: AgentChoices, config: Config) -> Documents:

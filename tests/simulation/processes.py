@@ -11,8 +11,7 @@ from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.calls.results import CallRefusedError, LeaseLostError, WaitedTooLongError
 from docllm.agent.handlers.documents import DocumentError
 from docllm.agent.handlers.faults import RemoteError, deciding_leaf, fault_of
-from docllm.agent.handlers.processes.pool import ProcessHandler
-from docllm.agent.handlers.processes.process import ProcessDiedError
+from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessHandler
 from docllm.agent.handlers.registry import function_of
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.clock import Clock

@@ -19,6 +19,7 @@ from docllm.agent.handlers.calls.results import (
     LeaseLostError,
     WaitedTooLongError,
 )
+from docllm.agent.handlers.context import ContextCall
 from docllm.agent.handlers.decisions import AttemptEndedError, SoftLimitError
 from docllm.agent.handlers.documents import DocumentError
 from docllm.agent.handlers.follow_ups import FollowUpError
@@ -27,7 +28,6 @@ from docllm.agent.handlers.json_values import require_finite
 from docllm.agent.handlers.named_limits import LimitError
 from docllm.agent.handlers.processes.messages import (
     MESSAGE_HEAD,
-    ContextCall,
     Message,
     decoded,
     encoded,

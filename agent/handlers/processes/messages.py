@@ -6,27 +6,12 @@ Nothing of a process is unpickled. Each message has a head with the lengths of i
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import orjson
 
 MESSAGE_HEAD = struct.Struct(">II")
 MAX_BYTES = 256 << 20  # of one message: in JSON, a document of 32 MiB may take six times as much
-
-
-class ContextCall(StrEnum):
-    """The only calls that a process may make on its attempt, by the names of `AttemptPort`."""
-
-    DOCUMENT = "document"
-    COMPLETE = "complete"
-    FOLLOW = "follow"
-    CHILDREN = "children"
-    TAKE_LOCK = "take_lock"
-    CHECK_LOCK = "check_lock"
-    GIVE_BACK_LOCK = "give_back_lock"
-    TAKE_LIMIT = "take_limit"
-    GIVE_BACK_LIMIT = "give_back_limit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,15 @@ too, the attempt has failed. What must not run twice has no second process.
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessLimits
+from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessHandler
 from docllm.schemas.codes import Code
 
 log = logging.getLogger(__name__)
 
 MAX_RUNS = 500  # after so many, a process is replaced, because handlers leak memory
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessHandler:
-    """A handler that runs in processes: its path, and what an attempt may use."""
-
-    path: str
-    limits: ProcessLimits
 
 
 class PooledProcess(Protocol):
@@ -83,8 +74,8 @@ class HandlerProcesses:
         """
         try:
             return await self._run(handler, context, new=False)
-        except _UsedProcessDiedError as error:
-            if context.rules.on_loss == "dead":
+        except ProcessDiedError as error:
+            if not error.was_used or context.rules.on_loss == "dead":
                 raise
             log.warning(
                 "%s: %s; earlier tasks ran in it too, so the task runs again in a new one",
@@ -111,9 +102,9 @@ class HandlerProcesses:
             process = await self._take(handler, new=new)
             return await process.run(context)
         except ProcessDiedError as error:
-            if process is not None and process.runs > 1:
-                raise _UsedProcessDiedError(str(error)) from None
-            log.warning("%s: %s", context.name, error, extra={"code": Code.HANDLER_FAILS})
+            error.was_used = process is not None and process.runs > 1
+            if not error.was_used:
+                log.warning("%s: %s", context.name, error, extra={"code": Code.HANDLER_FAILS})
             raise
         finally:
             self._running -= 1
@@ -141,7 +132,3 @@ class HandlerProcesses:
         else:
             process.kill()
             await process.close()
-
-
-class _UsedProcessDiedError(ProcessDiedError):
-    """A process in which earlier attempts ran has ended."""

@@ -19,13 +19,13 @@ from docllm.agent.handlers.calls.results import (
     LeaseLostError,
     WaitedTooLongError,
 )
+from docllm.agent.handlers.context import ContextCall
 from docllm.agent.handlers.decisions import state_json
 from docllm.agent.handlers.documents import DocumentError
 from docllm.agent.handlers.faults import Decision, Fault, RemoteError
 from docllm.agent.handlers.processes.link import FORWARDED
 from docllm.agent.handlers.processes.messages import (
     MESSAGE_HEAD,
-    ContextCall,
     Message,
     MessageError,
     decoded,
@@ -54,7 +54,12 @@ _TRACE_CHARS = 20_000
 
 
 class ProcessDiedError(Exception):
-    """A process ended before its attempt did. The text says why."""
+    """A process ended before its attempt did. The text says why.
+
+    `was_used`: earlier attempts ran in the process, too.
+    """
+
+    was_used = False
 
 
 class ProcessUnusableError(Exception):
@@ -62,12 +67,14 @@ class ProcessUnusableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessLimits:
-    """What one attempt may use in its process; `label` names the type in messages.
+class ProcessHandler:
+    """A handler that runs in processes: its path, and what an attempt may use.
 
-    `frozen_s`: for how much processor time its other Python threads may be kept from running.
+    `label` names the type in messages. `frozen_s`: for how much processor time the other Python
+    threads of a process may be kept from running.
     """
 
+    path: str
     label: str
     memory_mb: int | None = None
     time_s: float | None = None
@@ -88,9 +95,9 @@ class _Run:
 class HandlerProcess:
     """A process and the link to it. A run that did not end well leaves it unusable."""
 
-    def __init__(self, child: LinkedChild, limits: ProcessLimits) -> None:
+    def __init__(self, child: LinkedChild, handler: ProcessHandler) -> None:
         self.child = child
-        self._limits = limits
+        self._handler = handler
         self._reason: str | None = None
         self._fresh_bytes = 0
         self.runs = 0
@@ -116,7 +123,7 @@ class HandlerProcess:
         self.usable = False
         run = _Run(self.runs, context)
         try:
-            async with asyncio.timeout(self._limits.time_s) as limit:
+            async with asyncio.timeout(self._handler.time_s) as limit:
                 facts = {**_facts(context), "prompt": context.prompt, "schema": context.schema}
                 task_facts = {
                     "name": context.name,
@@ -134,8 +141,8 @@ class HandlerProcess:
             if not limit.expired():
                 raise
             raise ProcessDiedError(
-                f"its process was ended: it ran longer than the {self._limits.time_s:g} s of "
-                f"time_s of type {self._limits.label}"
+                f"its process was ended: it ran longer than the {self._handler.time_s:g} s of "
+                f"time_s of type {self._handler.label}"
             ) from None
         finally:
             await run.served.end()
@@ -146,19 +153,21 @@ class HandlerProcess:
     def check(self, use: Use) -> None:
         """End the process if it uses more than it may."""
         memory_mb = use.memory_bytes >> 20
-        if self._limits.memory_mb is not None and memory_mb > self._limits.memory_mb:
+        if self._handler.memory_mb is not None and memory_mb > self._handler.memory_mb:
             self._end_for(
-                f"it used {memory_mb} MiB, more than the {self._limits.memory_mb} of memory_mb "
-                f"of type {self._limits.label}"
+                f"it used {memory_mb} MiB, more than the {self._handler.memory_mb} of memory_mb "
+                f"of type {self._handler.label}"
             )
         elif use.processes > MAX_PROCESSES:
             self._end_for(f"it started more than {MAX_PROCESSES} processes")
 
     def worn(self) -> bool:
         """Return whether the process has grown so much that its next attempt could be blamed."""
-        if self._limits.memory_mb is None:
+        if self._handler.memory_mb is None:
             return False
-        return memory_of(self.child.pid) > (self._fresh_bytes + (self._limits.memory_mb << 20)) // 2
+        return (
+            memory_of(self.child.pid) > (self._fresh_bytes + (self._handler.memory_mb << 20)) // 2
+        )
 
     def kill(self) -> None:
         """End the process and those that it started."""
@@ -192,7 +201,7 @@ class HandlerProcess:
     def _begin(self, run: _Run, fields: Mapping[str, Any]) -> None:
         try:
             number, wanted = int(fields["call"]), ContextCall(fields["wanted"])
-            call = partial(getattr(run.context, wanted), **dict(fields["arguments"]))
+            call = partial(run.context.call, wanted, **dict(fields["arguments"]))
         except (KeyError, TypeError, ValueError):
             raise ProcessDiedError("its process sent a call that is not valid") from None
         crash.reach("process.call_received")
@@ -247,8 +256,8 @@ class HandlerProcess:
         code = await self.child.exit_code()
         if code is None:
             return "its process was ended: it closed the link to its agent"
-        if code == FROZEN and self._limits.frozen_s is not None:
-            seconds = f"{self._limits.frozen_s:g} s of processor time"
+        if code == FROZEN and self._handler.frozen_s is not None:
+            seconds = f"{self._handler.frozen_s:g} s of processor time"
             return f"its process was ended: no Python code ran in it for {seconds}"
         if code >= 0:
             return f"its process ended with {name_of_end(code)}; a handler returns or raises"

@@ -6,17 +6,17 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 from docllm.agent.handlers.calls.results import CallRefusedError
-from docllm.agent.handlers.context import BlockingContext, Context
+from docllm.agent.handlers.context import BlockingContext, Context, ContextCall
 from docllm.agent.handlers.faults import deciding_leaf, fault_of
 from docllm.agent.handlers.json_values import as_json
 from docllm.agent.handlers.processes.link import AgentLink, LinkHandler, NumberedAnswer, RemoteCall
-from docllm.agent.handlers.processes.messages import ContextCall, Message
+from docllm.agent.handlers.processes.messages import Message
 from docllm.agent.handlers.registry import function_of, is_async
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.agent.ports.outcome import Dead, Outcome
@@ -26,10 +26,6 @@ from docllm.schemas.runtime.interpreter_watchdog import ended_when_frozen
 from docllm.schemas.settings.config import Structured
 from docllm.schemas.task.line.parsing import TaskLine, parse_again
 
-CHECK = "check"
-# The handler's module could exit with the same code, so the code alone proves nothing.
-USABLE = "usable"
-UNUSABLE = 2
 _SPARE_MB = 1024  # headroom for memory that is reserved but never used, such as thread stacks
 
 
@@ -81,63 +77,26 @@ class RemoteAttempt:
         """A log whose lines begin with the task's name."""
         return TaskLog(self.name)
 
-    def document(self) -> RemoteCall:
-        """Ask for the text of the task's input."""
-        return self._call(ContextCall.DOCUMENT)
-
-    def complete(
-        self, body: Mapping[str, Any], *, schema: dict[str, Any] | None, verbatim: bool
-    ) -> RemoteCall:
-        """Ask for a chat completion."""
-        return self._call(ContextCall.COMPLETE, body=dict(body), schema=schema, verbatim=verbatim)
-
-    def follow(
-        self, line: Mapping[str, Any], after: str | None = None, on_dead_child: str = "wait"
-    ) -> RemoteCall:
-        """Order another task."""
-        return self._call(ContextCall.FOLLOW, line=line, after=after, on_dead_child=on_dead_child)
-
-    def children(self, after: int) -> RemoteCall:
-        """Ask for the next tasks for which this join waited."""
-        return self._call(ContextCall.CHILDREN, after=after)
-
-    def take_lock(self, name: str, wait_s: float | None) -> RemoteCall:
-        """Ask for a lock."""
-        return self._call(ContextCall.TAKE_LOCK, name=name, wait_s=wait_s)
+    def call(self, wanted: ContextCall, /, **arguments: Any) -> RemoteCall:
+        """Ask the agent for something."""
+        return self.link.call(self.run, wanted, arguments)
 
     def check_lock(self) -> None:
         """Raise LeaseLostError if another attempt may hold this attempt's locks."""
-        self._call(ContextCall.CHECK_LOCK).result()
-
-    def give_back_lock(self, name: str) -> RemoteCall:
-        """Give a lock back."""
-        return self._call(ContextCall.GIVE_BACK_LOCK, name=name)
-
-    def take_limit(self, name: str, wait_s: float | None) -> RemoteCall:
-        """Ask for a use of a limit."""
-        return self._call(ContextCall.TAKE_LIMIT, name=name, wait_s=wait_s)
-
-    def give_back_limit(self, number: int) -> RemoteCall:
-        """End a use of a limit."""
-        return self._call(ContextCall.GIVE_BACK_LIMIT, number=number)
-
-    def _call(self, wanted: ContextCall, **arguments: Any) -> RemoteCall:
-        return self.link.call(self.run, wanted, arguments)
+        self.call(ContextCall.CHECK_LOCK).result()
 
 
-def main(arguments: list[str]) -> int:
-    """Run attempts of the handler at a path until the agent closes the link, or check the path."""
-    where, path, memory_mb, frozen_s = arguments
-    if where == CHECK:
-        return _check(path)
+def main(arguments: list[str]) -> None:
+    """Run attempts of the handler at a path until the agent closes the link."""
+    descriptor, path, memory_mb, frozen_s = arguments
     faulthandler.enable()
-    link = AgentLink(begin(int(where)))
+    link = AgentLink(begin(int(descriptor)))
     logging.basicConfig(level=logging.INFO, handlers=[LinkHandler(link)])
     try:
         function = function_of(path)
     except ConfigError as error:
         link.send(Message("unusable", {"text": str(error)}))
-        return UNUSABLE
+        return
     _limit_data(int(memory_mb))
     link.send(Message("ready", {}))
     link.start()
@@ -163,17 +122,6 @@ def _tell_result(result: Any, link: AgentLink) -> None:
         )
     else:
         link.end("returned", as_json(result))
-
-
-def _check(path: str) -> int:
-    """Import the handler; print that it can be used, or why not."""
-    try:
-        function_of(path)
-    except ConfigError as error:
-        sys.stdout.write(f"\n{error}")
-        return UNUSABLE
-    sys.stdout.write(f"\n{USABLE}")
-    return 0
 
 
 def _limit_data(memory_mb: int) -> None:
@@ -224,6 +172,6 @@ def _run(function: Callable[..., Any], link: AgentLink, message: Message) -> Non
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
+    main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(code)  # threads that the handler's module started do not matter any more
+    os._exit(0)  # threads that the handler's module started do not matter any more

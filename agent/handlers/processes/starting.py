@@ -1,13 +1,16 @@
 """Starts the processes of handlers, and watches what they use."""
 
 import asyncio
+import json
 import logging
 import subprocess
 from functools import partial
 
-from docllm.agent.handlers.processes.pool import ProcessHandler
-from docllm.agent.handlers.processes.process import HandlerProcess, ProcessUnusableError
-from docllm.agent.handlers.processes.program import CHECK, UNUSABLE, USABLE
+from docllm.agent.handlers.processes.process import (
+    HandlerProcess,
+    ProcessHandler,
+    ProcessUnusableError,
+)
 from docllm.agent.process import child_process
 from docllm.agent.process.linked_child import START_S, LinkedChild
 from docllm.agent.process.use import Use, use_of
@@ -21,6 +24,7 @@ log = logging.getLogger(__name__)
 
 WATCH_S = 0.25
 _PROGRAM = "docllm.agent.handlers.processes.program"
+_TRIAL = "docllm.agent.handlers.trial"
 
 
 class ProcessStarter:
@@ -38,18 +42,17 @@ class ProcessStarter:
 
     async def __call__(self, handler: ProcessHandler) -> HandlerProcess:
         """Start a process and let it import its handler. Raises ProcessUnusableError."""
-        limits = handler.limits
         try:
             child = await LinkedChild.start(
                 _PROGRAM,
                 handler.path,
-                limits.memory_mb or 0,
-                limits.frozen_s or 0,
+                handler.memory_mb or 0,
+                handler.frozen_s or 0,
                 thread=self._thread,
             )
         except OSError as error:
             raise ProcessUnusableError(f"no process could be started: {error.strerror}") from error
-        process = HandlerProcess(child, limits)
+        process = HandlerProcess(child, handler)
         self._alive.add(process)
         self._watch = self._watch or asyncio.get_running_loop().create_task(self._watch_all())
         try:
@@ -91,7 +94,7 @@ class ProcessStarter:
 
 def check(path: str) -> None:
     """Import a handler in a process of its own. Raises ConfigError if it cannot be used."""
-    command = (*child_process.INTERPRETER, _PROGRAM, CHECK, path, "0", "0")
+    command = (*child_process.INTERPRETER, _TRIAL, path)
     try:
         done = subprocess.run(  # noqa: S603 - a program of our own
             command,
@@ -103,8 +106,9 @@ def check(path: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(f"{path} cannot be imported within {START_S:.0f} s") from None
-    lines = done.stdout.decode(errors="replace").splitlines()  # the module may print, too
-    if lines and done.returncode == UNUSABLE:
-        raise ConfigError(one_line(lines[-1]))
-    if lines[-1:] != [USABLE]:
-        raise ConfigError(f"{path} ends its process while it is imported")
+    try:
+        reasons = json.loads(done.stdout.splitlines()[-1])  # the module may print, too
+    except (ValueError, IndexError):
+        raise ConfigError(f"{path} ends its process while it is imported") from None
+    if path in reasons:
+        raise ConfigError(one_line(reasons[path]))

@@ -10,10 +10,10 @@ from typing import Any
 
 from docllm.agent.handlers.attempt_context import AttemptContext, Handler
 from docllm.agent.handlers.builtin.map_reduce import map_reduce
-from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from docllm.agent.handlers.processes.pool import HandlerProcesses
 from docllm.agent.handlers.processes.process import (
     ProcessDiedError,
-    ProcessLimits,
+    ProcessHandler,
     ProcessUnusableError,
 )
 from docllm.schemas.codes import Code
@@ -38,8 +38,7 @@ async def run_suspect(
     if context.rules.run == "process" or handler is map_reduce:
         return await handler(context)  # `map_reduce` runs no code but docllm's own
     # What froze its agents freezes its process too.
-    limits = ProcessLimits(context.task.type, frozen_s=LIMIT_S)
-    program = ProcessHandler(_path(handler, context), limits)
+    program = ProcessHandler(_path(handler, context), context.task.type, frozen_s=LIMIT_S)
     try:
         return await processes.run_in_own_process(program, context)
     except ProcessUnusableError as error:

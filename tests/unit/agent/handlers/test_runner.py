@@ -11,6 +11,7 @@ import pytest
 from docllm.agent.handlers import Context, DocumentError, GiveUpError, LockError, TryAgainError
 from docllm.agent.handlers.calls.permits import CallEnd
 from docllm.agent.handlers.calls.results import WaitedTooLongError
+from docllm.agent.handlers.context import ContextCall
 from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.judge import Effect
 from docllm.agent.judge.snooze_delay import MAX_BACK_OFF_S
@@ -812,8 +813,9 @@ def test_the_end_of_an_attempt_ends_its_uses() -> None:
     """A task that the handler left behind may hold one for ever."""
 
     async def leaves(context: Context) -> str:
-        number = await context._attempt.take_limit("crm", 1.0)
-        await context._attempt.give_back_limit(number + 1)
+        call = context._attempt.call
+        number = await call(ContextCall.TAKE_LIMIT, name="crm", wait_s=1.0)
+        await call(ContextCall.GIVE_BACK_LIMIT, number=number + 1)
         return "left"
 
     tried = handlers_harness(document=of_author(leaves))

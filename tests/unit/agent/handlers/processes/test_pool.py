@@ -11,10 +11,10 @@ import pytest
 
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.processes import pool
-from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from docllm.agent.handlers.processes.pool import HandlerProcesses
 from docllm.agent.handlers.processes.process import (
     ProcessDiedError,
-    ProcessLimits,
+    ProcessHandler,
     ProcessUnusableError,
 )
 from docllm.agent.ports.outcome import Dead, Retry, Snooze, Succeeded
@@ -22,8 +22,8 @@ from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 from tests.support.handlers import TASK, HandlersHarness, completion, handlers_harness
 
-INVOICE = ProcessHandler("invoices:extract", ProcessLimits("invoice"))
-LETTER = ProcessHandler("letters:write", ProcessLimits("letter"))
+INVOICE = ProcessHandler("invoices:extract", "invoice")
+LETTER = ProcessHandler("letters:write", "letter")
 
 
 @dataclass

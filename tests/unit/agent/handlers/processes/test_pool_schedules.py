@@ -11,15 +11,15 @@ import orjson
 import pytest
 
 from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
-from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessLimits
+from docllm.agent.handlers.processes.pool import HandlerProcesses
+from docllm.agent.handlers.processes.process import ProcessDiedError, ProcessHandler
 from docllm.agent.ports.outcome import Outcome, Succeeded
 from tests.support.handlers import TASK, handlers_harness
 
 SEEDS = range(60)
 TASKS = 40
 MAX_PROCESSES = 4
-HANDLER = ProcessHandler("invoices:extract", ProcessLimits("document"))
+HANDLER = ProcessHandler("invoices:extract", "document")
 
 
 @dataclass

@@ -14,8 +14,8 @@ import pytest
 
 from docllm.agent.handlers.follow_ups import Inherited
 from docllm.agent.handlers.held_lock import FreeLocks
-from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
-from docllm.agent.handlers.processes.process import ProcessLimits
+from docllm.agent.handlers.processes.pool import HandlerProcesses
+from docllm.agent.handlers.processes.process import ProcessHandler
 from docllm.agent.handlers.processes.starting import ProcessStarter, check
 from docllm.agent.ports.outcome import (
     Dead,
@@ -209,7 +209,6 @@ def late(context):
 release, done, told = threading.Event(), threading.Event(), []
 """
 PATIENCE_S = 120.0
-LIMITS = ProcessLimits("document")
 Scene = Callable[[HandlersHarness], Any]
 
 
@@ -227,7 +226,7 @@ def played(
     scene: Scene,
     *replies: Any,
     types: Any = None,
-    limits: ProcessLimits = LIMITS,
+    frozen_s: float | None = None,
 ) -> Any:
     """Return what a scene gives with documents that a function of the module handles."""
 
@@ -238,7 +237,7 @@ def played(
                 thread=lambda call: loop.run_in_executor(pool, call), clock=SystemClock()
             )
             processes = HandlerProcesses(check=check, start=starter, max_processes=2)
-            handler = ProcessHandler(function, limits)
+            handler = ProcessHandler(function, "document", frozen_s=frozen_s)
             harness = handlers_harness(
                 *replies, types=types, document=partial(processes.run, handler)
             )
@@ -377,9 +376,7 @@ def test_a_refused_call_ends_the_handler_with_the_judges_outcome(folder: Path) -
 
 def test_a_suspect_that_lets_no_python_code_run_is_ended(folder: Path) -> None:
     """Its process would otherwise compute for years."""
-    limits = ProcessLimits("document", frozen_s=0.3)
-
-    _, outcome = played("invoices:backtracks", once, limits=limits)
+    _, outcome = played("invoices:backtracks", once, frozen_s=0.3)
 
     assert isinstance(outcome, Retry)
     assert "no Python code ran in it for 0.3 s of processor time" in outcome.failure.text

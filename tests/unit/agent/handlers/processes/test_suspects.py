@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.processes.pool import HandlerProcesses, ProcessHandler
+from docllm.agent.handlers.processes.pool import HandlerProcesses
 from docllm.agent.handlers.processes.process import (
     ProcessDiedError,
-    ProcessLimits,
+    ProcessHandler,
     ProcessUnusableError,
 )
 from docllm.agent.handlers.processes.suspects import run_suspect
@@ -66,7 +66,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         pool = HandlerProcesses(check=lambda _path: None, start=self._start, max_processes=2)
-        apart = ProcessHandler("invoices:extract", ProcessLimits("document"))
+        apart = ProcessHandler("invoices:extract", "document")
         is_apart = self.rules.run == "process"
         of_type: dict[str, Any] = {"document": partial(pool.run, apart) if is_apart else of_agent}
         self.harness: HandlersHarness = handlers_harness(
