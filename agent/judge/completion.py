@@ -16,7 +16,7 @@ from docllm.schemas.task.result.fitness import (
     read_answer,
     unread_reply,
 )
-from docllm.schemas.task.result.mending import read_json
+from docllm.schemas.task.result.json_answer import read_json
 from docllm.schemas.text.untrusted import as_contained, describe_error
 from docllm.schemas.text.wording import one_line
 
@@ -76,7 +76,8 @@ def _read(
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
         try:
-            _, value, mended = read_json(body)
+            json = read_json(body)
+            value, mended = json.value, json.mended
         except orjson.JSONDecodeError as error:
             unread = unread_reply(body, error.msg)
             # A page of a server that stands in front, or a text, may say what it refuses.

@@ -26,7 +26,7 @@ from docllm.schemas.settings.headers import hidden
 from docllm.schemas.settings.wordings import Wordings
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.result.fitness import NO_OBJECT, AnswerRead, read_answer, unread_reply
-from docllm.schemas.task.result.mending import read_json
+from docllm.schemas.task.result.json_answer import read_json
 from docllm.schemas.text.wording import masking, one_line
 
 TIMEOUT_S = 60.0
@@ -273,18 +273,18 @@ def model_and_remark(
     not use such an answer.
     """
     try:
-        _, value, mended = read_json(answer.body)
+        completion = read_json(answer.body)
     except orjson.JSONDecodeError as error:
         why = unread_reply(answer.body, error.msg)
         if why is NO_OBJECT:
             raise _no_completion(where, address) from None
         raise UnreachableError(f"{where} answers {answer.status}, but {why.text}") from None
-    match value:
-        case {"choices": [{"message": dict() as message} as choice, *_]}:
+    match completion.value:
+        case {"choices": [{"message": dict() as message} as choice, *_]} as reply:
             schema = SCHEMA if form is Structured.JSON_SCHEMA else _ANY_OBJECT
             read = read_answer(choice.get("finish_reason"), message, schema)
-            remark = _remark(answer, where, read, mended)
-            return _model(value.get("model")), remark
+            remark = _remark(answer, where, read, completion.mended)
+            return _model(reply.get("model")), remark
     raise _no_completion(where, address)
 
 

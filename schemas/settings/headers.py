@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from docllm.schemas.settings.secret import Secret, authorization
+from docllm.schemas.errors import ConfigError
+from docllm.schemas.settings.secret import Secret
 
 AUTHORIZATION = "Authorization"
 # RFC 9110, 5.6.2.
@@ -53,8 +54,14 @@ def sent(api_key: Secret | None, headers: Mapping[str, Secret]) -> dict[str, Sec
 
     Raises ConfigError for a key that no header can hold.
     """
-    bearer = authorization(api_key)
-    return {**headers, **({} if bearer is None else {AUTHORIZATION: bearer})}
+    if api_key is None:
+        return dict(headers)
+    key = api_key.reveal().strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(
+            "llm.api_key is empty, or has blanks or characters that no key has; copy the key again"
+        )
+    return {**headers, AUTHORIZATION: Secret(f"Bearer {key}")}
 
 
 def hidden(api_key: Secret | None, headers: Mapping[str, Secret]) -> list[str]:

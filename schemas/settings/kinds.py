@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
@@ -423,33 +424,29 @@ def _parts(value: Any, separator: str, form: str) -> list[str]:
     return [str(part) for part in value]
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaFile:
-    """The path of a schema's file, as it was written."""
+def schema_file(value: Any) -> Callable[[Path], dict[str, Any]]:
+    """Return what reads the schema of a file; a relative path is below the folder it is given.
 
-    path: Path
-
-    def read(self, base: Path) -> dict[str, Any]:
-        """Return the schema; a relative path is below `base`. Raises ValueError if it is none."""
-        # Most programs need no validator, and loading one takes time.
-        from docllm.schemas.task.line.field_checks import answer_schema  # noqa: PLC0415
-        from docllm.schemas.task.line.strict_json import LineError  # noqa: PLC0415
-
-        try:
-            with (base / self.path).open("rb") as file:
-                raw = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise ValueError(f"the file cannot be read: {error.strerror}") from None
-        if len(raw) > MAX_BYTES:
-            raise ValueError(f"the file is too large; a schema has at most {MAX_BYTES} bytes")
-        try:
-            return answer_schema("the schema", orjson.loads(raw))
-        except orjson.JSONDecodeError as error:
-            raise ValueError(f"the file is not JSON at line {error.lineno}") from None
-        except LineError as error:
-            raise ValueError(f"{error.field} {error.error}; {error.fix}") from None
+    It raises ValueError if that is no schema.
+    """
+    return partial(_schema_in, path(value))
 
 
-def schema_file(value: Any) -> SchemaFile:
-    """Return the file that a setting names."""
-    return SchemaFile(path(value))
+def _schema_in(file_path: Path, base: Path) -> dict[str, Any]:
+    # Most programs need no validator, and loading one takes time.
+    from docllm.schemas.task.line.field_checks import answer_schema  # noqa: PLC0415
+    from docllm.schemas.task.line.strict_json import LineError  # noqa: PLC0415
+
+    try:
+        with (base / file_path).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"the file cannot be read: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise ValueError(f"the file is too large; a schema has at most {MAX_BYTES} bytes")
+    try:
+        return answer_schema("the schema", orjson.loads(raw))
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"the file is not JSON at line {error.lineno}") from None
+    except LineError as error:
+        raise ValueError(f"{error.field} {error.error}; {error.fix}") from None

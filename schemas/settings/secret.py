@@ -1,7 +1,5 @@
 """A text that must not be shown, such as a key."""
 
-from docllm.schemas.errors import ConfigError
-
 
 class Secret:
     """A text that must not be shown.
@@ -31,18 +29,3 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._text)
-
-
-def authorization(api_key: Secret | None) -> Secret | None:
-    """Return the value of the authorization header for an LLM.
-
-    Raises ConfigError for a key that no header can hold.
-    """
-    if api_key is None:
-        return None
-    key = api_key.reveal().strip()
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError(
-            "llm.api_key is empty, or has blanks or characters that no key has; copy the key again"
-        )
-    return Secret(f"Bearer {key}")

@@ -34,7 +34,6 @@ from docllm.schemas.settings.faults import (
     type_faults,
 )
 from docllm.schemas.settings.file import FILE, NAMING, SettingFile
-from docllm.schemas.settings.kinds import SchemaFile
 from docllm.schemas.settings.quota import TenantConfig
 from docllm.schemas.task.task_types import is_name
 
@@ -397,8 +396,8 @@ def _likeness(name: str, setting: str) -> float:
 
 def _absolute(value: Any, base: Path) -> Any:
     """Return a value whose relative paths are below `base`, and files of values read."""
-    if isinstance(value, SchemaFile):
-        return value.read(base)
+    if callable(value):  # what reads a schema
+        return value(base)
     if isinstance(value, Path):
         return base / value
     if isinstance(value, tuple):

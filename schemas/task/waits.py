@@ -32,12 +32,8 @@ def guard_key(batch_id: int, type_name: str) -> str:
     return f"{batch_id}/{type_name}"
 
 
-class WaitPlace(StrEnum):
-    """Where it is kept that a task waits."""
-
-    MEMORY = "memory of the agent"
-    LEDGER = "ledger"
-    TOPIC = "retry topic"
+# Where it is kept that a task waits.
+MEMORY, LEDGER, TOPIC = "memory of the agent", "ledger", "retry topic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +44,7 @@ class Wait:
     """
 
     what: str
-    place: WaitPlace
+    place: str
     ended_by: str
     status: str
     code: Code | None = None
@@ -58,41 +54,41 @@ class Wait:
 LEDGER_WAITS = {
     WaitReason.TIME: Wait(
         "its `not_before`, `ComeBackError`, or a long or exact `TryAgainError`",
-        WaitPlace.LEDGER,
+        LEDGER,
         "the time",
         "for a time",
     ),
     WaitReason.ROUTE: Wait(
         "its route is closed for long while others are open, or it may take no route",
-        WaitPlace.LEDGER,
+        LEDGER,
         "an agent whose route opens, or whose settings change; the time",
         "for route {key}",
         Code.ROUTE_STOPPED,
     ),
     WaitReason.GUARD: Wait(
         "the guard of its batch, type and route is raised",
-        WaitPlace.LEDGER,
+        LEDGER,
         "the guard's look, or its opening; the time",
         "for a guard",
         Code.GUARD_RAISED,
     ),
     WaitReason.TYPE: Wait(
         "the agent that received it does not know its type",
-        WaitPlace.LEDGER,
+        LEDGER,
         "an agent that starts, or reads its settings again, and knows the type; the time",
         "for an agent that knows type {key}",
         Code.TYPE_UNKNOWN,
     ),
     WaitReason.HOURS: Wait(
         "the hours of its type have not begun",
-        WaitPlace.LEDGER,
+        LEDGER,
         "the time; an agent whose settings change",
         "for the hours of type {key}",
         Code.TYPE_ASLEEP,
     ),
     WaitReason.CHILDREN: Wait(
         "it is a join, and a task that its parent ordered too has not ended, or is dead",
-        WaitPlace.LEDGER,
+        LEDGER,
         "the end of the last of these tasks, at once; an agent, which asks each minute; a replay "
         "of those that are dead",
         "for tasks that their parents ordered too",
@@ -101,7 +97,7 @@ LEDGER_WAITS = {
 OTHER_WAITS = (
     Wait(
         "no slot, limit or route is free for it",
-        WaitPlace.MEMORY,
+        MEMORY,
         "the limit or the route, at once",
         "the limit or the route",
         Code.ROUTE_PAUSED,
@@ -109,27 +105,27 @@ OTHER_WAITS = (
     Wait(
         "it was snoozed: the provider refused its call, its result cannot be written yet, or its "
         "handler waited too long for a lock or limit",
-        WaitPlace.MEMORY,
+        MEMORY,
         "the time; `docllm agent resume`",
         "the route",
         Code.ROUTE_STOPPED,
     ),
     Wait(
         "its handler waits for a lock",
-        WaitPlace.MEMORY,
+        MEMORY,
         "the task that holds the lock",
         "the lock and its holder",
         Code.LOCK_HELD,
     ),
     Wait(
         "another agent holds it, or its record came too early",
-        WaitPlace.MEMORY,
+        MEMORY,
         "the time; the end of the other agent",
         "nothing of its own",
     ),
     Wait(
         "its attempt failed and counts",
-        WaitPlace.TOPIC,
+        TOPIC,
         "the time",
         "retrying, and when the first is due",
     ),

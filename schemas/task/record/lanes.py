@@ -31,7 +31,6 @@ DESTINATIONS = tuple(lane.destination for lane in (Lane.URGENT, Lane.NORMAL, Lan
 # The share of each lane: of every 21 tasks that start while all lanes have work.
 TURNS = {Lane.URGENT: 16, Lane.NORMAL: 4, Lane.BULK: 1}
 _BY_NUMBER = {int(lane): lane for lane in Lane}
-_BY_DESTINATION = {lane.destination: lane for lane in Lane}
 
 
 def lane_for(priority: int) -> Lane:
@@ -39,11 +38,6 @@ def lane_for(priority: int) -> Lane:
     if priority >= _URGENT_FROM:
         return Lane.URGENT
     return Lane.NORMAL if priority >= _NORMAL_FROM else Lane.BULK
-
-
-def lane_at(destination: str) -> Lane | None:
-    """Return the lane of a destination; None if it is no lane."""
-    return _BY_DESTINATION.get(destination)
 
 
 def known_lane(number: int) -> Lane:

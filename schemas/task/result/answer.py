@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from docllm.schemas.task.result.codec import has_json, has_thoughts, is_value, unpacked
-from docllm.schemas.task.result.json_answer import json_answer
-from docllm.schemas.task.result.mending import read_json
+from docllm.schemas.task.result.json_answer import json_answer, read_json
 from docllm.schemas.task.result.message_text import refusal_of, text_of
 from docllm.schemas.task.result.wrapping import without_thoughts
 
@@ -45,8 +44,8 @@ def read_result(line: bytes, codec: int, stored: bytes) -> ResultRead:
     if is_value(codec):
         return ResultRead(as_written(body))
     try:
-        _, completion, mended = read_json(body)
-        message = _message(completion)
+        completion = read_json(body)
+        message, mended = _message(completion.value), completion.mended
         content = text_of(message.get("content"))
         if content is not None and not isinstance(content, str):
             return ResultRead(orjson.Fragment(orjson.dumps(content)), mended)

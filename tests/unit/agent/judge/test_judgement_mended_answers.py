@@ -21,7 +21,7 @@ from docllm.producer.ledger.results.result_lines import (
 )
 from docllm.schemas.task.result.answer import answer_value
 from docllm.schemas.task.result.codec import COMPLETION
-from docllm.schemas.task.result.mending import read_json
+from docllm.schemas.task.result.json_answer import read_json
 from docllm.schemas.task.result.output_pointer import OutputPointer, output_of
 from docllm.schemas.task.states import Status
 from tests.support.replies import FACTS, completion

@@ -6,7 +6,7 @@ import pytest
 
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.config import KafkaConfig, Secret
-from docllm.schemas.settings.secret import authorization
+from docllm.schemas.settings.headers import sent
 from tests.unit.schemas.settings.test_sources import MYSQL, load
 
 
@@ -34,15 +34,11 @@ def test_secrets_are_in_no_message_and_no_repr(tmp_path: Path) -> None:
 def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(key: str) -> None:
     """A key that no header can hold is refused; an HTTP client would quote it in its error."""
     with pytest.raises(ConfigError) as caught:
-        authorization(Secret(key))
+        sent(Secret(key), {})
 
     assert "sk-" not in str(caught.value)
 
 
 def test_a_key_may_end_in_a_line_break() -> None:
     """A key may end in a line break, as it does when it was read from a file."""
-    header = authorization(Secret("sk-1\n"))
-
-    assert header is not None
-    assert header.reveal() == "Bearer sk-1"
-    assert authorization(None) is None
+    assert sent(Secret("sk-1\n"), {}) == {"Authorization": Secret("Bearer sk-1")}

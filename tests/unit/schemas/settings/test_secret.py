@@ -20,8 +20,7 @@ READERS = {
     "schemas/clients/redis.py": (2, "opens the address, and looks at its scheme"),
     "schemas/settings/account.py": (2, "a digest of the key names an account"),
     "schemas/settings/faults.py": (1, "looks at the scheme of the database's URL"),
-    "schemas/settings/headers.py": (2, "masks the key and headers in texts of servers"),
-    "schemas/settings/secret.py": (1, "makes the header of a key, a secret too"),
+    "schemas/settings/headers.py": (3, "makes the header of a key, masks both in others' texts"),
     "schemas/settings/sources.py": (1, "gives the database's URL to its adapter"),
 }
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from docllm.schemas.task.waits import (
+    LEDGER,
     LEDGER_WAITS,
     NO_ROUTE,
     OTHER_WAITS,
-    WaitPlace,
     WaitReason,
     wait_text,
 )
@@ -27,7 +27,7 @@ def test_the_page_has_the_table_of_the_code() -> None:
     assert told == [
         (
             wait.what,
-            str(wait.place),
+            wait.place,
             wait.ended_by,
             wait.status.format(key="NAME"),
             f"[`{wait.code}`](../how-to/runbook.md#{wait.code})" if wait.code else "",
@@ -39,8 +39,8 @@ def test_the_page_has_the_table_of_the_code() -> None:
 def test_each_reason_of_the_ledger_has_its_row() -> None:
     """And no other way to wait is kept there."""
     assert set(LEDGER_WAITS) == set(WaitReason)
-    assert {wait.place for wait in LEDGER_WAITS.values()} == {WaitPlace.LEDGER}
-    assert WaitPlace.LEDGER not in {wait.place for wait in OTHER_WAITS}
+    assert {wait.place for wait in LEDGER_WAITS.values()} == {LEDGER}
+    assert LEDGER not in {wait.place for wait in OTHER_WAITS}
 
 
 @pytest.mark.parametrize(
