@@ -21,7 +21,6 @@ from docllm.agent.ports import Clock, Source
 from docllm.agent.process.failures import Failures
 from docllm.agent.process.stop_request import StopRequest
 from docllm.agent.reporting.telemetry import Counts
-from docllm.agent.reporting.views import Note
 from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.errors import DocllmError, UnreachableError
 from docllm.schemas.runtime import crash
@@ -95,30 +94,6 @@ class Agent:
     @property
     def _all_sources(self) -> Sequence[Source]:
         return [*self.sources, *([self.inbox] if self.inbox is not None else [])]
-
-    async def any_work(self) -> bool:
-        """Return whether the group has or ever had tasks, or has records in its inbox."""
-        return await self.group_work.any_work()
-
-    async def any_dead(self) -> bool:
-        """Return whether a task of the group is dead."""
-        return await self.group_work.any_dead()
-
-    async def leave(self) -> None:
-        """Record in the ledger that this agent stopped. Only for an agent that never ran."""
-        await self.membership.leave()
-
-    def handler_errors(self) -> list[str]:
-        """Return the errors of handlers in this agent, each kind with its count."""
-        return self.counts.handler_errors.lines()
-
-    async def notes(self, *, dead_lately: int) -> Sequence[Note]:
-        """Return the warnings for the end of the group's work.
-
-        These are unfinished loads, hooks that were given up, dead tasks and quarantined records.
-        The log has already named the `dead_lately` tasks that died in this run.
-        """
-        return await self.group_work.notes(dead_lately=dead_lately)
 
     async def run(self, stop: StopRequest, *, until_done: bool, drain_timeout_s: float) -> None:
         """Work until asked to stop, or until the work is done; then drain and leave.

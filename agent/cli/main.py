@@ -286,9 +286,9 @@ async def _run_agent(
 ) -> None:
     """Run an agent that was built until it has left, and log how its run ended."""
     await progress.begin()
-    if options.until_done and not await agent.any_work():
+    if options.until_done and not await agent.group_work.any_work():
         log.info("group %s has no tasks: nothing to do", options.group)
-        await agent.leave()
+        await agent.membership.leave()
         report.say(Word.DONE)
         return
     report.say(Word.BEGAN)
@@ -301,10 +301,10 @@ async def _run_agent(
         )
     except UnreachableError as error:
         _give_up(options, error)
-    for line in agent.handler_errors():
+    for line in agent.counts.handler_errors.lines():
         log.info("%s", line)
     if options.until_done and not stop.asked.is_set():
-        await progress.log_done(agent.notes)
+        await progress.log_done(agent.group_work.notes)
         await _report_done(agent, options, report)
     elif options.child:
         await progress.end()
@@ -323,7 +323,7 @@ def _load_again(options: argparse.Namespace, llm: LLMConfig, folder: Path) -> Co
 
 async def _report_done(agent: Agent, options: argparse.Namespace, report: ParentPipe) -> None:
     """Report that the work is done. Raises InputError if `--fail-on-dead` finds dead tasks."""
-    dead = options.fail_on_dead and await agent.any_dead()
+    dead = options.fail_on_dead and await agent.group_work.any_dead()
     report.say(Word.DONE)
     if dead:
         raise InputError(f"tasks of group {options.group} are dead; --fail-on-dead asks for none")

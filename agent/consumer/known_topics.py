@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from docllm.producer.bus.topic_family import StoredIds, TopicFamily
 from docllm.schemas.runtime.clock import Clock
@@ -10,17 +9,12 @@ from docllm.schemas.runtime.clock import Clock
 KNOWN_TOPICS_S = 3.0
 
 
-class KnownTopics(Protocol):
-    """The ids that `topics apply` stored. Safe to read in other threads."""
-
-    def current(self) -> Mapping[str, str]:
-        """Return the stored id of each topic."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class StoredIdsReader:
-    """The topic ids that `topics apply` stored, read again every few seconds."""
+    """The topic ids that `topics apply` stored, read again every few seconds.
+
+    `current` is safe in other threads.
+    """
 
     family: TopicFamily
     clock: Clock

@@ -1,6 +1,7 @@
 """Backpressure: pauses topics while enough of their records wait, and resumes them later."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
 from docllm.agent.inflight.limits import InFlightLimits
@@ -11,6 +12,7 @@ from docllm.schemas.task.record.lanes import Lane
 TIGHT_SHARE = 7 / 8  # of the memory for bodies; the rest is kept for lanes that use little
 
 
+@dataclass(kw_only=True, eq=False)
 class Backpressure:
     """Decides which topics are paused.
 
@@ -18,38 +20,31 @@ class Backpressure:
     are by topic.
     """
 
-    def __init__(
-        self,
-        *,
-        table: InFlightTable,
-        partitions: Partitions,
-        quarantine: QuarantineQueue,
-        slots: int,
-        lanes: Mapping[str, Lane],
-        limits: InFlightLimits,
-    ) -> None:
+    table: InFlightTable
+    partitions: Partitions
+    quarantine: QuarantineQueue
+    slots: int
+    lanes: Mapping[str, Lane]
+    limits: InFlightLimits
+
+    def __post_init__(self) -> None:
         self.full = False
-        self._table = table
-        self._partitions = partitions
-        self._quarantine = quarantine
-        self._lanes = lanes
-        self._limits = limits
-        high = max(limits.ready, 2 * slots)
+        high = max(self.limits.ready, 2 * self.slots)
         self._step = high // 2
         self._high = dict.fromkeys(Lane, high)
-        self._high[Lane.NORMAL] = max(high, limits.ready_normal)
+        self._high[Lane.NORMAL] = max(high, self.limits.ready_normal)
         self._full_lanes: set[Lane] = set()
 
     def update(self) -> None:
         """Pause and resume topics by the number and size of the waiting deliveries."""
-        self._full_lanes = {lane for lane in set(self._lanes.values()) if self._lane_is_full(lane)}
+        self._full_lanes = {lane for lane in set(self.lanes.values()) if self._lane_is_full(lane)}
         heavy = (
-            self._table.bodies_bytes + self._quarantine.bytes >= self._limits.bodies_bytes
-            or len(self._quarantine) > self._limits.rejected
+            self.table.bodies_bytes + self.quarantine.bytes >= self.limits.bodies_bytes
+            or len(self.quarantine) > self.limits.rejected
         )
         self.full = bool(self._full_lanes) or heavy
-        self._partitions.pause(
-            {topic for topic in self._partitions.topics if heavy or self._topic_is_full(topic)}
+        self.partitions.pause(
+            {topic for topic in self.partitions.topics if heavy or self._topic_is_full(topic)}
         )
 
     def _lane_is_full(self, lane: Lane) -> bool:
@@ -59,9 +54,9 @@ class Backpressure:
         lanes. When memory is nearly full, lanes that use little memory are still read.
         """
         high = self._high[lane] - (self._step if lane in self._full_lanes else 0)
-        tight = self._table.bodies_bytes >= TIGHT_SHARE * self._limits.bodies_bytes
-        large = self._table.bytes_of(lane) >= self._limits.bodies_bytes / len(Lane)
-        return self._table.waiting_in(lane) >= high or (tight and large)
+        tight = self.table.bodies_bytes >= TIGHT_SHARE * self.limits.bodies_bytes
+        large = self.table.bytes_of(lane) >= self.limits.bodies_bytes / len(Lane)
+        return self.table.waiting_in(lane) >= high or (tight and large)
 
     def _topic_is_full(self, topic: str) -> bool:
         """Return whether enough records of a topic wait.
@@ -69,6 +64,6 @@ class Backpressure:
         A tier counts only its own records: they are due by the clock, so newer tasks must not stop
         the reading of a tier.
         """
-        if (lane := self._lanes.get(topic)) is not None:
-            return lane in self._full_lanes or self._table.shelved >= self._limits.shelved
-        return self._partitions.unfinished(topic) >= self._limits.shelved
+        if (lane := self.lanes.get(topic)) is not None:
+            return lane in self._full_lanes or self.table.shelved >= self.limits.shelved
+        return self.partitions.unfinished(topic) >= self.limits.shelved

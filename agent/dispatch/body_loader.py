@@ -4,6 +4,7 @@ Until then a delivery's plan follows the hints in its record's headers.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.inflight.table import InFlightTable
@@ -15,13 +16,13 @@ from docllm.schemas.task.record.envelope import digest
 from docllm.schemas.task.record.hints import hints_of, read_body
 
 
+@dataclass(kw_only=True, eq=False)
 class BodyLoader:
     """Reads bodies, whose digests the claim has compared; loads missing ones from the ledger."""
 
-    def __init__(self, *, ledger: Ledger, table: InFlightTable, naming: RouteNames) -> None:
-        self._ledger = ledger
-        self._table = table
-        self._naming = naming
+    ledger: Ledger
+    table: InFlightTable
+    naming: RouteNames
 
     async def fetch(
         self,
@@ -49,20 +50,20 @@ class BodyLoader:
         return {delivery for delivery in deliveries if self._is_rerouted(delivery)}
 
     async def _load(self, missing: dict[int, Delivery]) -> None:
-        for task_id, (key, value) in (await self._ledger.bodies(sorted(missing))).items():
+        for task_id, (key, value) in (await self.ledger.bodies(sorted(missing))).items():
             delivery = missing[task_id]
-            self._table.load_body(delivery, value)
+            self.table.load_body(delivery, value)
             if delivery.digest is None:
                 delivery.digest = digest(key, value)
 
     async def _override(self, changed: Sequence[Delivery]) -> None:
         """Give deliveries the lines with which replays let them run."""
-        overrides = await self._ledger.overrides([delivery.task_id for delivery in changed])
+        overrides = await self.ledger.overrides([delivery.task_id for delivery in changed])
         for delivery in changed:
             value = delivery.value
             if value is not None and delivery.task_id in overrides:
-                self._table.drop_bodies(delivery)
-                self._table.load_body(delivery, overridden(value, overrides[delivery.task_id]))
+                self.table.drop_bodies(delivery)
+                self.table.load_body(delivery, overridden(value, overrides[delivery.task_id]))
 
     def _is_rerouted(self, delivery: Delivery) -> bool:
         """Read a delivery's body; return whether it names another route than its record.
@@ -77,7 +78,7 @@ class BodyLoader:
         hints, former = hints_of(line), delivery.plan
         if hints != delivery.hints or not former.known:
             delivery.hints = hints
-            delivery.plan, delivery.size = preview(hints, len(delivery.value), self._naming)
+            delivery.plan, delivery.size = preview(hints, len(delivery.value), self.naming)
         if "routes_allowed" in line:
             delivery.plan = delivery.plan.within(routes_allowed(line))
         if delivery.plan.route == former.route:

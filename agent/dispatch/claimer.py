@@ -46,42 +46,27 @@ class Claim:
     purpose: Purpose
 
 
+@dataclass(kw_only=True, eq=False)
 class Claimer:
     """Claims tasks under this agent's lease, one claim at a time."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        leases: Leases,
-        claim_s: float,
-        partitions: Partitions,
-        table: InFlightTable,
-        quarantine: QuarantineQueue,
-        answers: AnswerActions,
-        bodies: BodyLoader,
-        admission: Admission,
-        slots: Slots,
-        finisher: RecordFinisher,
-        wakeups: Wakeups,
-        clock: Clock,
-        limits: InFlightLimits,
-    ) -> None:
-        self._ledger = ledger
-        self._leases = leases
-        self._claim_s = claim_s
-        self._partitions = partitions
-        self._table = table
-        self._quarantine = quarantine
-        self._answers = answers
-        self._bodies = bodies
-        self._admission = admission
-        self._selection = ReadySelection(table=table, admission=admission)
-        self._slots = slots
-        self._finisher = finisher
-        self._wakeups = wakeups
-        self._clock = clock
-        self._limits = limits
+    ledger: Ledger
+    leases: Leases
+    claim_s: float
+    partitions: Partitions
+    table: InFlightTable
+    quarantine: QuarantineQueue
+    answers: AnswerActions
+    bodies: BodyLoader
+    admission: Admission
+    slots: Slots
+    finisher: RecordFinisher
+    wakeups: Wakeups
+    clock: Clock
+    limits: InFlightLimits
+
+    def __post_init__(self) -> None:
+        self._selection = ReadySelection(table=self.table, admission=self.admission)
         self._claiming = asyncio.Lock()
         self._gone: frozenset[int] = frozenset()
         self._alone_until_s = 0.0
@@ -89,37 +74,37 @@ class Claimer:
     async def ask_forever(self) -> None:
         """Ask the ledger about deliveries, and quarantine rejected records, until cancelled."""
         while True:
-            await self._wakeups.ask.wait()
-            self._wakeups.ask.clear()
-            await self._quarantine.keep()
-            while deliveries := self._table.take_to_ask(self._clock.now_s(), self._limits.page):
+            await self.wakeups.ask.wait()
+            self.wakeups.ask.clear()
+            await self.quarantine.keep()
+            while deliveries := self.table.take_to_ask(self.clock.now_s(), self.limits.page):
                 await self.ask(deliveries)
 
     async def ask(self, deliveries: Sequence[Delivery]) -> None:
         """Ask the ledger about deliveries, without a lock."""
-        answers = await self._ledger.ask([delivery.claimable() for delivery in deliveries])
+        answers = await self.ledger.ask([delivery.claimable() for delivery in deliveries])
         fresh = {delivery.partition for delivery in deliveries}
         for delivery in deliveries:
             answer, row = answers[delivery.task_id]
             if answer is not ClaimAnswer.CLAIMABLE:
                 fresh.discard(delivery.partition)
             if delivery.state is DeliveryState.ASKING:
-                self._answers.apply(delivery, answer, row)
+                self.answers.apply(delivery, answer, row)
         for partition in fresh:
-            self._partitions.note_not_redelivered(partition)
-        self._finisher.advance()
+            self.partitions.note_not_redelivered(partition)
+        self.finisher.advance()
 
     def ask_about_tasks_of(self, gone: frozenset[int]) -> None:
         """Ask at once about the tasks of agents that were lost or have stopped."""
-        if self._table.wake(gone - self._gone, self._clock.now_s()):
-            self._wakeups.set()
+        if self.table.wake(gone - self._gone, self.clock.now_s()):
+            self.wakeups.set()
         self._gone = gone
 
     def ask_about_batches(self, batches: frozenset[str]) -> None:
         """Ask at once about the waiting tasks of cancelled batches, because they are final."""
-        self._slots.give_back_ahead(lambda delivery: delivery.publication.batch in batches)
-        if self._table.ask_about_batches(batches):
-            self._wakeups.set()
+        self.slots.give_back_ahead(lambda delivery: delivery.publication.batch in batches)
+        if self.table.ask_about_batches(batches):
+            self.wakeups.set()
 
     def ask_about_all(self) -> None:
         """Ask at once about all waiting records, because no task of the group is open.
@@ -127,25 +112,25 @@ class Claimer:
         Records in tiers may be outdated: such a record stays there when its task is called up, and
         the agent that has the record is not always the one that runs the task.
         """
-        if self._table.ask_about_all():
-            self._wakeups.set()
+        if self.table.ask_about_all():
+            self.wakeups.set()
 
     async def claim_forever(self) -> None:
         """Claim deliveries for free slots, and some ahead, until cancelled."""
         while True:
-            await self._wakeups.claim.wait()
-            if self._admission.room() < GATHER_SHARE * self._admission.slots:
-                await self._clock.sleep(GATHER_S)
-            self._wakeups.claim.clear()
-            if suspect := self._table.take_suspect(self._admission.reserve_call_of_suspect):
+            await self.wakeups.claim.wait()
+            if self.admission.room() < GATHER_SHARE * self.admission.slots:
+                await self.clock.sleep(GATHER_S)
+            self.wakeups.claim.clear()
+            if suspect := self.table.take_suspect(self.admission.reserve_call_of_suspect):
                 await self._claim_reserved([suspect], Purpose.RUN_SUSPECT)
-            if self._table.knows_suspect:
-                self._slots.give_back_ahead()
-            limit = min(self._limits.page, self._room())
+            if self.table.knows_suspect:
+                self.slots.give_back_ahead()
+            limit = min(self.limits.page, self._room())
             deliveries = self._selection.take(limit)
             # If slots stay free, what waits has other limits.
             most = self._room_ahead() if len(deliveries) == limit else 0
-            ahead = self._selection.take_ahead(min(most, self._limits.page - limit))
+            ahead = self._selection.take_ahead(min(most, self.limits.page - limit))
             if deliveries or ahead:
                 await self._claim_reserved(deliveries, Purpose.RUN, ahead)
 
@@ -155,12 +140,12 @@ class Claimer:
         Such claims begin when half of the tasks that were claimed ahead have started: a claim of
         one task costs as much as a claim of many.
         """
-        ends = self._limits.ahead_s * self._admission.ends_per_s()
-        most = min(self._admission.slots, int(ends))
-        room = most - self._slots.ahead
-        if 2 * room < most or self._table.knows_suspect:
+        ends = self.limits.ahead_s * self.admission.ends_per_s()
+        most = min(self.admission.slots, int(ends))
+        room = most - self.slots.ahead
+        if 2 * room < most or self.table.knows_suspect:
             return 0
-        return room if self._admission.may_claim_ahead(self._table.routes) else 0
+        return room if self.admission.may_claim_ahead(self.table.routes) else 0
 
     async def _claim_reserved(
         self, deliveries: Sequence[Delivery], purpose: Purpose, ahead: Sequence[Delivery] = ()
@@ -169,18 +154,18 @@ class Claimer:
         try:
             await self.claim(deliveries, purpose, ahead)
         finally:
-            self._admission.release_calls(deliveries)
+            self.admission.release_calls(deliveries)
 
     def end_overdue(self) -> None:
         """End attempts whose claims are over, and waits for a slot that take too long.
 
         What waits for a slot is also given back if its partition was revoked.
         """
-        self._slots.end_overdue()
-        since_s = self._clock.now_s() - self._limits.ahead_most_s
-        self._slots.give_back_ahead(
+        self.slots.end_overdue()
+        since_s = self.clock.now_s() - self.limits.ahead_most_s
+        self.slots.give_back_ahead(
             lambda delivery: (
-                delivery.claimed_at_s < since_s or delivery.partition not in self._partitions
+                delivery.claimed_at_s < since_s or delivery.partition not in self.partitions
             )
         )
 
@@ -191,11 +176,11 @@ class Claimer:
 
     def _room(self) -> int:
         """Return how many tasks to claim: 0 while a suspect waits until nothing else runs."""
-        lone = self._table.lone_suspects
-        if any(self._admission.room_for(suspect.route) > 0 for suspect in lone):
-            self._alone_until_s = self._clock.now_s() + ALONE_S
-        waits = bool(lone) and self._clock.now_s() < self._alone_until_s
-        return 0 if waits else self._admission.room()
+        lone = self.table.lone_suspects
+        if any(self.admission.room_for(suspect.route) > 0 for suspect in lone):
+            self._alone_until_s = self.clock.now_s() + ALONE_S
+        waits = bool(lone) and self.clock.now_s() < self._alone_until_s
+        return 0 if waits else self.admission.room()
 
     async def claim(
         self, deliveries: Sequence[Delivery], purpose: Purpose, ahead: Sequence[Delivery] = ()
@@ -205,21 +190,21 @@ class Claimer:
         The tasks of `ahead` start when slots are free for them.
         """
         async with self._claiming:
-            lease, began_s = self._leases.current, self._clock.now_s()
+            lease, began_s = self.leases.current, self.clock.now_s()
             claim = Claim(lease.next_owner(), lease, began_s, purpose)
             with lease.held():
                 await self._claim(deliveries, ahead, claim)
-            self._finisher.advance()
+            self.finisher.advance()
 
     async def _claim(
         self, for_slots: Sequence[Delivery], ahead: Sequence[Delivery], claim: Claim
     ) -> None:
         deliveries = [*for_slots, *ahead]
-        with self._admission.reserved(for_slots):
-            answers = await self._ledger.claim(
+        with self.admission.reserved(for_slots):
+            answers = await self.ledger.claim(
                 [delivery.claimable() for delivery in deliveries],
                 claim.owner,
-                self._claim_s + self._limits.ahead_most_s,
+                self.claim_s + self.limits.ahead_most_s,
                 with_suspects=claim.purpose is Purpose.RUN_SUSPECT,
             )
             crash.reach("claim.claimed")
@@ -236,7 +221,7 @@ class Claimer:
                 and answers[delivery.task_id][0] is ClaimAnswer.CLAIMED
             ]
             moving = claim.purpose is Purpose.MOVE
-            rerouted = await self._bodies.fetch(claimed, moving=moving, changed=changed)
+            rerouted = await self.bodies.fetch(claimed, moving=moving, changed=changed)
         for number, delivery in enumerate(deliveries):
             answer, row = answers[delivery.task_id]
             if answer is ClaimAnswer.CLAIMED and row is not None:
@@ -248,7 +233,7 @@ class Claimer:
                     ahead=number >= len(for_slots),
                 )
             else:
-                self._answers.apply(delivery, answer, row)
+                self.answers.apply(delivery, answer, row)
 
     def _start(
         self, delivery: Delivery, row: Row, claim: Claim, *, rerouted: bool, ahead: bool
@@ -261,13 +246,13 @@ class Claimer:
         delivery.row, delivery.owner = row, claim.owner
         delivery.lease, delivery.claimed_at_s = claim.lease, claim.began_s
         claim.lease.running += 1
-        self._quarantine.quarantine_foreign_behind(delivery)
-        revoked = delivery.partition not in self._partitions
+        self.quarantine.quarantine_foreign_behind(delivery)
+        revoked = delivery.partition not in self.partitions
         if rerouted or (revoked and delivery.kept_answer is None):
-            self._slots.give_back(delivery)
+            self.slots.give_back(delivery)
         elif claim.purpose is Purpose.MOVE:
-            self._slots.move(delivery)
+            self.slots.move(delivery)
         elif ahead:
-            self._slots.start_when_free(delivery)
+            self.slots.start_when_free(delivery)
         else:
-            self._slots.start(delivery)
+            self.slots.start(delivery)

@@ -7,7 +7,7 @@ finishes a record and lets its partition's watermark move.
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from docllm.agent.dispatch.backpressure import Backpressure
 from docllm.agent.dispatch.quarantine_queue import QuarantineQueue
@@ -45,37 +45,22 @@ _CLAIMED = {
 }
 
 
+@dataclass(kw_only=True, eq=False)
 class Dispatcher:
     """The first and the last step of a record in this agent."""
 
-    def __init__(
-        self,
-        *,
-        partitions: Partitions,
-        decoder: RecordDecoder,
-        table: InFlightTable,
-        quarantine: QuarantineQueue,
-        backpressure: Backpressure,
-        finisher: RecordFinisher,
-        dropped_answers: DroppedAnswers,
-        wakeups: Wakeups,
-        clock: Clock,
-        counts: Counts,
-        lost_records: asyncio.Event,
-        failures: Failures,
-    ) -> None:
-        self._partitions = partitions
-        self._decoder = decoder
-        self._table = table
-        self._quarantine = quarantine
-        self._backpressure = backpressure
-        self._finisher = finisher
-        self._dropped_answers = dropped_answers
-        self._wakeups = wakeups
-        self._clock = clock
-        self._counts = counts
-        self._lost_records = lost_records
-        self._failures = failures
+    partitions: Partitions
+    decoder: RecordDecoder
+    table: InFlightTable
+    quarantine: QuarantineQueue
+    backpressure: Backpressure
+    finisher: RecordFinisher
+    dropped_answers: DroppedAnswers
+    wakeups: Wakeups
+    clock: Clock
+    counts: Counts
+    lost_records: asyncio.Event
+    failures: Failures
 
     # ---- events of the sources
 
@@ -85,39 +70,39 @@ class Dispatcher:
             case list():
                 for record in event:
                     self._arrive(record)
-                self._backpressure.update()
+                self.backpressure.update()
             case Assigned(partitions):
-                self._partitions.assign(partitions)
-                self._backpressure.update()
+                self.partitions.assign(partitions)
+                self.backpressure.update()
             case Revoked(partitions):
-                self._drop(self._partitions.revoke(partitions))
+                self._drop(self.partitions.revoke(partitions))
             case Recreated(topic, known):
-                self._counts.topic(topic, known=known)
+                self.counts.topic(topic, known=known)
                 if known:
-                    self._lost_records.set()
+                    self.lost_records.set()
             case SourceFailed():
                 self._source_failed(event)
-        self._wakeups.set()
+        self.wakeups.set()
 
     def _source_failed(self, failed: SourceFailed) -> None:
         log.warning("%s", failed.reason, extra={"code": Code.RECORDS_UNREAD})
         if failed.rewound:
-            self._lost_records.set()
+            self.lost_records.set()
         if failed.fatal:
-            self._failures.report(failed.reason)
+            self.failures.report(failed.reason)
 
     def _arrive(self, record: Record) -> None:
-        if not self._partitions.begin(record.partition, record.offset):
+        if not self.partitions.begin(record.partition, record.offset):
             return
-        delivery = self._decoder.read(record)
+        delivery = self.decoder.read(record)
         if isinstance(delivery, RejectedRecord):
-            self._quarantine.put(delivery, record)
-        elif not self._quarantine.quarantine_if_foreign(delivery, record):
-            self._partitions.keep(delivery)
-            self._table.add(
+            self.quarantine.put(delivery, record)
+        elif not self.quarantine.quarantine_if_foreign(delivery, record):
+            self.partitions.keep(delivery)
+            self.table.add(
                 delivery,
-                self._clock.now_s(),
-                redelivered=self._partitions.redelivered(record.partition),
+                self.clock.now_s(),
+                redelivered=self.partitions.redelivered(record.partition),
             )
 
     def _drop(self, deliveries: Iterable[Delivery]) -> None:
@@ -127,10 +112,10 @@ class Dispatcher:
         that wait for a slot are given back at the next tick.
         """
         dropped = [delivery for delivery in deliveries if delivery.state not in _CLAIMED]
-        self._dropped_answers.add(sum(delivery.kept_answer is not None for delivery in dropped))
+        self.dropped_answers.add(sum(delivery.kept_answer is not None for delivery in dropped))
         for delivery in dropped:
-            self._table.remove(delivery)
-        self._table.drop_unready()
+            self.table.remove(delivery)
+        self.table.drop_unready()
 
     # ---- after the settle
 
@@ -141,9 +126,9 @@ class Dispatcher:
             if delivery.lease is not None:
                 delivery.lease.running -= 1
             delivery.owner, delivery.lease = 0, None
-            self._counts.note(outcome, verdict)
+            self.counts.note(outcome, verdict)
             self._follow_verdict(delivery, outcome, verdict)
-        self._finisher.advance()
+        self.finisher.advance()
 
     def _follow_verdict(self, delivery: Delivery, outcome: Outcome, verdict: Verdict) -> None:
         """Finish the record, delay it, or ask the ledger about it again.
@@ -165,46 +150,46 @@ class Dispatcher:
             RETRIED     any                    finished; another one comes from the longest tier
             any other   any other              finished; the task is final
         """
-        is_known = delivery.partition in self._partitions
+        is_known = delivery.partition in self.partitions
         if verdict is Verdict.SETTLED and type(outcome) is Succeeded and is_known:
-            self._finisher.finish_with_copies(delivery, delivery.row.fence if delivery.row else -1)
+            self.finisher.finish_with_copies(delivery, delivery.row.fence if delivery.row else -1)
             return
         accepted_as = outcome if verdict is Verdict.SETTLED else None
         if not is_known:
             # A drain may release a delivery while its kept answer is written.
             kept = delivery.kept_answer if isinstance(outcome, Released) else None
-            self._dropped_answers.add((_unstored_answer(outcome, verdict) or kept) is not None)
-            self._table.remove(delivery)
+            self.dropped_answers.add((_unstored_answer(outcome, verdict) or kept) is not None)
+            self.table.remove(delivery)
         elif verdict is Verdict.SUPERSEDED:
             self._superseded(delivery, outcome)
         elif verdict is Verdict.GIVEN_UP or (
             isinstance(accepted_as, Released) and delivery.suspect
         ):
             # The delay depends on the task's id, so that not all deliveries come back at once.
-            self._table.delay(delivery, self._clock.now_s() + 1 + delivery.task_id % DELAY_SPREAD_S)
+            self.table.delay(delivery, self.clock.now_s() + 1 + delivery.task_id % DELAY_SPREAD_S)
         elif isinstance(accepted_as, Snooze):
             delivery.snoozes += 1
             self._keep(delivery, _unstored_answer(outcome, verdict))
-            self._table.delay(delivery, self._clock.now_s() + accepted_as.delay_s)
+            self.table.delay(delivery, self.clock.now_s() + accepted_as.delay_s)
         elif isinstance(accepted_as, Released) or verdict is Verdict.REOPENED:
-            self._table.queue_for_question(delivery)
+            self.table.queue_for_question(delivery)
         else:
-            self._finisher.finish_with_copies(
+            self.finisher.finish_with_copies(
                 delivery, -1 if delivery.row is None else delivery.row.fence
             )
 
     def _superseded(self, delivery: Delivery, outcome: Outcome) -> None:
         """Ask about the record again, because another claim has its task; keep a paid answer."""
         self._keep(delivery, _unstored_answer(outcome, Verdict.SUPERSEDED))
-        self._table.queue_for_question(delivery)
+        self.table.queue_for_question(delivery)
 
     def _keep(self, delivery: Delivery, answer: Succeeded | None) -> None:
         if answer is not None:
-            self._dropped_answers.add(self._table.kept_answers.keep(delivery, answer))
+            self.dropped_answers.add(self.table.kept_answers.keep(delivery, answer))
 
     def log_dropped_answers(self) -> None:
         """Log the dropped answers that no line has counted; called when the agent ends."""
-        self._dropped_answers.log_rest()
+        self.dropped_answers.log_rest()
 
 
 def _unstored_answer(outcome: Outcome, verdict: Verdict) -> Succeeded | None:

@@ -4,6 +4,8 @@ The task runs, or waits for long. Relief orders a replacement record for it and 
 original record.
 """
 
+from dataclasses import dataclass
+
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.partitions import Partitions
@@ -18,6 +20,7 @@ LONG_S = 60.0
 _WAITS = {DeliveryState.DELAYED, DeliveryState.BEHIND}
 
 
+@dataclass(kw_only=True, eq=False)
 class HeadOfLine:
     """Relieves the partitions of one agent.
 
@@ -26,30 +29,21 @@ class HeadOfLine:
     because its value would be lost.
     """
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        partitions: Partitions,
-        table: InFlightTable,
-        own_orders: OwnOrders,
-        limits: InFlightLimits,
-    ) -> None:
-        self._ledger = ledger
-        self._partitions = partitions
-        self._table = table
-        self._own_orders = own_orders
-        self._limits = limits
+    ledger: Ledger
+    partitions: Partitions
+    table: InFlightTable
+    own_orders: OwnOrders
+    limits: InFlightLimits
 
     async def relieve(self, now_s: float) -> None:
         """Relieve every partition with a wide span blocked by a task that runs or is not due."""
         long_waits = [
             delivery
-            for delivery in self._partitions.blocking(self._limits.stuck_share)
-            if self._table.due_at_s(delivery) > now_s + LONG_S
+            for delivery in self.partitions.blocking(self.limits.stuck_share)
+            if self.table.due_at_s(delivery) > now_s + LONG_S
         ]
         for delivery in dict.fromkeys(
-            (*self._partitions.blocking(self._limits.finished_share), *long_waits)
+            (*self.partitions.blocking(self.limits.finished_share), *long_waits)
         ):
             await self._relieve(delivery)
 
@@ -60,21 +54,21 @@ class HeadOfLine:
             fence, owner = _fence(delivery), None
         else:
             return
-        order = await self._ledger.relieve(delivery.claimable(), fence, owner)
+        order = await self.ledger.relieve(delivery.claimable(), fence, owner)
         if order is not None:
             self._finish_relieved(delivery, order, fence)
 
     def _finish_relieved(self, delivery: Delivery, order: Order, fence: int) -> None:
         """Finish a record and all its copies; the replacement record replaces all of them."""
         crash.reach("relief.ordered")
-        for copy in self._table.behind.take_copies(delivery, fence):
-            self._partitions.finish_record(copy.partition, copy.offset)
-            self._table.remove(copy)
-        self._partitions.finish_record(delivery.partition, delivery.offset)
-        self._partitions.flush()
+        for copy in self.table.behind.take_copies(delivery, fence):
+            self.partitions.finish_record(copy.partition, copy.offset)
+            self.table.remove(copy)
+        self.partitions.finish_record(delivery.partition, delivery.offset)
+        self.partitions.flush()
         if delivery.state in _WAITS:
-            self._table.remove(delivery)
-        self._own_orders.send([order])
+            self.table.remove(delivery)
+        self.own_orders.send([order])
 
 
 def _fence(delivery: Delivery) -> int:

@@ -6,6 +6,7 @@ back is not quarantined: it is not a publication, but it names its task.
 
 import logging
 from collections import deque
+from dataclasses import dataclass
 
 from docllm.agent.inflight.decoder import distrusted
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
@@ -26,27 +27,19 @@ LOST_S = 60.0  # between questions about a task that the ledger has lost
 _CONFLICT = "its key or value differs from that of the task that it names"
 
 
+@dataclass(kw_only=True, eq=False)
 class QuarantineQueue:
     """The rejected records of one agent, until they are in the quarantine."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        letters: Letters,
-        partitions: Partitions,
-        table: InFlightTable,
-        counts: Counts,
-        own_orders: OwnOrders,
-        limits: InFlightLimits,
-    ) -> None:
-        self._ledger = ledger
-        self._letters = letters
-        self._partitions = partitions
-        self._table = table
-        self._counts = counts
-        self._own_orders = own_orders
-        self._limits = limits
+    ledger: Ledger
+    letters: Letters
+    partitions: Partitions
+    table: InFlightTable
+    counts: Counts
+    own_orders: OwnOrders
+    limits: InFlightLimits
+
+    def __post_init__(self) -> None:
         self._rejected: deque[tuple[RejectedRecord, Delivery | Record]] = deque()
         self.bytes = 0  # of records only; `InFlightTable` counts the bytes of deliveries
 
@@ -63,7 +56,7 @@ class QuarantineQueue:
 
         A record is foreign if the ledger knows the task with another key or value.
         """
-        if self._table.is_own(delivery) is not False:
+        if self.table.is_own(delivery) is not False:
             return False
         self.put(distrusted(delivery, _CONFLICT), record)
         return True
@@ -73,8 +66,8 @@ class QuarantineQueue:
 
         They only name its task.
         """
-        if delivery.task_id in self._table.behind.by_task:
-            for foreign in self._table.behind.take_foreign(delivery):
+        if delivery.task_id in self.table.behind.by_task:
+            for foreign in self.table.behind.take_foreign(delivery):
                 self._distrust(foreign, _CONFLICT)
 
     def quarantine_unknown(self, delivery: Delivery, answer: ClaimAnswer, now_s: float) -> None:
@@ -94,9 +87,9 @@ class QuarantineQueue:
                 delivery.offset,
                 extra={"code": Code.LEDGER_BEHIND},
             )
-            self._table.delay(delivery, now_s + LOST_S)
+            self.table.delay(delivery, now_s + LOST_S)
         elif answer is ClaimAnswer.CONFLICT:
-            for foreign in (delivery, *self._table.behind.take_alike(delivery)):
+            for foreign in (delivery, *self.table.behind.take_alike(delivery)):
                 self._distrust(foreign, _CONFLICT)
         else:
             self._distrust(delivery, "the ledger has no such task")
@@ -110,8 +103,8 @@ class QuarantineQueue:
         """Write the queued records to the quarantine, then finish them."""
         while self._rejected:
             page = self._page()
-            foreign = await self._letters.without_letters([rejected for rejected, _ in page])
-            orders = await self._ledger.quarantine(foreign) if foreign else []
+            foreign = await self.letters.without_letters([rejected for rejected, _ in page])
+            orders = await self.ledger.quarantine(foreign) if foreign else []
             crash.reach("quarantine.kept")
             for rejected in foreign:
                 log.warning(
@@ -123,19 +116,19 @@ class QuarantineQueue:
                     extra={"code": Code.RECORD_QUARANTINED},
                 )
             for rejected, record in page:
-                self._partitions.finish_record(record.partition, record.offset)
+                self.partitions.finish_record(record.partition, record.offset)
                 if isinstance(record, Delivery):
-                    self._table.remove(record)
+                    self.table.remove(record)
                 else:
                     self.bytes -= _size(rejected)
-            self._counts.quarantined += len(foreign)
-            self._partitions.flush()
-            self._own_orders.send(orders)
+            self.counts.quarantined += len(foreign)
+            self.partitions.flush()
+            self.own_orders.send(orders)
 
     def _page(self) -> list[tuple[RejectedRecord, Delivery | Record]]:
         page: list[tuple[RejectedRecord, Delivery | Record]] = []
-        room = self._limits.quarantine_page_bytes
-        while self._rejected and len(page) < self._limits.quarantine_page and room > 0:
+        room = self.limits.quarantine_page_bytes
+        while self._rejected and len(page) < self.limits.quarantine_page and room > 0:
             page.append(self._rejected.popleft())
             room -= _size(page[-1][0])
         return page

@@ -22,39 +22,32 @@ class Wakeups:
         self.claim.set()
 
 
+@dataclass(kw_only=True, eq=False)
 class RecordFinisher:
     """Finishes the records of one agent's partitions."""
 
-    def __init__(
-        self,
-        *,
-        partitions: Partitions,
-        table: InFlightTable,
-        backpressure: Backpressure,
-        wakeups: Wakeups,
-    ) -> None:
-        self._partitions = partitions
-        self._table = table
-        self._backpressure = backpressure
-        self._wakeups = wakeups
+    partitions: Partitions
+    table: InFlightTable
+    backpressure: Backpressure
+    wakeups: Wakeups
 
     def finish_with_copies(self, delivery: Delivery, fence: int) -> None:
         """Finish a record and its copies up to `fence`; its result holds for them too.
 
         `fence` comes from the ledger's row, never from a header.
         """
-        behind = self._table.behind
+        behind = self.table.behind
         if delivery.task_id in behind.by_task:
             for copy in behind.take_copies(delivery, fence):
                 self._finish(copy)
         self._finish(delivery)
 
     def _finish(self, delivery: Delivery) -> None:
-        self._partitions.finish_record(delivery.partition, delivery.offset)
-        self._table.remove(delivery)
+        self.partitions.finish_record(delivery.partition, delivery.offset)
+        self.table.remove(delivery)
 
     def advance(self) -> None:
         """Mark moved watermarks, resume reading if there is room, and wake the claimer's loops."""
-        self._partitions.flush()
-        self._backpressure.update()
-        self._wakeups.set()
+        self.partitions.flush()
+        self.backpressure.update()
+        self.wakeups.set()

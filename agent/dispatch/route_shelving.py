@@ -6,25 +6,22 @@ tasks of all other routes.
 """
 
 from collections.abc import Container
+from dataclasses import dataclass
 
 from docllm.agent.execution.admission import Admission
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.inflight.table import InFlightTable
 
 
+@dataclass(kw_only=True, eq=False)
 class RouteShelving:
     """Knows which routes have been closed for long."""
 
-    def __init__(
-        self,
-        *,
-        table: InFlightTable,
-        admission: Admission,
-        limits: InFlightLimits,
-    ) -> None:
-        self._table = table
-        self._admission = admission
-        self._limits = limits
+    table: InFlightTable
+    admission: Admission
+    limits: InFlightLimits
+
+    def __post_init__(self) -> None:
         self._since_s: dict[str, float] = {}
 
     def update(self, now_s: float, *, full: bool) -> None:
@@ -32,17 +29,17 @@ class RouteShelving:
 
         Routes are shelved only while the agent is `full`.
         """
-        waited_for = self._table.routes
+        waited_for = self.table.routes
         self._since_s = {
             route: self._since_s.get(route, now_s)
             for route in waited_for
-            if self._admission.tasks_wait_for(route)
+            if self.admission.tasks_wait_for(route)
         }
         for route in waited_for:
             if route not in self._since_s:
-                self._table.unshelve(route)
-            elif full and now_s - self._since_s[route] >= self._limits.shelve_after_s:
-                self._table.shelve(route)
+                self.table.unshelve(route)
+            elif full and now_s - self._since_s[route] >= self.limits.shelve_after_s:
+                self.table.shelve(route)
 
     def routes_to_move(self, now_s: float, stuck: Container[str]) -> list[str]:
         """Return the routes whose deliveries must go to a tier.
@@ -54,12 +51,12 @@ class RouteShelving:
         closed_for_long = [
             route
             for route, since_s in self._since_s.items()
-            if now_s - since_s >= self._limits.move_after_s
+            if now_s - since_s >= self.limits.move_after_s
         ]
         crowded = [
-            route for route in closed_for_long if self._table.ready_for(route) > self._limits.crowd
+            route for route in closed_for_long if self.table.ready_for(route) > self.limits.crowd
         ]
-        in_use = {*self._table.routes, *self._admission.busy_routes()} if crowded else ()
-        if all(self._admission.tasks_wait_for(route) for route in in_use):
+        in_use = {*self.table.routes, *self.admission.busy_routes()} if crowded else ()
+        if all(self.admission.tasks_wait_for(route) for route in in_use):
             crowded = []
         return [route for route in closed_for_long if route in crowded or route in stuck]

@@ -1,5 +1,7 @@
 """Runs the periodic work of dispatch: shelving, pauses, relief, and moves to a tier."""
 
+from dataclasses import dataclass
+
 from docllm.agent.dispatch.backpressure import Backpressure
 from docllm.agent.dispatch.claimer import Claimer, Purpose
 from docllm.agent.dispatch.head_of_line import HeadOfLine
@@ -15,54 +17,41 @@ from docllm.agent.ports import Clock
 TICK_S = 0.25
 
 
+@dataclass(kw_only=True, eq=False)
 class Ticker:
     """Looks after the waiting deliveries of one agent at each tick."""
 
-    def __init__(
-        self,
-        *,
-        shelving: RouteShelving,
-        backpressure: Backpressure,
-        relief: HeadOfLine,
-        claimer: Claimer,
-        partitions: Partitions,
-        table: InFlightTable,
-        leases: Leases,
-        wakeups: Wakeups,
-        clock: Clock,
-        limits: InFlightLimits,
-    ) -> None:
-        self._shelving = shelving
-        self._backpressure = backpressure
-        self._relief = relief
-        self._claimer = claimer
-        self._partitions = partitions
-        self._table = table
-        self._leases = leases
-        self._wakeups = wakeups
-        self._clock = clock
-        self._limits = limits
+    shelving: RouteShelving
+    backpressure: Backpressure
+    relief: HeadOfLine
+    claimer: Claimer
+    partitions: Partitions
+    table: InFlightTable
+    leases: Leases
+    wakeups: Wakeups
+    clock: Clock
+    limits: InFlightLimits
 
     async def run(self) -> None:
         """Tick until cancelled."""
         while True:
-            await self._clock.sleep(TICK_S)
-            self._shelving.update(self._clock.now_s(), full=self._backpressure.full)
-            self._backpressure.update()
-            self._wakeups.set()
-            self._claimer.end_overdue()
-            await self._relief.relieve(self._clock.now_s())
+            await self.clock.sleep(TICK_S)
+            self.shelving.update(self.clock.now_s(), full=self.backpressure.full)
+            self.backpressure.update()
+            self.wakeups.set()
+            self.claimer.end_overdue()
+            await self.relief.relieve(self.clock.now_s())
             await self._move_closed_routes()
 
     async def _move_closed_routes(self) -> None:
         """Send some tasks of a route that stays closed to a tier, so that others can be read."""
         stuck = {
             delivery.route
-            for delivery in self._partitions.blocking(self._limits.stuck_share)
+            for delivery in self.partitions.blocking(self.limits.stuck_share)
             if delivery.state is DeliveryState.READY
         }
-        for route in self._shelving.routes_to_move(self._clock.now_s(), stuck):
-            if self._leases.current.may_claim(self._clock.now_s()) and (
-                deliveries := self._table.take_ready_for(route, self._limits.move_page)
+        for route in self.shelving.routes_to_move(self.clock.now_s(), stuck):
+            if self.leases.current.may_claim(self.clock.now_s()) and (
+                deliveries := self.table.take_ready_for(route, self.limits.move_page)
             ):
-                await self._claimer.claim(deliveries, Purpose.MOVE)
+                await self.claimer.claim(deliveries, Purpose.MOVE)

@@ -13,14 +13,7 @@ from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.guard_gate import GuardGate
 from docllm.agent.execution.quota_gate import QuotaGate
 from docllm.agent.execution.settler import Settler
-from docllm.agent.execution.start_decisions import (
-    AttemptStart,
-    NotStarted,
-    PutOff,
-    RouteRefused,
-    TypeAsleep,
-    TypeUnknown,
-)
+from docllm.agent.execution.start_decisions import AttemptStart, NotStarted
 from docllm.agent.execution.type_hours import TypeHours
 from docllm.agent.execution.unknown_types import UnknownTypes
 from docllm.agent.handlers.calls.permits import FREE_PERMITS, CallPermits
@@ -28,12 +21,13 @@ from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.judge import Effect, effect_of
 from docllm.agent.lease import Leases
 from docllm.agent.ports import Clock
-from docllm.agent.ports.outcome import Dead, Outcome, Retry, Snooze
+from docllm.agent.ports.outcome import Dead, Moved, Outcome, Retry, Snooze
 from docllm.agent.quota.limit import Permit
 from docllm.agent.routes import Router
 from docllm.schemas.agent_report import Reason, SuspectReport
 from docllm.schemas.settings.config import Trigger
 from docllm.schemas.task.failures import ErrorClass
+from docllm.schemas.task.guard import Guard
 
 
 class Admission:
@@ -273,9 +267,10 @@ class Admission:
 
     # ---- before an attempt
 
-    def decide(self, delivery: Delivery) -> AttemptStart | PutOff | NotStarted:
-        """Decide about a claimed task: it may run now, it has to wait, or it is given back.
+    def decide(self, delivery: Delivery) -> AttemptStart | NotStarted | Guard | Moved:
+        """Decide about a claimed task: it may run now, it is given back, or it has to wait.
 
+        It waits behind a raised guard, or in the ledger, to which it is then moved.
         A task of an unknown type waits even if it could join a guard's look, because it could only
         fail there. A task whose batch does not allow its present route is given back for its first
         allowed one.
@@ -319,19 +314,19 @@ class Admission:
             return NotStarted.SUSPECT
         return None
 
-    def _reason_to_wait(self, delivery: Delivery) -> PutOff | None:
+    def _reason_to_wait(self, delivery: Delivery) -> Guard | Moved | None:
         row = delivery.row
         if row is None:
             return None
         if row.type not in self._hours.plain:
             if not self._unknown_types.knows(row.type):
-                return TypeUnknown(row.type)
+                return self._unknown_types.move(delivery)
             if not self._hours.is_awake(row.type):
-                return TypeAsleep(row.type)
+                return self._hours.move_until_hours(row.type, delivery.task_id)
         if row.routes_allowed is not None or not delivery.plan.is_free:
             delivery.plan = delivery.plan.within_batch(row.routes_allowed)
             if refusal := delivery.plan.refusal:
-                return RouteRefused(refusal)
+                return self._unknown_types.move_for_route(delivery, refusal)
         stopped = self._guards.guard_of(row, delivery.route)
         return None if stopped is not None and delivery.is_on_fallback else stopped
 

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from docllm.agent.execution.attempt_routes import AttemptRoutes
 from docllm.agent.execution.lock_requests import ResourceLocks
 from docllm.agent.execution.observability.attempt_traces import AttemptTraces
-from docllm.agent.execution.output_writer import Claimed, Outputs
+from docllm.agent.execution.output_writer import Outputs
 from docllm.agent.execution.plain_chat import plain_call, plain_request
 from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers import HandlerRun, Handlers
@@ -40,36 +41,25 @@ async def no_state(_task_id: int) -> None:
     """Know of no task that came back."""
 
 
+@dataclass(kw_only=True, eq=False)
 class AttemptRunner:
     """Runs attempts: those of plain chat tasks by itself, all others through the handlers."""
 
-    def __init__(
-        self,
-        *,
-        handlers: Handlers,
-        locks: ResourceLocks,
-        outputs: Outputs,
-        clock: Clock,
-        claim_s: float,
-        state_of: StateOf = no_state,
-        traces: AttemptTraces | None = None,
-    ) -> None:
-        self._state_of = state_of
-        self._traces = traces
-        self._outputs = outputs
-        self._handlers = handlers
-        self._locks = locks
-        self._clock = clock
-        self._claim_s = claim_s
+    handlers: Handlers
+    locks: ResourceLocks
+    outputs: Outputs
+    clock: Clock
+    claim_s: float
+    state_of: StateOf = no_state
+    traces: AttemptTraces | None = None
 
     async def write(self, delivery: Delivery, row: Row, answer: Succeeded) -> Outcome:
         """Write the answer of a claimed delivery to its output; return how the attempt ends."""
-        claimed = Claimed(row.task_id, row.fence, delivery.owner, row.key_text, row.batch)
-        until_s = delivery.claimed_at_s + self._claim_s - _SETTLE_S
+        until_s = delivery.claimed_at_s + self.claim_s - _SETTLE_S
         try:
-            return await self._outputs.write(answer, claimed, until_s=until_s)
+            return await self.outputs.write(answer, row, owner=delivery.owner, until_s=until_s)
         except asyncio.CancelledError:
-            if self._handlers.runs_again(row.type):
+            if self.handlers.runs_again(row.type):
                 raise
             return unseen("its agent stopped before the answer was written", answer.spent)
 
@@ -84,12 +74,12 @@ class AttemptRunner:
             return Dead(
                 Failure(ErrorClass.NO_INPUT, "the ledger has no input for this task"), Spent()
             )
-        now_s = self._clock.now_s()
-        left_s = delivery.claimed_at_s + self._claim_s - SETTLE_MARGIN_S - now_s
+        now_s = self.clock.now_s()
+        left_s = delivery.claimed_at_s + self.claim_s - SETTLE_MARGIN_S - now_s
         if left_s <= 0:
             return Released()
-        plan, first = self._handlers.plain_plan(row.type, delivery.route), None
-        traces = self._traces
+        plan, first = self.handlers.plain_plan(row.type, delivery.route), None
+        traces = self.traces
         trace = NO_TRACE if traces is None else traces.of(row.task_id, delivery.owner)
         if plan is not None and not row.suspect and not row.output_uri:
             on_fallback = delivery.route != delivery.plan.route
@@ -118,11 +108,11 @@ class AttemptRunner:
     ) -> Outcome:
         """Run the handler of the task's type; `first` is a call that was made for it."""
         state = None
-        if row.fence and self._handlers.may_come_back(row.type):  # a come-back raises the fence
-            asked_s = self._clock.now_s()
-            state = await self._state_of(row.task_id)
-            left_s -= self._clock.now_s() - asked_s
-        locks = self._locks.of(row.task_id, delivery.owner)
+        if row.fence and self.handlers.may_come_back(row.type):  # a come-back raises the fence
+            asked_s = self.clock.now_s()
+            state = await self.state_of(row.task_id)
+            left_s -= self.clock.now_s() - asked_s
+        locks = self.locks.of(row.task_id, delivery.owner)
         run = HandlerRun(
             first_call=first,
             task_id=row.task_id,
@@ -137,7 +127,7 @@ class AttemptRunner:
             is_changed=row.changed,
             limit_s=start.limit_s,
             refused_alone=start.refused_alone,
-            may_call=lambda: delivery.may_call(self._clock.now_s()),
+            may_call=lambda: delivery.may_call(self.clock.now_s()),
             note_spent=delivery.note_spent,
             route_after_failure=routes.route_after_failure,
             retry_on_route=routes.retry_on_route,
@@ -150,13 +140,13 @@ class AttemptRunner:
             ),
             locks=locks,
             output_uri=row.output_uri,
-            output_refusal=self._outputs.refusal,
+            output_refusal=self.outputs.refusal,
             agents_lost=row.lease_losses,
             losses=row.losses,
             trace=trace,
             state=state,
         )
         try:
-            return await self._handlers.run(run)
+            return await self.handlers.run(run)
         finally:
             locks.close()

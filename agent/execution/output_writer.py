@@ -11,10 +11,10 @@ for tasks that would write there, until an answer was written or none is left to
 import asyncio
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from docllm.agent.ports import Clock
+from docllm.agent.ports import Clock, Row
 from docllm.agent.ports.outcome import Dead, Failure, Outcome, Snooze, Spent, Succeeded
 from docllm.schemas.codes import Code
 from docllm.schemas.objects.errors import ObjectError, ObjectFault
@@ -39,17 +39,6 @@ QUIET_S = RETRY_WRITE_S + 2 * TRY_S
 _MAX_NAMES = 20
 # These errors are permanent: another try would fail in the same way.
 _FINAL = frozenset({ObjectFault.WRONG_NAME, ObjectFault.TOO_LARGE})
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """The claim whose answer is written."""
-
-    task_id: int
-    fence: int
-    owner: int
-    key: str
-    batch: str
 
 
 class Outputs:
@@ -84,19 +73,20 @@ class Outputs:
             return None
         return Snooze(failure, Spent(), min(RETRY_WRITE_S, until_s - now_s))
 
-    async def write(self, answer: Succeeded, claimed: Claimed, *, until_s: float) -> Outcome:
-        """Write an answer; return it with the pointer, or how the attempt ends without it.
+    async def write(self, answer: Succeeded, row: Row, *, owner: int, until_s: float) -> Outcome:
+        """Write the answer of a task that `owner` claimed; return how the attempt ends.
 
+        If it is written, it ends with the answer's pointer.
         An answer for one object keeps its `output_uri`, to which the settle orders a copy. No
         second try begins that could last beyond `until_s`.
         """
         folder = _folder(answer.output_uri)
         output = output_of(
-            key=claimed.key, batch=claimed.batch, codec=answer.codec, stored=answer.body
+            key=row.key_text, batch=row.batch, codec=answer.codec, stored=answer.body
         )
         for wait_s in (*WAITS_S, math.inf):
             try:
-                uri = await self._put(folder, claimed, output)
+                uri = await self._put(folder, names(row, owner), output)
             except ObjectError as error:
                 if error.fault in _FINAL:
                     failure = Failure(ErrorClass.OUTPUT_REFUSED, one_line(str(error)))
@@ -115,9 +105,9 @@ class Outputs:
         kept = replace(answer, spent=booked(answer.spent))
         return Snooze(failure, answer.spent, RETRY_WRITE_S, answer=kept)
 
-    async def _put(self, folder: str, claimed: Claimed, output: Output) -> str:
+    async def _put(self, folder: str, free_names: Iterable[str], output: Output) -> str:
         """Write an object under the first name that is free or has it already; return its URI."""
-        for name in names(claimed):
+        for name in free_names:
             uri = f"{folder}{name}"
             try:
                 async with asyncio.timeout(TRY_S):
@@ -151,16 +141,16 @@ def _folder(output_uri: str) -> str:
     return f"{output_uri.rpartition('/')[0]}/"
 
 
-def names(claimed: Claimed) -> Iterator[str]:
+def names(row: Row, owner: int) -> Iterator[str]:
     """Yield the names for an object, the best one first.
 
     Its task and fence are in each; the task's id is there for people, as far as it is safe.
     """
-    name = f"{safe_name(claimed.key)}-{claimed.task_id}-{claimed.fence}"
+    name = f"{safe_name(row.key_text)}-{row.task_id}-{row.fence}"
     yield f"{name}.json"
-    yield f"{name}-{claimed.owner}.json"
+    yield f"{name}-{owner}.json"
     for number in range(2, _MAX_NAMES):
-        yield f"{name}-{claimed.owner}-{number}.json"
+        yield f"{name}-{owner}-{number}.json"
 
 
 def booked(spent: Spent) -> Spent:

@@ -31,6 +31,7 @@ class Settled:
     verdict: Verdict
 
 
+@dataclass(kw_only=True, eq=False)
 class Settler:
     """Writes outcomes in pages; those that come during one write form the next page.
 
@@ -40,23 +41,15 @@ class Settler:
     rows are locked by id, and either may end first.
     """
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        page_size: int,
-        page_bytes: int,
-        reply_limit_bytes: int,
-        own_orders: OwnOrders,
-        at_once: int = 1,
-    ) -> None:
-        self._ledger = ledger
-        self._page_size = page_size
-        self._page_bytes = page_bytes
-        self._reply_limit_bytes = reply_limit_bytes
-        self._own_orders = own_orders
+    ledger: Ledger
+    page_size: int
+    page_bytes: int
+    reply_limit_bytes: int
+    own_orders: OwnOrders
+    at_once: int = 1
+
+    def __post_init__(self) -> None:
         self._waiting: deque[tuple[Delivery, Settlement]] = deque()
-        self._at_once = at_once
         self._writing = 0  # outcomes of the pages that are being written
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -95,7 +88,7 @@ class Settler:
         `take_verdicts` returns before the settler is idle, so a drain waits for it too.
         """
         writers = [
-            asyncio.ensure_future(self._write_pages(take_verdicts)) for _ in range(self._at_once)
+            asyncio.ensure_future(self._write_pages(take_verdicts)) for _ in range(self.at_once)
         ]
         try:
             await asyncio.gather(*writers)
@@ -115,18 +108,18 @@ class Settler:
     async def _gather(self) -> None:
         """Let a page grow while each turn of the event loop brings more outcomes."""
         before = 0
-        while before < len(self._waiting) < self._page_size:
+        while before < len(self._waiting) < self.page_size:
             before = len(self._waiting)
             await asyncio.sleep(0)
 
     def _may_begin(self) -> bool:
         """Return whether to begin a page. Beside another page, only a whole one is worth it."""
-        return bool(self._waiting) and (not self._writing or len(self._waiting) >= self._page_size)
+        return bool(self._waiting) and (not self._writing or len(self._waiting) >= self.page_size)
 
     def _take_page(self) -> list[tuple[Delivery, Settlement]]:
         page: list[tuple[Delivery, Settlement]] = []
         size = 0
-        while self._waiting and len(page) < self._page_size and size < self._page_bytes:
+        while self._waiting and len(page) < self.page_size and size < self.page_bytes:
             page.append(self._waiting.popleft())
             size += _size(page[-1][1].outcome)
         return page
@@ -137,7 +130,7 @@ class Settler:
         take_verdicts: Callable[[Sequence[Settled]], None],
     ) -> None:
         self._writing += len(page)
-        verdicts, orders = await self._ledger.settle([settlement for _, settlement in page])
+        verdicts, orders = await self.ledger.settle([settlement for _, settlement in page])
         self._writing -= len(page)
         crash.reach("settle.committed")
         outcomes = [settlement.outcome for _, settlement in page]
@@ -151,16 +144,16 @@ class Settler:
                 for (delivery, settlement), verdict in zip(page, verdicts, strict=True)
             ]
         )
-        self._own_orders.send(orders)
+        self.own_orders.send(orders)
         if not self.unsettled:
             self._idle.set()
 
     def _fit(self, outcome: Outcome) -> Outcome:
         """Replace a reply that no statement can carry by an error; a reply is never cut short."""
-        if type(outcome) is Succeeded and len(outcome.body) > self._reply_limit_bytes:
+        if type(outcome) is Succeeded and len(outcome.body) > self.reply_limit_bytes:
             text = (
                 f"the stored reply has {len(outcome.body)} bytes, "
-                f"the limit is {self._reply_limit_bytes}"
+                f"the limit is {self.reply_limit_bytes}"
             )
             return Dead(Failure(ErrorClass.REPLY_TOO_LARGE, text), replace(outcome.spent))
         return outcome

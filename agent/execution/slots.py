@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeGuard
 
@@ -16,16 +17,7 @@ from docllm.agent.execution.attempt_runner import AttemptRunner
 from docllm.agent.execution.crash_suspects import CrashSuspects
 from docllm.agent.execution.guard_gate import GuardGate
 from docllm.agent.execution.settler import Settler
-from docllm.agent.execution.start_decisions import (
-    AttemptStart,
-    NotStarted,
-    PutOff,
-    RouteRefused,
-    TypeAsleep,
-    TypeUnknown,
-)
-from docllm.agent.execution.type_hours import TypeHours
-from docllm.agent.execution.unknown_types import UnknownTypes
+from docllm.agent.execution.start_decisions import AttemptStart, NotStarted
 from docllm.agent.inflight.delivery import Delivery, DeliveryState
 from docllm.agent.judge import Tier
 from docllm.agent.judge.guard_rule import closed_text
@@ -36,6 +28,7 @@ from docllm.agent.ports.outcome import (
     Cancelled,
     Dead,
     Failure,
+    Moved,
     Outcome,
     Released,
     Snooze,
@@ -66,42 +59,26 @@ STALL_S = 5.0  # much more than the time between two ticks
 log = logging.getLogger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class Slots:
     """Runs claimed deliveries that may start, and hands their outcomes to the settler."""
 
-    def __init__(
-        self,
-        *,
-        admission: Admission,
-        guards: GuardGate,
-        suspects: CrashSuspects,
-        attempt_runner: AttemptRunner,
-        settler: Settler,
-        longest_tier: Tier,
-        unknown_types: UnknownTypes,
-        hours: TypeHours,
-        clock: Clock,
-        counts: Counts,
-        memory: MemoryWatch,
-        freed: asyncio.Event,
-        claim_s: float,
-    ) -> None:
-        self._admission = admission
-        self._guards = guards
-        self._suspects = suspects
-        self._attempt_runner = attempt_runner
-        self._settler = settler
-        self._longest_tier = longest_tier
-        self._unknown_types = unknown_types
-        self._hours = hours
-        self._clock = clock
-        self._counts = counts
-        self._memory = memory
-        self._freed = freed
-        self._claim_s = claim_s
+    admission: Admission
+    guards: GuardGate
+    suspects: CrashSuspects
+    attempt_runner: AttemptRunner
+    settler: Settler
+    longest_tier: Tier
+    clock: Clock
+    counts: Counts
+    memory: MemoryWatch
+    freed: asyncio.Event
+    claim_s: float
+
+    def __post_init__(self) -> None:
         self._running: dict[Delivery, asyncio.Task[None]] = {}
         self._ahead: deque[Delivery] = deque()
-        self._overdue_ended_at_s = clock.now_s()
+        self._overdue_ended_at_s = self.clock.now_s()
 
     @property
     def ahead(self) -> int:
@@ -123,7 +100,7 @@ class Slots:
             batch=delivery.row.batch,
             key=delivery.row.key_text,
             route=delivery.route,
-            running_s=self._clock.now_s() - delivery.claimed_at_s,
+            running_s=self.clock.now_s() - delivery.claimed_at_s,
         )
 
     def work_of(self, task: "asyncio.Task[Any]") -> BlockReport | None:
@@ -146,7 +123,7 @@ class Slots:
                 self._begin(delivery, partial(self._written, delivery, outcome))
             else:
                 self._settle(delivery, outcome)
-        elif isinstance(decision := self._admission.decide(delivery), AttemptStart):
+        elif isinstance(decision := self.admission.decide(delivery), AttemptStart):
             self._begin(delivery, partial(self._attempt, delivery, decision))
         elif isinstance(decision, NotStarted):
             self.give_back(delivery)
@@ -155,7 +132,7 @@ class Slots:
 
     def start_when_free(self, delivery: Delivery) -> None:
         """Start a delivery that was claimed ahead, as soon as a slot is free."""
-        if self._admission.leaving or (delivery.row is not None and delivery.row.lease_losses):
+        if self.admission.leaving or (delivery.row is not None and delivery.row.lease_losses):
             self.give_back(delivery)
             return
         delivery.state = DeliveryState.CLAIMED
@@ -164,9 +141,9 @@ class Slots:
 
     def _start_ahead(self) -> None:
         """Start deliveries that were claimed ahead; all that may have changed is decided now."""
-        while self._ahead and self._admission.free > 0:
+        while self._ahead and self.admission.free > 0:
             delivery = self._ahead.popleft()
-            delivery.claimed_at_s = self._clock.now_s()  # the time of its attempt begins now
+            delivery.claimed_at_s = self.clock.now_s()  # the time of its attempt begins now
             self.start(delivery)
 
     def give_back_ahead(self, is_over: Callable[[Delivery], bool] = lambda _: True) -> None:
@@ -195,7 +172,7 @@ class Slots:
             delivery.task_id,
             reason=WaitReason.ROUTE,
             key=delivery.route,
-            delay_s=self._longest_tier.delay_s,
+            delay_s=self.longest_tier.delay_s,
         )
         self._settle(delivery, outcome)
 
@@ -209,11 +186,11 @@ class Slots:
         Time limits end calls and handlers before that. This frees the slot of one that none ended.
         After the agent itself has stood still, the time limits have their turn first.
         """
-        now_s, last_s = self._clock.now_s(), self._overdue_ended_at_s
+        now_s, last_s = self.clock.now_s(), self._overdue_ended_at_s
         self._overdue_ended_at_s = now_s
         if now_s - last_s > STALL_S:
             return
-        claimed_before_s = now_s - self._claim_s
+        claimed_before_s = now_s - self.claim_s
         for delivery, run in self._running.items():  # in the order of their claims
             if delivery.claimed_at_s > claimed_before_s:
                 return
@@ -249,7 +226,7 @@ class Slots:
     def _begin(self, delivery: Delivery, work: Callable[[], Awaitable[Outcome]]) -> None:
         """Give a delivery a slot; `work` returns the outcome to settle."""
         delivery.state = DeliveryState.RUNNING
-        self._admission.enter(delivery)
+        self.admission.enter(delivery)
         run = self._run_to_settle(delivery, work)
         self._running[delivery] = asyncio.get_running_loop().create_task(run)
 
@@ -268,7 +245,7 @@ class Slots:
                 delivery.spent,
                 INTERNAL_S,
             )
-            self._memory.note(error)
+            self.memory.note(error)
             log.exception(
                 "the attempt at task %d ended in a bug",
                 delivery.task_id,
@@ -277,68 +254,57 @@ class Slots:
         finally:
             # A cancelled run must settle too: its task is released, and its slot is free again.
             del self._running[delivery]
-            self._admission.leave(delivery)
+            self.admission.leave(delivery)
             self._settle(delivery, outcome or Released(delivery.spent))
-            self._freed.set()
+            self.freed.set()
             self._start_ahead()
 
-    async def _move_or_attempt(self, delivery: Delivery, reason: PutOff) -> Outcome:
+    async def _move_or_attempt(self, delivery: Delivery, reason: Guard | Moved) -> Outcome:
         """Move a task that must wait; run its attempt if it may join the look of its guard."""
         if isinstance(reason, Guard):
             return await self._guarded_attempt(delivery, reason)
-        await self._guards.wait_to_move()
-        return self._moved(delivery, reason)
+        await self.guards.wait_to_move()
+        return reason
 
     async def _guarded_attempt(self, delivery: Delivery, guard: Guard) -> Outcome:
         """Run the attempt of a task that a guard stops if it may join the guard's look."""
-        stopped = await self._guards.join_look_or_move(guard, delivery.task_id)
+        stopped = await self.guards.join_look_or_move(guard, delivery.task_id)
         if stopped is not None:
             return stopped
-        decision = self._admission.decide(delivery)
+        decision = self.admission.decide(delivery)
         return (
             await self._attempt(delivery, decision)
             if isinstance(decision, AttemptStart)
             else Released()
         )
 
-    def _moved(
-        self, delivery: Delivery, reason: TypeUnknown | TypeAsleep | RouteRefused
-    ) -> Outcome:
-        match reason:
-            case TypeUnknown():
-                return self._unknown_types.move(delivery)
-            case TypeAsleep(name):
-                return self._hours.move_until_hours(name, delivery.task_id)
-            case RouteRefused(why):
-                return self._unknown_types.move_for_route(delivery, why)
-
     async def _written(self, delivery: Delivery, outcome: Outcome) -> Outcome:
         """Write an answer that belongs outside the ledger; return the outcome to settle."""
         if not _is_unwritten(outcome) or delivery.row is None:
             return outcome
-        return await self._attempt_runner.write(delivery, delivery.row, outcome)
+        return await self.attempt_runner.write(delivery, delivery.row, outcome)
 
     async def _attempt(self, delivery: Delivery, start: AttemptStart) -> Outcome:
         """Run an attempt, and write its answer if it belongs outside the ledger."""
-        self._counts.attempts += 1
+        self.counts.attempts += 1
         if delivery.row is not None and delivery.row.lease_losses:
-            self._suspects.warn(delivery)
+            self.suspects.warn(delivery)
         outcome: Outcome | None = None
-        routes = AttemptRoutes(admission=self._admission, delivery=delivery, start=start)
+        routes = AttemptRoutes(admission=self.admission, delivery=delivery, start=start)
         try:
-            outcome = await self._attempt_runner.run(delivery, start, routes)
+            outcome = await self.attempt_runner.run(delivery, start, routes)
         finally:
             outcome = routes.end(outcome or Released(delivery.spent))
         if type(outcome) is Succeeded:
             return await self._written(delivery, outcome) if outcome.output_uri else outcome
         if isinstance(outcome, Snooze) and outcome.failure.error_class == ErrorClass.AUTH:
-            delivery.auth_failed_at_s = self._clock.now_s()
+            delivery.auth_failed_at_s = self.clock.now_s()
             delivery.auth_failed_on = delivery.route
         return outcome
 
     def _settle(self, delivery: Delivery, outcome: Outcome) -> None:
         delivery.state = DeliveryState.SETTLING
-        self._settler.settle(delivery, outcome)
+        self.settler.settle(delivery, outcome)
 
 
 def _is_unwritten(outcome: Outcome | None) -> TypeGuard[Succeeded]:

@@ -1,11 +1,13 @@
-"""What admission may decide about a claimed task: it starts, it waits, or it is given back."""
+"""What admission may decide about a claimed task: it starts, or it is given back.
+
+Otherwise it must wait, behind a guard or in the ledger.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
 
 from docllm.agent.handlers.calls.permits import CallPermits
 from docllm.agent.routes import RouteCall
-from docllm.schemas.task.guard import Guard
 
 
 @dataclass(slots=True, eq=False)
@@ -36,28 +38,3 @@ class NotStarted(Enum):
     ROUTE = "its route takes no call now"
     QUOTA = "the limits of its account or its tenant leave no room now"
     TYPE = "the slots of its type are used"
-
-
-@dataclass(frozen=True, slots=True)
-class TypeUnknown:
-    """This agent does not know the type of a claimed task, which must wait for one that does."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RouteRefused:
-    """A claimed task may take no route of this agent; `reason` says why. It must wait."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TypeAsleep:
-    """The hours of a claimed task's type have not begun."""
-
-    name: str
-
-
-# Why a claimed task must wait in the ledger; it keeps its slot until it may be moved.
-PutOff = Guard | TypeUnknown | TypeAsleep | RouteRefused

@@ -7,6 +7,7 @@ partition, so that other agents of a mixed group meet it.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
 from docllm.agent.inflight.delivery import Delivery
@@ -24,19 +25,15 @@ SHOWN_REASONS = 5
 _SLACK_S = 60.0  # time by which a due task has certainly returned to some agent
 
 
+@dataclass(kw_only=True, eq=False)
 class UnknownTypes:
     """The unknown types that an agent has met. `tiers` are the retry tiers, the shortest first."""
 
-    def __init__(
-        self,
-        *,
-        knows: Callable[[str], bool],
-        tiers: Sequence[Tier],
-        clock: Clock,
-    ) -> None:
-        self.knows = knows
-        self._tiers = tiers
-        self._clock = clock
+    knows: Callable[[str], bool]
+    tiers: Sequence[Tier]
+    clock: Clock
+
+    def __post_init__(self) -> None:
         # How long each reason is shown, the last one met last.
         self._until_s: dict[Reason, float] = {}
 
@@ -63,8 +60,8 @@ class UnknownTypes:
         self, delivery: Delivery, failure: Failure, reason: WaitReason, key: str, shown: Reason
     ) -> Moved:
         """Let a task wait; each wait raises its fence, and so it waits longer each time."""
-        waits = min(delivery.publication.fence, len(self._tiers) - 1)
-        delay_s = self._tiers[waits].delay_s
+        waits = min(delivery.publication.fence, len(self.tiers) - 1)
+        delay_s = self.tiers[waits].delay_s
         self._remember(shown, delay_s * (1 + SPREAD) + _SLACK_S)
         return move(failure, Spent(), delivery.task_id, reason=reason, key=key, delay_s=delay_s)
 
@@ -93,7 +90,7 @@ class UnknownTypes:
         return reason.code == Code.TYPE_UNKNOWN and self.knows(reason.name)
 
     def _remember(self, reason: Reason, for_s: float) -> None:
-        until_s = max(self._until_s.pop(reason, 0.0), self._clock.now_s() + for_s)
+        until_s = max(self._until_s.pop(reason, 0.0), self.clock.now_s() + for_s)
         self._until_s[reason] = until_s
         if len(self._until_s) > REMEMBERED:
             del self._until_s[next(iter(self._until_s))]

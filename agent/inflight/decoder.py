@@ -4,6 +4,8 @@ Numbers from a header are read within bounds, and no code trusts them. Hints cho
 the first permit; `BodyLoader` compares them with the body once the task is claimed.
 """
 
+from dataclasses import dataclass
+
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Record, RejectedRecord
 from docllm.agent.routes import RouteNames
@@ -23,13 +25,13 @@ from docllm.schemas.text.untrusted import contained, describe_error
 from docllm.schemas.text.wording import one_line
 
 
+@dataclass(kw_only=True, eq=False)
 class RecordDecoder:
     """Reads the records of one ledger and group, and rejects all others."""
 
-    def __init__(self, *, ledger_id: str, group: str, naming: RouteNames) -> None:
-        self._ledger_id = ledger_id
-        self._group = group
-        self.naming = naming
+    ledger_id: str
+    group: str
+    naming: RouteNames
 
     def read(self, record: Record) -> Delivery | RejectedRecord:
         """Return a record's delivery, or a rejected record.
@@ -47,7 +49,7 @@ class RecordDecoder:
 
     def _read(self, record: Record) -> Delivery | RejectedRecord:
         publication = decode(record.headers)
-        if publication.ledger != self._ledger_id or publication.group != self._group:
+        if publication.ledger != self.ledger_id or publication.group != self.group:
             return rejected_record(
                 record,
                 f"belongs to ledger {publication.ledger}, group {publication.group}",

@@ -5,6 +5,7 @@ very small share each.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.ports import Clock, TopicState
@@ -17,38 +18,33 @@ COUNT_EVERY_S = 30.0
 SOON_S = 2.0
 
 
+@dataclass(kw_only=True, eq=False)
 class PartitionShare:
     """The share of some topics. It is 0 until the number of their partitions is known."""
 
-    def __init__(
-        self,
-        *,
-        partitions: Partitions,
-        topics: Sequence[str],
-        describe: Callable[[Sequence[str]], Awaitable[Mapping[str, TopicState]]],
-        clock: Clock,
-    ) -> None:
-        self._partitions = partitions
-        self._topics = topics
-        self._describe = describe
-        self._clock = clock
+    partitions: Partitions
+    topics: Sequence[str]
+    describe: Callable[[Sequence[str]], Awaitable[Mapping[str, TopicState]]]
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._all = 0
-        self._trouble = Outage(name="the number of partitions", clock=clock, words=DUTY)
+        self._trouble = Outage(name="the number of partitions", clock=self.clock, words=DUTY)
 
     def __call__(self) -> float:
         """Return the assigned part, from 0 to 1."""
-        owned = max(MIN_OWNED, self._partitions.owned(self._topics))
+        owned = max(MIN_OWNED, self.partitions.owned(self.topics))
         return min(1.0, owned / self._all) if self._all else 0.0
 
     async def run(self) -> None:
         """Look up the number of partitions now and then, until cancelled."""
         while True:
             await self._count()
-            await self._clock.sleep(COUNT_EVERY_S if self._all else SOON_S)
+            await self.clock.sleep(COUNT_EVERY_S if self._all else SOON_S)
 
     async def _count(self) -> None:
         try:
-            states = await self._describe(self._topics)
+            states = await self.describe(self.topics)
         except Exception as error:  # noqa: BLE001 - an agent must not end because of its share
             self._trouble.failed(error)
             return

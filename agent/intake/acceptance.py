@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from docllm.agent.inflight.decoder import letter_record, rejected_record
@@ -109,55 +110,43 @@ def _size(record: Record) -> int:
     return record_bytes(record.key, record.value, record.headers)
 
 
+@dataclass(kw_only=True, eq=False)
 class Intake:
     """Reads the inbox of one group."""
 
-    def __init__(
-        self,
-        *,
-        partitions: Partitions,
-        transactions: Transactions,
-        letters: Letters,
-        apart: Executor,
-        clock: Clock,
-        counts: Counts,
-        group: str,
-        config: Config,
-        own_orders: OwnOrders,
-        failures: Failures,
-        memory: MemoryWatch,
-        limits: InFlightLimits,
-    ) -> None:
-        self._partitions = partitions
-        self._transactions = transactions
-        self._letters = letters
-        self._apart = apart
-        self._clock = clock
-        self._counts = counts
-        self._group = group
-        self._config = config
+    partitions: Partitions
+    transactions: Transactions
+    letters: Letters
+    apart: Executor
+    clock: Clock
+    counts: Counts
+    group: str
+    config: Config
+    own_orders: OwnOrders
+    failures: Failures
+    memory: MemoryWatch
+    limits: InFlightLimits
+
+    def __post_init__(self) -> None:
         self._overflow = Overflow(
-            transactions=transactions,
-            clock=clock,
-            group=group,
-            limit=config.tenant_defaults.overflow,
+            transactions=self.transactions,
+            clock=self.clock,
+            group=self.group,
+            limit=self.config.tenant_defaults.overflow,
         )
         self._backlog = BacklogLimit(
-            transactions=transactions,
-            clock=clock,
-            group=group,
-            most=config.inbox.max_backlog,
+            transactions=self.transactions,
+            clock=self.clock,
+            group=self.group,
+            most=self.config.inbox.max_backlog,
             say=partial(log.info, "the inbox: %s"),
         )
-        self._joins = config.inbox.join_batches
-        self._own_orders = own_orders
-        self._failures = failures
-        self._memory = memory
-        self._inbox = Inbox(partitions=partitions, limits=limits)
+        self._joins = self.config.inbox.join_batches
+        self._inbox = Inbox(partitions=self.partitions, limits=self.limits)
 
     def apply(self, config: Config) -> None:
         """Take over changed settings."""
-        self._config = config
+        self.config = config
         self._overflow.limit = config.tenant_defaults.overflow
 
     @property
@@ -171,15 +160,15 @@ class Intake:
             case list():
                 self._inbox.add(event)
             case Assigned(partitions):
-                self._partitions.assign(partitions)
+                self.partitions.assign(partitions)
             case Revoked(partitions):
-                self._partitions.revoke(partitions)
+                self.partitions.revoke(partitions)
             case Recreated(topic, known):
-                self._counts.topic(topic, known=known)
+                self.counts.topic(topic, known=known)
             case SourceFailed(reason, fatal):
                 log.warning("%s", reason, extra={"code": Code.RECORDS_UNREAD})
                 if fatal:
-                    self._failures.report(reason)
+                    self.failures.report(reason)
         self._inbox.pause_or_resume()
 
     async def run(self) -> None:
@@ -189,15 +178,13 @@ class Intake:
             while not self._inbox.is_empty:
                 await self._backlog.wait()
                 page = self._inbox.take_page()
-                await self._take(
-                    [record for record in page if record.partition in self._partitions]
-                )
+                await self._take([record for record in page if record.partition in self.partitions])
                 self._inbox.pause_or_resume()
 
     async def _take(self, records: Sequence[Record]) -> None:
         tasks_of: dict[str, list[InboxTask]] = {}
         rejected: list[RejectedRecord] = []
-        began_s = self._clock.now_s()
+        began_s = self.clock.now_s()
         for record in await self._without_letters(records):
             line = await self._read(record)
             if isinstance(line, str):
@@ -205,11 +192,11 @@ class Intake:
             else:
                 batch_name, task = line
                 tasks_of.setdefault(batch_name, []).append((record, task))
-            if (took_s := self._clock.now_s() - began_s) > READ_BURST_S:
+            if (took_s := self.clock.now_s() - began_s) > READ_BURST_S:
                 # Pause as long as the reading took, so that slow lines use at most half of the
                 # loop's time.
-                await self._clock.sleep(took_s)
-                began_s = self._clock.now_s()
+                await self.clock.sleep(took_s)
+                began_s = self.clock.now_s()
         await self._take_bare_letters(tasks_of)
         for batch_name, tasks in tasks_of.items():
             rejected += await self._accept(batch_name, tasks)
@@ -220,11 +207,11 @@ class Intake:
                 rejected[0].reason,
                 extra={"code": Code.RECORD_QUARANTINED},
             )
-            self._own_orders.send(
-                await self._transactions.write(quarantine.keep, self._group, rejected)
+            self.own_orders.send(
+                await self.transactions.write(quarantine.keep, self.group, rejected)
             )
             crash.reach("intake.quarantined")
-            self._counts.quarantined += len(rejected)
+            self.counts.quarantined += len(rejected)
         self._inbox.finish(records)
 
     async def _without_letters(self, records: Sequence[Record]) -> list[Record]:
@@ -234,7 +221,7 @@ class Intake:
             return list(records)
         foreign = {
             (letter.topic, letter.partition, letter.offset)
-            for letter in await self._letters.without_letters(letters)
+            for letter in await self.letters.without_letters(letters)
         }
         return [
             record
@@ -245,11 +232,11 @@ class Intake:
 
     async def _take_bare_letters(self, tasks_of: dict[str, list[InboxTask]]) -> None:
         """Take the dead letters without headers, and remove them from `tasks_of`."""
-        name = store.direct_batch(self._group)
+        name = store.direct_batch(self.group)
         if not (tasks := tasks_of.pop(name, [])):
             return
         topic = tasks[0][0].partition.topic
-        taken = await self._letters.take_lines({task.digest for _, task in tasks}, topic)
+        taken = await self.letters.take_lines({task.digest for _, task in tasks}, topic)
         if others := [(record, task) for record, task in tasks if task.digest not in taken]:
             tasks_of[name] = others
 
@@ -259,11 +246,11 @@ class Intake:
             record.key,
             record.value,
             record.headers,
-            group=self._group,
-            max_attempts_of=self._config.max_attempts_of,
-            limit_of=partial(limit_of, self._config),
-            apart=self._apart,
-            failed=self._memory.note,
+            group=self.group,
+            max_attempts_of=self.config.max_attempts_of,
+            limit_of=partial(limit_of, self.config),
+            apart=self.apart,
+            failed=self.memory.note,
         )
 
     async def _accept(self, batch_name: str, tasks: Sequence[InboxTask]) -> list[RejectedRecord]:
@@ -275,7 +262,7 @@ class Intake:
             return [
                 rejected_record(record, str(error), Disposition.REJECTED) for record, _ in tasks
             ]
-        self._own_orders.send(accepted.orders)
+        self.own_orders.send(accepted.orders)
         return [
             rejected_record(
                 tasks[position][0], foreign_records.clash_text(batch_name), Disposition.REJECTED
@@ -284,14 +271,14 @@ class Intake:
         ]
 
     async def _store(self, batch_name: str, tasks: Sequence[NewTask]) -> store.Accepted:
-        batch = await self._transactions.write(
-            store.open_batch, batch_name, self._group, store.Origin.INBOX, joins=self._joins
+        batch = await self.transactions.write(
+            store.open_batch, batch_name, self.group, store.Origin.INBOX, joins=self._joins
         )
         crash.reach("intake.batch_made")
-        defaults = await self._transactions.read(batch_options.task_defaults, batch.id)
+        defaults = await self.transactions.read(batch_options.task_defaults, batch.id)
         for task in tasks:
             give_defaults(task, defaults)
         await self._overflow.place(tasks)
-        first_id = await self._transactions.write(store.take_ids, len(tasks))
+        first_id = await self.transactions.write(store.take_ids, len(tasks))
         crash.reach("intake.ids_taken")
-        return await self._transactions.write(store.accept, batch, tasks, first_id)
+        return await self.transactions.write(store.accept, batch, tasks, first_id)

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from docllm.agent.reporting.group_run import GroupRun
 from docllm.agent.reporting.latest_report import LatestReport
@@ -101,6 +102,7 @@ def _tries(number: int, due_s: float | None, what: str) -> Iterator[str]:
         yield f"{number:,} {noun} for {what}, {when}"
 
 
+@dataclass(kw_only=True, eq=False)
 class Progress:
     """The progress of one agent's group, and why its work waits.
 
@@ -109,30 +111,19 @@ class Progress:
     the retry tiers of a type.
     """
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        group: str,
-        clock: Clock,
-        counts: Counts,
-        latest: LatestReport,
-        own: Callable[[], int],
-        tiers_of: TiersOf = no_tiers,
-        priced: Collection[str] = (),
-        tell: Callable[[bytes], None] | None = None,
-        first: bool = True,
-    ) -> None:
-        self._transactions = transactions
-        self._group = group
-        self._clock = clock
-        self._counts = counts
-        self._latest = latest
-        self._own = own
-        self._tiers_of = tiers_of
-        self._tell = tell
-        self._first = first
-        self._run = GroupRun(priced=priced)
+    transactions: Transactions
+    group: str
+    clock: Clock
+    counts: Counts
+    latest: LatestReport
+    own: Callable[[], int]
+    tiers_of: TiersOf = no_tiers
+    priced: Collection[str] = ()
+    tell: Callable[[bytes], None] | None = None
+    first: bool = True
+
+    def __post_init__(self) -> None:
+        self._run = GroupRun(priced=self.priced)
         self._said_at_s = float("-inf")
 
     async def begin(self) -> None:
@@ -142,7 +133,7 @@ class Progress:
     async def run(self) -> None:
         """Show progress until cancelled."""
         duties = [self._warn(), self._log_deaths(), self._log_retries()]
-        if self._first:
+        if self.first:
             duties.append(self._show())
         await asyncio.gather(*duties)
 
@@ -157,10 +148,10 @@ class Progress:
         await self.end()
         dead = self._run.dead_by_class
         self._log_dead(dead, await self._examples() if dead else {})
-        if self._counts.adds_to(**self._run.ends):
-            log.info("this agent: %s", self._counts.summary())
+        if self.counts.adds_to(**self._run.ends):
+            log.info("this agent: %s", self.counts.summary())
         if self._run.begun:
-            log.info("%s", self._run.summary(self._clock.now_s()))
+            log.info("%s", self._run.summary(self.clock.now_s()))
 
     async def log_done(self, notes_on: Callable[..., Awaitable[Sequence[Note]]]) -> None:
         """Log what became of a run whose work is done, or let the parent do so.
@@ -171,20 +162,20 @@ class Progress:
         dead = self._run.dead_by_class
         notes = await notes_on(dead_lately=sum(dead.values()))
         examples = await self._examples() if dead else {}
-        if self._tell is not None:
+        if self.tell is not None:
             for sample in examples.values():
-                self._tell(to_line(sample))
+                self.tell(to_line(sample))
             for note in notes:
-                self._tell(to_line(note))
+                self.tell(to_line(note))
             return
         self._log_dead(dead, examples, *notes)
-        log.info("%s", self._run.summary(self._clock.now_s()))
+        log.info("%s", self._run.summary(self.clock.now_s()))
 
     def _log_dead(
         self, dead: Mapping[str, int], examples: Mapping[str, DeadExample], *notes: Note
     ) -> None:
         texts = {name: example.text for name, example in examples.items()}
-        for line in death_lines(dead, texts, self._group):
+        for line in death_lines(dead, texts, self.group):
             log.warning("%s", line, extra={"code": Code.TASKS_DEAD})
         for note in notes:
             log.warning("%s", note.text, extra={"code": note.code})
@@ -195,8 +186,8 @@ class Progress:
 
         examples: dict[str, DeadExample] = {}
         with suppress(DatabaseError):
-            for group in await self._transactions.read(
-                error_groups.listed, self._group, Selection(), EXAMPLES
+            for group in await self.transactions.read(
+                error_groups.listed, self.group, Selection(), EXAMPLES
             ):
                 dead = group.example
                 if dead.id and dead.batch:
@@ -205,31 +196,29 @@ class Progress:
         return examples
 
     def _send(self, totals: Totals | None) -> None:
-        if totals is not None and self._tell is not None:
-            self._tell(to_line(totals))
+        if totals is not None and self.tell is not None:
+            self.tell(to_line(totals))
 
     async def _read_totals(self) -> Totals | None:
         try:
-            totals = await self._transactions.read(
-                progress.read_totals, self._group, self._tiers_of
-            )
+            totals = await self.transactions.read(progress.read_totals, self.group, self.tiers_of)
         except DatabaseError as error:
             log.debug("progress cannot be read: %s", getattr(error, "orig", error))
             return None
-        self._run.see(totals, self._clock.now_s())
+        self._run.see(totals, self.clock.now_s())
         return totals
 
     async def _show(self) -> None:
-        with view_of(self._tell) as view:
+        with view_of(self.tell) as view:
             while True:
-                began_s = self._clock.now_s()
+                began_s = self.clock.now_s()
                 await self._show_once(view)
-                took_s = self._clock.now_s() - began_s
-                await self._clock.sleep(max(view.check_every_s, took_s / SHARE))
+                took_s = self.clock.now_s() - began_s
+                await self.clock.sleep(max(view.check_every_s, took_s / SHARE))
 
     async def _show_once(self, view: View) -> None:
         totals = await self._read_totals()
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         if totals is not None:
             view.show(self._run, totals, now_s)
         still_s = now_s - self._run.changed_at_s
@@ -238,14 +227,12 @@ class Progress:
             await self._say_why(still_s)
 
     async def _say_why(self, still_s: float) -> None:
-        self._said_at_s = self._clock.now_s()
+        self._said_at_s = self.clock.now_s()
         try:
-            waiting = await self._transactions.read(progress.waiting, self._group)
+            waiting = await self.transactions.read(progress.waiting, self.group)
         except DatabaseError:
             return  # the ledger's own log line says that it does not answer
-        reason, is_trouble = why_still(
-            self._latest.get(), waiting, group=self._group, own=self._own()
-        )
+        reason, is_trouble = why_still(self.latest.get(), waiting, group=self.group, own=self.own())
         level = logging.WARNING if is_trouble else logging.INFO
         code = Code.STALLED if is_trouble else None
         log.log(level, "nothing has moved for %.0f s: %s", still_s, reason, extra={"code": code})
@@ -255,9 +242,9 @@ class Progress:
         warned_at_s: dict[tuple[str, str], float] = {}
         waits: set[tuple[str, str]] = set()
         while True:
-            now_s = self._clock.now_s()
-            report = self._latest.get()
-            now = [] if report is None else self._without_done_types(sentences(report, self._group))
+            now_s = self.clock.now_s()
+            report = self.latest.get()
+            now = [] if report is None else self._without_done_types(sentences(report, self.group))
             due = [
                 sentence
                 for sentence in now
@@ -275,11 +262,11 @@ class Progress:
             if waits and not any(sentence.about in waits for sentence in now):
                 log.info("work goes on: no route or topic waits")
                 waits.clear()
-            await self._clock.sleep(CHECK_EVERY_S)
+            await self.clock.sleep(CHECK_EVERY_S)
 
     def _without_done_types(self, found: Sequence[Sentence]) -> list[Sentence]:
         """Return the reasons without types of which no task is open."""
-        is_done = self._first and self._run.begun and not self._run.open
+        is_done = self.first and self._run.begun and not self._run.open
         return [
             sentence
             for sentence in found
@@ -292,13 +279,13 @@ class Progress:
         A wrong parameter may kill a whole batch.
         """
         while True:
-            await self._clock.sleep(WARN_S)
-            for line in self._counts.deaths.news(self._group):
+            await self.clock.sleep(WARN_S)
+            for line in self.counts.deaths.news(self.group):
                 log.warning("%s", line, extra={"code": Code.TASKS_DEAD})
 
     async def _log_retries(self) -> None:
         """Log why attempts fail. A wrong address fails all, long before a task is dead of it."""
         while True:
-            for line in self._counts.retries.due(self._clock.now_s(), self._group):
+            for line in self.counts.retries.due(self.clock.now_s(), self.group):
                 log.warning("%s", line, extra={"code": Code.ATTEMPTS_FAIL})
-            await self._clock.sleep(CHECK_EVERY_S)
+            await self.clock.sleep(CHECK_EVERY_S)

@@ -1,7 +1,4 @@
-"""The parts of one agent, each built from the parts above it when it is first asked for."""
-
-from collections.abc import Awaitable, Mapping
-from functools import cached_property
+"""Composes the parts of one agent, each from those above it."""
 
 from docllm.agent.dispatch.record_finisher import Wakeups
 from docllm.agent.execution.admission import Admission
@@ -21,13 +18,12 @@ from docllm.agent.execution.waiting_uses import WaitingUses
 from docllm.agent.inflight.decoder import RecordDecoder
 from docllm.agent.inflight.partitions import Partitions
 from docllm.agent.intake.acceptance import Intake
-from docllm.agent.judge import tiers_of
+from docllm.agent.judge import Tier, tiers_of
 from docllm.agent.ledger.claims.claiming import handler_state
 from docllm.agent.ledger.leases.lock_rows import SqlLockTable
 from docllm.agent.ledger.returned_letters import ReturnedLetters
 from docllm.agent.ledger.sql_ledger import SqlLedger
-from docllm.agent.ports import Ledger, Source
-from docllm.agent.ports.outcome import HandlerState
+from docllm.agent.ports import Ledger
 from docllm.agent.process.containment import MemoryWatch
 from docllm.agent.process.failures import Failures
 from docllm.agent.quota.configured import ConfiguredQuotas
@@ -35,17 +31,21 @@ from docllm.agent.quota.quotas import Quotas
 from docllm.agent.wiring.choices import AgentChoices
 from docllm.agent.wiring.handlers import Handling
 from docllm.agent.wiring.record_path import RecordPath
-from docllm.producer.app import make_relay, messaging_system
+from docllm.producer.app import Parts, make_relay, messaging_system
 from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.settings.claim_time import claim_s
 
 
 class AgentParts:
-    """The parts that an agent's run and its duties need."""
+    """The parts that an agent's run and its duties need.
+
+    Raises ConfigError if the handlers or hooks of the settings cannot be loaded.
+    """
 
     def __init__(self, choices: AgentChoices) -> None:
-        parts = choices.parts
+        parts, limits = choices.parts, choices.limits
+        database = parts.transactions.database
         self.choices = choices
         self.clock = parts.clock
         self.group = parts.topics.group
@@ -54,57 +54,11 @@ class AgentParts:
         self.failures = Failures()
         self.memory = MemoryWatch(parts.clock)
         self.wakeups = Wakeups()
-        self.tiers = tiers_of(parts.topics.tiers)
-        self.longest_tier = self.tiers[-1]
         self.claim_s = claim_s(choices.routes.longest_timeout_s, parts.config.types.values())
-
-    def knows_type(self, name: str) -> bool:
-        """Return whether the settings as they are at this moment know a type."""
-        return self.choices.parts.config.knows_type(name)
-
-    @cached_property
-    def traces(self) -> AttemptTraces | None:
-        """The recorder of this agent's attempt traces; None if nothing is traced."""
-        parts = self.choices.parts
-        if parts.spans is None:
-            return None
-        otel = parts.config.otel
-        return AttemptTraces(
-            spans=parts.spans,
-            ledger=parts.ledger_id,
-            group=self.group,
-            system=messaging_system(parts.config),
-            ratio=otel.ratio,
-            to_provider=otel.to_provider,
-            clock=self.clock,
-        )
-
-    @cached_property
-    def ledger(self) -> Ledger:
-        """The ledger, within what measures and traces its claims and settles."""
-        parts, metrics = self.choices.parts, self.choices.metrics
-        ledger = SqlLedger(
-            database=parts.transactions.database,
-            group=self.group,
-            clock=self.clock,
-            executors=self.choices.executors,
-            longest_tier=self.longest_tier,
-            hooked=lambda: parts.config.hooked,
-            release=parts.config.agent.release,
-            streams_results=parts.config.results_topic,
-        )
-        if metrics is None and self.traces is None:
-            return ledger
-        return ObservedLedger(ledger, clock=self.clock, metrics=metrics, traces=self.traces)
-
-    def _state_of(self, task_id: int) -> Awaitable[HandlerState | None]:
-        return self.choices.parts.transactions.read(handler_state, task_id)
-
-    @cached_property
-    def letters(self) -> ReturnedLetters:
-        """The dead letters that come back on the topics that this agent reads."""
-        parts = self.choices.parts
-        return ReturnedLetters(
+        tiers = tiers_of(parts.topics.tiers)
+        traces = _make_traces(parts)
+        ledger = _make_ledger(choices, traces, longest_tier=tiers[-1])
+        letters = ReturnedLetters(
             transactions=parts.transactions,
             clock=self.clock,
             group=self.group,
@@ -112,161 +66,102 @@ class AgentParts:
             redrive=parts.config.inbox.redrive,
         )
 
-    @cached_property
-    def guards(self) -> GuardGate:
-        """The raised guards, which hold back tasks."""
-        return GuardGate(clock=self.clock, longest_tier=self.longest_tier, ledger=self.ledger)
-
-    @cached_property
-    def quotas(self) -> QuotaGate:
-        """The limits of accounts, tenants, types and resources."""
-        configured = ConfiguredQuotas(config=self.choices.parts.config, group=self.group)
+        # What holds tasks back.
+        self.guards = GuardGate(clock=self.clock, longest_tier=tiers[-1], ledger=ledger)
+        configured = ConfiguredQuotas(config=parts.config, group=self.group)
         quotas = Quotas(configured.find)
-        return QuotaGate(quotas=quotas, configured=configured, clock=self.clock)
-
-    @cached_property
-    def uses(self) -> WaitingUses:
-        """The uses of limits that handlers name."""
-        gate = self.quotas
-        return WaitingUses(quotas=gate.quotas, configured=gate.configured, clock=self.clock)
-
-    @cached_property
-    def locks(self) -> ResourceLocks:
-        """The locks of handlers."""
-        transactions = Transactions(
-            database=self.choices.parts.transactions.database,
-            executor=self.choices.executors.claim,
+        self.quotas = QuotaGate(quotas=quotas, configured=configured, clock=self.clock)
+        self.uses = WaitingUses(quotas=quotas, configured=configured, clock=self.clock)
+        claims = Transactions(database=database, executor=choices.executors.claim)
+        self.locks = ResourceLocks(
+            table=SqlLockTable(transactions=claims, group=self.group), clock=self.clock
         )
-        table = SqlLockTable(transactions=transactions, group=self.group)
-        return ResourceLocks(table=table, clock=self.clock)
+        self.type_hours = TypeHours(types=parts.config.types, clock=self.clock)
+        self.unknown_types = UnknownTypes(knows=self.knows_type, tiers=tiers, clock=self.clock)
+        suspects = CrashSuspects()
 
-    @cached_property
-    def type_hours(self) -> TypeHours:
-        """The hours of types."""
-        types = self.choices.parts.config.types
-        return TypeHours(types=types, clock=self.clock)
-
-    @cached_property
-    def unknown_types(self) -> UnknownTypes:
-        """The types that this agent's settings do not know."""
-        return UnknownTypes(
-            knows=self.knows_type,
-            tiers=self.tiers,
-            clock=self.clock,
+        # From a claimed task to its settled outcome.
+        self.handling = Handling(
+            choices, failures=self.failures, memory=self.memory, limits=self.uses
         )
-
-    @cached_property
-    def handling(self) -> Handling:
-        """The handlers and hooks. Raises ConfigError if they cannot be loaded."""
-        return Handling(self.choices, failures=self.failures, memory=self.memory, limits=self.uses)
-
-    @cached_property
-    def outputs(self) -> Outputs:
-        """Writes results outside the ledger."""
-        allow = self.choices.parts.config.document_allow
-        return Outputs(store=self.choices.outputs, allow=allow, clock=self.clock)
-
-    @cached_property
-    def settler(self) -> Settler:
-        """Settles the outcomes of attempts."""
-        limits, database = self.choices.limits, self.choices.parts.transactions.database
-        return Settler(
-            ledger=self.ledger,
+        settler = Settler(
+            ledger=ledger,
             page_size=limits.sqlite_settle_page if database.sqlite else limits.settle_page,
             page_bytes=limits.settle_page_bytes,
-            reply_limit_bytes=self.choices.reply_limit_bytes,
+            reply_limit_bytes=choices.reply_limit_bytes,
             own_orders=self.own_orders,
-            at_once=self.choices.executors.settles_at_once,
+            at_once=choices.executors.settles_at_once,
         )
-
-    @cached_property
-    def suspects(self) -> CrashSuspects:
-        """The tasks over which agents were lost."""
-        return CrashSuspects()
-
-    @cached_property
-    def admission(self) -> Admission:
-        """Decides which tasks may be claimed, and which may start."""
-        return Admission(
-            slots=self.choices.parts.config.agent.slots,
-            leases=self.choices.heartbeat,
-            routes=self.choices.routes,
+        self.settler = settler
+        self.admission = Admission(
+            slots=parts.config.agent.slots,
+            leases=choices.heartbeat,
+            routes=choices.routes,
             guards=self.guards,
             quotas=self.quotas,
-            suspects=self.suspects,
-            settler=self.settler,
+            suspects=suspects,
+            settler=settler,
             unknown_types=self.unknown_types,
             hours=self.type_hours,
             clock=self.clock,
         )
-
-    @cached_property
-    def slots(self) -> Slots:
-        """Runs claimed tasks."""
-        return Slots(
+        self.slots = Slots(
             admission=self.admission,
             guards=self.guards,
-            suspects=self.suspects,
+            suspects=suspects,
             attempt_runner=AttemptRunner(
-                state_of=self._state_of,
+                state_of=lambda task_id: parts.transactions.read(handler_state, task_id),
                 handlers=self.handling.handlers,
                 locks=self.locks,
-                outputs=self.outputs,
+                outputs=Outputs(
+                    store=choices.outputs, allow=parts.config.document_allow, clock=self.clock
+                ),
                 clock=self.clock,
                 claim_s=self.claim_s,
-                traces=self.traces,
+                traces=traces,
             ),
-            settler=self.settler,
-            longest_tier=self.longest_tier,
-            unknown_types=self.unknown_types,
-            hours=self.type_hours,
+            settler=settler,
+            longest_tier=tiers[-1],
             clock=self.clock,
-            counts=self.choices.counts,
+            counts=choices.counts,
             memory=self.memory,
             freed=self.wakeups.claim,
             claim_s=self.claim_s,
         )
 
-    @cached_property
-    def path(self) -> RecordPath:
-        """The parts that decide about records."""
-        choices, parts = self.choices, self.choices.parts
-        return RecordPath(
-            ledger=self.ledger,
-            letters=self.letters,
+        # Where records come from.
+        name = parts.topics.name
+        self.path = RecordPath(
+            ledger=ledger,
+            letters=letters,
             leases=choices.heartbeat,
             own_orders=self.own_orders,
-            partitions=self._partitions(choices.sources),
+            partitions=Partitions(
+                {name(destination): source for destination, source in choices.sources.items()},
+                limits=limits,
+            ),
             decoder=RecordDecoder(
                 ledger_id=parts.ledger_id, group=self.group, naming=choices.routes.naming
             ),
             lanes=parts.topics.lanes,
             weight_of=lambda tenant: parts.config.tenant(tenant).weight,
-            has_own_queue=lambda name: parts.config.type_settings(name).is_limited,
+            has_own_queue=lambda task_type: parts.config.type_settings(task_type).is_limited,
             admission=self.admission,
             slots=self.slots,
             wakeups=self.wakeups,
             failures=self.failures,
             clock=self.clock,
             counts=choices.counts,
-            limits=choices.limits,
+            limits=limits,
             claim_s=self.claim_s,
         )
-
-    @cached_property
-    def inbox_partitions(self) -> Partitions:
-        """The partitions of the inbox."""
-        inbox = self.choices.inbox
-        return self._partitions({} if inbox is None else {"inbox": inbox})
-
-    @cached_property
-    def intake(self) -> Intake:
-        """Takes new tasks from the inbox."""
-        choices, parts = self.choices, self.choices.parts
-        return Intake(
+        self.inbox_partitions = Partitions(
+            {} if choices.inbox is None else {name("inbox"): choices.inbox}, limits=limits
+        )
+        self.intake = Intake(
             partitions=self.inbox_partitions,
             transactions=parts.transactions,
-            letters=self.letters,
+            letters=letters,
             apart=choices.apart,
             clock=self.clock,
             counts=choices.counts,
@@ -275,12 +170,44 @@ class AgentParts:
             own_orders=self.own_orders,
             failures=self.failures,
             memory=self.memory,
-            limits=choices.limits,
+            limits=limits,
         )
 
-    def _partitions(self, sources: Mapping[str, Source]) -> Partitions:
-        name = self.choices.parts.topics.name
-        return Partitions(
-            {name(destination): source for destination, source in sources.items()},
-            limits=self.choices.limits,
-        )
+    def knows_type(self, name: str) -> bool:
+        """Return whether the settings as they are at this moment know a type."""
+        return self.choices.parts.config.knows_type(name)
+
+
+def _make_traces(parts: Parts) -> AttemptTraces | None:
+    """Return the recorder of this agent's attempt traces; None if nothing is traced."""
+    if parts.spans is None:
+        return None
+    return AttemptTraces(
+        spans=parts.spans,
+        ledger=parts.ledger_id,
+        group=parts.topics.group,
+        system=messaging_system(parts.config),
+        ratio=parts.config.otel.ratio,
+        to_provider=parts.config.otel.to_provider,
+        clock=parts.clock,
+    )
+
+
+def _make_ledger(
+    choices: AgentChoices, traces: AttemptTraces | None, *, longest_tier: Tier
+) -> Ledger:
+    """Return the ledger, within what measures and traces its claims and settles."""
+    parts, metrics = choices.parts, choices.metrics
+    ledger = SqlLedger(
+        database=parts.transactions.database,
+        group=parts.topics.group,
+        clock=parts.clock,
+        executors=choices.executors,
+        longest_tier=longest_tier,
+        hooked=lambda: parts.config.hooked,
+        release=parts.config.agent.release,
+        streams_results=parts.config.results_topic,
+    )
+    if metrics is None and traces is None:
+        return ledger
+    return ObservedLedger(ledger, clock=parts.clock, metrics=metrics, traces=traces)

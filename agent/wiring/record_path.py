@@ -1,9 +1,7 @@
-"""Builds the parts that decide about records, each from the parts made before it."""
+"""Composes the parts that decide about records, each from those above it."""
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 
 from docllm.agent.dispatch.answer_actions import AnswerActions
 from docllm.agent.dispatch.backpressure import Backpressure
@@ -30,144 +28,109 @@ from docllm.producer.publishing.own_orders import OwnOrders
 from docllm.schemas.task.record.lanes import Lane
 
 
-@dataclass(kw_only=True)
 class RecordPath:
-    """The parts that decide about records; each is built when it is first asked for."""
+    """The parts that decide about records."""
 
-    ledger: Ledger
-    letters: Letters
-    leases: Leases
-    own_orders: OwnOrders
-    partitions: Partitions
-    decoder: RecordDecoder
-    lanes: Mapping[str, Lane]
-    weight_of: Callable[[str], float]
-    has_own_queue: Callable[[str], bool]
-    admission: Admission
-    slots: Slots
-    wakeups: Wakeups
-    failures: Failures
-    clock: Clock
-    counts: Counts
-    limits: InFlightLimits
-    claim_s: float
-    lost_records: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @cached_property
-    def table(self) -> InFlightTable:
-        """The deliveries in this agent's hands."""
-        return InFlightTable(
-            limits=self.limits,
-            lanes=self.lanes,
-            weight_of=self.weight_of,
-            has_own_queue=self.has_own_queue,
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        letters: Letters,
+        leases: Leases,
+        own_orders: OwnOrders,
+        partitions: Partitions,
+        decoder: RecordDecoder,
+        lanes: Mapping[str, Lane],
+        weight_of: Callable[[str], float],
+        has_own_queue: Callable[[str], bool],
+        admission: Admission,
+        slots: Slots,
+        wakeups: Wakeups,
+        failures: Failures,
+        clock: Clock,
+        counts: Counts,
+        limits: InFlightLimits,
+        claim_s: float,
+    ) -> None:
+        self.partitions = partitions
+        self.lost_records = asyncio.Event()
+        dropped_answers = DroppedAnswers(clock)
+        self.table = table = InFlightTable(
+            limits=limits, lanes=lanes, weight_of=weight_of, has_own_queue=has_own_queue
         )
-
-    @cached_property
-    def quarantine(self) -> QuarantineQueue:
-        """The rejected records on their way to the quarantine."""
-        return QuarantineQueue(
-            ledger=self.ledger,
-            letters=self.letters,
-            partitions=self.partitions,
-            table=self.table,
-            counts=self.counts,
-            own_orders=self.own_orders,
-            limits=self.limits,
+        self.quarantine = QuarantineQueue(
+            ledger=ledger,
+            letters=letters,
+            partitions=partitions,
+            table=table,
+            counts=counts,
+            own_orders=own_orders,
+            limits=limits,
         )
-
-    @cached_property
-    def _backpressure(self) -> Backpressure:
-        return Backpressure(
-            table=self.table,
-            partitions=self.partitions,
+        backpressure = Backpressure(
+            table=table,
+            partitions=partitions,
             quarantine=self.quarantine,
-            slots=self.admission.slots,
-            lanes=self.lanes,
-            limits=self.limits,
+            slots=admission.slots,
+            lanes=lanes,
+            limits=limits,
         )
-
-    @cached_property
-    def _finisher(self) -> RecordFinisher:
-        return RecordFinisher(
-            partitions=self.partitions,
-            table=self.table,
-            backpressure=self._backpressure,
-            wakeups=self.wakeups,
+        finisher = RecordFinisher(
+            partitions=partitions, table=table, backpressure=backpressure, wakeups=wakeups
         )
-
-    @cached_property
-    def _dropped_answers(self) -> DroppedAnswers:
-        return DroppedAnswers(self.clock)
-
-    @cached_property
-    def answers(self) -> AnswerActions:
-        """Follows the ledger's answers to claims."""
-        return AnswerActions(
-            partitions=self.partitions,
-            table=self.table,
+        self.answers = AnswerActions(
+            partitions=partitions,
+            table=table,
             quarantine=self.quarantine,
-            finisher=self._finisher,
-            dropped_answers=self._dropped_answers,
-            clock=self.clock,
+            finisher=finisher,
+            dropped_answers=dropped_answers,
+            clock=clock,
         )
-
-    @cached_property
-    def claimer(self) -> Claimer:
-        """Asks about records and claims their tasks."""
-        return Claimer(
-            ledger=self.ledger,
-            leases=self.leases,
-            claim_s=self.claim_s,
-            partitions=self.partitions,
-            table=self.table,
+        self.claimer = Claimer(
+            ledger=ledger,
+            leases=leases,
+            claim_s=claim_s,
+            partitions=partitions,
+            table=table,
             quarantine=self.quarantine,
             answers=self.answers,
-            bodies=BodyLoader(ledger=self.ledger, table=self.table, naming=self.decoder.naming),
-            admission=self.admission,
-            slots=self.slots,
-            finisher=self._finisher,
-            wakeups=self.wakeups,
-            clock=self.clock,
-            limits=self.limits,
+            bodies=BodyLoader(ledger=ledger, table=table, naming=decoder.naming),
+            admission=admission,
+            slots=slots,
+            finisher=finisher,
+            wakeups=wakeups,
+            clock=clock,
+            limits=limits,
         )
-
-    @cached_property
-    def dispatcher(self) -> Dispatcher:
-        """Takes records from their sources, and the verdicts on their tasks."""
-        return Dispatcher(
-            partitions=self.partitions,
-            decoder=self.decoder,
-            table=self.table,
+        self.dispatcher = Dispatcher(
+            partitions=partitions,
+            decoder=decoder,
+            table=table,
             quarantine=self.quarantine,
-            backpressure=self._backpressure,
-            finisher=self._finisher,
-            dropped_answers=self._dropped_answers,
-            wakeups=self.wakeups,
-            clock=self.clock,
-            counts=self.counts,
+            backpressure=backpressure,
+            finisher=finisher,
+            dropped_answers=dropped_answers,
+            wakeups=wakeups,
+            clock=clock,
+            counts=counts,
             lost_records=self.lost_records,
-            failures=self.failures,
+            failures=failures,
         )
-
-    @cached_property
-    def ticker(self) -> Ticker:
-        """Does what depends on the time alone."""
-        return Ticker(
-            shelving=RouteShelving(table=self.table, admission=self.admission, limits=self.limits),
-            backpressure=self._backpressure,
+        self.ticker = Ticker(
+            shelving=RouteShelving(table=table, admission=admission, limits=limits),
+            backpressure=backpressure,
             relief=HeadOfLine(
-                ledger=self.ledger,
-                partitions=self.partitions,
-                table=self.table,
-                own_orders=self.own_orders,
-                limits=self.limits,
+                ledger=ledger,
+                partitions=partitions,
+                table=table,
+                own_orders=own_orders,
+                limits=limits,
             ),
             claimer=self.claimer,
-            partitions=self.partitions,
-            table=self.table,
-            leases=self.leases,
-            wakeups=self.wakeups,
-            clock=self.clock,
-            limits=self.limits,
+            partitions=partitions,
+            table=table,
+            leases=leases,
+            wakeups=wakeups,
+            clock=clock,
+            limits=limits,
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 
-from docllm.agent.consumer.known_topics import KnownTopics
+from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.ports import (
     Assigned,
     AtRest,
@@ -48,7 +48,7 @@ class SimSource:
         broker: Broker,
         topics: Sequence[str],
         group_id: str,
-        topic_ids: KnownTopics,
+        topic_ids: StoredIdsReader,
         clock: Clock,
         weather: Weather,
     ) -> None:

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from docllm.agent.consumer.known_topics import KnownTopics
+from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.producer.app import Parts
 from docllm.producer.bus.topic_family import TopicFamily, with_old_tiers
@@ -167,7 +167,7 @@ class Machine:
             kafka,
         )
 
-    def source(self, parts: Parts, destination: str, topic_ids: KnownTopics) -> SimSource:
+    def source(self, parts: Parts, destination: str, topic_ids: StoredIdsReader) -> SimSource:
         """Return the consumer handle of one destination."""
         topics = parts.topics
         return SimSource(

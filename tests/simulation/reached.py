@@ -24,7 +24,7 @@ _AFTER: tuple[tuple[str, type, str, Callable[..., bool]], ...] = (
     ("backpressure by bytes", Backpressure, "update", lambda pressure, _: _is_heavy(pressure)),
     (
         "backpressure by quarantine", Backpressure, "update",
-        lambda pressure, _: len(pressure._quarantine) > pressure._limits.rejected,
+        lambda pressure, _: len(pressure.quarantine) > pressure.limits.rejected,
     ),
     (
         "backpressure by shelved records", Backpressure, "update",
@@ -56,14 +56,14 @@ def _is_many(pressure: Any) -> bool:
 
 
 def _is_heavy(pressure: Any) -> bool:
-    held = pressure._table.bodies_bytes + pressure._quarantine.bytes
-    return bool(held >= pressure._limits.bodies_bytes)
+    held = pressure.table.bodies_bytes + pressure.quarantine.bytes
+    return bool(held >= pressure.limits.bodies_bytes)
 
 
 def _are_shelved(pressure: Any) -> bool:
-    tiers = [topic for topic in pressure._partitions.topics if topic not in pressure._lanes]
-    waiting = (pressure._table.shelved, *map(pressure._partitions.unfinished, tiers))
-    return bool(max(waiting) >= pressure._limits.shelved)
+    tiers = [topic for topic in pressure.partitions.topics if topic not in pressure.lanes]
+    waiting = (pressure.table.shelved, *map(pressure.partitions.unfinished, tiers))
+    return bool(max(waiting) >= pressure.limits.shelved)
 
 
 @contextmanager

@@ -169,8 +169,6 @@ class SlotsHarness:
             settler=stand_in(Settler, self.settler),
             guards=self.guards,
             longest_tier=LONGEST,
-            unknown_types=self.unknown_types,
-            hours=self.hours,
             clock=self.clock,
             counts=self.counts,
             memory=MemoryWatch(self.clock),

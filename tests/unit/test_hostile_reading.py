@@ -255,7 +255,7 @@ def test_a_line_that_takes_long_to_read_is_read_apart(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(foreign_records, "parse", parse_here)
     inbox = new_intake()
-    inbox._apart = apart = CountingExecutor()
+    inbox.apart = apart = CountingExecutor()
 
     async def run() -> list[object]:
         return [await inbox._read(unread(value)) for value in (line("a"), SLOW, line("b"))]
@@ -278,7 +278,7 @@ def test_a_line_that_takes_too_long_to_read_is_quarantined() -> None:
             raise TimeoutError
 
     inbox = new_intake()
-    inbox._apart = TooLong()
+    inbox.apart = TooLong()
 
     read = asyncio.run(inbox._read(unread(SLOW)))
 
@@ -293,7 +293,7 @@ def test_a_line_is_read_in_a_real_child() -> None:
     inbox = new_intake()
 
     async def run() -> list[Any]:
-        inbox._apart = executor = ChildExecutor(limit_s=60.0)
+        inbox.apart = executor = ChildExecutor(limit_s=60.0)
         read = [await inbox._read(unread(value)) for value in (SLOW, bad)]
         executor.close()
         return read
@@ -325,7 +325,7 @@ def test_a_page_gives_way_as_long_as_it_has_read(monkeypatch: pytest.MonkeyPatch
             slept.append(delay_s)
 
     inbox = new_intake()
-    inbox._clock = clock = Clock()
+    inbox.clock = clock = Clock()
     accepted: list[int] = []
 
     async def accept(_batch: str, tasks: Sequence[Any]) -> list[Any]:
@@ -348,7 +348,7 @@ def test_a_true_cancellation_of_the_intake_passes() -> None:
             await asyncio.get_running_loop().create_future()
 
     inbox = new_intake()
-    inbox._apart = Waits()
+    inbox.apart = Waits()
 
     async def run() -> None:
         reading = asyncio.ensure_future(

@@ -6,10 +6,11 @@ loop.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from docllm.agent.consumer.embedded.partitions import EmbeddedPartitions, start
-from docllm.agent.consumer.known_topics import KnownTopics
+from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.ports import AtRest, Event, Recreated
 from docllm.producer.bus.embedded import log
 from docllm.producer.bus.embedded.file import BusFile
@@ -27,32 +28,27 @@ _BATCH_RECORDS = 200
 _BATCH_BYTES = 1 << 20
 
 
+@dataclass(kw_only=True, eq=False)
 class EmbeddedReader:
     """One member of a group. Raises what BusFile raises."""
 
-    def __init__(
-        self,
-        *,
-        bus_path: Path,
-        topics: Sequence[str],
-        group_id: str,
-        topic_ids: KnownTopics,
-        clock: Clock,
-        deliver: Callable[[Event], None],
-    ) -> None:
-        self._file = BusFile(bus_path)
-        self._member = Member(file=self._file, group_id=group_id, clock=clock)
-        self._topics = topics
-        self._topic_ids = topic_ids
-        self._clock = clock
-        self._deliver = deliver
-        self.partitions = EmbeddedPartitions(deliver)
+    bus_path: Path
+    topics: Sequence[str]
+    group_id: str
+    topic_ids: StoredIdsReader
+    clock: Clock
+    deliver: Callable[[Event], None]
+
+    def __post_init__(self) -> None:
+        self._file = BusFile(self.bus_path)
+        self._member = Member(file=self._file, group_id=self.group_id, clock=self.clock)
+        self.partitions = EmbeddedPartitions(self.deliver)
         self._subscribed: dict[str, str] = {}
         self._recreated: set[str] = set()
         self._joined = False
         self._in_flight = 0
         self._changes = -1
-        self._passed_at_s = clock.now_s()
+        self._passed_at_s = self.clock.now_s()
         # The first pass must search for dead members: no other member may be left to notice them.
         self._searched_at_s = -_SEARCH_EVERY_S
 
@@ -110,14 +106,14 @@ class EmbeddedReader:
     # ---- the group
 
     def _dead(self) -> set[str]:
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         if now_s - self._searched_at_s < _SEARCH_EVERY_S:
             return set()
         self._searched_at_s = now_s
         return self._member.dead()
 
     def _commit_is_due(self) -> bool:
-        is_time = self._clock.now_s() - self._passed_at_s >= _COMMIT_EVERY_S
+        is_time = self.clock.now_s() - self._passed_at_s >= _COMMIT_EVERY_S
         return is_time and bool(self.partitions.marks())
 
     def _must_pass(self) -> bool:
@@ -142,7 +138,7 @@ class EmbeddedReader:
         result = self._member.make_pass(frozenset(self._subscribed.values()), marks, dead)
         if marks:
             crash.reach("commit.done")
-        self._passed_at_s = self._clock.now_s()
+        self._passed_at_s = self.clock.now_s()
         self._joined = not result.evicted
         self.partitions.committed(marks)
         self.partitions.keep(
@@ -156,9 +152,9 @@ class EmbeddedReader:
     def _compare_topics(self) -> bool:
         """Compare the topics' ids with the known ids; return whether the subscription changed."""
         before = dict(self._subscribed)
-        known_ids = self._topic_ids.current()
-        states = states_of(self._file, self._topics)
-        for topic in self._topics:
+        known_ids = self.topic_ids.current()
+        states = states_of(self._file, self.topics)
+        for topic in self.topics:
             topic_id = states[topic].topic_id if topic in states else None
             is_known = topic_id is not None and known_ids.get(topic) == topic_id
             if not is_known or self._subscribed.get(topic, topic_id) != topic_id:
@@ -172,13 +168,13 @@ class EmbeddedReader:
             self._recreated.add(topic)
             self._subscribed.pop(topic, None)
             self.partitions.drop_topic(topic)
-            self._deliver(Recreated(topic, known=False))
+            self.deliver(Recreated(topic, known=False))
 
     def _subscribe(self, topic: str, topic_id: str) -> None:
         self._subscribed[topic] = topic_id
         if topic in self._recreated:
             self._recreated.remove(topic)
-            self._deliver(Recreated(topic, known=True))
+            self.deliver(Recreated(topic, known=True))
 
     # ---- records
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from docllm.agent.consumer.embedded.reader import IDLE_S, EmbeddedReader
-from docllm.agent.consumer.known_topics import KnownTopics
+from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.ports import AtRest, Event, Partition, SourceFailed
 from docllm.producer.bus.embedded.file import LOCKED_S, is_locked
 from docllm.schemas.runtime.clock import Clock
@@ -37,7 +37,7 @@ class SteppedSource:
         bus_path: Path,
         topics: Sequence[str],
         group_id: str,
-        topic_ids: KnownTopics,
+        topic_ids: StoredIdsReader,
         clock: Clock,
     ) -> None:
         self._open = partial(

@@ -10,6 +10,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -49,31 +50,21 @@ PARTITION_END = KafkaError._PARTITION_EOF  # noqa: SLF001
 Command = Callable[[Consumer], None]
 
 
+@dataclass(kw_only=True, eq=False)
 class KafkaReader:
     """One member of a consumer group, on one thread, until it is asked to leave."""
 
-    def __init__(
-        self,
-        *,
-        config: KafkaConfig,
-        settings: Settings,
-        assignment: Assignment,
-        commits: Commits,
-        rebalance: Rebalance,
-        watch: TopicWatch,
-        liveness: Liveness,
-        bridge: ThreadBridge,
-        outage: Outage,
-    ) -> None:
-        self._config = config
-        self._settings = settings
-        self._assignment = assignment
-        self._commits = commits
-        self._rebalance = rebalance
-        self._watch = watch
-        self._liveness = liveness
-        self._bridge = bridge
-        self._outage = outage
+    config: KafkaConfig
+    settings: Settings
+    assignment: Assignment
+    commits: Commits
+    rebalance: Rebalance
+    watch: TopicWatch
+    liveness: Liveness
+    bridge: ThreadBridge
+    outage: Outage
+
+    def __post_init__(self) -> None:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._leaving = threading.Event()
         self._broken = False
@@ -96,7 +87,7 @@ class KafkaReader:
 
     def pause(self, keys: frozenset[PartitionKey]) -> None:
         """Stop reading these partitions, and read all others again."""
-        self.tell(lambda consumer: self._rebalance.pause(consumer, keys))
+        self.tell(lambda consumer: self.rebalance.pause(consumer, keys))
 
     def leave(self) -> None:
         """Let the thread commit, leave the group and end."""
@@ -113,26 +104,26 @@ class KafkaReader:
         # After any error, the agent must be told that no records arrive any more.
         except Exception as error:
             log.exception("the consumer thread ends", extra={"code": Code.INTERNAL_ERROR})
-            self._bridge.give(SourceFailed(f"the consumer ended: {error}", fatal=True))
+            self.bridge.give(SourceFailed(f"the consumer ended: {error}", fatal=True))
         finally:
-            self._watch.close()
-            self._bridge.call(gone)
+            self.watch.close()
+            self.bridge.call(gone)
 
     def _serve(self, consumer: Consumer) -> None:
         """Use one handle until it is broken or the thread must leave."""
         self._broken = False
-        self._liveness.begin()
+        self.liveness.begin()
         self._subscribe(consumer)
         while not self._broken and not self._leaving.is_set():
             self._step(consumer)
         self._close(consumer)
-        self._rebalance.lose_all()
-        self._commits.abandon()
+        self.rebalance.lose_all()
+        self.commits.abandon()
 
     def _subscribe(self, consumer: Consumer) -> None:
-        rebalance = self._rebalance
+        rebalance = self.rebalance
         consumer.subscribe(
-            list(self._watch.topics),
+            list(self.watch.topics),
             on_assign=rebalance.on_assign,
             on_revoke=rebalance.on_revoke,
             on_lost=rebalance.on_lost,
@@ -157,13 +148,13 @@ class KafkaReader:
 
     def _step(self, consumer: Consumer) -> None:
         self._run_commands(consumer)
-        self._rebalance.step(consumer)
-        self._commits.step(consumer)
+        self.rebalance.step(consumer)
+        self.commits.step(consumer)
         self._read(consumer)
-        if self._liveness.has_stopped(consumer):
+        if self.liveness.has_stopped(consumer):
             log.debug("no broker has answered for %.0f s: a new consumer is opened", SILENCE_S)
             self._broken = True
-        if self._rebalance.is_left_out():
+        if self.rebalance.is_left_out():
             log.debug("no partition of a recreated topic was assigned: joining the group again")
             self._broken = True
 
@@ -172,11 +163,11 @@ class KafkaReader:
             self._commands.get_nowait()(consumer)
 
     def _read(self, consumer: Consumer) -> None:
-        max_messages, timeout_s = BATCH, AWAY_POLL_S if self._outage.logged else POLL_S
-        if self._bridge.full:
+        max_messages, timeout_s = BATCH, AWAY_POLL_S if self.outage.logged else POLL_S
+        if self.bridge.full:
             # The client must be polled even when the loop is behind; one record at a time is the
             # least that does so.
-            self._bridge.wait_for_room(POLL_S)
+            self.bridge.wait_for_room(POLL_S)
             max_messages, timeout_s = 1, 0.0
         try:
             messages = consumer.consume(max_messages, timeout_s)
@@ -191,13 +182,13 @@ class KafkaReader:
         for message in messages:
             if (error := message.error()) is not None:
                 self._on_message_error(message, error)
-            elif (record := self._assignment.record(message)) is not None:
+            elif (record := self.assignment.record(message)) is not None:
                 records.append(record)
                 if self._reported:
                     self._forget_reports(record)
         if records:
-            self._liveness.heard()
-            self._bridge.give(records)
+            self.liveness.heard()
+            self.bridge.give(records)
 
     def _forget_reports(self, record: Record) -> None:
         """Report errors again once records arrive; those of a partition once its own arrive."""
@@ -209,10 +200,10 @@ class KafkaReader:
         is_placed = topic is not None and number is not None
         key = (topic or "", number or 0)
         if is_placed and error.code() == OUT_OF_RANGE:
-            self._rebalance.out_of_range(key)
+            self.rebalance.out_of_range(key)
         elif is_placed and error.code() == PARTITION_END:
-            self._liveness.heard()
-            self._assignment.ended(key, message.offset() or 0)
+            self.liveness.heard()
+            self.assignment.ended(key, message.offset() or 0)
         elif error.code() in UNPACKABLE:
             self._report_once(
                 error,
@@ -228,12 +219,12 @@ class KafkaReader:
     def _open(self) -> Consumer:
         callbacks: dict[str, Any] = {
             "error_cb": self._on_error,
-            "on_commit": self._commits.answered,
+            "on_commit": self.commits.answered,
         }
         try:
-            return Consumer({**self._settings, **callbacks}, logger=log)
+            return Consumer({**self.settings, **callbacks}, logger=log)
         except KafkaException as error:
-            raise refused_setting(self._config, str(error.args[0].str())) from None
+            raise refused_setting(self.config, str(error.args[0].str())) from None
 
     def _on_error(self, error: KafkaError) -> None:
         """Report each kind of trouble once; a fatal one ends the handle.
@@ -244,7 +235,7 @@ class KafkaReader:
         self._broken = self._broken or fatal
         if error.code() in UNREACHABLE and not fatal:
             if error.code() != ALL_DOWN:
-                self._outage.failed(error.str())
+                self.outage.failed(error.str())
             return
         self._report_once(
             error, "a new consumer is opened" if fatal else "docllm continues by itself"
@@ -254,4 +245,4 @@ class KafkaReader:
         report = (key, error.code())
         if report not in self._reported:
             self._reported.add(report)
-            self._bridge.give(SourceFailed(f"Kafka: {error.str()}; {hope}"))
+            self.bridge.give(SourceFailed(f"Kafka: {error.str()}; {hope}"))

@@ -7,6 +7,7 @@ that could not be placed is tried again.
 
 import logging
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -29,41 +30,35 @@ SILENCE_S = 10.0
 LEFT_OUT_S = 15.0
 
 
+@dataclass(kw_only=True, eq=False)
 class Rebalance:
     """Turns the group's decisions and the topics' ids into epochs."""
 
-    def __init__(
-        self,
-        *,
-        assignment: Assignment,
-        commits: Commits,
-        watch: TopicWatch,
-        bridge: ThreadBridge,
-        clock: Clock,
-    ) -> None:
-        self._assignment = assignment
-        self._commits = commits
-        self._watch = watch
-        self._bridge = bridge
-        self._clock = clock
+    assignment: Assignment
+    commits: Commits
+    watch: TopicWatch
+    bridge: ThreadBridge
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._unknown: set[str] = set()  # topics whose present id is not known yet
         self._from_low: set[PartitionKey] = set()  # void, to be begun at the low watermark
         # Recreated topics: only a commit that names the present id counts.
         self._labelled: set[str] = set()
         self._known_since_s: dict[str, float] = {}  # recreated topics, each until it is judged once
         self._next_at_s = 0.0
-        self._outside_since_s = clock.now_s()
+        self._outside_since_s = self.clock.now_s()
 
     # ---- callbacks of the client
 
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Own the partitions that the group gives."""
-        self._assignment.joined = True
+        self.assignment.joined = True
         keys = [(partition.topic, partition.partition) for partition in partitions]
-        self._assignment.add(keys)
+        self.assignment.add(keys)
         places: list[Start] = []
         if keys:
-            self._watch.refresh()
+            self.watch.refresh()
             self._compare()
             places = self._starts(consumer, [key for key in keys if self._is_known(key[0])])
         placed = {start.key: start.position for start in places}
@@ -85,7 +80,7 @@ class Rebalance:
         Running work continues on this agent, under its lease.
         """
         keys = [(partition.topic, partition.partition) for partition in taken]
-        self._commits.commit_now(consumer, keys)
+        self.commits.commit_now(consumer, keys)
         self._drop(keys, lost=False)
 
     def on_lost(self, _: Consumer, taken: list[TopicPartition]) -> None:
@@ -96,26 +91,26 @@ class Rebalance:
     def lose_all(self) -> None:
         """Let go of every partition, because the handle is gone."""
         self._note_outside()
-        self._drop(self._assignment.keys(), lost=True)
+        self._drop(self.assignment.keys(), lost=True)
 
     def pause(self, consumer: Consumer, keys: frozenset[PartitionKey]) -> None:
         """Replace the set of partitions that must not be read."""
-        self._assignment.set_paused(keys)
+        self.assignment.set_paused(keys)
         self._pause(consumer)
 
     def _note_outside(self) -> None:
-        self._assignment.joined = False
-        self._outside_since_s = self._clock.now_s()
+        self.assignment.joined = False
+        self._outside_since_s = self.clock.now_s()
 
     # ---- topics
 
     def step(self, consumer: Consumer) -> None:
         """Compare topic ids if new ids arrived, and begin void partitions that can be read."""
-        if self._watch.check():
+        if self.watch.check():
             self._compare()
-            is_silent = self._clock.now_s() - self._outside_since_s > SILENCE_S
-            self._assignment.joined = self._assignment.joined or is_silent
-        if self._clock.now_s() >= self._next_at_s:
+            is_silent = self.clock.now_s() - self._outside_since_s > SILENCE_S
+            self.assignment.joined = self.assignment.joined or is_silent
+        if self.clock.now_s() >= self._next_at_s:
             self._begin_again(consumer)
         self._pause(consumer)
 
@@ -125,7 +120,7 @@ class Rebalance:
         The group's leader may have seen the new topic with some of its partitions only. It assigns
         the others no earlier than at the next join, so such a member should join anew, once.
         """
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         overdue_topics = [
             topic_name
             for topic_name, since_s in self._known_since_s.items()
@@ -133,43 +128,43 @@ class Rebalance:
         ]
         for topic in overdue_topics:
             del self._known_since_s[topic]
-        return any(not self._assignment.keys(topic) for topic in overdue_topics)
+        return any(not self.assignment.keys(topic) for topic in overdue_topics)
 
     def _is_known(self, topic: str) -> bool:
-        return topic not in self._unknown and self._watch.is_known(topic)
+        return topic not in self._unknown and self.watch.is_known(topic)
 
     def _compare(self) -> None:
-        ids = self._watch.ids
+        ids = self.watch.ids
         if ids is None:
             return  # no ids have arrived yet: assigned partitions stay void until they do
-        live = self._assignment.live().values()
+        live = self.assignment.live().values()
         changed = {
             partition.topic for partition in live if ids.get(partition.topic) != partition.topic_id
         }
-        for topic in self._watch.topics:
-            is_known = self._watch.is_known(topic)
+        for topic in self.watch.topics:
+            is_known = self.watch.is_known(topic)
             if topic not in self._unknown and (topic in changed or not is_known):
                 self._unknown.add(topic)
                 self._labelled.add(topic)
-                self._revoked(self._assignment.void(self._assignment.keys(topic)))
-                self._bridge.give(Recreated(topic, known=False))
+                self._revoked(self.assignment.void(self.assignment.keys(topic)))
+                self.bridge.give(Recreated(topic, known=False))
             if topic in self._unknown and is_known:
                 self._unknown.discard(topic)
-                self._known_since_s[topic] = self._clock.now_s()
-                self._bridge.give(Recreated(topic, known=True))
+                self._known_since_s[topic] = self.clock.now_s()
+                self.bridge.give(Recreated(topic, known=True))
 
     # ---- offsets
 
     def out_of_range(self, key: PartitionKey) -> None:
         """Begin a partition again at its low watermark: no record exists at its offset."""
-        self._revoked(self._assignment.void([key]))
+        self._revoked(self.assignment.void([key]))
         self._from_low.add(key)
 
     def _begin_again(self, consumer: Consumer) -> None:
-        keys = [key for key in self._assignment.voided() if self._is_known(key[0])]
+        keys = [key for key in self.assignment.voided() if self._is_known(key[0])]
         if not keys:
             return
-        self._next_at_s = self._clock.now_s() + BEGIN_EVERY_S
+        self._next_at_s = self.clock.now_s() + BEGIN_EVERY_S
         places = self._starts(consumer, keys)
         if not places:
             return
@@ -189,7 +184,7 @@ class Rebalance:
             return starts(
                 consumer,
                 keys,
-                ids=self._watch.ids or {},
+                ids=self.watch.ids or {},
                 from_low=self._from_low,
                 labelled=self._labelled,
             )
@@ -198,24 +193,24 @@ class Rebalance:
             return []
 
     def _begin(self, consumer: Consumer, places: list[Start]) -> None:
-        begun = self._assignment.begin(places, self._watch.ids or {})
+        begun = self.assignment.begin(places, self.watch.ids or {})
         for start in places:
             if start.why:
-                self._bridge.give(SourceFailed(start.why, rewound=True))
+                self.bridge.give(SourceFailed(start.why, rewound=True))
         if begun:
-            self._bridge.give(Assigned(begun))
+            self.bridge.give(Assigned(begun))
         self._pause(consumer)
 
     def _pause(self, consumer: Consumer) -> None:
         try:
-            self._assignment.apply_pauses(consumer)
+            self.assignment.apply_pauses(consumer)
         except KafkaException as error:
             log.warning("not paused or resumed: %s", error)
 
     def _drop(self, keys: Collection[PartitionKey], *, lost: bool) -> None:
         self._from_low.difference_update(keys)
-        self._revoked(self._assignment.drop(keys), lost=lost)
+        self._revoked(self.assignment.drop(keys), lost=lost)
 
     def _revoked(self, partitions: tuple[Partition, ...], *, lost: bool = False) -> None:
         if partitions:
-            self._bridge.give(Revoked(partitions, lost=lost))
+            self.bridge.give(Revoked(partitions, lost=lost))

@@ -16,7 +16,7 @@ from docllm.agent.consumer.kafka.reader import KafkaReader
 from docllm.agent.consumer.kafka.rebalance import Rebalance
 from docllm.agent.consumer.kafka.thread_bridge import ThreadBridge
 from docllm.agent.consumer.kafka.topic_watch import TopicWatch
-from docllm.agent.consumer.known_topics import KnownTopics
+from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.ports import AtRest, Event, Partition, Revoked, TopicAdmin
 from docllm.schemas.clients.kafka import consumer_settings, outage_of
 from docllm.schemas.runtime.clock import Clock
@@ -40,7 +40,7 @@ class KafkaSource:
         config: KafkaConfig,
         topics: Sequence[str],
         group_id: str,
-        topic_ids: KnownTopics,
+        topic_ids: StoredIdsReader,
         admin: TopicAdmin,
         clock: Clock,
         outage: Outage | None = None,

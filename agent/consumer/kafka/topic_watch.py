@@ -8,9 +8,10 @@ import asyncio
 import concurrent.futures
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from docllm.agent.consumer.kafka.thread_bridge import ThreadBridge
-from docllm.agent.consumer.known_topics import KnownTopics
+from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.ports import TopicAdmin, TopicState
 from docllm.schemas.errors import DocllmError
 from docllm.schemas.runtime.clock import Clock
@@ -22,6 +23,7 @@ ANSWER_S = 2.0
 Question = concurrent.futures.Future[dict[str, TopicState]]
 
 
+@dataclass(kw_only=True, eq=False)
 class TopicWatch:
     """The last topic ids that the brokers gave.
 
@@ -29,20 +31,14 @@ class TopicWatch:
     has no id.
     """
 
-    def __init__(
-        self,
-        *,
-        topics: Sequence[str],
-        admin: TopicAdmin,
-        topic_ids: KnownTopics,
-        clock: Clock,
-        bridge: ThreadBridge,
-    ) -> None:
-        self.topics = topics
-        self._admin = admin
-        self._topic_ids = topic_ids
-        self._clock = clock
-        self._loop = bridge.loop
+    topics: Sequence[str]
+    admin: TopicAdmin
+    topic_ids: StoredIdsReader
+    clock: Clock
+    bridge: ThreadBridge
+
+    def __post_init__(self) -> None:
+        self._loop = self.bridge.loop
         self._question: Question | None = None
         self._next_at_s = 0.0
         self.ids: Mapping[str, str] | None = None
@@ -50,7 +46,7 @@ class TopicWatch:
     def is_known(self, topic: str) -> bool:
         """Return whether the topic exists and has its stored id, if one was stored."""
         actual = (self.ids or {}).get(topic)
-        return actual is not None and self._topic_ids.current().get(topic, actual) == actual
+        return actual is not None and self.topic_ids.current().get(topic, actual) == actual
 
     def refresh(self) -> None:
         """Request the ids now and wait up to ANSWER_S; if no answer arrives, keep the last ids."""
@@ -62,7 +58,7 @@ class TopicWatch:
         """Ask when it is time, without waiting; return whether there was an answer."""
         if self._question is not None:
             return self._question.done() and self._take(0)
-        if self._clock.now_s() >= self._next_at_s:
+        if self.clock.now_s() >= self._next_at_s:
             self._ask()
         return False
 
@@ -72,8 +68,8 @@ class TopicWatch:
             self._question.cancel()
 
     def _ask(self) -> None:
-        self._next_at_s = self._clock.now_s() + CHECK_EVERY_S
-        question = self._admin.describe(self.topics)
+        self._next_at_s = self.clock.now_s() + CHECK_EVERY_S
+        question = self.admin.describe(self.topics)
         try:
             self._question = asyncio.run_coroutine_threadsafe(question, self._loop)
         except RuntimeError:

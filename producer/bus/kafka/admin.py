@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported wi
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicDescription,
 )
 
 from docllm.producer.bus.kafka.admin_client import RenewedAdmin
@@ -77,16 +78,7 @@ class KafkaTopicAdmin:
 
         Settings that a broker hides are missing in the state.
         """
-        if not topics:
-            return {}
-        futures = self._client.describe_topics(
-            TopicCollection(list(topics)), request_timeout=REQUEST_S
-        )
-        described = {
-            name: description
-            for name, future in futures.items()
-            if (description := await self._unless_missing(future)) is not None
-        }
+        described = await self._descriptions(topics)
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in described]
         configs = (
             self._client.describe_configs(resources, request_timeout=REQUEST_S) if resources else {}
@@ -161,7 +153,9 @@ class KafkaTopicAdmin:
     async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:
         """Return a consumer group's position on the topics that exist. Raises UnreachableError."""
         partitions = await self._partitions(topics)
-        committed = await self._committed(group_id, partitions)
+        committed = await self._when_led(
+            lambda: self._from_peek(self._peek.committed(group_id, partitions))
+        )
         lows = await self._offsets(partitions, EARLIEST)
         highs = await self._offsets(partitions, LATEST)
         starts = {key: max(committed.get(key, 0), low) for key, low in lows.items() if key in highs}
@@ -207,28 +201,25 @@ class KafkaTopicAdmin:
 
     # ---- answers
 
-    async def _partitions(self, topics: Sequence[str]) -> list[PartitionKey]:
-        futures = (
-            self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
-            if topics
-            else {}
+    async def _descriptions(self, topics: Sequence[str]) -> dict[str, TopicDescription]:
+        """Return what the brokers say of each given topic that exists."""
+        if not topics:
+            return {}
+        futures = self._client.describe_topics(
+            TopicCollection(list(topics)), request_timeout=REQUEST_S
         )
-        descriptions = [
-            (name, await self._unless_missing(future)) for name, future in futures.items()
-        ]
+        return {
+            name: description
+            for name, future in futures.items()
+            if (description := await self._unless_missing(future)) is not None
+        }
+
+    async def _partitions(self, topics: Sequence[str]) -> list[PartitionKey]:
         return [
             (name, partition.id)
-            for name, described in descriptions
-            if described is not None
+            for name, described in (await self._descriptions(topics)).items()
             for partition in described.partitions
         ]
-
-    async def _committed(
-        self, group_id: str, partitions: Sequence[PartitionKey]
-    ) -> dict[PartitionKey, int]:
-        return await self._when_led(
-            lambda: self._from_peek(self._peek.committed(group_id, partitions))
-        )
 
     async def _offsets(
         self, partitions: Iterable[PartitionKey], spec: OffsetSpec
@@ -283,13 +274,11 @@ class KafkaTopicAdmin:
                 ) from error
 
     async def _unless_missing(self, future: "Future[T]") -> T | None:
-        return await self._unless(future, {MISSING})
-
-    async def _unless(self, future: "Future[T]", codes: set[int]) -> T | None:
+        """Return an answer; None if the topic does not exist."""
         try:
             return await self._answer(future)
         except KafkaException as error:
-            if error.args[0].code() in codes:
+            if error.args[0].code() == MISSING:
                 return None
             raise refusing(self._config, error.args[0].str()) from error
 

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 from docllm.agent.consumer.embedded.reader import EmbeddedReader
 from docllm.agent.consumer.embedded.source import EmbeddedSource
+from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.ports import Source
 from docllm.producer.bus.embedded import topics
 from docllm.producer.bus.embedded.admin import EmbeddedTopicAdmin
@@ -14,6 +14,7 @@ from docllm.producer.bus.embedded.file import BusFile
 from docllm.producer.bus.embedded.publisher import EmbeddedPublisher
 from docllm.schemas.runtime.clock import SystemClock
 from tests.contract.support.parts import Parts
+from tests.support.doubles import double_of
 
 COMMIT = (
     "INSERT OR REPLACE INTO committed SELECT ?, p.id, ? FROM partition p JOIN topic t USING "
@@ -34,7 +35,7 @@ def parts(folder: Path) -> Parts:
             bus_path=path,
             topics=names,
             group_id=group_id,
-            topic_ids=SimpleNamespace(current=lambda: known),
+            topic_ids=double_of(StoredIdsReader, current=lambda: known),
             clock=SystemClock(),
         )
 

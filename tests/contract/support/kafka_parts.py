@@ -4,7 +4,6 @@ import asyncio
 import gc
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import SimpleNamespace
 from unittest.mock import patch
 
 from confluent_kafka import (
@@ -17,12 +16,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from docllm.agent.consumer.kafka.source import KafkaSource
+from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.ports import Source
 from docllm.producer.bus.kafka.admin import KafkaTopicAdmin
 from docllm.producer.bus.kafka.publisher import KafkaPublisher
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.settings.config import KafkaConfig
 from tests.contract.support.parts import Parts
+from tests.support.doubles import double_of
 
 SESSION_S = 10.0
 SETTING_S = 60.0
@@ -40,7 +41,7 @@ def parts(bootstrap: str, protocol: str = "classic") -> Parts:
             config=config,
             topics=names,
             group_id=group_id,
-            topic_ids=SimpleNamespace(current=lambda: known),
+            topic_ids=double_of(StoredIdsReader, current=lambda: known),
             admin=shared,
             clock=clock,
         )

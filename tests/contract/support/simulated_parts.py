@@ -5,9 +5,9 @@ The suites show that it keeps the contract of the real buses.
 
 import random
 from collections.abc import Coroutine, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
+from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.ports import Source
 from tests.contract.support.parts import Parts
 from tests.simulation.broker import SESSION_S, Broker
@@ -16,6 +16,7 @@ from tests.simulation.eventloop import VirtualClock, VirtualLoop
 from tests.simulation.publisher import SimPublisher
 from tests.simulation.topic_admin import SimTopicAdmin
 from tests.simulation.weather import Weather
+from tests.support.doubles import double_of
 
 
 def parts() -> Parts:
@@ -30,7 +31,7 @@ def parts() -> Parts:
             broker=broker,
             topics=names,
             group_id=group_id,
-            topic_ids=SimpleNamespace(current=lambda: known),
+            topic_ids=double_of(StoredIdsReader, current=lambda: known),
             clock=clock,
             weather=weather,
         )

@@ -48,7 +48,7 @@ def _published_first() -> AbstractContextManager[Any]:
 
     def hasty(self: settler.Settler, delivery: Any, outcome: Any) -> None:
         if isinstance(outcome, Dead) and delivery.row is not None:
-            self._own_orders.send(
+            self.own_orders.send(
                 [Order(0, GROUP, "dlq", (Item(outbox.TASK, delivery.task_id, delivery.row.fence),))]
             )
         settle(self, delivery, outcome)

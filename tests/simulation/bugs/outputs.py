@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from docllm.agent.execution import output_writer
 from docllm.agent.execution.output_writer import Outputs
 from docllm.agent.ports.outcome import Outcome, Succeeded
 from docllm.schemas.objects.errors import ObjectError
@@ -28,14 +27,16 @@ async def _over_the_older(self: Outputs, uri: str, content: bytes) -> bool:
     return True
 
 
-async def _pointed_before(self: Outputs, folder: str, claimed: Any, _output: Output) -> str:
+async def _pointed_before(self: Outputs, folder: str, names: Any, _output: Output) -> str:
     """Return the URI, and leave the write for later."""
-    return f"{folder}{next(output_writer.names(claimed))}"
+    return f"{folder}{next(iter(names))}"
 
 
-async def _copied_before(self: Outputs, answer: Any, claimed: Any, *, until_s: float) -> Outcome:
+async def _copied_before(
+    self: Outputs, answer: Any, row: Any, *, owner: int, until_s: float
+) -> Outcome:
     """Copy an answer to the object that its line names at once, and not after the settle."""
-    written = await _WRITE(self, answer, claimed, until_s=until_s)
+    written = await _WRITE(self, answer, row, owner=owner, until_s=until_s)
     if isinstance(written, Succeeded) and written.output_uri:
         store: Any = self._store
         pointer = OutputPointer.of_stored(written.body)

@@ -48,8 +48,8 @@ def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
     follow = Dispatcher._follow_verdict
 
     def passes(self: Dispatcher, delivery: Any, outcome: Any, verdict: Verdict) -> None:
-        if isinstance(outcome, kind) and delivery.partition in self._partitions:
-            self._finisher.finish_with_copies(delivery, -1)
+        if isinstance(outcome, kind) and delivery.partition in self.partitions:
+            self.finisher.finish_with_copies(delivery, -1)
         else:
             follow(self, delivery, outcome, verdict)
 
@@ -79,7 +79,7 @@ def _superseded_passes() -> AbstractContextManager[Any]:
         patched(
             Dispatcher,
             "_superseded",
-            lambda self, delivery, _outcome: self._finisher.finish_with_copies(delivery, -1),
+            lambda self, delivery, _outcome: self.finisher.finish_with_copies(delivery, -1),
         )
     )
     return stack
@@ -179,7 +179,7 @@ def _revoked_claim_forgotten() -> AbstractContextManager[Any]:
     start = Claimer._start
 
     def forget(self: Claimer, delivery: Delivery, *args: Any, **named: Any) -> None:
-        if delivery.partition in self._partitions:
+        if delivery.partition in self.partitions:
             start(self, delivery, *args, **named)
 
     return patched(Claimer, "_start", forget)
@@ -210,8 +210,8 @@ def _intake_first() -> AbstractContextManager[Any]:
 
     async def first(self: Intake, records: Sequence[Any]) -> None:
         for record in records:
-            self._partitions.finish_record(record.partition, record.offset)
-        self._partitions.flush()
+            self.partitions.finish_record(record.partition, record.offset)
+        self.partitions.flush()
         await take(self, records)
 
     return patched(Intake, "_take", first)
@@ -220,10 +220,10 @@ def _intake_first() -> AbstractContextManager[Any]:
 async def _suspects_dropped(self: QuarantineQueue) -> None:
     while self._rejected:
         _, record = self._rejected.popleft()
-        self._partitions.finish_record(record.partition, record.offset)
+        self.partitions.finish_record(record.partition, record.offset)
         if isinstance(record, Delivery):
-            self._table.remove(record)
-    self._partitions.flush()
+            self.table.remove(record)
+    self.partitions.flush()
 
 
 def _bad_record_raises() -> AbstractContextManager[Any]:
@@ -266,7 +266,7 @@ BUGS = {
         replaced(
             Dispatcher,
             "_superseded",
-            lambda self, delivery, _outcome: self._table.queue_for_question(delivery),
+            lambda self, delivery, _outcome: self.table.queue_for_question(delivery),
         ),
         CONTESTED,
     ),

@@ -24,7 +24,9 @@ from docllm.agent.ports.outcome import (
     Succeeded,
 )
 from docllm.agent.reporting.telemetry import Counts
+from docllm.agent.routes.names import RouteNames
 from docllm.agent.wiring.record_path import RecordPath
+from docllm.schemas.settings.config import Config
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.waits import WaitReason
 from tests.support.dispatch import DispatchHarness
@@ -223,7 +225,7 @@ def test_a_released_suspect_is_not_claimed_again_at_once() -> None:
 def dispatch_that_reads(delivery: Delivery, counts: Counts, **parts: Any) -> RecordPath:
     """Return the parts of a dispatcher that has read one record, which became this delivery."""
     decoder = create_autospec(RecordDecoder, instance=True)
-    decoder.read.return_value = delivery
+    decoder.read.return_value, decoder.naming = delivery, RouteNames(Config())
     dispatch = DispatchHarness(partition=PARTITION, decoder=decoder, counts=counts, **parts).parts
     dispatch.dispatcher.deliver(
         [

@@ -10,11 +10,11 @@ from docllm.agent.execution.admission import Admission
 from docllm.agent.execution.attempt_routes import AttemptRoutes
 from docllm.agent.execution.attempt_runner import AttemptRunner, StateOf, no_state
 from docllm.agent.execution.lock_requests import ResourceLocks
-from docllm.agent.execution.output_writer import Claimed, Outputs
+from docllm.agent.execution.output_writer import Outputs
 from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers import HandlerRun, Handlers, LockError
 from docllm.agent.inflight.delivery import Delivery
-from docllm.agent.ports import Partition
+from docllm.agent.ports import Partition, Row
 from docllm.agent.ports.lock_table import LockTable
 from docllm.agent.ports.outcome import (
     COMPLETION,
@@ -184,7 +184,9 @@ def test_an_answer_is_written_within_its_claim() -> None:
     until: list[float] = []
 
     class FakeOutputs:
-        async def write(self, answer: Succeeded, _claimed: Claimed, *, until_s: float) -> Outcome:
+        async def write(
+            self, answer: Succeeded, _row: Row, *, owner: int, until_s: float
+        ) -> Outcome:
             until.append(until_s)
             return answer
 

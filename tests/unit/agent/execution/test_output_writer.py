@@ -14,7 +14,6 @@ from docllm.agent.execution.output_writer import (
     RETRY_WRITE_S,
     TRY_S,
     WAITS_S,
-    Claimed,
     Outputs,
     names,
 )
@@ -23,11 +22,13 @@ from docllm.schemas.objects.errors import ObjectError, ObjectFault
 from docllm.schemas.task.failures import ErrorClass
 from docllm.schemas.task.result.codec import POINTER, VALUE
 from docllm.schemas.task.result.output_pointer import OutputPointer
+from tests.support.ledger import new_row
 
 FOLDER = "s3://bucket/out/"
 SPENT = Spent(model="m", tokens_in=10, cost_micro=7, call_id="c", duration_ms=3)
 ANSWER = Succeeded(b"[1]", VALUE, SPENT, output_uri=FOLDER)
-CLAIMED = Claimed(task_id=7, fence=2, owner=99, key="docs/a.txt", batch="b")
+OWNER = 99
+ROW = new_row(task_id=7, fence=2, task_key=b"docs/a.txt", batch="b")
 NAME = f"{FOLDER}docs_a.txt-7-2"
 
 
@@ -79,9 +80,9 @@ class Parts:
         self.outputs = Outputs(store=self.store, allow=["s3://bucket/"], clock=self.clock)
 
     def write(
-        self, answer: Succeeded = ANSWER, claimed: Claimed = CLAIMED, *, until_s: float = 9999.0
+        self, answer: Succeeded = ANSWER, *, owner: int = OWNER, until_s: float = 9999.0
     ) -> Outcome:
-        return run(self.outputs.write(answer, claimed, until_s=until_s))
+        return run(self.outputs.write(answer, ROW, owner=owner, until_s=until_s))
 
 
 def run(call: Coroutine[Any, Any, Outcome]) -> Outcome:
@@ -127,7 +128,7 @@ def test_an_equal_object_of_an_earlier_try_serves() -> None:
     parts = Parts()
     first = pointer_of(parts.write())
 
-    again = pointer_of(parts.write(claimed=replace(CLAIMED, owner=100)))
+    again = pointer_of(parts.write(owner=100))
 
     assert again == first
     assert len(parts.store.objects) == 1
@@ -149,12 +150,12 @@ def test_another_object_of_the_name_is_left_alone() -> None:
 def test_names_are_safe_for_any_id() -> None:
     """No id leads to another folder, hides its file, or makes the name too long."""
     for key in ("../../etc/passwd", ".hidden", "a b?c#d%2f", "ü" * 90, "x" * 191, "/"):
-        name = next(names(replace(CLAIMED, key=key)))
+        name = next(names(replace(ROW, task_key=key.encode()), OWNER))
         assert name.endswith("-7-2.json")
         assert not name.startswith(".")
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-")
         assert len(name) < 150
-    assert len(set(names(CLAIMED))) == 20
+    assert len(set(names(ROW, OWNER))) == 20
 
 
 def test_a_failure_that_passes_is_tried_again_at_once() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from docllm.agent.execution.crash_suspects import CrashSuspects
-from docllm.agent.execution.start_decisions import AttemptStart, NotStarted, TypeAsleep
+from docllm.agent.execution.start_decisions import AttemptStart, NotStarted
 from docllm.agent.execution.type_hours import LATER_S, TypeHours
 from docllm.agent.inflight.delivery import DeliveryState
 from docllm.agent.inflight.limits import InFlightLimits
@@ -88,8 +88,6 @@ def test_no_call_is_made_outside_of_the_hours() -> None:
     assert isinstance(outcome, Moved)
     assert (outcome.reason, outcome.failure.error_class) == (WaitReason.HOURS, ErrorClass.SCHEDULE)
     assert harness.counts.attempts == 0
-    admission = harness.admission(CrashSuspects())
-    assert admission.decide(claimed(2, harness.clock.now_s())) == TypeAsleep("document")
 
 
 # ---- limits

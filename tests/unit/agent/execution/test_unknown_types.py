@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from docllm.agent.execution.crash_suspects import CrashSuspects
-from docllm.agent.execution.start_decisions import AttemptStart, NotStarted, TypeUnknown
+from docllm.agent.execution.start_decisions import AttemptStart, NotStarted
 from docllm.agent.execution.unknown_types import REMEMBERED, SHOWN_REASONS, UnknownTypes
 from docllm.agent.judge import tiers_of
 from docllm.agent.ports.outcome import Cancelled, Dead, Moved, Outcome
@@ -127,7 +127,8 @@ def test_admission_gives_the_type_as_the_reason() -> None:
 
     decision = admission.decide(claimed(1, harness.clock.now_s(), type_name="later"))
 
-    assert decision == TypeUnknown("later")
+    assert isinstance(decision, Moved)
+    assert (decision.reason, decision.key) == (WaitReason.TYPE, "later")
     assert all(route.idle for route in harness.router)
 
 

@@ -203,7 +203,7 @@ def test_the_end_of_a_stop_is_logged_at_once(caplog: pytest.LogCaptureFixture) -
     progress = progress_of(clock=clock)
     stopped = AgentReport(reasons=(Reason(Code.ROUTE_STOPPED, "r", "SERVER", "503"),))
     reports = [stopped, stopped, AgentReport()]
-    progress._latest = double_of(
+    progress.latest = double_of(
         LatestReport, get=lambda: reports.pop(0) if len(reports) > 1 else reports[0]
     )
 
@@ -220,7 +220,7 @@ def test_a_limit_that_is_used_up_is_no_warning(caplog: pytest.LogCaptureFixture)
         reasons=(Reason(Code.ROUTE_LIMITED, "r", text="rpm", count=600, agents=2),)
     )
     reports = [limited, limited, AgentReport()]
-    progress._latest = double_of(
+    progress.latest = double_of(
         LatestReport, get=lambda: reports.pop(0) if len(reports) > 1 else reports[0]
     )
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 
 from docllm.agent.consumer.embedded import source as embedded_source
 from docllm.agent.consumer.embedded.source import SteppedSource
+from docllm.agent.consumer.known_topics import StoredIdsReader
 from docllm.agent.ports import Assigned, AtRest, Event, Record, Revoked, SourceFailed
 from docllm.producer.bus.embedded import group, log, topics
 from docllm.producer.bus.embedded.file import LOCKED_S, BusFile
@@ -20,6 +20,7 @@ from docllm.producer.bus.embedded.group import SESSION_S, Member
 from docllm.producer.bus.topic_family import TOPIC_SETTINGS
 from docllm.schemas.task.record.envelope import Outgoing
 from tests.support.clock import HandClock
+from tests.support.doubles import double_of
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
 
@@ -37,7 +38,7 @@ class Hand:
             bus_path=path,
             topics=["t"],
             group_id="g",
-            topic_ids=SimpleNamespace(current=lambda: known),
+            topic_ids=double_of(StoredIdsReader, current=lambda: known),
             clock=clock,
         )
         self.events: list[Event] = []
@@ -330,7 +331,7 @@ def test_source_that_breaks_answers_everything(tmp_path: Path) -> None:
     async def test() -> None:
         async with hands(tmp_path) as (hand,):
             await hand.step()
-            hand.source._reader._topic_ids.current = lambda: 1 // 0  # type: ignore[method-assign,union-attr]
+            hand.source._reader.topic_ids.current = lambda: 1 // 0  # type: ignore[method-assign,union-attr]
             hand.clock.at_s += 3
             asking = asyncio.ensure_future(hand.source.at_rest())
             await asyncio.sleep(0)
@@ -356,7 +357,7 @@ def test_bus_that_cannot_be_opened_is_fatal(tmp_path: Path) -> None:
             bus_path=tmp_path / "file" / "bus.sqlite",
             topics=["t"],
             group_id="g",
-            topic_ids=SimpleNamespace(current=dict),
+            topic_ids=double_of(StoredIdsReader, current=dict),
             clock=HandClock(),
         )
         events: list[Event] = []
@@ -422,7 +423,7 @@ def test_source_that_was_never_started_leaves_without_a_word(tmp_path: Path) -> 
         bus_path=tmp_path / "bus.sqlite",
         topics=["t"],
         group_id="g",
-        topic_ids=SimpleNamespace(current=dict),
+        topic_ids=double_of(StoredIdsReader, current=dict),
         clock=HandClock(),
     )
 

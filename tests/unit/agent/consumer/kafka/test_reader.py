@@ -167,8 +167,8 @@ def test_an_unreadable_batch_is_reported_with_its_partition(code: int) -> None:
     for _ in range(2):
         reader._on_message_error(message, KafkaError(code, "failed at 17"))
 
-    give = reader._bridge.give
-    reasons = [call.args[0].reason for call in give.call_args_list]  # type: ignore[attr-defined]
+    give = reader.bridge.give
+    reasons = [call.args[0].reason for call in give.call_args_list]
     assert reasons == [
         (
             "Kafka: failed at 17; docllm.inbox[3] is read no further until its group is moved "
@@ -186,7 +186,7 @@ def test_an_unreadable_batch_is_reported_again_only_once_its_partition_was_read(
     """
     reader = idle_reader()
     records = {"a record of 1": record_of(1), "a record of 3": record_of(3)}
-    reader._assignment.record.side_effect = lambda message: records[message.value()]  # type: ignore[attr-defined]
+    reader.assignment.record.side_effect = lambda message: records[message.value()]
     steps: tuple[tuple[list[Message], list[str]], ...] = (
         ([unreadable(3), read("a record of 1")], ["g.tasks[3]"]),
         ([unreadable(3), unreadable(5), read("a record of 1")], ["g.tasks[5]"]),
@@ -198,10 +198,10 @@ def test_an_unreadable_batch_is_reported_again_only_once_its_partition_was_read(
     )
 
     for messages, places in steps:
-        reader._bridge.give.reset_mock()  # type: ignore[attr-defined]
+        reader.bridge.give.reset_mock()
         reader._hand_over(messages)
 
-        given = [call.args[0] for call in reader._bridge.give.call_args_list]  # type: ignore[attr-defined]
+        given = [call.args[0] for call in reader.bridge.give.call_args_list]
         reasons = [event.reason for event in given if isinstance(event, SourceFailed)]
         assert [reason.split("; ")[1].split(" ")[0] for reason in reasons] == places
 
@@ -209,14 +209,14 @@ def test_an_unreadable_batch_is_reported_again_only_once_its_partition_was_read(
 def test_another_error_is_reported_again_once_any_records_were_read() -> None:
     """Records are the sign that the client works again."""
     reader, error = idle_reader(), KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
-    reader._assignment.record.return_value = record_of(1)  # type: ignore[attr-defined]
+    reader.assignment.record.return_value = record_of(1)
 
     for _ in range(2):
         reader._on_error(error)
         reader._on_error(error)
         reader._hand_over([read("a record")])
 
-    given = [call.args[0] for call in reader._bridge.give.call_args_list]  # type: ignore[attr-defined]
+    given = [call.args[0] for call in reader.bridge.give.call_args_list]
     assert sum(isinstance(event, SourceFailed) for event in given) == 2
 
 

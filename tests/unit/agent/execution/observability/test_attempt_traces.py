@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from docllm.agent.execution.observability import attempt_traces, span_attributes
+from docllm.agent.execution.observability import attempt_traces
 from docllm.agent.execution.observability.attempt_traces import AttemptTraces
 from docllm.agent.handlers.calls.permits import CallEnd
 from docllm.agent.ports import CallFailed, Reply, Row, Settlement, Verdict
@@ -78,8 +78,7 @@ def test_an_error_of_tracing_ends_no_attempt(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*_: object) -> None:
         raise RuntimeError
 
-    for module in (attempt_traces, span_attributes):
-        monkeypatch.setattr(module, "inert", fail)
+    monkeypatch.setattr(attempt_traces, "inert", fail)
     setting = Setting(ratio=1.0)
     setting.call(CallEnd(reply=Reply(200, {}, b"{}"), outcome=SUCCESS))
     setting.settle(SUCCESS)
