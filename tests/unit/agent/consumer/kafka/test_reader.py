@@ -1,6 +1,7 @@
 """How the consumer thread leaves: first the group, then the handle; and errors that end it."""
 
 import threading
+from typing import Any
 from unittest.mock import MagicMock, create_autospec
 
 import pytest
@@ -47,7 +48,7 @@ class Client(Consumer):
         self.asked.append("close")
 
 
-def idle_reader(*, stopped: bool = False) -> KafkaReader:
+def idle_reader(*, stopped: bool = False) -> Any:
     """Return a reader whose other parts do nothing.
 
     `stopped` means that its handle no longer reaches a broker.
