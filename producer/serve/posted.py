@@ -56,6 +56,12 @@ class Posted:
     summary: Summary
     refusals: Refusals
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether every line was bad."""
+        summary = self.summary
+        return self.refusals.count > 0 and not (summary.new or summary.known)
+
     def as_json(self) -> dict[str, Any]:
         """Return the answer; `rejected_more` counts the refused lines that it does not name."""
         answer = {
@@ -77,26 +83,29 @@ class PostedLines:
     async def load(self, name: str, body: IO[bytes], *, close: bool) -> Posted:
         """Load the lines of a body into a batch, which is made if need be; `close` closes it.
 
+        If every line is bad, nothing is made and nothing is closed.
+
         Raises what `store.own_batch` raises, and ConfigError if the body holds no lines at all.
         """
         write, refusals = self._parts.transactions.write, Refusals()
         reading = ThreadExecutor("reading")
         try:
             lines = await reading(self._begin(body, await self.reported_types(), refusals))
-            if lines is None and not close:
-                if not refusals.count:
-                    raise ConfigError("the body has no task line; send one JSON object a line")
+            if lines is None and refusals.count:
                 return Posted(name, Summary(), refusals)
+            if lines is None and not close:
+                raise ConfigError("the body has no task line; send one JSON object a line")
             into = await self._open(name, make=lines is not None, close=close)
             summary = Summary()
             if lines is not None:
                 defaults = await write(batch_options.task_defaults, into.id)
                 loader = self.loader(into, defaults, reading, refusals)
                 summary = await loader.load(lines, closing=False)
-            if close:
+            posted = Posted(name, summary, refusals)
+            if close and not posted.is_refused:
                 crash.reach("serve.posted")
                 await write(store.close_batch, into)
-            return Posted(name, summary, refusals)
+            return posted
         finally:
             reading.close(wait=False)
 

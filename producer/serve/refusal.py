@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from starlette.responses import JSONResponse
 
@@ -11,7 +12,8 @@ _BAD, _FAILED = "invalid_request_error", "server_error"
 class DenyError(Exception):
     """A request that is not served: its status, and what to do.
 
-    `param` names the part of the request that is wrong, `code` the problem.
+    `param` names the part of the request that is wrong, `code` the problem. `also` are the fields
+    that the answer has beside the error.
     """
 
     def __init__(
@@ -22,12 +24,14 @@ class DenyError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
+        also: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.param = param
         self.code = code
         self.headers = headers
+        self.also = also or {}
 
     def answer(self) -> JSONResponse:
         """Return the answer to the request."""
@@ -38,4 +42,4 @@ class DenyError(Exception):
             "param": self.param,
             "code": self.code,
         }
-        return JSONResponse({"error": error}, self.status, self.headers)
+        return JSONResponse({"error": error, **self.also}, self.status, self.headers)

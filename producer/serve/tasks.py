@@ -24,7 +24,7 @@ from docllm.producer.ledger.results.result_lines import LineOf, docllm_line
 from docllm.producer.ledger.retention.archive_sentence import require_rows
 from docllm.producer.ledger.status.batch_status import read_batches
 from docllm.producer.ledger.status.batch_wait import read_progress
-from docllm.producer.serve.posted import PostedLines, as_lines
+from docllm.producer.serve.posted import Posted, PostedLines, as_lines
 from docllm.producer.serve.refusal import DenyError
 from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.ledger.database import Connection
@@ -127,8 +127,10 @@ class TaskDoor:
             raise DenyError(HTTPStatus.BAD_REQUEST, "close is true or false", param="close")
         async with spooled(request) as body:
             await asyncio.to_thread(as_lines, body)
-            answer = (await self._posted.load(name, body, close=close)).as_json()
-        return JSONResponse(answer, HTTPStatus.ACCEPTED)
+            posted = await self._posted.load(name, body, close=close)
+        if posted.is_refused:
+            raise _all_bad(posted)
+        return JSONResponse(posted.as_json(), HTTPStatus.ACCEPTED)
 
     async def _task(self, request: Request) -> Response:
         name, key = (_decoded(request.path_params[part]) for part in ("batch", "id"))
@@ -193,6 +195,17 @@ def _options(given: Mapping[str, str], *known: str) -> Mapping[str, str]:
                 param=name,
             )
     return given
+
+
+def _all_bad(posted: Posted) -> DenyError:
+    first, count = posted.refusals.named[0], posted.refusals.count
+    lines = "the line is bad" if count == 1 else f"all {count} lines are bad"
+    return DenyError(
+        HTTPStatus.BAD_REQUEST,
+        f"{lines}; line {first['line']}: {first['field'] or 'it'} {first['error']}; {first['fix']}",
+        param=first["field"] or None,
+        also=posted.as_json(),
+    )
 
 
 def _decoded(part: str) -> str:

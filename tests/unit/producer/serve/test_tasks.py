@@ -57,9 +57,9 @@ def test_an_id_with_other_content_is_refused(client: Client) -> None:
     """As by a load: a task never changes under its id."""
     client.post(POST, LINE)
 
-    answer = client.post(POST, LINE.replace(b'"x"', b'"y"')).json
+    answer = client.post(POST, LINE.replace(b'"x"', b'"y"') + LINE).json
 
-    assert (answer["loaded"], answer["twins"]) == (0, 0)
+    assert (answer["loaded"], answer["twins"]) == (0, 1)
     (rejected,) = answer["rejected"]
     assert (rejected["line"], rejected["field"]) == (1, "id")
     assert "already with another prompt" in rejected["error"]
@@ -105,6 +105,20 @@ def test_what_is_no_task_at_all_is_refused(
     assert (answer.status, error["param"]) == (400, param)
     assert words in error["message"]
     assert client.get("/v1/batches/B").status == 404
+
+
+@pytest.mark.parametrize("line", [b'{"id":"a"}\n', LINE.replace(b'"x"', b'"y"')])
+def test_a_body_of_bad_lines_alone_is_refused(client: Client, tmp_path: Path, line: bytes) -> None:
+    """A client that reads the status alone sees that nothing was loaded; nothing is closed."""
+    client.post(POST, LINE)
+
+    answer = client.post(f"{POST}&close=true", line)
+
+    (rejected,) = answer.json["rejected"]
+    assert (answer.status, answer.json["error"]["param"]) == (400, rejected["field"])
+    assert answer.json["error"]["message"].startswith("the line is bad; line 1: ")
+    assert rejected["error"] in answer.json["error"]["message"]
+    assert (answer.json["loaded"], closed(tmp_path)) == (0, {"B": False})
 
 
 def test_an_answer_names_so_many_lines_and_counts_the_rest(
