@@ -13,8 +13,12 @@ from docllm.producer.bus.embedded.file import BusFile
 from docllm.producer.bus.murmur2 import partition_of
 from docllm.producer.ports import Refusal
 from docllm.schemas.task.record.envelope import Outgoing, RawHeaders
+from docllm.schemas.task.record.topics import RESULTS
 
 MAX_RECORD_BYTES = 4 << 20
+# Of the topic of results, which nobody reads in this file, so that it would only grow. On Kafka,
+# whoever reads it says how long its records stay.
+RESULTS_KEPT = 10_000  # in each partition
 # The approximate size limit of one transaction of appends, because other writers wait for it.
 _CHUNK_ROWS = 500
 _CHUNK_BYTES = 4 << 20
@@ -90,7 +94,21 @@ class _Appender:
             for partition in partitions
         ]
         self._db.executemany("UPDATE partition SET high=? WHERE id=?", touched)
+        for topic, partitions in self._topics.items():
+            if topic.endswith(f".{RESULTS}"):
+                self._trim(partitions)
         return answers
+
+    def _trim(self, partitions: Sequence[_TopicPartition]) -> None:
+        for partition in partitions:
+            if (low := partition.high - RESULTS_KEPT) > 0:
+                self._db.execute(
+                    "UPDATE partition SET low=? WHERE id=? AND low<?", (low, partition.id, low)
+                )
+                start = first_place(partition.id)
+                self._db.execute(
+                    "DELETE FROM record WHERE place>=? AND place<?", (start, start + low)
+                )
 
     def _place(
         self, record: Outgoing, rows: list[tuple[int, int, bytes | None, bytes | None, bytes]]

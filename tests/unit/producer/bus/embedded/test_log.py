@@ -124,6 +124,25 @@ def test_trimmed_pages_are_used_again(tmp_path: Path) -> None:
     file.close()
 
 
+def test_the_topic_of_results_keeps_its_newest_lines_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody reads it in this file, so it would grow for ever; other topics keep all."""
+    monkeypatch.setattr(log, "RESULTS_KEPT", 3)
+    file = BusFile(tmp_path / "bus.sqlite")
+    for topic in ("g.results", "g.dlq"):
+        topics.create(file, topic, 1, TOPIC_SETTINGS)
+        for page in ((b"1", b"2"), (b"3", b"4", b"5")):
+            log.append(file, [Outgoing(topic, b"k", value, []) for value in page], RNG)
+
+    ((_, number, low, high),) = topics.bounds(file, "g.results")
+    kept = log.read_records(file, number, low, records=9, size_bytes=99)
+    assert ([record.value for record in kept], low, high) == ([b"3", b"4", b"5"], 2, 5)
+    ((_, number, low, high),) = topics.bounds(file, "g.dlq")
+    assert (len(log.read_records(file, number, 0, records=9, size_bytes=99)), low) == (5, 0)
+    file.close()
+
+
 def test_records_are_cut_into_short_transactions() -> None:
     """Many or large records are written in several transactions, complete and in order."""
     many = [Outgoing("t", None, b"v", [])] * 1_200
