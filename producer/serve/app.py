@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from docllm.producer.app import Parts
 from docllm.producer.serve.gate import HEALTH, Bounds, Gate
+from docllm.producer.serve.metrics import MetricsDoor
 from docllm.producer.serve.openai_door import FileLoads, OpenAIDoor
 from docllm.producer.serve.posted import PostedLines
 from docllm.producer.serve.refusal import DenyError
@@ -52,6 +53,7 @@ async def application(
     app = Starlette(
         routes=[
             Route(HEALTH, _health),
+            *MetricsDoor(parts).routes,
             *TaskDoor(parts, posted, reader).routes,
             *OpenAIDoor(parts, reader, uploads, loads).routes,
         ],

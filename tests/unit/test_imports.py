@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CONVERTERS = ("docx", "docx_body", "docx_chunks", "html", "mail", "mail_text", "pdf", "pdf_pages")
-SERVED = ("app", "gate", "openai_door", "refusal", "server", "tasks")
+SERVED = ("app", "gate", "metrics", "openai_door", "refusal", "server", "tasks")
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 packages, libraries, adapters = (text.split() for text in sys.argv[1:])
