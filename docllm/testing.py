@@ -14,6 +14,7 @@ import orjson
 from docllm.agent.handlers import DocumentError, HandlerRun, Handlers, Tools
 from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.handlers.decisions import state_json
+from docllm.agent.handlers.documents import Expected
 from docllm.agent.handlers.functions import HandlerFunctions
 from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.judge import tiers_of
@@ -203,7 +204,7 @@ class _LLM:
 class _Documents:
     texts: Mapping[str, str]
 
-    async def read(self, uri: str, **_: Any) -> ReadText:
+    async def read(self, uri: str, _expected: Expected) -> ReadText:
         if uri not in self.texts:
             text = f"FakeContext has no document {uri}; give it: documents={{{uri!r}: '...'}}"
             raise DocumentError(ErrorClass.DOCUMENT_REFUSED, text)

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from docllm.agent.documents.errors import changed, refused, unreadable
-from docllm.agent.documents.ports import Expected
+from docllm.agent.handlers.documents import Expected
 from docllm.producer.input.excluded_files import inodes, resolved, root_of
 from docllm.schemas.codes import Code
 from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 
 from docllm.agent.documents.errors import changed, refused, shown_uri, unreadable
-from docllm.agent.documents.ports import Expected
+from docllm.agent.handlers.documents import Expected
 from docllm.schemas.codes import Code
 from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
 from docllm.schemas.objects.errors import ObjectError, ObjectFault

@@ -5,12 +5,12 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol
 from urllib.parse import urlsplit
 
+from docllm.agent.documents.conversion.by_content import ByContent, run_by_size
 from docllm.agent.documents.errors import changed, refused, shown_uri, unreadable
-from docllm.agent.documents.ports import Conversion, DocumentSource, Expected
-from docllm.agent.documents.run_by_size import run_by_size
-from docllm.agent.handlers.documents import DocumentError, require_content
+from docllm.agent.handlers.documents import DocumentError, Expected, require_content
 from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
 from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.text.document_text import ReadText
@@ -105,6 +105,18 @@ def _host(uri: str) -> str:
     return host.rstrip(".") if parts.scheme == "https" else ""
 
 
+class DocumentSource(Protocol):
+    """Fetches documents of one kind of URI."""
+
+    async def fetch(self, uri: str, expected: Expected) -> bytes:
+        """Return the bytes of a document, at most MAX_DOCUMENT_BYTES.
+
+        Refuses a URI that the settings do not allow, and a document of another size or ETag than
+        expected. The digest is compared by the caller. Raises DocumentError.
+        """
+        ...
+
+
 class Documents:
     """Reads documents from `sources`, which are by the scheme of the URI.
 
@@ -112,7 +124,7 @@ class Documents:
     """
 
     def __init__(
-        self, *, sources: Mapping[str, DocumentSource], conversion: Conversion, executor: Executor
+        self, *, sources: Mapping[str, DocumentSource], conversion: ByContent, executor: Executor
     ) -> None:
         self._sources = dict(sources)
         self._conversion = conversion
@@ -120,21 +132,10 @@ class Documents:
         self._in_flight = BytesInFlight(_BYTES_IN_FLIGHT)
         self._hosts = HostShares(_OF_ONE_HOST)
 
-    async def read(
-        self,
-        uri: str,
-        *,
-        size: int | None = None,
-        sha256: str | None = None,
-        etag: str | None = None,
-    ) -> ReadText:
-        """Return the text of the document, and what was left out of it.
-
-        `size` (bytes), `sha256` and `etag` are the values that it must still have. Raises
-        DocumentError.
-        """
+    async def read(self, uri: str, expected: Expected) -> ReadText:
+        """Return the text of the document, and what was left out of it. Raises DocumentError."""
         try:
-            return await self._text(uri, Expected(size, sha256, etag))
+            return await self._text(uri, expected)
         except (DocumentError, MemoryError):
             raise
         except BaseException as error:

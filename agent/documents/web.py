@@ -28,7 +28,7 @@ from pyreqwest.response import Response
 
 from docllm.agent.documents.address import Network, Resolve, address_of, is_allowed, resolve
 from docllm.agent.documents.errors import changed, refused, shown_uri, unreadable
-from docllm.agent.documents.ports import Expected
+from docllm.agent.handlers.documents import Expected
 from docllm.schemas.clients.http import why
 from docllm.schemas.codes import Code
 from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
@@ -36,6 +36,8 @@ from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.task.allowed_uris import allowed
 
 _MAX_CLIENTS = 32
+_MAX_REDIRECTS = 5
+_MAX_ADDRESSES = 4  # of a host, that are tried
 _CONNECT = timedelta(seconds=10)
 _IDLE = timedelta(seconds=4)  # many servers close an idle connection after 5 s
 
@@ -60,29 +62,7 @@ class PinnedHost:
     address: str
 
 
-class PinnedClients:
-    """A cache of clients, one for each pinned host; the least recently used are dropped.
-
-    `executor` builds the clients, because each one loads all trusted certificates.
-    """
-
-    def __init__(self, *, executor: Executor) -> None:
-        self._executor = executor
-        self._clients: OrderedDict[PinnedHost, Client] = OrderedDict()
-
-    async def client(self, pinned: PinnedHost) -> Client:
-        """Return the client of a host. Dropped clients end the requests that they have begun."""
-        client = self._clients.get(pinned)
-        if client is None:
-            client = await self._executor(partial(_client, pinned))
-            self._clients[pinned] = client
-        self._clients.move_to_end(pinned)
-        if len(self._clients) > _MAX_CLIENTS:
-            self._clients.popitem(last=False)
-        return client
-
-
-def _client(pinned: PinnedHost) -> Client:
+def _new_client(pinned: PinnedHost) -> Client:
     builder = (
         ClientBuilder()
         .user_agent("docllm")
@@ -98,24 +78,13 @@ def _client(pinned: PinnedHost) -> Client:
     return builder.build()
 
 
-@dataclass(frozen=True, slots=True)
-class WebLimits:
-    """How much one fetch may take: bytes after decompression, seconds, redirects, addresses.
-
-    `at_once` fetches run at a time, which bounds the memory of an agent.
-    """
-
-    max_bytes: int = MAX_DOCUMENT_BYTES
-    timeout_s: float = 60.0
-    redirects: int = 5
-    addresses: int = 4
-    at_once: int = 8
-
-
 class WebSource:
     """Documents below the prefixes `allow`.
 
-    Their hosts have public addresses, or addresses in the networks `private`.
+    Their hosts have public addresses, or addresses in the networks `private`. A document has at
+    most `max_bytes` after decompression, and comes within `timeout_s`. `at_once` fetches run at a
+    time, which bounds the memory of an agent. `executor` builds the clients, because each one loads
+    all trusted certificates.
     """
 
     def __init__(
@@ -125,32 +94,36 @@ class WebSource:
         executor: Executor,
         private: Sequence[Network] = (),
         resolve: Resolve = resolve,
-        limits: WebLimits | None = None,
+        max_bytes: int = MAX_DOCUMENT_BYTES,
+        timeout_s: float = 60.0,
+        at_once: int = 8,
     ) -> None:
         self._allow = tuple(allow)
         self._private = tuple(private)
         self._resolve = resolve
-        self._limits = limits or WebLimits()
-        self._clients = PinnedClients(executor=executor)
-        self._slots = asyncio.Semaphore(self._limits.at_once)
+        self._executor = executor
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+        self._clients: OrderedDict[PinnedHost, Client] = OrderedDict()  # the last used at the end
+        self._slots = asyncio.Semaphore(at_once)
         self._logged: set[str] = set()
 
     async def fetch(self, uri: str, expected: Expected) -> bytes:
         """Return the bytes of a document, decompressed. Raises DocumentError."""
-        name, limits = shown_uri(uri), self._limits
+        name, timeout_s = shown_uri(uri), self._timeout_s
         url = self._checked(uri, name)
         async with self._slots:
             try:
-                async with asyncio.timeout(limits.timeout_s):
+                async with asyncio.timeout(timeout_s):
                     return await self._fetch(url, name, expected)
             except (TimeoutError, ReadTimeoutError, RequestTimeoutError):
-                raise unreadable(f"{name} did not come within {limits.timeout_s:g} s") from None
+                raise unreadable(f"{name} did not come within {timeout_s:g} s") from None
             except PyreqwestError as error:
                 raise unreadable(f"{name} cannot be fetched: {why(error)}") from None
 
     async def _fetch(self, url: Url, name: str, expected: Expected) -> bytes:
         full_name = name
-        for _ in range(self._limits.redirects + 1):
+        for _ in range(_MAX_REDIRECTS + 1):
             async with self._answer(url, full_name) as response:
                 target = response.get_header("location")
                 if response.status not in _REDIRECTS or target is None:
@@ -162,7 +135,7 @@ class WebSource:
                 raise refused(f"{name} is redirected to something that is not an address") from None
             full_name = f"{name}, redirected to {shown_uri(joined)},"
             url = self._checked(joined, full_name)
-        raise refused(f"{name} is redirected more than {self._limits.redirects} times")
+        raise refused(f"{name} is redirected more than {_MAX_REDIRECTS} times")
 
     def _checked(self, uri: str, name: str) -> Url:
         """Return the URI in the form that is sent; refuse it unless both forms are allowed."""
@@ -188,7 +161,7 @@ class WebSource:
         hosts = [PinnedHost(host, port, text) for text in await self._addresses(host, port, name)]
         async with AsyncExitStack() as stack:
             for pinned in hosts:
-                client = await self._clients.client(pinned)
+                client = await self._client(pinned)
                 request = self._request(client, url)
                 try:
                     response = await stack.enter_async_context(request)
@@ -199,12 +172,23 @@ class WebSource:
                 yield response
                 return
 
+    async def _client(self, pinned: PinnedHost) -> Client:
+        """Return the client of a host. Dropped clients end the requests that they have begun."""
+        client = self._clients.get(pinned)
+        if client is None:
+            client = await self._executor(partial(_new_client, pinned))
+            self._clients[pinned] = client
+        self._clients.move_to_end(pinned)
+        if len(self._clients) > _MAX_CLIENTS:
+            self._clients.popitem(last=False)
+        return client
+
     def _request(self, client: Client, url: Url) -> StreamRequest:
         """Return a request.
 
         Its timeout closes the connection even if the fetch was abandoned.
         """
-        request = client.get(url).timeout(timedelta(seconds=self._limits.timeout_s))
+        request = client.get(url).timeout(timedelta(seconds=self._timeout_s))
         return request.streamed_read_buffer_limit(0).build_streamed()
 
     async def _addresses(self, host: str, port: int, name: str) -> list[str]:
@@ -215,7 +199,7 @@ class WebSource:
             raise unreadable(f"{name} cannot be fetched: its host is not found") from None
         closed = next((text for text in addresses if not is_allowed(text, self._private)), None)
         if closed is None and addresses:
-            return addresses[: self._limits.addresses]
+            return addresses[:_MAX_ADDRESSES]
         if host not in self._logged and len(self._logged) < _MAX_LOGGED:
             self._logged.add(host)
             log.warning(
@@ -232,8 +216,8 @@ class WebSource:
         body = bytearray()
         while (piece := await response.body_reader.read_chunk()) is not None:
             body += piece
-            if len(body) > self._limits.max_bytes:
-                raise refused(f"{name} has more than {self._limits.max_bytes} bytes")
+            if len(body) > self._max_bytes:
+                raise refused(f"{name} has more than {self._max_bytes} bytes")
         if expected.size not in {None, len(body)}:
             raise changed(
                 f"{name} has changed since it was loaded: {len(body)} bytes, not {expected.size}"

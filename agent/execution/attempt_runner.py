@@ -12,8 +12,7 @@ from docllm.agent.execution.plain_chat import plain_call, plain_request
 from docllm.agent.execution.start_decisions import AttemptStart
 from docllm.agent.handlers import HandlerRun, Handlers
 from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace
-from docllm.agent.handlers.follow_ups import Inherited
-from docllm.agent.handlers.handler_run import MadeCall
+from docllm.agent.handlers.handler_run import Inherited, MadeCall
 from docllm.agent.inflight.delivery import Delivery
 from docllm.agent.ports import Clock, Row
 from docllm.agent.ports.outcome import (

@@ -5,20 +5,25 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
+from itertools import count
 from typing import Any
 
 import orjson
 
 from docllm.agent.handlers.attempt_time import AttemptTime
 from docllm.agent.handlers.calls.attempt_calls import AttemptCalls
-from docllm.agent.handlers.calls.results import Answer, CallRefusedError
+from docllm.agent.handlers.calls.results import (
+    Answer,
+    CallRefusedError,
+    LeaseLostError,
+    WaitedTooLongError,
+)
 from docllm.agent.handlers.context import ContextCall
 from docllm.agent.handlers.decisions import AttemptEndedError
-from docllm.agent.handlers.documents import require_content
-from docllm.agent.handlers.follow_ups import FollowUpRules, FollowUps
+from docllm.agent.handlers.documents import Expected, require_content
+from docllm.agent.handlers.follow_ups import FollowUps
 from docllm.agent.handlers.handler_run import HandlerRun, Tools
-from docllm.agent.handlers.held_lock import ContextLocks
-from docllm.agent.handlers.named_limits import ContextLimits
+from docllm.agent.handlers.held_lock import require_name
 from docllm.agent.handlers.task_log import TaskLog
 from docllm.agent.judge import one_line
 from docllm.agent.judge.snooze_delay import back_off
@@ -37,6 +42,7 @@ from docllm.agent.ports.outcome import (
     Spent,
     unseen,
 )
+from docllm.agent.quota.limit import Permit
 from docllm.schemas.settings.config import NO_SETTINGS, Structured, TypeConfig
 from docllm.schemas.settings.known_models import known_tokens
 from docllm.schemas.task.failures import ErrorClass
@@ -82,16 +88,10 @@ class AttemptContext:
             time=self._time,
             note=self.note,
         )
-        self._locks = ContextLocks(locks=run.locks, time=self._time, may_call=run.may_call)
-        self._limits = ContextLimits(limits=tools.limits, time=self._time, may_call=run.may_call)
-        rules = FollowUpRules(
-            tools.types,
-            tools.max_attempts_of,
-            tools.route_refusal,
-            tools.apart,
-            tools.usual_limit_s,
-        )
-        self._follow_ups = FollowUps(parent=task, inherited=run.inherited, rules=rules)
+        self._locks: set[str] = set()  # that it holds or waits for
+        self._uses: dict[int, Permit] = {}
+        self._use_numbers = count()
+        self._follow_ups = FollowUps(parent=task, inherited=run.inherited, tools=tools)
 
     @property
     def task(self) -> TaskLine:
@@ -171,9 +171,8 @@ class AttemptContext:
             if task.source is not None and (omitted := task.source.get("omitted")):
                 self.note(NoteKind.OMITTED, *omitted)
             return None if task.text is None else require_content(task.text, "the document")
-        read = await self._tools.documents.read(
-            task.uri, size=task.size, sha256=task.sha256, etag=task.etag
-        )
+        expected = Expected(task.size, task.sha256, task.etag)
+        read = await self._tools.documents.read(task.uri, expected)
         if read.omitted:
             self.note(NoteKind.OMITTED, *read.omitted)
         return read.text
@@ -207,23 +206,52 @@ class AttemptContext:
 
     async def take_lock(self, name: str, wait_s: float | None) -> int:
         """Take a lock, which must be given back, and return its token; see `Context.lock`."""
-        return await self._locks.take(name, wait_s)
+        most_s = self._time.wait_s(wait_s)
+        self._run.locks.ask(require_name(name))
+        self._locks.add(name)
+        try:
+            return await self._token(name, most_s or self._time.wait_s(None), once=most_s == 0)
+        except BaseException:
+            self.give_back_lock(name)
+            raise
+
+    async def _token(self, name: str, wait_s: float, *, once: bool) -> int:
+        token = await self._run.locks.wait(name, wait_s, once=once)
+        if token is None:
+            raise WaitedTooLongError
+        self.check_lock()
+        return token
 
     def check_lock(self) -> None:
-        """Raise LeaseLostError if another attempt may hold this attempt's locks."""
-        self._locks.check()
+        """Raise LeaseLostError if another attempt may hold this attempt's locks.
+
+        After a long stall, the claim may be overdue even though the agent's lease is good.
+        """
+        if not self._run.may_call() or self._time.of_claim_s <= 0:
+            raise LeaseLostError
 
     def give_back_lock(self, name: str) -> None:
         """Give a lock back."""
-        self._locks.give_back(name)
+        self._locks.discard(name)
+        self._run.locks.give_back(name)
 
     async def take_limit(self, name: str, wait_s: float | None) -> int:
         """Begin a use, which must be given back, and return its number; see `Context.limit`."""
-        return await self._limits.take(name, wait_s)
+        limits = self._tools.limits
+        permit = await limits.wait_for_use(name, self._time.wait_s(wait_s))
+        if permit is None:
+            raise WaitedTooLongError
+        if not self._run.may_call():
+            limits.end_use(permit)
+            raise LeaseLostError
+        number = next(self._use_numbers)
+        self._uses[number] = permit
+        return number
 
     def give_back_limit(self, number: int) -> None:
-        """End a use of a limit."""
-        self._limits.give_back(number)
+        """End a use of a limit, if it has not ended with its attempt."""
+        if (permit := self._uses.pop(number, None)) is not None:
+            self._tools.limits.end_use(permit)
 
     def _may_call(self, may_call: Callable[[], bool]) -> bool:
         return not self._has_ended and may_call()
@@ -250,7 +278,7 @@ class AttemptContext:
     def end(self) -> None:
         """Refuse further calls, costs and follow-ups: the handler has ended."""
         self._has_ended = True
-        self._limits.give_back_all()
+        self._end_uses()
 
     @property
     def spent(self) -> Spent:
@@ -360,8 +388,13 @@ class AttemptContext:
         self._time.begin_again()
         self._follow_ups.clear()
         self.noted.clear()
-        self._locks.give_back_all()
-        self._limits.give_back_all()
+        for name in tuple(self._locks):
+            self.give_back_lock(name)
+        self._end_uses()
+
+    def _end_uses(self) -> None:
+        for number in tuple(self._uses):
+            self.give_back_limit(number)
 
 
 def _rules(task: TaskLine, tools: Tools) -> TypeConfig:
@@ -369,7 +402,7 @@ def _rules(task: TaskLine, tools: Tools) -> TypeConfig:
     rules = tools.types.get(task.type, NO_SETTINGS)
     if task.time_limit_s is None:
         return rules
-    most_s = rules.time_limit_s or tools.usual_limit_s
+    most_s = tools.limit_s(task.type)
     return replace(rules, time_limit_s=min(task.time_limit_s, most_s))
 
 

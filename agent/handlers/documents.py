@@ -1,5 +1,6 @@
 """The port through which handlers read documents by URI, and its error."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from docllm.agent.judge import one_line
@@ -16,22 +17,24 @@ class DocumentError(Exception):
         self.failure = Failure(error_class, one_line(text))
 
 
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The size, digest and ETag of a document when its task was loaded; None if unknown.
+
+    `size` is in bytes, `sha256` the digest in hex, `etag` the name that an object store gives to
+    the content.
+    """
+
+    size: int | None = None
+    sha256: str | None = None
+    etag: str | None = None
+
+
 class DocumentReader(Protocol):
     """Reads documents that tasks name by URI."""
 
-    async def read(
-        self,
-        uri: str,
-        *,
-        size: int | None = None,
-        sha256: str | None = None,
-        etag: str | None = None,
-    ) -> ReadText:
-        """Return the text of the document, and what was left out of it.
-
-        `size` (bytes), `sha256` and `etag` are the values that it must still have. Raises
-        DocumentError.
-        """
+    async def read(self, uri: str, expected: Expected) -> ReadText:
+        """Return the text of the document, and what was left out of it. Raises DocumentError."""
         ...
 
 

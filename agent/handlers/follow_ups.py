@@ -5,20 +5,18 @@ success; an attempt that fails or is superseded creates none.
 """
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from docllm.agent.handlers.handler_run import Inherited, Tools
 from docllm.agent.handlers.json_values import json_bytes
 from docllm.agent.ports.outcome import FollowUp
-from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.settings.claim_time import over_limit
-from docllm.schemas.settings.config import NO_SETTINGS, TypeConfig
 from docllm.schemas.task.joins import ON_DEAD_CHILD, JoinRole
 from docllm.schemas.task.line.parsing import DEFAULT_TENANT, LineError, TaskLine, parse
 from docllm.schemas.task.line.schema_cost import is_heavy_line
-from docllm.schemas.task.record.lanes import Lane, lane_for
+from docllm.schemas.task.record.lanes import lane_for
 from docllm.schemas.task.task_types import BUILT_IN
 from docllm.schemas.text.untrusted import contained, describe_error, sealed
 from docllm.schemas.text.wording import one_line
@@ -27,44 +25,6 @@ MAX_DEPTH = 10
 MAX_FOLLOW_UPS = 1000
 MAX_BYTES = 4 << 20  # all lines together, because one transaction writes them
 _SHOWN_CHARS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Inherited:
-    """What a task's follow-ups take from it if their lines do not say otherwise.
-
-    `depth` is how many ancestors the task itself has. `routes_allowed` bounds the routes of its
-    batch.
-    """
-
-    depth: int = 0
-    tenant: str = DEFAULT_TENANT
-    lane: Lane = Lane.NORMAL
-    routes_allowed: tuple[str, ...] | None = None
-
-
-# Takes a line and the `routes_allowed` of its batch; returns why the line may take no route, or "".
-RouteRefusal = Callable[[bytes, tuple[str, ...] | None], str]
-
-
-@dataclass(frozen=True, slots=True)
-class FollowUpRules:
-    """What an agent must know to check a line.
-
-    These are its types, how many attempts each may have, why a line within the bounds of its batch
-    may take no route ("" if it may take one), and the time of an attempt whose type sets no limit.
-    """
-
-    types: Mapping[str, TypeConfig]
-    max_attempts_of: Callable[[str], int]
-    route_refusal: RouteRefusal
-    apart: Executor
-    usual_limit_s: float
-
-    def limit_s(self, task_type: str) -> float:
-        """Return the most time that an attempt of a type may have."""
-        settings = self.types.get(task_type, NO_SETTINGS)
-        return settings.time_limit_s or self.usual_limit_s
 
 
 class FollowUpError(ValueError):
@@ -77,10 +37,10 @@ class FollowUpError(ValueError):
 class FollowUps:
     """The follow-ups of one attempt."""
 
-    def __init__(self, *, parent: TaskLine, inherited: Inherited, rules: FollowUpRules) -> None:
+    def __init__(self, *, parent: TaskLine, inherited: Inherited, tools: Tools) -> None:
         self._parent = parent
         self._inherited = inherited
-        self._rules = rules
+        self._tools = tools
         self._ordered: dict[str, FollowUp] = {}
         self._joins: dict[str, FollowUp] = {}
         self._bytes = 0
@@ -145,11 +105,11 @@ class FollowUps:
 
     async def _parsed(self, value: bytes) -> TaskLine:
         if sealed(partial(is_heavy_line, value)):
-            return await self._rules.apart(partial(sealed, partial(parse, value)))
+            return await self._tools.apart(partial(sealed, partial(parse, value)))
         return parse(value)
 
     def _check(self, task: TaskLine, value: bytes, name: str) -> None:
-        known = BUILT_IN | self._rules.types.keys()
+        known = BUILT_IN | self._tools.types.keys()
         if task.type not in known:
             nearest = difflib.get_close_matches(task.type, sorted(known), 1)
             guess = f"did you mean {nearest[0]}? " if nearest else ""
@@ -158,11 +118,11 @@ class FollowUps:
                 f"has the unknown type {task.type!r}; {guess}"
                 f"a type of your own needs [types.{task.type}] in the settings",
             )
-        if fault := over_limit(task.type, task.time_limit_s, self._rules.limit_s(task.type)):
+        if fault := over_limit(task.type, task.time_limit_s, self._tools.limit_s(task.type)):
             raise _refused(name, f"is no task: its time_limit_s {'; '.join(fault)}")
         if task.key == self._parent.key:
             raise _refused(name, "has the id of its parent; give it an id of its own")
-        if refusal := self._rules.route_refusal(value, self._inherited.routes_allowed):
+        if refusal := self._tools.route_refusal(value, self._inherited.routes_allowed):
             raise _refused(name, f"could not run: {refusal}; name a route that it may take")
 
     def _follow_up(
@@ -173,7 +133,7 @@ class FollowUps:
             value=value,
             type=task.type,
             tenant=self._inherited.tenant if task.format == "openai" else task.tenant,
-            max_attempts=task.max_attempts or self._rules.max_attempts_of(task.type),
+            max_attempts=task.max_attempts or self._tools.max_attempts_of(task.type),
             deadline=task.deadline,
             not_before=task.not_before,
             lane=lane_for(task.priority) if "priority" in line else self._inherited.lane,

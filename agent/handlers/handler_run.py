@@ -12,7 +12,6 @@ from docllm.agent.handlers.calls.other_route import OtherRoute
 from docllm.agent.handlers.calls.permits import CallPermits, FreePermits
 from docllm.agent.handlers.calls.traces import NO_TRACE, AttemptTrace
 from docllm.agent.handlers.documents import DocumentReader
-from docllm.agent.handlers.follow_ups import Inherited, RouteRefusal
 from docllm.agent.handlers.held_lock import AttemptLocks, FreeLocks
 from docllm.agent.handlers.named_limits import NamedLimits
 from docllm.agent.judge import Tier, tiers_of
@@ -23,10 +22,30 @@ from docllm.agent.reporting.handler_errors import HandlerErrors
 from docllm.agent.reporting.odd_answers import OddAnswers
 from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.settings.config import NO_SETTINGS, Price, TypeConfig
+from docllm.schemas.task.line.parsing import DEFAULT_TENANT
+from docllm.schemas.task.record.lanes import Lane
 
 MAX_PLANS = 1_000
 
 ReadChildren = Callable[[int, int], Awaitable[Sequence[Sequence[Any]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What a task's follow-ups take from it if their lines do not say otherwise.
+
+    `depth` is how many ancestors the task itself has. `routes_allowed` bounds the routes of its
+    batch.
+    """
+
+    depth: int = 0
+    tenant: str = DEFAULT_TENANT
+    lane: Lane = Lane.NORMAL
+    routes_allowed: tuple[str, ...] | None = None
+
+
+# Takes a line and the `routes_allowed` of its batch; returns why the line may take no route, or "".
+RouteRefusal = Callable[[bytes, tuple[str, ...] | None], str]
 
 
 async def no_children(_task_id: int, _after: int) -> Sequence[Sequence[Any]]:
@@ -142,6 +161,10 @@ class Tools:
     cut_prompts: CutPrompts = field(default_factory=CutPrompts)
     measures: CallMeasures | None = None
     _plans: dict[tuple[str, str], CallPlan] = field(default_factory=dict, init=False)
+
+    def limit_s(self, task_type: str) -> float:
+        """Return the most time that an attempt of a type may have."""
+        return self.types.get(task_type, NO_SETTINGS).time_limit_s or self.usual_limit_s
 
     def plan(self, task_type: str, route: str) -> CallPlan:
         """Return how calls of a type are made on a route."""

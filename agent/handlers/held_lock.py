@@ -1,11 +1,8 @@
-"""What a handler sees of a lock, the locks of its attempt, and the port that takes them."""
+"""What a handler sees of a lock, and the port that takes the locks of its attempt."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
-
-from docllm.agent.handlers.attempt_time import AttemptTime
-from docllm.agent.handlers.calls.results import LeaseLostError, WaitedTooLongError
 
 NAME_CHARS = 191
 
@@ -71,55 +68,6 @@ class FreeLocks:
 
     def give_back(self, name: str) -> None:
         """Do nothing."""
-
-
-@dataclass(slots=True, kw_only=True)
-class ContextLocks:
-    """The locks of one attempt. `may_call` returns whether the claim's lease is good."""
-
-    locks: AttemptLocks
-    time: AttemptTime
-    may_call: Callable[[], bool]
-    _names: set[str] = field(default_factory=set, init=False)
-
-    async def take(self, name: str, wait_s: float | None) -> int:
-        """Take a lock, which must be given back, and return its token.
-
-        Raises LockError, WaitedTooLongError and LeaseLostError.
-        """
-        most_s = self.time.wait_s(wait_s)
-        self.locks.ask(require_name(name))
-        self._names.add(name)
-        try:
-            return await self._token(name, most_s or self.time.wait_s(None), once=most_s == 0)
-        except BaseException:
-            self.give_back(name)
-            raise
-
-    async def _token(self, name: str, wait_s: float, *, once: bool) -> int:
-        token = await self.locks.wait(name, wait_s, once=once)
-        if token is None:
-            raise WaitedTooLongError
-        self.check()
-        return token
-
-    def check(self) -> None:
-        """Raise LeaseLostError if another attempt may hold this attempt's locks.
-
-        After a long stall, the claim may be overdue even though the agent's lease is good.
-        """
-        if not self.may_call() or self.time.of_claim_s <= 0:
-            raise LeaseLostError
-
-    def give_back(self, name: str) -> None:
-        """Give a lock back."""
-        self._names.discard(name)
-        self.locks.give_back(name)
-
-    def give_back_all(self) -> None:
-        """Give every lock back that the attempt has taken."""
-        for name in tuple(self._names):
-            self.give_back(name)
 
 
 def require_name(name: object) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from docllm.agent.agent import Membership
-from docllm.agent.documents.conversion.by_content import TextMaker
+from docllm.agent.documents.conversion.converters import Converters
 from docllm.agent.handlers.processes.pool import HandlerProcesses
 from docllm.agent.inflight.limits import InFlightLimits
 from docllm.agent.ledger.sql_ledger import Executors
@@ -66,7 +66,7 @@ class AgentChoices:
     reading: Executor
     apart: Executor
     processes: HandlerProcesses
-    converters: TextMaker
+    converters: Converters
     outputs: OutputStore
     routes: Router
     route_clients: RouteClients

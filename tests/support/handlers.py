@@ -10,7 +10,7 @@ import orjson
 
 from docllm.agent.handlers import Context, Handler, HandlerRun, Handlers, Tools
 from docllm.agent.handlers.attempt_context import AttemptContext
-from docllm.agent.handlers.follow_ups import RouteRefusal
+from docllm.agent.handlers.handler_run import RouteRefusal
 from docllm.agent.handlers.named_limits import LimitError
 from docllm.agent.handlers.processes.suspects import RunSuspect
 from docllm.agent.judge import tiers_of

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from docllm.agent.documents.conversion import by_content
 from docllm.agent.handlers import ChildExecutor, runner
-from docllm.agent.handlers.documents import DocumentError
+from docllm.agent.handlers.documents import DocumentError, Expected
 from docllm.agent.inflight import decoder
 from docllm.agent.inflight.decoder import RecordDecoder
 from docllm.agent.judge import Effect, judge
@@ -580,7 +580,7 @@ def test_a_document_whose_reading_fails_is_one_tasks_failure(
     reader = file_documents(tmp_path)
 
     with pytest.raises(DocumentError) as raised:
-        asyncio.run(reader.read((tmp_path / "a.txt").as_uri()))
+        asyncio.run(reader.read((tmp_path / "a.txt").as_uri(), Expected()))
 
     assert raised.value.failure.error_class == "DOCUMENT_UNREADABLE"
     raised.value.failure.text.encode()

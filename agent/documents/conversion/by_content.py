@@ -3,16 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TypeVar
 
-from docllm.agent.documents.conversion.converters import ConversionDiedError
+from docllm.agent.documents.conversion.converters import ConversionDiedError, Converters
 from docllm.agent.documents.conversion.kept_texts import KeptTexts
 from docllm.agent.documents.errors import refused, unreadable
-from docllm.agent.documents.run_by_size import run_by_size
 from docllm.schemas.documents.encoding import decoded_text
 from docllm.schemas.documents.kind import Kind, kind_of, misnamed
 from docllm.schemas.runtime.executors import Executor
 from docllm.schemas.text.document_text import NoTextError, ReadText
+from docllm.schemas.text.untrusted import contained
+
+T = TypeVar("T")
+_FEW_BYTES = 64 << 10  # below this, hashing or decoding costs less than a thread switch
 
 # The kinds that the agent decodes itself; a process converts all others.
 DECODERS: dict[Kind, Callable[[bytes], str]] = {
@@ -21,20 +24,12 @@ DECODERS: dict[Kind, Callable[[bytes], str]] = {
 }
 
 
-class TextMaker(Protocol):
-    """Extracts the text of documents that are not plain text."""
-
-    async def text(self, kind: Kind, raw: bytes) -> ReadText:
-        """Return the text of a document. Raises NoTextError and ConversionDiedError."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class ByContent:
     """Converts by content, not by file name; `kept` is the cache of converted texts."""
 
     executor: Executor
-    converters: TextMaker
+    converters: Converters
     kept: KeptTexts | None = None
 
     async def text(self, raw: bytes, uri: str) -> ReadText:
@@ -70,3 +65,16 @@ def _kind_and_text(raw: bytes, name: str) -> tuple[Kind, str | None]:
         raise NoTextError(f"{problem}; it may be a server's error page")
     decode = DECODERS.get(kind)
     return kind, None if decode is None else decode(raw)
+
+
+async def run_by_size(executor: Executor, call: Callable[[], T], *, size: int) -> T:
+    """Return the result of `call`, which works on `size` bytes; its errors are Exceptions.
+
+    Little work is done at once, other work in the executor.
+    """
+
+    def work() -> T:
+        with contained():
+            return call()
+
+    return work() if size <= _FEW_BYTES else await executor(work)

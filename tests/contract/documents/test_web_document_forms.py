@@ -15,7 +15,6 @@ from pyreqwest.http import Url
 
 import docllm.agent.documents.web
 from docllm.agent.documents.address import resolve
-from docllm.agent.documents.web import WebLimits
 from docllm.schemas.task.allowed_uris import allowed, require_prefix
 from tests.contract.support.document_servers import HOST, forbidden, refusal, web
 
@@ -186,7 +185,7 @@ async def test_the_table_finds_a_missing_check(
         for host in LOCAL_HOSTS:
             uri, before = f"https://{host}:{listener.port}/docs/a", listener.hits
             allow = _own(uri, listener.port)
-            await refusal(web(allow, _system, private=(), limits=WebLimits(timeout_s=3.0)), uri)
+            await refusal(web(allow, _system, private=(), timeout_s=3.0), uri)
             if listener.hits > before:
                 reached.add(host)
 

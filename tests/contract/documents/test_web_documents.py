@@ -7,8 +7,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from docllm.agent.documents.ports import Expected
-from docllm.agent.documents.web import WebLimits
+from docllm.agent.handlers.documents import Expected
 from tests.contract.support.document_servers import (
     CLOSED,
     HOST,
@@ -234,7 +233,7 @@ async def test_a_slow_server_is_left(certificate: ssl.SSLContext) -> None:
     """A body that does not end is left after the limit, and the next fetch has its place."""
     slow = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"
     async with document_server(certificate, lambda _: slow) as server:
-        reader = web([server.uri("/")], limits=WebLimits(timeout_s=0.3, at_once=1))
+        reader = web([server.uri("/")], timeout_s=0.3, at_once=1)
         for _ in range(2):
             error_class, text = await refusal(reader, server.uri())
 
@@ -254,7 +253,7 @@ async def test_a_silent_server_is_left(certificate: ssl.SSLContext) -> None:
 
     server = await asyncio.start_server(silent, OPEN, 0, ssl=certificate)
     uri = f"https://{HOST}:{server.sockets[0].getsockname()[1]}/a"
-    reader = web([uri.removesuffix("a")], limits=WebLimits(timeout_s=0.5))
+    reader = web([uri.removesuffix("a")], timeout_s=0.5)
     assert (await refusal(reader, uri))[0] == "DOCUMENT_UNREADABLE"
     await asyncio.wait_for(ended.wait(), 60)
     ended.clear()
@@ -316,7 +315,7 @@ async def test_a_host_that_is_sent_in_another_form_is_refused(certificate: ssl.S
 async def test_a_document_that_is_too_large(certificate: ssl.SSLContext, answer: bytes) -> None:
     """A document of too many bytes, counted after decompression, is refused at its limit."""
     async with document_server(certificate, lambda _: answer) as server:
-        reader = web([server.uri("/")], limits=WebLimits(max_bytes=1000))
+        reader = web([server.uri("/")], max_bytes=1000)
         error_class, text = await refusal(reader, server.uri())
 
     assert error_class == "DOCUMENT_REFUSED"
@@ -357,7 +356,7 @@ async def test_few_fetches_run_at_a_time(certificate: ssl.SSLContext) -> None:
         return [OPEN]
 
     async with document_server(certificate, lambda _: reply()) as server:
-        reader = web([server.uri("/")], counted, limits=WebLimits(at_once=2))
+        reader = web([server.uri("/")], counted, at_once=2)
         await asyncio.gather(*[reader.fetch(server.uri(), ANY) for _ in range(10)])
 
     assert most == 2

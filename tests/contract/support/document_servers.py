@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from docllm.agent.documents.address import Resolve
-from docllm.agent.documents.ports import Expected
 from docllm.agent.documents.web import WebSource
 from docllm.agent.handlers import DocumentError
+from docllm.agent.handlers.documents import Expected
 from docllm.schemas.runtime.executors import InlineExecutor
 from tests.servers.secure import Authority
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from docllm.agent.handlers.held_lock import ContextLocks
+from docllm.agent.handlers.attempt_context import AttemptContext
 from docllm.agent.ledger.leases import lock_rows
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import LOCKED, LOCKED_ZOMBIES
@@ -17,6 +17,6 @@ BUGS = {
         "P7", replaced(lock_rows, "_alive", _nobody_holds), LOCKED
     ),
     "a lost agent goes on with its lock": Bug(
-        "P7", replaced(ContextLocks, "check", lambda _self: None), LOCKED_ZOMBIES
+        "P7", replaced(AttemptContext, "check_lock", lambda _self: None), LOCKED_ZOMBIES
     ),
 }

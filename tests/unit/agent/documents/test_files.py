@@ -14,9 +14,12 @@ from docllm.agent.documents import files
 from docllm.agent.documents.files import _open_below
 from docllm.agent.documents.reader import Documents
 from docllm.agent.handlers import DocumentError
+from docllm.agent.handlers.documents import Expected
 from tests.support.documents import file_documents
 
 TEXT = "Umsatz stieg um 3 %. \u00c4u\u00dferst gut."
+
+ANY = Expected()
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def root(tmp_path: Path) -> Path:
 
 def read(root: Path, path: Path | str, **expected: Any) -> str:
     uri = path if isinstance(path, str) else path.as_uri()
-    return asyncio.run(file_documents(root, max_bytes=1000).read(uri, **expected)).text
+    return asyncio.run(file_documents(root, max_bytes=1000).read(uri, Expected(**expected))).text
 
 
 def refused(root: Path, path: Path | str, **expected: Any) -> str:
@@ -108,7 +111,7 @@ def test_hidden_files_and_docllms_own_are_refused_below_every_root(root: Path, n
             DocumentError,
             match="is hidden, or belongs to docllm or the system, so no agent reads it",
         ) as error:
-            asyncio.run(documents.read(tried if isinstance(tried, str) else tried.as_uri()))
+            asyncio.run(documents.read(tried if isinstance(tried, str) else tried.as_uri(), ANY))
         assert error.value.failure.error_class == "DOCUMENT_REFUSED"
 
 
@@ -146,13 +149,13 @@ def test_no_form_of_a_uri_leads_to_an_excluded_file(root: Path) -> None:
     tried += [f"file:///proc/{os.getpid()}/environ", "file:///dev/zero", "file:///dev/shm/none"]
 
     assert [uri for uri in tried if _class_of(documents, uri) != "DOCUMENT_REFUSED"] == []
-    assert asyncio.run(documents.read((root / "year 1" / "a.txt").as_uri())) == ("text", ())
+    assert asyncio.run(documents.read((root / "year 1" / "a.txt").as_uri(), ANY)) == ("text", ())
 
 
 def _class_of(documents: Documents, uri: str) -> str:
     """Return the error class of a document, "" if it is read."""
     try:
-        asyncio.run(documents.read(uri))
+        asyncio.run(documents.read(uri, ANY))
     except DocumentError as error:
         return error.failure.error_class
     return ""
@@ -169,7 +172,7 @@ def test_a_hard_link_to_a_file_of_docllms_own_is_refused(root: Path, tmp_path: P
     for path in (tmp_path / "data", own):
         documents = file_documents(root, own=[path, tmp_path / "gone"])
         assert _class_of(documents, (root / "a.txt").as_uri()) == "DOCUMENT_REFUSED"
-        assert asyncio.run(documents.read((root / "b.txt").as_uri())).text == "secret"
+        assert asyncio.run(documents.read((root / "b.txt").as_uri(), ANY)).text == "secret"
 
 
 def test_a_hard_link_to_a_file_of_another_user_is_refused(
@@ -183,12 +186,12 @@ def test_a_hard_link_to_a_file_of_another_user_is_refused(
     link.hardlink_to(root.parent / "outside.txt")
     documents = file_documents(root)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert asyncio.run(documents.read(link.as_uri())).text == "secret"
+    assert asyncio.run(documents.read(link.as_uri(), ANY)).text == "secret"
 
     monkeypatch.setattr(files, "_owner", lambda _root: os.getuid() + 2)
 
     assert _class_of(documents, link.as_uri()) == "DOCUMENT_REFUSED"
-    assert asyncio.run(documents.read(single.as_uri())).text == TEXT
+    assert asyncio.run(documents.read(single.as_uri(), ANY)).text == TEXT
 
 
 def test_a_root_may_lie_in_a_folder_of_the_system() -> None:
@@ -219,7 +222,7 @@ def test_a_refusal_names_no_root(root: Path, caplog: pytest.LogCaptureFixture) -
 
     for _ in range(2):
         with pytest.raises(DocumentError) as error:
-            asyncio.run(documents.read("file:///etc/hostname"))
+            asyncio.run(documents.read("file:///etc/hostname", ANY))
 
     assert str(root) not in error.value.failure.text
     assert (

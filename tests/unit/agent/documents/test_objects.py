@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from docllm.agent.documents.objects import ObjectSource
-from docllm.agent.documents.ports import Expected
 from docllm.agent.handlers import DocumentError
+from docllm.agent.handlers.documents import Expected
 from docllm.schemas.objects.errors import ObjectError, ObjectFault
 from docllm.schemas.objects.store import ObjectContent, ObjectStores
 

@@ -8,12 +8,14 @@ import pytest
 
 from docllm.agent.documents.conversion.by_content import ByContent
 from docllm.agent.documents.conversion.converters import Converters
-from docllm.agent.documents.ports import Expected
 from docllm.agent.documents.reader import BytesInFlight, Documents, HostShares
 from docllm.agent.handlers import DocumentError
+from docllm.agent.handlers.documents import Expected
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.text.document_text import ReadText
+from tests.support.doubles import stand_in
 
+ANY = Expected()
 LARGE = b"x" * 100_000
 
 
@@ -43,7 +45,7 @@ def reader(source: Stored, scheme: str) -> Documents:
 
 
 def read(source: Stored, uri: str = "mem://a", **expected: Any) -> str:
-    return asyncio.run(reader(source, "mem").read(uri, **expected)).text
+    return asyncio.run(reader(source, "mem").read(uri, Expected(**expected))).text
 
 
 def refused(source: Stored, uri: str = "mem://a", **expected: Any) -> tuple[str, str]:
@@ -90,10 +92,10 @@ def test_a_slow_web_server_leaves_room_for_other_documents() -> None:
     async def main() -> None:
         source = Slow()
         documents = reader(source, "https")
-        slow = [asyncio.create_task(documents.read(f"https://slow/{n}")) for n in range(20)]
+        slow = [asyncio.create_task(documents.read(f"https://slow/{n}", ANY)) for n in range(20)]
         await asyncio.sleep(0)
 
-        assert await asyncio.wait_for(documents.read("https://other/a"), 30) == ("text", ())
+        assert await asyncio.wait_for(documents.read("https://other/a", ANY), 30) == ("text", ())
         source.go.set()
         assert await asyncio.gather(*slow) == [ReadText("text")] * 20
 
@@ -182,10 +184,13 @@ def test_a_converted_document_holds_no_place_of_its_host() -> None:
             await together.wait()
             return ReadText("text")
 
-    documents = Documents(sources={"https": source}, conversion=Slow(), executor=InlineExecutor())
+    conversion = stand_in(ByContent, Slow())
+    documents = Documents(
+        sources={"https": source}, conversion=conversion, executor=InlineExecutor()
+    )
 
     async def all_read() -> list[ReadText]:
-        reads = (documents.read(f"https://a.test/{number}") for number in range(most + 1))
+        reads = (documents.read(f"https://a.test/{number}", ANY) for number in range(most + 1))
         return await asyncio.wait_for(asyncio.gather(*reads), 10)
 
     assert asyncio.run(all_read()) == [ReadText("text")] * (most + 1)

@@ -8,7 +8,7 @@ import pytest
 
 from docllm.agent.handlers import Context, FollowUpError
 from docllm.agent.handlers import follow_ups as limits
-from docllm.agent.handlers.follow_ups import Inherited
+from docllm.agent.handlers.handler_run import Inherited
 from docllm.agent.ports.outcome import FollowUp, Retry, Succeeded
 from docllm.agent.routes.names import RouteNames, route_refusal
 from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from docllm.agent.handlers import Context, SoftLimitError
-from docllm.agent.handlers.follow_ups import Inherited
+from docllm.agent.handlers.handler_run import Inherited
 from docllm.agent.ports.outcome import Dead, Retry, Succeeded
 from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.result.codec import (

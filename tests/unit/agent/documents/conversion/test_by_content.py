@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from docllm.agent.documents.conversion.by_content import DECODERS, ByContent
-from docllm.agent.documents.conversion.converters import ConversionDiedError
+from docllm.agent.documents.conversion.converters import ConversionDiedError, Converters
 from docllm.agent.documents.conversion.kept_texts import KeptTexts
 from docllm.agent.documents.conversion.program import converter
 from docllm.agent.documents.conversion.protocol import KIND_BYTES, KINDS
@@ -14,6 +14,7 @@ from docllm.agent.handlers import DocumentError
 from docllm.schemas.documents.kind import Kind
 from docllm.schemas.runtime.executors import InlineExecutor
 from docllm.schemas.text.document_text import NoTextError, ReadText
+from tests.support.doubles import stand_in
 from tests.support.made_documents import made_pdf
 
 
@@ -33,7 +34,7 @@ class Fake:
 
 def convert(raw: bytes, answer: str | Exception = "made") -> tuple[str, list[Kind]]:
     fake = Fake(answer)
-    conversion = ByContent(executor=InlineExecutor(), converters=fake)
+    conversion = ByContent(executor=InlineExecutor(), converters=stand_in(Converters, fake))
     return asyncio.run(conversion.text(raw, "mem://a")).text, fake.kinds
 
 
@@ -73,7 +74,7 @@ def test_a_failure_has_the_class_of_its_cause(error: Exception, error_class: str
 @pytest.mark.parametrize("raw", [b"<!doctype html>404", b'{"error": "login"}'])
 def test_an_error_page_under_the_name_of_a_document_is_refused(raw: bytes) -> None:
     """A server may answer with a page, and say that all is well."""
-    conversion = ByContent(executor=InlineExecutor(), converters=Fake("made"))
+    conversion = ByContent(executor=InlineExecutor(), converters=stand_in(Converters, Fake("made")))
 
     with pytest.raises(DocumentError, match=r"though its name ends in \.pdf; it may be"):
         asyncio.run(conversion.text(raw, "https://docs.test/report.pdf"))
@@ -84,7 +85,9 @@ def test_the_second_question_about_a_document_converts_nothing(tmp_path: Path) -
     """The text is kept on disk, by content."""
     fake = Fake("made")
     kept = KeptTexts(folder=tmp_path, most_bytes=10_000)
-    conversion = ByContent(executor=InlineExecutor(), converters=fake, kept=kept)
+    conversion = ByContent(
+        executor=InlineExecutor(), converters=stand_in(Converters, fake), kept=kept
+    )
 
     texts = [asyncio.run(conversion.text(made_pdf(["a"]), f"mem://{n}")).text for n in range(3)]
 

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from docllm.agent.handlers.follow_ups import Inherited
+from docllm.agent.handlers.handler_run import Inherited
 from docllm.agent.handlers.held_lock import FreeLocks
 from docllm.agent.handlers.processes.pool import HandlerProcesses
 from docllm.agent.handlers.processes.process import ProcessHandler
