@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from docllm.agent.handlers.decisions import ComeBackError, GiveUpError, TryAgainError
-from docllm.agent.judge.rules import names_of
+from docllm.agent.judge.classes import names_of
 from docllm.agent.process.containment import leaf_errors
 from docllm.agent.process.frames import frames_of_error, place_of, traceback_text
 from docllm.schemas.text.untrusted import describe_error, described

@@ -3,9 +3,16 @@
 Nothing here reads a clock, draws a random number or calls a server.
 """
 
-from docllm.agent.judge.classes import CLASSES, Action, ClassRule, Effect, effect_of
+from docllm.agent.judge.classes import (
+    CLASSES,
+    Action,
+    ClassRule,
+    Effect,
+    action_of,
+    effect_of,
+    names_of,
+)
 from docllm.agent.judge.judgement import JudgeFacts, judge, outcome_of_failure, unjudged
-from docllm.agent.judge.rules import action_of, names_of
 from docllm.agent.judge.tiers import SPREAD, Tier, tiers_of
 from docllm.schemas.text.fingerprint import fingerprint
 from docllm.schemas.text.wording import one_line

@@ -3,11 +3,14 @@
 Each class has one row in the table. Two exceptions: a task that alone meets AUTH on a working route
 is tried again as BAD_REQUEST, counted, which says nothing about the route (`judgement.py`,
 `evidence.py`), and a failure on a route that has stopped meanwhile is not counted (`Route.ended`).
+What an error of a handler means is decided by the rules of the task's type.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from docllm.schemas.settings.config import TypeConfig
 from docllm.schemas.task.failures import ErrorClass
 
 
@@ -69,3 +72,25 @@ def effect_of(error_class: ErrorClass) -> Effect:
     """
     rule = CLASSES.get(error_class)
     return Effect.NONE if rule is None else rule.route
+
+
+def action_of(names: Sequence[Sequence[str]], rules: TypeConfig) -> Action:
+    """Return whether the task of an error with these names is tried again or given up.
+
+    A rule names a class of errors by its bare name or by its dotted name, as a traceback shows it.
+    It applies to subclasses too; the nearest class decides. An error without a rule is tried again,
+    unless the type lists the errors to try again.
+    """
+    for of_class in names:
+        if not set(of_class).isdisjoint(rules.give_up):
+            return Action.GIVE_UP
+        if not set(of_class).isdisjoint(rules.retry):
+            return Action.RETRY
+    return Action.GIVE_UP if rules.retry else Action.RETRY
+
+
+def names_of(error: BaseException) -> list[list[str]]:
+    """Return the bare and the dotted name of an error's class, then of each class above it."""
+    return [
+        [kind.__name__, f"{kind.__module__}.{kind.__qualname__}"] for kind in type(error).__mro__
+    ]

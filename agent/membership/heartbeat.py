@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from docllm.agent.lease import HEARTBEAT_MAX_AGE_S, Lease
 from docllm.agent.ledger.leases import leasing
@@ -29,6 +30,7 @@ RETRY_BEAT_S = 1.0
 DEADLOCK_TRIES = 5
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Heartbeat:
     """The leases of one agent. Claims are made under the `current` one.
 
@@ -36,34 +38,25 @@ class Heartbeat:
     heartbeat: the agent's report as JSON, or nothing. `release` is stored with each incarnation.
     """
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        clock: Clock,
-        name: str,
-        group: str,
-        version: str,
-        locks: LifeLocks | None,
-        revision: str,
-        report: Callable[[], str],
-        release: str = "",
-    ) -> None:
-        self._transactions = transactions
-        self._clock = clock
-        self._name = name
-        self._group = group
-        self._version = version
-        self._locks = locks
-        self._revision = revision
-        self._report = report
-        self._release = release
-        self._leases: list[Lease] = []
-        # How many leases were declared lost, or were late for too long; each was replaced.
-        self.leases_lost = 0
-        self._trouble = Outage(name="the heartbeat", clock=clock, words=DUTY)
+    transactions: Transactions
+    clock: Clock
+    name: str
+    group: str
+    version: str
+    locks: LifeLocks | None
+    revision: str
+    report: Callable[[], str]
+    release: str = ""
+    _leases: list[Lease] = field(default_factory=list, init=False)
+    # How many leases were declared lost, or were late for too long; each was replaced.
+    leases_lost: int = field(default=0, init=False)
+    _trouble: Outage = field(init=False)
+    _report_trouble: Outage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._trouble = Outage(name="the heartbeat", clock=self.clock, words=DUTY)
         self._report_trouble = Outage(
-            name="the report in the heartbeat", clock=clock, words=DUTY, patience_s=0
+            name="the report in the heartbeat", clock=self.clock, words=DUTY, patience_s=0
         )
 
     @property
@@ -73,28 +66,28 @@ class Heartbeat:
 
     async def register(self) -> Lease:
         """Register a new incarnation."""
-        asked_at_s = self._clock.now_s()
-        agent_id = await self._transactions.write(
+        asked_at_s = self.clock.now_s()
+        agent_id = await self.transactions.write(
             leasing.register,
-            self._name,
-            self._group,
-            self._version,
-            self._revision,
-            self._release,
+            self.name,
+            self.group,
+            self.version,
+            self.revision,
+            self.release,
         )
         crash.reach("lease.registered")
-        if self._locks is not None:
-            self._locks.hold(agent_id)
+        if self.locks is not None:
+            self.locks.hold(agent_id)
         self._leases.append(Lease(agent_id, asked_at_s))
         return self.current
 
     async def run(self) -> None:
         """Send heartbeats until cancelled."""
         while True:
-            began_s = self._clock.now_s()
+            began_s = self.clock.now_s()
             has_answered = await self.beat_once()
             wait_s = leasing.HEARTBEAT_S if has_answered else RETRY_BEAT_S
-            await self._clock.sleep(max(0.0, wait_s - (self._clock.now_s() - began_s)))
+            await self.clock.sleep(max(0.0, wait_s - (self.clock.now_s() - began_s)))
 
     async def beat_once(self) -> bool:
         """Renew every lease, and register a new incarnation if the current one is not good.
@@ -104,7 +97,7 @@ class Heartbeat:
         try:
             for lease in list(self._leases):
                 await self._beat(lease)
-            if not self.current.may_claim(self._clock.now_s()):
+            if not self.current.may_claim(self.clock.now_s()):
                 await self._replace()
         except Exception as error:  # noqa: BLE001 - an agent without heartbeat counts as dead
             if not away(error):  # the database logs its own outages
@@ -116,15 +109,15 @@ class Heartbeat:
     async def stop(self) -> None:
         """Record that this agent left, after its last settle."""
         for lease in self._leases:
-            await self._transactions.write(leasing.stop, lease.agent_id)
-        if self._locks is not None:
-            self._locks.close()
+            await self.transactions.write(leasing.stop, lease.agent_id)
+        if self.locks is not None:
+            self.locks.close()
 
     async def _beat(self, lease: Lease) -> None:
         if lease.is_lost:
             self._retire(lease)
             return
-        asked_at_s = self._clock.now_s()
+        asked_at_s = self.clock.now_s()
         # Noted here: the heartbeat of another lease may have waited for the ledger until now.
         lease.was_late |= asked_at_s - lease.beaten_at_s > HEARTBEAT_MAX_AGE_S
         # Only the present incarnation carries the report.
@@ -136,13 +129,13 @@ class Heartbeat:
             lease.is_lost = True
         is_idle = lease.running == 0 and lease.hooks == 0
         if lease is not self.current and is_idle and alive:
-            await self._transactions.write_once(leasing.stop, lease.agent_id)
+            await self.transactions.write_once(leasing.stop, lease.agent_id)
             self._leases.remove(lease)
 
     def _reported(self) -> str:
         """Return the report; empty if it cannot be made, since the heartbeat matters more."""
         try:
-            report = self._report()
+            report = self.report()
         except Exception as error:  # noqa: BLE001 - see above
             self._report_trouble.failed(f"{type(error).__name__}: {error}")
             return ""
@@ -158,7 +151,7 @@ class Heartbeat:
         while True:
             tries += 1
             try:
-                return await self._transactions.write_once(leasing.beat, agent_id, report)
+                return await self.transactions.write_once(leasing.beat, agent_id, report)
             except DatabaseError as error:
                 if not deadlocked(error) or tries == DEADLOCK_TRIES:
                     raise

@@ -7,6 +7,7 @@ empty. Then it sends requests that ask for nothing, until the store remembers th
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 
 from docllm.agent.ports import Clock
@@ -40,6 +41,7 @@ WHAT_TO_DO = (
 HOPE = "this agent keeps to its share of the limits until Redis "
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class QuotaSync:
     """Exchanges requests and answers. `store` is None without Redis.
 
@@ -47,60 +49,54 @@ class QuotaSync:
     `granted` is called when calls may begin that could not before.
     """
 
-    def __init__(
-        self,
-        *,
-        quotas: Quotas,
-        store: GrantStore | None,
-        share: ShareGrantStore,
-        clock: Clock,
-        jitter: Callable[[], float],
-        granted: Callable[[], None],
-        update_waiting: Callable[[float], None] = lambda _now_s: None,
-    ) -> None:
-        self._quotas = quotas
-        self._store = store
-        self._share = share
-        self._clock = clock
-        self._jitter = jitter
-        self._granted = granted
-        self._update_waiting = update_waiting
-        self._failures = 0
-        self._uses_share = store is None
-        # Requests without an answer, by quota, and when they were first sent.
-        self._open: dict[AgentQuota, tuple[QuotaRequest, float]] = {}
+    quotas: Quotas
+    store: GrantStore | None
+    share: ShareGrantStore
+    clock: Clock
+    jitter: Callable[[], float]
+    granted: Callable[[], None]
+    update_waiting: Callable[[float], None] = lambda _now_s: None
+    _failures: int = field(default=0, init=False)
+    _uses_share: bool = field(init=False)
+    # Requests without an answer, by quota, and when they were first sent.
+    _open: dict[AgentQuota, tuple[QuotaRequest, float]] = field(default_factory=dict, init=False)
+    _redis: Outage = field(init=False)
+    _memory: Outage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._uses_share = self.store is None
         self._redis = Outage(
             name="Redis",
-            clock=clock,
+            clock=self.clock,
             patience_s=PATIENCE_S,
             hope=f"{HOPE}answers",
         )
         self._memory = Outage(
-            name="Redis", clock=clock, words=FORGETS, patience_s=0.0, hope=f"{HOPE}remembers"
+            name="Redis", clock=self.clock, words=FORGETS, patience_s=0.0, hope=f"{HOPE}remembers"
         )
 
     async def run(self) -> None:
         """Exchange until cancelled. A store that is slow to answer does not delay the share."""
         async with asyncio.TaskGroup() as tasks:
-            if self._store is not None:
-                tasks.create_task(self._repeat(partial(self.sync, self._store), EXCHANGE_EVERY_S))
+            if self.store is not None:
+                tasks.create_task(self._repeat(partial(self.sync, self.store), EXCHANGE_EVERY_S))
             tasks.create_task(self._repeat(self.keep_to_share, SHARE_EVERY_S))
 
     async def _repeat(self, step: Callable[[], Awaitable[None]], every_s: float) -> None:
         """Repeat the step; the pause is shortened by the time that the step took."""
         while True:
-            began_s = self._clock.now_s()
+            began_s = self.clock.now_s()
             await step()
-            pause_s = every_s * (0.8 + 0.4 * self._jitter())
-            took_s = self._clock.now_s() - began_s
-            await self._clock.sleep(max(MIN_PAUSE_S, pause_s - took_s))
+            pause_s = every_s * (0.8 + 0.4 * self.jitter())
+            took_s = self.clock.now_s() - began_s
+            await self.clock.sleep(max(MIN_PAUSE_S, pause_s - took_s))
 
     async def sync(self, store: GrantStore) -> None:
         """Exchange requests and answers with the grant store once."""
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         if not self._uses_share:
-            self._update_waiting(now_s)
-            for quota in self._quotas.with_news(now_s):
+            self.update_waiting(now_s)
+            for quota in self.quotas.with_news(now_s):
                 if quota not in self._open:
                     self._open[quota] = quota.next_request(now_s), now_s
         # While the share is used, the open requests are sent again; an answer ends the use of the
@@ -113,7 +109,7 @@ class QuotaSync:
         except RedisAwayError as error:
             self._failed(error)
             return
-        if self._clock.now_s() - now_s > LATE_S:
+        if self.clock.now_s() - now_s > LATE_S:
             self._failed(RedisAwayError(LATE))
             return
         self._redis.answered()
@@ -124,9 +120,9 @@ class QuotaSync:
             self._use_share(WHAT_TO_DO)
             return
         returns = self._uses_share
-        self._uses_share, self._quotas.trouble = False, ""
+        self._uses_share, self.quotas.trouble = False, ""
         for (quota, (request, sent_at_s)), answer in answered:
-            quota.apply_answer(request, answer, sent_at_s, self._clock.now_s())
+            quota.apply_answer(request, answer, sent_at_s, self.clock.now_s())
         self._wake_if_room(quota for quota, _ in sent)
         if returns:  # the answered requests are old; the next ones tell what the share granted
             await self.sync(store)
@@ -135,19 +131,19 @@ class QuotaSync:
         """Exchange once with the share, if the share is in use."""
         if not self._uses_share:
             return
-        now_s = self._clock.now_s()
-        self._update_waiting(now_s)
-        quotas = list(self._quotas.with_news(now_s))
+        now_s = self.clock.now_s()
+        self.update_waiting(now_s)
+        quotas = list(self.quotas.with_news(now_s))
         requests = [quota.next_request(now_s) for quota in quotas]
-        answers = await self._share.exchange(requests)
+        answers = await self.share.exchange(requests)
         for quota, request, answer in zip(quotas, requests, answers, strict=True):
             quota.apply_answer(request, answer, now_s, now_s, by_share=True)
         self._wake_if_room(quotas)
 
     def _wake_if_room(self, quotas: Iterable[AgentQuota]) -> None:
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         if any(quota.room(now_s) for quota in quotas):
-            self._granted()
+            self.granted()
 
     def _failed(self, error: RedisAwayError) -> None:
         self._redis.failed(error)
@@ -156,22 +152,22 @@ class QuotaSync:
             self._use_share(str(error))
 
     def _use_share(self, trouble: str) -> None:
-        self._quotas.trouble = trouble
+        self.quotas.trouble = trouble
         if not self._uses_share:
             self._uses_share = True
-            self._share.begin(self._quotas.accepted_shares)
+            self.share.begin(self.quotas.accepted_shares)
 
     def _probes(self, now_s: float) -> list[tuple[AgentQuota, tuple[QuotaRequest, float]]]:
         """Return requests for a store that forgets; none at other times."""
-        quotas = self._quotas.with_news(now_s) if self._uses_share else ()
+        quotas = self.quotas.with_news(now_s) if self._uses_share else ()
         return [(quota, (quota.probe(), now_s)) for quota in quotas]
 
     def _is_forgetful(self, answers: Iterable[tuple[AgentQuota, QuotaAnswer]]) -> bool:
         """Return whether the store loses its memory so often that it is of no use."""
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         for quota, answer in answers:
             quota.note_memory(answer, now_s)
-        forgets = self._quotas.forgets(now_s)
+        forgets = self.quotas.forgets(now_s)
         if forgets:
             self._memory.failed(WHAT_TO_DO)
         else:

@@ -5,6 +5,7 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from itertools import count
 from urllib.parse import quote
 
@@ -25,29 +26,29 @@ PROMPT = "Reply with OK."
 MAX_TOKENS = 16
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ProbeSender:
     """Sends the prompt by the clients of routes, with the request id `docllm-probe/ROUTE#N`."""
 
-    def __init__(self, *, routes: Router, route_clients: RouteClients, clock: Clock) -> None:
-        self._routes = routes
-        self._route_clients = route_clients
-        self._clock = clock
-        self._numbers = count(1)
+    routes: Router
+    route_clients: RouteClients
+    clock: Clock
+    _numbers: "count[int]" = field(default_factory=lambda: count(1), init=False)
 
     async def run(self) -> None:
         """Send due prompts until cancelled; a cancel ends the running prompts too."""
         async with asyncio.TaskGroup() as group:
             while True:
-                for call in self._routes.prompts(self._clock.now_s()):
+                for call in self.routes.prompts(self.clock.now_s()):
                     group.create_task(self._probe(call))
-                await self._clock.sleep(CHECK_EVERY_S)
+                await self.clock.sleep(CHECK_EVERY_S)
 
     async def send_prompt(self, route: str, limit_s: float | None = None) -> RouteEvidence:
         """Send the prompt once; return the evidence of its answer.
 
         Its time limit is `limit_s`, or else the route's own.
         """
-        client = self._route_clients(route)
+        client = self.route_clients(route)
         body = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": MAX_TOKENS}
         model_field = {"model": client.model} if client.model else {}
         request_id = f"docllm-probe/{quote(route, safe='')}#{next(self._numbers)}"
@@ -65,4 +66,4 @@ class ProbeSender:
                 extra={"code": Code.INTERNAL_ERROR},
             )
         finally:
-            self._routes.answered(call, evidence, self._clock.now_s())
+            self.routes.answered(call, evidence, self.clock.now_s())

@@ -3,6 +3,8 @@
 The command stores a run and may end; any agent applies it. How: `producer/replay/applier.py`.
 """
 
+from dataclasses import dataclass, field
+
 from docllm.agent.maintenance.duty import Duty, repeat
 from docllm.producer.ledger import replay_progress
 from docllm.producer.replay.applier import Applier, ReplayCursor
@@ -12,20 +14,21 @@ from docllm.schemas.runtime.clock import Clock
 CHECK_EVERY_S = 1.0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Replayer:
     """Applies one page of each unfinished run in turn, so that a slow run holds up no other."""
 
-    def __init__(
-        self, *, transactions: Transactions, applier: Applier, clock: Clock, group: str
-    ) -> None:
-        self._transactions = transactions
-        self._applier = applier
-        self._clock = clock
-        self._group = group
-        self._duty = Duty(name="applying replays", work=self.apply, clock=clock)
-        self._cursors: dict[int, ReplayCursor] = {}
-        self._rounds = 0
-        self._wait_s = CHECK_EVERY_S
+    transactions: Transactions
+    applier: Applier
+    clock: Clock
+    group: str
+    _duty: Duty = field(init=False)
+    _cursors: dict[int, ReplayCursor] = field(default_factory=dict, init=False)
+    _rounds: int = field(default=0, init=False)
+    _wait_s: float = field(default=CHECK_EVERY_S, init=False)
+
+    def __post_init__(self) -> None:
+        self._duty = Duty(name="applying replays", work=self.apply, clock=self.clock)
 
     async def run(self) -> None:
         """Apply runs until cancelled; look each second whether there is one."""
@@ -35,16 +38,16 @@ class Replayer:
         """Apply the next page of each unfinished run."""
         # Set before the work, so that a whole pause follows a failure.
         wait_s, self._wait_s = CHECK_EVERY_S, CHECK_EVERY_S
-        runs = await self._transactions.read(replay_progress.unfinished, self._group)
+        runs = await self.transactions.read(replay_progress.unfinished, self.group)
         cursors: dict[int, ReplayCursor] = {}
         # A run that fails holds up those behind it in this round only.
         first = self._rounds % max(len(runs), 1)
         self._rounds += 1
         for run in (*runs[first:], *runs[:first]):
-            step = await self._applier.advance(run, self._cursors.get(run.id, ReplayCursor()))
+            step = await self.applier.advance(run, self._cursors.get(run.id, ReplayCursor()))
             cursors[run.id] = step.cursor
             wait_s = min(wait_s, step.wait_s)
         self._cursors, self._wait_s = cursors, wait_s
 
     async def _pause(self) -> None:
-        await self._clock.sleep(self._wait_s)
+        await self.clock.sleep(self._wait_s)

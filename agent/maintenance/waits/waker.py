@@ -6,6 +6,7 @@ A guard's tasks are called up by the duty that looks after guards, before their 
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from docllm.agent.ledger.claims import waking
 from docllm.agent.ports import Clock, Order
@@ -30,6 +31,7 @@ FEW_FIRST_S = 15.0
 JOINS_S = 60.0  # between two questions for joins whose siblings have ended
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Waker:
     """Calls up tasks whose time has come, and in walks those whose reason has ended.
 
@@ -39,72 +41,68 @@ class Waker:
     knows, and tasks of types whose hours have begun.
     """
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        clock: Clock,
-        group: str,
-        routes: Router,
-        knows_type: Callable[[str], bool],
-        is_awake: Callable[[str], bool] = lambda _: False,
-        own_orders: OwnOrders,
-    ) -> None:
-        self._transactions = transactions
-        self._clock = clock
-        self._group = group
-        self._routes = routes
-        self._knows_type = knows_type
-        self._is_awake = is_awake
-        self._own_orders = own_orders
-        self._closed: set[str] = set()
-        self._waited_for: set[str] = set()  # closed routes whose fallbacks are closed too
-        self._opened: set[str] | None = None  # routes to call up tasks of; None: all open routes
-        # When the next walk begins; None: no walk is planned.
-        self._from_s: float | None = clock.now_s() + START_S
-        self._only_few = True
-        self._ended: deque[WaitingFor] = deque()  # what is left of the present walk
-        self._joins_from_s = clock.now_s() + START_S  # when it asks for joins again
-        self._joins_after = ""  # up to where it has asked this time
+    transactions: Transactions
+    clock: Clock
+    group: str
+    routes: Router
+    knows_type: Callable[[str], bool]
+    own_orders: OwnOrders
+    is_awake: Callable[[str], bool] = lambda _: False
+    _closed: set[str] = field(default_factory=set, init=False)
+    # Closed routes whose fallbacks are closed too.
+    _waited_for: set[str] = field(default_factory=set, init=False)
+    # Routes to call up tasks of; None: all open routes.
+    _opened: set[str] | None = field(default=None, init=False)
+    # When the next walk begins; None: no walk is planned.
+    _from_s: float | None = field(init=False)
+    _only_few: bool = field(default=True, init=False)
+    # What is left of the present walk.
+    _ended: deque[WaitingFor] = field(default_factory=deque, init=False)
+    _joins_from_s: float = field(init=False)  # when it asks for joins again
+    _joins_after: str = field(default="", init=False)  # up to where it has asked this time
+
+    def __post_init__(self) -> None:
+        self._from_s = self.clock.now_s() + START_S
+        self._joins_from_s = self.clock.now_s() + START_S
 
     def settings_changed(self) -> None:
         """Plan a walk: tasks may wait for routes or types whose settings have just changed."""
-        self._begin(None, self._clock.now_s())
+        self._begin(None, self.clock.now_s())
 
     async def check(self) -> None:
         """Call up due tasks, learn which routes opened, and go on with a walk."""
         await self._call_up_due()
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         if now_s >= self._joins_from_s:
             await self._ask_for_joins(now_s)
-        closed = {route.name for route in self._routes if self._routes.closed(route.name, now_s)}
-        waited_for = {name for name in closed if self._routes.waits(name, now_s)}
+        closed = {route.name for route in self.routes if self.routes.closed(route.name, now_s)}
+        waited_for = {name for name in closed if self.routes.waits(name, now_s)}
         # Tasks that may not leave a closed route wait for it, even while its fallback is open.
         if opened := (self._closed - closed) | (self._waited_for - waited_for):
             self._begin(opened, now_s)
         self._closed, self._waited_for = closed, waited_for
         if self._from_s is not None and now_s >= self._from_s:
             self._from_s = None
-            self._ended = deque(await self._transactions.read(self._read_ended))
+            self._ended = deque(await self.transactions.read(self._read_ended))
         if self._ended:
             await self._walk(now_s)
 
     async def _call_up_due(self) -> None:
         # Most checks find nothing, and a question without a lock disturbs nobody.
-        if not await self._transactions.read(waking.any_due, self._group):
+        if not await self.transactions.read(waking.any_due, self.group):
             return
         for _ in range(DUE_PAGES):
-            page = await self._transactions.write(waking.call_up_due, self._group)
+            page = await self.transactions.write(waking.call_up_due, self.group)
             if not page.seen:
                 return
             self._send(page.orders, "their time has come")
 
     async def _ask_for_joins(self, now_s: float) -> None:
         """Call up the joins of the next parents whose siblings have ended unnoticed."""
-        group, read = self._group, self._transactions.read
+        group, read = self.group, self.transactions.read
         keys = await read(joins.pages_of_keys, group, self._joins_after)
         if keys and (ended := await read(joins.ended, group, keys)):
-            orders = await self._transactions.write(joins.call_up, group, ended)
+            orders = await self.transactions.write(joins.call_up, group, ended)
             self._send(orders, f"they waited {wait_text(WaitReason.CHILDREN, '')}")
         self._joins_after = keys[-1] if len(keys) == joins.PAGE else ""
         if not self._joins_after:
@@ -126,13 +124,13 @@ class Waker:
         """Return for what tasks wait that this agent knows to have ended."""
         has_ended = {
             WaitReason.ROUTE: self._is_open,
-            WaitReason.TYPE: self._knows_type,
-            WaitReason.HOURS: self._is_awake,
+            WaitReason.TYPE: self.knows_type,
+            WaitReason.HOURS: self.is_awake,
         }
         return [
             WaitingFor(reason, key)
             for reason, of_key in has_ended.items()
-            for key in waking.keys(connection, self._group, reason)
+            for key in waking.keys(connection, self.group, reason)
             if of_key(key)
         ]
 
@@ -151,7 +149,7 @@ class Waker:
             ended = self._ended[0]
             few = self._only_few and ended.reason is WaitReason.ROUTE
             limit = FEW if few else waking.PAGE
-            page = await self._transactions.write(waking.call_up_told, self._group, ended, limit)
+            page = await self.transactions.write(waking.call_up_told, self.group, ended, limit)
             self._send(page.orders, f"they waited {wait_text(ended.reason, ended.key)}")
             any_few = any_few or (few and bool(page.orders))
             if few or not page.seen:
@@ -167,4 +165,4 @@ class Waker:
         crash.reach("wait.called_up")
         count = sum(len(order.items) for order in orders)
         log.info("%s called up: %s", number_of(count, "waiting task"), why)
-        self._own_orders.send(orders)
+        self.own_orders.send(orders)

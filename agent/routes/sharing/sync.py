@@ -4,6 +4,7 @@ It runs about twice a second. No call ever waits for it.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from docllm.agent.ports import Clock
 from docllm.agent.quota.grants import RedisAwayError
@@ -17,6 +18,7 @@ MIN_S = 0.05
 AWAY_S = 2.0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class BoardSync:
     """Exchanges reports and answers with the board.
 
@@ -24,17 +26,17 @@ class BoardSync:
     it ends.
     """
 
-    def __init__(
-        self, *, routes: Router, board: Board, clock: Clock, jitter: Callable[[], float]
-    ) -> None:
-        self._routes = routes
-        self._board = board
-        self._clock = clock
-        self._jitter = jitter
-        self._peers: dict[str, Peer] = {}
+    routes: Router
+    board: Board
+    clock: Clock
+    jitter: Callable[[], float]
+    _peers: dict[str, Peer] = field(default_factory=dict, init=False)
+    _redis: Outage = field(init=False)
+
+    def __post_init__(self) -> None:
         self._redis = Outage(
             name="Redis",
-            clock=clock,
+            clock=self.clock,
             patience_s=0,
             hope="this agent watches its routes alone until Redis answers",
         )
@@ -43,23 +45,23 @@ class BoardSync:
         """Exchange reports and answers until cancelled."""
         while True:
             await self.sync()
-            await self._clock.sleep(self._pause_s())
+            await self.clock.sleep(self._pause_s())
 
     async def sync(self) -> None:
         """Exchange reports and answers once."""
-        sent_at_s = self._clock.now_s()
+        sent_at_s = self.clock.now_s()
         peers = [peer for peer in self._known_peers() if peer.has_news(sent_at_s)]
         reports = [peer.report(sent_at_s) for peer in peers]
         if not reports:
             return
         try:
-            answers = await self._board.sync(reports)
+            answers = await self.board.sync(reports)
         except RedisAwayError as error:
             self._go_on_alone(error)
             return
         self._redis.answered()
         for peer, state in zip(peers, answers, strict=True):
-            peer.apply_state(state, sent_at_s, self._clock.now_s())
+            peer.apply_state(state, sent_at_s, self.clock.now_s())
 
     def _known_peers(self) -> list[Peer]:
         """Return a peer for each route that is known now."""
@@ -68,7 +70,7 @@ class BoardSync:
             route.name: former[route.name]
             if route.name in former and former[route.name].route is route
             else Peer(route)
-            for route in self._routes
+            for route in self.routes
         }
         return list(self._peers.values())
 
@@ -83,9 +85,9 @@ class BoardSync:
         It is about half a second, less if the turn to probe is free sooner, and more while the
         board is unreachable.
         """
-        now_s = self._clock.now_s()
+        now_s = self.clock.now_s()
         waits = [
             wait_s for peer in self._peers.values() if (wait_s := peer.waits_s(now_s)) is not None
         ]
-        pause_s = (AWAY_S if self._redis.logged else PAUSE_S) * (0.8 + 0.4 * self._jitter())
+        pause_s = (AWAY_S if self._redis.logged else PAUSE_S) * (0.8 + 0.4 * self.jitter())
         return max(MIN_S, min(pause_s, *waits)) if waits and not self._redis.logged else pause_s

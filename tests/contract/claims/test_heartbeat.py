@@ -115,7 +115,7 @@ async def test_a_report_that_cannot_be_made_costs_no_heartbeat(
     clock = FakeClock()
     beating = heartbeat(ledger_db, clock)
     lease = await beating.register()
-    beating._report = lambda: str(1 / 0)
+    beating.report = lambda: str(1 / 0)
 
     for _ in range(3):
         clock.now += 3
@@ -257,10 +257,10 @@ async def test_a_beat_that_fails_is_tried_again_soon(
     lease = await beating.register()
     answers = iter([True, False, False])
 
-    async def beat_once() -> bool:
+    async def beat_once(_self: Heartbeat) -> bool:
         return next(answers, True)
 
-    monkeypatch.setattr(beating, "beat_once", beat_once)
+    monkeypatch.setattr(Heartbeat, "beat_once", beat_once)
 
     with pytest.raises(EnoughError):
         await beating.run()

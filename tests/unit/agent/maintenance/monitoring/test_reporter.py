@@ -134,7 +134,9 @@ def test_a_pause_is_reported_with_the_limit_that_was_learned() -> None:
     )
 
 
-def test_a_bug_in_the_report_does_not_end_the_agent(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_in_the_report_does_not_end_the_agent(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bug is logged, and the agent's next report comes a second later."""
     harness = SlotsHarness(routes(), ending(GOOD))
     clock = HandClock()
@@ -143,17 +145,17 @@ def test_a_bug_in_the_report_does_not_end_the_agent(caplog: pytest.LogCaptureFix
         [ZeroDivisionError("no report"), AgentReport(), asyncio.CancelledError()]
     )
 
-    def report() -> AgentReport:
+    def report(_self: Reporter) -> AgentReport:
         value = next(reports)
         if isinstance(value, AgentReport):
             return value
         raise value
 
-    made.report = report  # type: ignore[method-assign]
+    monkeypatch.setattr(Reporter, "report", report)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(made.run())
 
-    assert made._latest.get() == AgentReport(loop_age_s=1.0)
+    assert made.latest.get() == AgentReport(loop_age_s=1.0)
     assert "the agent's report fails (ZeroDivisionError: no report)" in caplog.text
 
 
