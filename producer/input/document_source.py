@@ -1,6 +1,7 @@
 """Looks into a document's file: its text goes into the task, or the task names the file."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,17 +82,24 @@ def _kind(raw: bytes) -> Kind:
 
 
 def _blank_problem(raw: bytes, kind: Kind) -> str:
-    """Return the problem of a text without content; reads only up to the first letter.
-
-    Raises NoTextError.
-    """
+    """Return the problem of a text without content. Raises NoTextError."""
     if kind is Kind.UNICODE:
         return blank_problem(decoded_text(raw).text)
     if kind is not Kind.TEXT:
         return ""
+    starts = range(0, len(raw), _PART_BYTES)
+    return problem_of_text(raw[start : start + _PART_BYTES] for start in starts)
+
+
+def problem_of_text(parts: Iterable[bytes]) -> str:
+    """Return the problem of a text without content; take its parts up to the first letter.
+
+    Raises NoTextError.
+    """
     reader, problem = DocumentText(), blank_problem("")
-    for start in range(0, len(raw), _PART_BYTES):
-        part = reader.read(raw[start : start + _PART_BYTES])
+    for raw in parts:
+        part = reader.read(raw)
         if part and not (problem := blank_problem(part)):
             return ""
+    reader.read(b"", final=True)
     return problem

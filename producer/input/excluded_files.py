@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from docllm.producer.input.lines import REJECTS_SUFFIX
 from docllm.schemas.settings.config import Config
@@ -25,6 +26,12 @@ def own_files(config: Config) -> tuple[Path, ...]:
     """Return the paths of the configuration file, the data folder and uploaded files."""
     others = (config.file, config.serve_files)
     return (config.data_dir, *(path for path in others if path is not None))
+
+
+def file_of(uri: str) -> Path | None:
+    """Return the path that a file's URI names, with all links resolved; None if it can be none."""
+    path = unquote(urlsplit(uri).path, errors="surrogateescape")
+    return None if "\0" in path else Path(os.path.realpath(path))
 
 
 def resolved(paths: Iterable[Path]) -> tuple[Path, ...]:

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, select
 
 from docllm.producer.input.document_source import UnusableError, look_into
 from docllm.producer.input.excluded_files import own_files, resolved, root_of
+from docllm.producer.input.line_checks import LineChecks
 from docllm.producer.input.lines import InvalidLine, read_line
-from docllm.producer.input.refusals.known_routes import KnownRoutes
 from docllm.producer.ledger import batch_options, task_changes
 from docllm.producer.ledger.dead_letters import selected_pages
 from docllm.producer.ledger.dead_letters.selection import Selection
@@ -46,13 +46,13 @@ def check(
     """
 
     @lru_cache(maxsize=1000)
-    def routes(allowed: tuple[str, ...] | None) -> KnownRoutes:
-        return KnownRoutes(config=config, allowed=allowed)
+    def checks(allowed: tuple[str, ...] | None) -> LineChecks:
+        return LineChecks(config, routes=allowed)
 
     for one in _tasks(read, group, selection):
         line = read_line(0, overridden(one.line, merged([one.earlier, overrides])))
         if not isinstance(line, InvalidLine):
-            line = routes(batch_options.routes_allowed(one.batch_options)).check(line)
+            line = checks(batch_options.routes_allowed(one.batch_options)).check_route(line) or line
         if isinstance(line, InvalidLine):
             raise ConfigError(
                 f"nothing is replayed, because task {one} cannot run so: {line.problem}; {line.fix}"

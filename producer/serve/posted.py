@@ -13,10 +13,10 @@ from typing import IO, Any
 import orjson
 
 from docllm.producer.app import Parts
+from docllm.producer.input.line_checks import LineChecks
 from docllm.producer.input.lines import STDIN, InvalidLine, ValidLine, read_lines
 from docllm.producer.input.other_files import NoLinesError
 from docllm.producer.input.packed import is_packed
-from docllm.producer.input.refusals.line_checks import checked, line_checks
 from docllm.producer.ledger import batch_options, store
 from docllm.producer.ledger.batch_options import TaskDefaults
 from docllm.producer.ledger.status import reported_types
@@ -152,7 +152,7 @@ class PostedLines:
 
         Raises ConfigError if the body is no text, when the first line is read.
         """
-        return checked(_read(body), line_checks(self._parts.config, reported))
+        return LineChecks(self._parts.config, reported=reported).checked(_read(body))
 
     def _begin(
         self, body: IO[bytes], reported: frozenset[str], refusals: Refusals

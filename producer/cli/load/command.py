@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from docllm.producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
 from docllm.producer.cli.load.conversions import Conversions, FindLine
@@ -18,8 +17,8 @@ from docllm.producer.cli.load.load_result import (
     report_rejects,
 )
 from docllm.producer.cli.load.report import BadLineReport, Sums
+from docllm.producer.input.line_checks import LineChecks
 from docllm.producer.input.lines import InvalidLine, ValidLine
-from docllm.producer.input.refusals.line_checks import checked, line_checks
 from docllm.producer.input.rejects import Rejects, TooManyRejectsError
 from docllm.producer.input.survey import surveyed
 from docllm.producer.ledger import batch_options, store, tally
@@ -251,21 +250,14 @@ def _checked_lines(
     source: Input,
 ) -> Iterator[ValidLine | InvalidLine]:
     """Return the input's lines; tasks that would certainly fail become bad lines."""
-    checks = line_checks(config, reported, types=options.allow_type, routes=options.routes_allowed)
-    begin = _not_before(options.not_before, SystemClock())
-    if begin is not None:
-        checks.append(partial(_check_begin, begin))
-    return checked(source.lines(), checks)
-
-
-def _check_begin(begin: datetime, line: ValidLine) -> ValidLine | InvalidLine:
-    """Refuse a task that would begin after its deadline, which is to say never."""
-    task = line.task
-    if task.not_before is not None or task.deadline is None or task.deadline > begin:
-        return line
-    return line.refused(
-        "deadline", "is not after --not-before", "give a later deadline, or an earlier --not-before"
+    checks = LineChecks(
+        config,
+        reported=reported,
+        types=options.allow_type,
+        routes=options.routes_allowed,
+        begin=_not_before(options.not_before, SystemClock()),
     )
+    return checks.checked(source.lines())
 
 
 def _nothing(_line: ValidLine) -> None:
