@@ -7,21 +7,20 @@ from dataclasses import dataclass, field
 from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.conversion import TextSizes
 from docllm.producer.input.estimate import Estimate
-from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.lines import InvalidLine, ValidLine
+from docllm.producer.input.load_warnings import (
+    LongDocuments,
+    Needs,
+    PastDeadlines,
+    PromptOrder,
+    UnreadableDocuments,
+)
 from docllm.producer.input.rejects import Rejects
 from docllm.producer.input.time_needed import TimeNeeded
-from docllm.producer.input.warnings.long_documents import LongDocuments
-from docllm.producer.input.warnings.needs import Needs
-from docllm.producer.input.warnings.past_deadlines import PastDeadlines
-from docllm.producer.input.warnings.prompt_order import PromptOrder
-from docllm.producer.input.warnings.unallowed_documents import UnallowedDocuments
-from docllm.producer.input.warnings.unreachable_documents import UnreachableDocuments
 from docllm.producer.screen.output import note
 from docllm.producer.text.printable import shown
 from docllm.schemas.runtime.clock import SystemClock
 from docllm.schemas.settings.config import Config
-from docllm.schemas.task.line.field_checks import is_file_uri
 from docllm.schemas.text.wording import number_of
 
 SHOWN_FAULTS = 20
@@ -40,17 +39,15 @@ class Sums:
         self.needs = Needs(accounts, by_uri=by_uri, sizes=sizes)
         self.estimate = Estimate(accounts)
         self.time = TimeNeeded(accounts)
-        self.outside = UnreachableDocuments(config.roots(), own=own_files(config))
-        self.unallowed = UnallowedDocuments(config.document_allow)
+        self.unreadable = UnreadableDocuments(config)
         self.past = PastDeadlines(SystemClock().utc_s())
         self.long = LongDocuments(accounts)
         self.prompts = PromptOrder(accounts)
 
     def add(self, line: ValidLine) -> None:
         """Check one task, new or not, for a document out of reach."""
-        uri = line.task.uri
-        if uri is not None:
-            (self.outside if is_file_uri(uri) else self.unallowed).add(uri)
+        if line.task.uri is not None:
+            self.unreadable.add(line.task.uri)
 
     def add_new(self, line: ValidLine) -> None:
         """Add one new task."""
@@ -66,19 +63,8 @@ class Sums:
         """Yield what is likely to go wrong with the tasks."""
         yield from filter(None, (str(self.past), str(self.long), str(self.prompts)))
         yield from self.time.too_large()
-        if (outside := self.outside).count:
-            tasks = (
-                f"{number_of(outside.count, 'task')} with a document by URI outside the folders "
-                "that agents may read"
-            )
-            yield f"{tasks}, so they would be dead; before you start agents, set: {outside}"
-        if (unallowed := self.unallowed).count:
-            tasks = (
-                f"{number_of(unallowed.count, 'task')} with a document by URI below no prefix that "
-                "agents may read"
-            )
-            yield f"{tasks}, so they would be dead; before you start agents, set: {unallowed}"
-        yield from self.needs.warnings(self.estimate.tasks, outside=self.outside.count)
+        yield from self.unreadable.warnings()
+        yield from self.needs.warnings(self.estimate.tasks, unreadable=self.unreadable.files)
 
 
 @dataclass(slots=True)

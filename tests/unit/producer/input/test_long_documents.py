@@ -7,7 +7,7 @@ import pytest
 
 from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.lines import ValidLine, read_line
-from docllm.producer.input.warnings.long_documents import LongDocuments
+from docllm.producer.input.load_warnings import LongDocuments
 from docllm.schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 
 CONFIG = Config(

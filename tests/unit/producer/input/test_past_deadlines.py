@@ -3,7 +3,7 @@
 import orjson
 
 from docllm.producer.input.lines import ValidLine, read_line
-from docllm.producer.input.warnings.past_deadlines import PastDeadlines
+from docllm.producer.input.load_warnings import PastDeadlines
 
 NOW_S = 1_770_000_000.0  # 2026-02-02T02:40:00Z
 

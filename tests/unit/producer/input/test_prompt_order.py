@@ -5,7 +5,7 @@ import pytest
 
 from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.lines import ValidLine, read_line
-from docllm.producer.input.warnings.prompt_order import LARGE, PromptOrder, lost_bytes
+from docllm.producer.input.load_warnings import LARGE, PromptOrder, lost_bytes
 from docllm.schemas.settings.config import Config, LLMConfig, Price, TypeConfig
 
 RULES = "Follow this rule. " * 300  # 5,400 bytes

@@ -5,12 +5,12 @@ from typing import Any
 import orjson
 import pytest
 
+from docllm.producer.input import load_warnings
 from docllm.producer.input.accounts import TaskAccounts
 from docllm.producer.input.conversion import TextSizes
 from docllm.producer.input.documents import DocumentLine
 from docllm.producer.input.lines import ValidLine, read_line
-from docllm.producer.input.warnings import needs
-from docllm.producer.input.warnings.needs import EMBEDDED_TASKS, Needs
+from docllm.producer.input.load_warnings import EMBEDDED_TASKS, Needs
 from docllm.schemas.documents.kind import Kind
 from docllm.schemas.settings.config import Config, KafkaConfig, TypeConfig
 
@@ -34,7 +34,7 @@ def warned(*lines: ValidLine, config: Config | None = None, **more: Any) -> list
     found = Needs(TaskAccounts(config or Config()), **given)
     for line in lines:
         found.add(line)
-    return list(found.warnings(len(lines), outside=0))
+    return list(found.warnings(len(lines), unreadable=0))
 
 
 def test_documents_that_need_an_extra_are_counted_by_kind() -> None:
@@ -71,13 +71,13 @@ def test_a_million_tasks_are_many_for_the_embedded_ledger() -> None:
     """Only the number counts, and only on embedded parts."""
     for config, count in ((Config(), 1), (CLUSTER, 0)):
         found = Needs(TaskAccounts(config), by_uri=False, sizes=None)
-        assert list(found.warnings(EMBEDDED_TASKS - 1, outside=0)) == []
-        assert len(list(found.warnings(EMBEDDED_TASKS, outside=0))) == count
+        assert list(found.warnings(EMBEDDED_TASKS - 1, unreadable=0)) == []
+        assert len(list(found.warnings(EMBEDDED_TASKS, unreadable=0))) == count
 
 
 def test_a_handler_of_another_type_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the handlers of types that the batch has."""
-    monkeypatch.setattr(needs, "broken_handlers", lambda types: dict.fromkeys(types, "x"))
+    monkeypatch.setattr(load_warnings, "broken_handlers", lambda types: dict.fromkeys(types, "x"))
     accounts = TaskAccounts(
         Config(types={name: TypeConfig(handler="m:f") for name in ("a", "other")})
     )
@@ -85,6 +85,6 @@ def test_a_handler_of_another_type_is_not_tried(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(line, ValidLine)
     accounts.of(line.task)
 
-    (warning,) = Needs(accounts, by_uri=False, sizes=None).warnings(1, outside=0)
+    (warning,) = Needs(accounts, by_uri=False, sizes=None).warnings(1, unreadable=0)
 
     assert warning == "tasks of type a would be dead: its handler cannot be used: x"
