@@ -57,65 +57,6 @@ class DocumentLine(ValidLine):
         return sent_bytes(self.task) + self.text_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentWays:
-    """How documents get into tasks.
-
-    With `convert`, `opened` opens the converters when a document needs them. `sizes` estimates the
-    text of documents that only agents convert. `stored` returns the line that the batch has under
-    an id. Unless `agents_read`, agents have no folder from which they could read a file.
-    """
-
-    by_uri: bool = False
-    convert: bool = False
-    opened: OpenConversion | None = None
-    sizes: TextSizes | None = None
-    stored: Callable[[str], bytes | None] = lambda _id: None
-    agents_read: bool = True
-
-
-_AS_THEY_ARE = DocumentWays()
-
-
-def read_documents(
-    source: str,
-    *,
-    prompt: str,
-    model: str | None = None,
-    task_type: str | None = None,
-    schema: Path | None = None,
-    ways: DocumentWays = _AS_THEY_ARE,
-    leave_out: Collection[Path] = (),
-) -> Generator[ValidLine | InvalidLine, None, None]:
-    """Return the tasks of a folder's or glob's documents, sorted by id.
-
-    One file at a time is in memory. A text in UTF-8 of up to 256 KiB goes into the task. Any other
-    document, or every one with `by_uri`, stays where it is, and the task names its URI, size and
-    SHA-256; agents make the text of it. With `convert`, its text goes into the task too, and some
-    files at once are in memory.
-
-    Raises ConfigError at once for a prompt without {document}, for an invalid schema, and when
-    there is no document.
-    """
-    question = question_of(prompt, model, task_type, schema)
-    tree = FileTree.of(source, leave_out=leave_out)
-    entries = tree.entries()
-    first_entry = next(entries, None)
-    if first_entry is None:
-        raise ConfigError(
-            f"no document matches {source}; write a folder or a quoted pattern, "
-            "for example 'docs/**/*.txt'"
-        )
-    reader = _Reader(question, ways)
-    return _in_order(
-        (
-            reader.begin(number, entry)
-            for number, entry in enumerate(chain([first_entry], entries), 1)
-        ),
-        most=CONVERTED_AT_ONCE if ways.convert else 0,
-    )
-
-
 def _in_order(
     begun: Iterator[Callable[[], ValidLine | InvalidLine]], *, most: int
 ) -> Generator[ValidLine | InvalidLine, None, None]:
@@ -177,16 +118,52 @@ def task_line(key: str, question: dict[str, Any], source: dict[str, Any]) -> byt
     return orjson.dumps({"id": key, "prompt": question["prompt"], "input": source} | question)
 
 
-class _Reader:
-    """Reads one document after another. A line is a call, because a conversion may take a while."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentReader:
+    """Makes task lines of documents; `question` has the fields that all of them have in common.
 
-    def __init__(self, question: dict[str, Any], ways: DocumentWays) -> None:
-        self._question = question
-        self._ways = ways
-        self._limit = -1 if ways.by_uri else MAX_INLINE_BYTES
+    `opened` opens the converters when a document needs them; without it, only agents convert, and
+    `sizes` estimates the text. `stored` returns the line that the batch has under an id. Unless
+    `agents_read`, agents have no folder from which they could read a file.
+    """
 
-    def begin(self, number: int, entry: FileEntry) -> Callable[[], ValidLine | InvalidLine]:
-        """Read a document and begin its conversion, if it needs one; return its line's call."""
+    question: dict[str, Any]
+    by_uri: bool = False
+    opened: OpenConversion | None = None
+    sizes: TextSizes | None = None
+    stored: Callable[[str], bytes | None] = lambda _id: None
+    agents_read: bool = True
+
+    def read(
+        self, source: str, *, leave_out: Collection[Path] = ()
+    ) -> Generator[ValidLine | InvalidLine, None, None]:
+        """Return the tasks of a folder's or glob's documents, sorted by id.
+
+        One file at a time is in memory. A text in UTF-8 of up to 256 KiB goes into the task. Any
+        other document, or every one with `by_uri`, stays where it is, and the task names its URI,
+        size and SHA-256; agents make the text of it. With `opened`, its text goes into the task
+        too, and some files at once are in memory.
+
+        Raises ConfigError at once when there is no document.
+        """
+        entries = FileTree.of(source, leave_out=leave_out).entries()
+        first_entry = next(entries, None)
+        if first_entry is None:
+            raise ConfigError(
+                f"no document matches {source}; write a folder or a quoted pattern, "
+                "for example 'docs/**/*.txt'"
+            )
+        numbered = enumerate(chain([first_entry], entries), 1)
+        return _in_order(
+            (self._begin(number, entry) for number, entry in numbered),
+            most=0 if self.opened is None else CONVERTED_AT_ONCE,
+        )
+
+    def _begin(self, number: int, entry: FileEntry) -> Callable[[], ValidLine | InvalidLine]:
+        """Read a document and begin its conversion, if it needs one; return its line's call.
+
+        A line is a call, because a conversion may take a while.
+        """
         make = self._guarded(number, entry, lambda: self._make(number, entry))
         return make if callable(make) else lambda: make
 
@@ -208,15 +185,16 @@ class _Reader:
     ) -> "ValidLine | InvalidLine | Callable[[], ValidLine | InvalidLine]":
         if entry.problem:
             return _bad(number, entry, entry.problem, entry.fix)
-        file, ways = look_into(entry.path), self._ways
-        if (source := file.as_text(self._limit)) is not None:
+        file = look_into(entry.path)
+        limit = -1 if self.by_uri else MAX_INLINE_BYTES
+        if (source := file.as_text(limit)) is not None:
             return _line(number, entry, self._value(entry, source), file.kind)
-        if not ways.convert or ways.opened is None or len(file.raw) > MAX_SOURCE_BYTES:
+        if self.opened is None or len(file.raw) > MAX_SOURCE_BYTES:
             return self._named(number, entry, file)
-        stored = ways.stored(entry.id)
+        stored = self.stored(entry.id)
         if stored is not None and _is_of_source(stored, self._value(entry, {}), file.sha256):
             return _line(number, entry, stored, file.kind)
-        conversion = ways.opened()
+        conversion = self.opened()
         text = conversion.begin(file.raw)
         finish = partial(self._converted, number, entry, file, text, conversion.version)
         return partial(self._guarded, number, entry, finish)
@@ -239,20 +217,20 @@ class _Reader:
 
     def _named(self, number: int, entry: FileEntry, file: DocumentFile) -> ValidLine | InvalidLine:
         """Return the line that names the file, for an agent to read it."""
-        if not self._ways.agents_read:
+        if not self.agents_read:
             limits = f"{MAX_SOURCE_BYTES >> 20} MiB, with a text of {MAX_TEXT_BYTES >> 20}"
             raise UnusableError(
                 f"is {file.kind.value} that an agent must read, and agents may read no folder",
                 f"load it with --convert (up to {limits}); or set DOCLLM_DOCUMENT_ROOTS to a "
                 "folder that all agents have, or add --by-uri if they have set it",
             )
-        sizes = self._ways.sizes
-        text_bytes = len(file.raw) if sizes is None else sizes.of(file.kind, file.raw)
+        raw, sizes = file.raw, self.sizes
+        text_bytes = len(raw) if sizes is None else sizes.of(file.kind, raw)
         value = self._value(entry, file.by_uri())
         return _line(number, entry, value, file.kind, text_bytes=text_bytes)
 
     def _value(self, entry: FileEntry, source: dict[str, Any]) -> bytes:
-        return task_line(entry.id, self._question, source)
+        return task_line(entry.id, self.question, source)
 
 
 def _line(

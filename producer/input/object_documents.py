@@ -6,10 +6,9 @@ The store's listing has all that a line needs: name, size and etag. No object is
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any, Self
 
-from docllm.producer.input.documents import question_of, task_line, with_document
+from docllm.producer.input.documents import task_line, with_document
 from docllm.producer.input.excluded_files import is_hidden
 from docllm.producer.input.file_tree import matches_pattern, require_whole_depths
 from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
@@ -65,13 +64,7 @@ class ObjectTree:
 
 
 def read_objects(
-    source: str,
-    *,
-    prompt: str,
-    model: str | None = None,
-    task_type: str | None = None,
-    schema: Path | None = None,
-    stores: ObjectStores | None = None,
+    source: str, question: dict[str, Any], stores: ObjectStores | None = None
 ) -> Generator[ValidLine | InvalidLine, None, None]:
     """Return the tasks of the objects below a prefix, in the store's order.
 
@@ -80,7 +73,6 @@ def read_objects(
     Raises ConfigError at once for a prompt without {document}, for an invalid schema, and when
     there is no object; and ConfigError or UnreachableError when the objects cannot be listed.
     """
-    question = question_of(prompt, model, task_type, schema)
     entries = ObjectTree.of(source).entries(ObjectStores() if stores is None else stores)
     try:
         first_entry = next(entries, None)

@@ -7,9 +7,9 @@ again: it recognizes the tasks that exist, and any relay sends the orders that w
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 
+from docllm.producer.app import Parts
 from docllm.producer.input.lines import InvalidLine, ValidLine, clashing
 from docllm.producer.ledger import outbox, store
 from docllm.producer.ledger.batch_options import TaskDefaults
@@ -62,6 +62,10 @@ class Chunk:
     bad: list[InvalidLine] = field(default_factory=list)
 
 
+def _ignore(_fact: object) -> None:
+    pass
+
+
 class _OrderedRefusals:
     """Reports bad lines in the order of the input, although chunks finish in any order."""
 
@@ -80,54 +84,50 @@ class _OrderedRefusals:
                 self._refuse(line)
 
 
+@dataclass(slots=True, kw_only=True)
 class Loader:
-    """Loads one input into one batch."""
+    """Loads one input into one batch.
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        reading: Executor,
-        publisher: Publisher,
-        topics: Topics,
-        clock: Clock,
-        ledger_id: str,
-        into: store.Batch,
-        max_attempts_of: Callable[[str], int],
-        defaults: TaskDefaults,
-        overflow: int,
-        backlog: BacklogLimit,
-        reject: Callable[[InvalidLine], None],
-        is_new: Callable[[ValidLine], None],
-        progress: Callable[[int], None],
-        traces: PublicationTraces | None = None,
-    ) -> None:
-        self._traces = traces
-        self._transactions = transactions
-        self._reading = reading
-        self._publisher = publisher
-        self._topics = topics
-        self._clock = clock
-        self._ledger_id = ledger_id
-        self._into = into
-        self._max_attempts_of = max_attempts_of
-        self._defaults = defaults
-        self._backlog = backlog
+    `reading` runs what reads lines, on a thread, because standard input may be slow. `reject` is
+    told of each bad line, `is_new` of each line that became a task, and `progress` how many lines
+    are tasks of the batch.
+    """
+
+    transactions: Transactions
+    reading: Executor
+    publisher: Publisher
+    topics: Topics
+    clock: Clock
+    ledger_id: str
+    into: store.Batch
+    max_attempts_of: Callable[[str], int]
+    defaults: TaskDefaults = field(default_factory=TaskDefaults)
+    overflow: int = 0
+    backlog: BacklogLimit | None = None
+    reject: Callable[[InvalidLine], None] = _ignore
+    is_new: Callable[[ValidLine], None] = _ignore
+    progress: Callable[[int], None] = _ignore
+    traces: PublicationTraces | None = None
+    summary: Summary = field(default_factory=Summary)
+    _overflow: Overflow = field(init=False)
+    _refusals: _OrderedRefusals = field(init=False)
+
+    def __post_init__(self) -> None:
         self._overflow = Overflow(
-            transactions=transactions, clock=clock, group=topics.group, limit=overflow
+            transactions=self.transactions,
+            clock=self.clock,
+            group=self.topics.group,
+            limit=self.overflow,
         )
-        self._reject = reject
-        self._is_new = is_new
-        self._progress = progress
-        self.summary = Summary()
+        self._refusals = _OrderedRefusals(self._refuse)
 
     async def load(
         self, lines: Iterable[ValidLine | InvalidLine], *, closing: bool = True
     ) -> Summary:
         """Load every good line and report every bad one; with `closing`, close the batch.
 
-        Lines are read on a thread, because standard input may be slow. Raises what stopped the
-        load: UnsafeStateError for a cancelled batch, or a permanent database error.
+        Raises what stopped the load: UnsafeStateError for a cancelled batch, or a permanent
+        database error.
         """
         try:
             await self._load(lines)
@@ -138,80 +138,63 @@ class Loader:
                 raise
             raise errors.exceptions[0] from None
         if closing:
-            await self._transactions.write(store.close_batch, self._into)
+            await self.transactions.write(store.close_batch, self.into)
         return self.summary
 
     async def _load(self, lines: Iterable[ValidLine | InvalidLine]) -> None:
         free_chunks = asyncio.Semaphore(IN_FLIGHT)
-        size = SQLITE_CHUNK if self._transactions.database.sqlite else CHUNK
+        size = SQLITE_CHUNK if self.transactions.database.sqlite else CHUNK
         in_chunks = chunks(lines, size, self._new_task)
-        refusals = _OrderedRefusals(self._refuse)
         load_from: int | None = None
         async with asyncio.TaskGroup() as group:
             for number in count():
-                chunk = await self._reading(lambda: next(in_chunks, None))
+                chunk = await self.reading(lambda: next(in_chunks, None))
                 if chunk is None:
                     return
                 if not chunk.good:
-                    refusals.put(number, chunk.bad)
+                    self._refusals.put(number, chunk.bad)
                 else:
                     await free_chunks.acquire()
-                    await self._backlog.wait()
+                    if self.backlog is not None:
+                        await self.backlog.wait()
                     # Take ids in the order of the lines, because an export follows the ids.
-                    first_id = await self._transactions.write(store.take_ids, len(chunk.good))
+                    first_id = await self.transactions.write(store.take_ids, len(chunk.good))
                     crash.reach("load.ids_taken")
-                    refuse = partial(self._refuse_of_chunk, refusals, number, chunk.bad)
                     load_from = first_id if load_from is None else load_from
-                    loading = self._load_chunk(chunk, first_id, load_from, refuse)
+                    loading = self._load_chunk(number, chunk, first_id, load_from)
                     group.create_task(loading).add_done_callback(lambda _: free_chunks.release())
 
     def _new_task(self, line: ValidLine) -> NewTask:
         return new_task(
             line.task,
             line.value,
-            self._max_attempts_of,
+            self.max_attempts_of,
             raw_key=line.key.encode(),
-            defaults=self._defaults,
+            defaults=self.defaults,
         )
-
-    def _refuse_of_chunk(
-        self,
-        refusals: _OrderedRefusals,
-        number: int,
-        bad: Sequence[InvalidLine],
-        clashes: Sequence[InvalidLine],
-    ) -> None:
-        refusals.put(number, [*bad, *clashes])
 
     def _refuse(self, line: InvalidLine) -> None:
         self.summary.bad += 1
-        self._reject(line)
+        self.reject(line)
 
-    async def _load_chunk(
-        self,
-        chunk: Chunk,
-        first_id: int,
-        load_from: int,
-        refuse: Callable[[Sequence[InvalidLine]], None],
-    ) -> None:
+    async def _load_chunk(self, number: int, chunk: Chunk, first_id: int, load_from: int) -> None:
         lines, tasks = chunk.good, chunk.tasks
         await self._overflow.place(tasks)
-        accepted = await self._transactions.write(
-            store.accept, self._into, tasks, first_id, load_from
+        accepted = await self.transactions.write(
+            store.accept, self.into, tasks, first_id, load_from
         )
         crash.reach("load.accepted")
-        refuse(
-            [
-                clashing(lines[position], self._into.name, accepted.stored.get(position))
-                for position in accepted.clashing
-            ]
-        )
+        clashes = [
+            clashing(lines[position], self.into.name, accepted.stored.get(position))
+            for position in accepted.clashing
+        ]
+        self._refusals.put(number, [*chunk.bad, *clashes])
         for position in accepted.new:
-            self._is_new(lines[position])
+            self.is_new(lines[position])
         self.summary.new += len(accepted.new)
         self.summary.known += len(accepted.known)
         self.summary.repeated += accepted.twins
-        self._progress(self.summary.new + self.summary.known)
+        self.progress(self.summary.new + self.summary.known)
         if accepted.orders:
             await self._publish(
                 accepted.orders,
@@ -220,7 +203,7 @@ class Loader:
 
     async def _publish(self, orders: Sequence[Order], tasks: dict[int, NewTask]) -> None:
         """Publish the new tasks from memory; shrink the orders by the records that arrived."""
-        answers = await self._publisher.publish(
+        answers = await self.publisher.publish(
             [record for order in orders for record in self._records(order, tasks)]
         )
         crash.reach("load.published")
@@ -228,25 +211,56 @@ class Loader:
         unsent = [[item for item in order.items if next(answer_of) is not None] for order in orders]
         self.summary.unsent += sum(map(len, unsent))
         self.summary.errors += [answer.reason for answer in answers if answer is not None][:1]
-        await self._transactions.write(outbox.shrink_each, orders, unsent)
+        await self.transactions.write(outbox.shrink_each, orders, unsent)
         crash.reach("load.shrunk")
 
     def _records(self, order: Order, tasks: dict[int, NewTask]) -> list[Outgoing]:
-        topic, due_ms = self._topics.name(order.destination), int(self._clock.utc_s() * 1000)
+        topic, due_ms = self.topics.name(order.destination), int(self.clock.utc_s() * 1000)
         named = {item: ((task := tasks[item.id]).tenant, task.hints) for item in order.items}
         all_headers = record_builder.first_headers(
-            self._ledger_id, self._topics.group, self._into.name, named, due_ms
+            self.ledger_id, self.topics.group, self.into.name, named, due_ms
         )
         records = [
             Outgoing(topic, (task := tasks[item.id]).key, task.value, headers)
             for item, headers in zip(order.items, all_headers, strict=True)
         ]
-        if self._traces is not None:
+        if self.traces is not None:
             for item, record in zip(order.items, records, strict=True):
-                record.headers += self._traces.headers(
+                record.headers += self.traces.headers(
                     item.id, order.destination, item.fence, order.id
                 )
         return records
+
+
+def make_loader(
+    parts: Parts,
+    into: store.Batch,
+    *,
+    reading: Executor,
+    defaults: TaskDefaults,
+    backlog: BacklogLimit | None = None,
+    reject: Callable[[InvalidLine], None] = _ignore,
+    is_new: Callable[[ValidLine], None] = _ignore,
+    progress: Callable[[int], None] = _ignore,
+) -> Loader:
+    """Return a loader into a batch with the parts of a program."""
+    return Loader(
+        transactions=parts.transactions,
+        reading=reading,
+        publisher=parts.publisher,
+        topics=parts.topics,
+        clock=parts.clock,
+        ledger_id=parts.ledger_id,
+        into=into,
+        max_attempts_of=parts.config.max_attempts_of,
+        defaults=defaults,
+        overflow=parts.config.tenant_defaults.overflow,
+        backlog=backlog,
+        reject=reject,
+        is_new=is_new,
+        progress=progress,
+        traces=parts.traces,
+    )
 
 
 def chunks(

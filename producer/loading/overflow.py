@@ -6,6 +6,7 @@ turns.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from docllm.producer.ledger import tally
 from docllm.producer.ledger.new_tasks import NewTask
@@ -16,6 +17,7 @@ from docllm.schemas.task.record.lanes import Lane
 FRESH_S = 5.0  # how long the ledger's counts of tenants' tasks are used
 
 
+@dataclass(slots=True, kw_only=True)
 class Overflow:
     """Chooses the lane of new tasks by what their tenants have already.
 
@@ -23,19 +25,18 @@ class Overflow:
     limit. What was chosen since the ledger was asked last counts too.
     """
 
-    def __init__(self, *, transactions: Transactions, clock: Clock, group: str, limit: int) -> None:
-        self._transactions = transactions
-        self._clock = clock
-        self._group = group
-        self.limit = limit
-        self._unfinished: Counter[str] = Counter()
-        self._asked_at_s = float("-inf")
+    transactions: Transactions
+    clock: Clock
+    group: str
+    limit: int
+    _unfinished: Counter[str] = field(default_factory=Counter, init=False)
+    _asked_at_s: float = field(default=float("-inf"), init=False)
 
     async def place(self, tasks: Sequence[NewTask]) -> None:
         """Put the tasks into the lanes in which they shall wait."""
-        if self.limit and self._clock.now_s() - self._asked_at_s > FRESH_S:
-            self._asked_at_s = self._clock.now_s()
-            self._unfinished = await self._transactions.read(tally.unfinished, self._group)
+        if self.limit and self.clock.now_s() - self._asked_at_s > FRESH_S:
+            self._asked_at_s = self.clock.now_s()
+            self._unfinished = await self.transactions.read(tally.unfinished, self.group)
         more = Counter([task.tenant for task in tasks])
         if self.limit and any(self._unfinished[name] + more[name] > self.limit for name in more):
             self._move(tasks)

@@ -7,6 +7,7 @@ that clash with an earlier line or with the ledger.
 import hashlib
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from docllm.producer.input.lines import InvalidLine, ValidLine, clashing
 from docllm.producer.ledger.new_tasks import NewTask
@@ -94,55 +95,46 @@ class KeyIndex:
         self._file.close()
 
 
+@dataclass(slots=True, kw_only=True)
 class Preflight:
     """Reads an input on an executor; reports each bad line and each good line that is new.
 
     `ask` is None if the ledger holds nothing of the batch.
     """
 
-    def __init__(
-        self,
-        *,
-        batch: str,
-        reading: Executor,
-        ask: Ask | None,
-        reject: Callable[[InvalidLine], None],
-        is_new: Callable[[ValidLine], None],
-    ) -> None:
-        self._batch = batch
-        self._reading = reading
-        self._ask = ask
-        self._reject = reject
-        self._is_new = is_new
-        self.summary = Summary()
+    batch: str
+    reading: Executor
+    ask: Ask | None
+    reject: Callable[[InvalidLine], None]
+    is_new: Callable[[ValidLine], None]
+    summary: Summary = field(default_factory=Summary, init=False)
 
     async def read(self, lines: Iterable[ValidLine | InvalidLine]) -> Summary:
         """Read to the end; return what a load would do."""
         index, chunks_left = KeyIndex(), chunks(lines, CHUNK, _new_task)
         try:
-            while chunk := await self._reading(lambda: next(chunks_left, None)):
+            while chunk := await self.reading(lambda: next(chunks_left, None)):
                 await self._check_chunk(chunk, index)
         finally:
-            await self._reading(index.close)  # a statement may still run on that executor
+            await self.reading(index.close)  # a statement may still run on that executor
         return self.summary
 
     async def _check_chunk(self, chunk: Chunk, index: KeyIndex) -> None:
         good_lines, tasks = chunk.good, chunk.tasks
-        in_input = await self._reading(lambda: index.matching(tasks))
+        in_input = await self.reading(lambda: index.matching(tasks))
         new, clashes = set(in_input.new), set(in_input.clashing)
         stored: Mapping[int, bytes] = {}
-        if self._ask is not None and tasks:
-            in_ledger = await self._ask(tasks)
+        if self.ask is not None and tasks:
+            in_ledger = await self.ask(tasks)
             new, clashes = new & in_ledger.new.keys(), clashes | set(in_ledger.clashing)
             stored = in_ledger.stored
         for position in sorted(new):
-            self._is_new(good_lines[position])
+            self.is_new(good_lines[position])
         bad_lines = chunk.bad + [
-            clashing(good_lines[position], self._batch, stored.get(position))
-            for position in clashes
+            clashing(good_lines[position], self.batch, stored.get(position)) for position in clashes
         ]
         for line in sorted(bad_lines, key=lambda bad: bad.line):
-            self._reject(line)
+            self.reject(line)
         self.summary.new += len(new)
         self.summary.bad += len(bad_lines)
         self.summary.known += len(good_lines) - len(new) - len(clashes)

@@ -7,7 +7,7 @@ topic refuses becomes a pointer record, then a quarantine row.
 
 import logging
 from collections.abc import Awaitable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from docllm.producer.ledger import outbox
 from docllm.producer.ledger.quarantine import undeliverable
@@ -27,24 +27,16 @@ SLICE = 50  # items whose bodies are in memory at once
 CROWDED = 10_000  # above this many records in the local queue, new orders are left to the relay
 
 
+@dataclass(slots=True, kw_only=True)
 class Relay:
     """Publishes orders of one group. Any number of processes may run `relay_once`."""
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        publisher: Publisher,
-        topics: Topics,
-        clock: Clock,
-        traces: PublicationTraces | None = None,
-    ) -> None:
-        self._traces = traces
-        self._transactions = transactions
-        self._publisher = publisher
-        self._topics = topics
-        self._clock = clock
-        self._failing: set[str] = set()
+    transactions: Transactions
+    publisher: Publisher
+    topics: Topics
+    clock: Clock
+    traces: PublicationTraces | None = None
+    _failing: set[str] = field(default_factory=set, init=False)
 
     @property
     def failing(self) -> frozenset[str]:
@@ -54,14 +46,14 @@ class Relay:
     async def send(self, orders: Sequence[Order]) -> None:
         """Publish orders that this process has just written; failed items stay with the relay."""
         for order in orders:
-            if self._publisher.waiting() > CROWDED:
+            if self.publisher.waiting() > CROWDED:
                 return
             if order.destination not in self._failing:
                 await self.publish(order)
 
     def waiting(self) -> int:
         """Return how many records the bus has not confirmed."""
-        return self._publisher.waiting()
+        return self.publisher.waiting()
 
     async def relay_once(self) -> int:
         """Publish orders that outlived their grace; return how many records were delivered.
@@ -69,16 +61,16 @@ class Relay:
         A failing destination is probed last, with one slice of one order, because each try is slow.
         """
         failing, delivered = self.failing, 0
-        group = self._topics.group
+        group = self.topics.group
         while orders := await self._taken(
-            self._transactions.write(outbox.take, group, without=self.failing)
+            self.transactions.write(outbox.take, group, without=self.failing)
         ):
             for order in orders:
                 if order.destination not in self._failing:
                     delivered += await self.publish(order)
         for destination in sorted(failing):
             for order in await self._taken(
-                self._transactions.write(outbox.take_one, group, destination)
+                self.transactions.write(outbox.take_one, group, destination)
             ):
                 delivered += await self.publish(order, first_slice_only=True)
         return delivered
@@ -91,7 +83,7 @@ class Relay:
 
     async def drop_final(self) -> int:
         """Delete orders that could only put inert records on a topic; return how many."""
-        return await self._transactions.write(outbox.drop_final, self._topics.group)
+        return await self.transactions.write(outbox.drop_final, self.topics.group)
 
     async def publish(self, order: Order, *, first_slice_only: bool = False) -> int:
         """Publish one order and shrink it by the delivered items; return how many records arrived.
@@ -107,7 +99,7 @@ class Relay:
             unsent = [item for item in unsent if item not in items or item in refused]
             if first_slice_only or order.destination in self._failing:
                 break
-        await self._transactions.write(outbox.shrink, order, unsent)
+        await self.transactions.write(outbox.shrink, order, unsent)
         crash.reach("publish.shrunk")
         return delivered
 
@@ -116,7 +108,7 @@ class Relay:
 
         Whatever ends a task as dead orders its letter, and a replay waits until that is sent.
         """
-        if not self._topics.results or order.destination != "dlq":
+        if not self.topics.results or order.destination != "dlq":
             return await self._publish(order)
         _, refused = await self._publish(replace(order, destination=RESULTS))
         left = tuple(item for item in order.items if item not in refused)
@@ -124,8 +116,8 @@ class Relay:
         return sent, refused | refused_letters
 
     async def _publish(self, order: Order) -> tuple[int, set[Item]]:
-        records = await self._transactions.read(
-            record_builder.records_of, self._topics, order, self._clock.utc_s(), self._traces
+        records = await self.transactions.read(
+            record_builder.records_of, self.topics, order, self.clock.utc_s(), self.traces
         )
         refused = await self._deliver(records)
         if refused:
@@ -184,7 +176,7 @@ class Relay:
         return refused
 
     async def _try_once(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
-        answers = await self._publisher.publish(list(records.values())) if records else []
+        answers = await self.publisher.publish(list(records.values())) if records else []
         return {
             item: answer
             for item, answer in zip(records, answers, strict=True)
@@ -199,7 +191,7 @@ class Relay:
             refusal.reason,
             extra={"code": Code.RECORD_UNDELIVERABLE},
         )
-        await self._transactions.write(
-            undeliverable, self._topics.group, item, record, refusal.reason
+        await self.transactions.write(
+            undeliverable, self.topics.group, item, record, refusal.reason
         )
         crash.reach("publish.set_aside")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -18,6 +19,7 @@ from docllm.producer.input.packed import is_packed
 from docllm.producer.ledger import cancel, openai_batches
 from docllm.producer.ledger.batch_options import TaskDefaults
 from docllm.producer.ledger.openai_batches import OpenAIBatch
+from docllm.producer.loading.loader import make_loader
 from docllm.producer.loading.preflight import Preflight
 from docllm.producer.serve.openai_batch import (
     ENDED,
@@ -50,15 +52,15 @@ _HEAD_BYTES = 16
 _PAIRS, _NAME, _VALUE = 16, 64, 512  # of metadata
 
 
+@dataclass(frozen=True, slots=True)
 class FileLoads:
     """Loads the files of batches, each as a whole or not at all."""
 
-    def __init__(self, parts: Parts, posted: PostedLines, uploads: Uploads) -> None:
-        self._parts = parts
-        self._posted = posted
-        self._uploads = uploads
-        self._free = asyncio.Semaphore(AT_ONCE)
-        self._running: set[asyncio.Task[None]] = set()
+    parts: Parts
+    posted: PostedLines
+    uploads: Uploads
+    _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE), init=False)
+    _running: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def start(self, found: OpenAIBatch) -> None:
         """Load the batch's file in the background."""
@@ -68,8 +70,8 @@ class FileLoads:
 
     async def resume(self) -> None:
         """Go on with the batches that a stopped server has left unloaded."""
-        group = self._parts.topics.group
-        for found in await self._parts.transactions.read(openai_batches.unloaded, group):
+        group = self.parts.topics.group
+        for found in await self.parts.transactions.read(openai_batches.unloaded, group):
             self.start(found)
 
     async def close(self) -> None:
@@ -92,7 +94,7 @@ class FileLoads:
                         error,
                         extra={"code": error.code},
                     )
-                    await self._parts.clock.sleep(RETRY_S)
+                    await self.parts.clock.sleep(RETRY_S)
                     continue
                 except Exception:
                     log.exception(
@@ -103,7 +105,7 @@ class FileLoads:
                 return
 
     async def _load(self, found: OpenAIBatch) -> None:
-        upload = self._uploads.find(found.facts["input_file_id"])
+        upload = self.uploads.find(found.facts["input_file_id"])
         if upload is None:
             log.warning(
                 "batch %s waits for its file, which is not in the folder of [serve] files; cancel "
@@ -114,15 +116,21 @@ class FileLoads:
             return
         refusals, reading = Refusals(), ThreadExecutor("reading")
         try:
-            with self._uploads.content(upload).open("rb") as file:
-                reported = await self._posted.reported_types()
-                errors = await self._errors(found, self._posted.lines(file, reported), reading)
+            with self.uploads.content(upload).open("rb") as file:
+                reported = await self.posted.reported_types()
+                errors = await self._errors(found, self.posted.lines(file, reported), reading)
                 if errors:
-                    await self._parts.transactions.write(openai_batches.fail, found.batch, errors)
+                    await self.parts.transactions.write(openai_batches.fail, found.batch, errors)
                     return
                 defaults = TaskDefaults(expires_at=expires_at(found))
-                loader = self._posted.loader(found.batch, defaults, reading, refusals)
-                await loader.load(self._posted.lines(file, reported))
+                loader = make_loader(
+                    self.parts,
+                    found.batch,
+                    reading=reading,
+                    defaults=defaults,
+                    reject=refusals.add,
+                )
+                await loader.load(self.posted.lines(file, reported))
         finally:
             reading.close(wait=False)
 
@@ -158,20 +166,14 @@ def _error(
     return {"code": code, "message": message, "param": param or None, "line": line}
 
 
+@dataclass(frozen=True, slots=True)
 class OpenAIDoor:
     """Serves files and batches to clients of OpenAI's batch API."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        reader: Reader,
-        uploads: Uploads,
-        loads: FileLoads,
-    ) -> None:
-        self._parts = parts
-        self._reader = reader
-        self._uploads = uploads
-        self._loads = loads
+    parts: Parts
+    reader: Reader
+    uploads: Uploads
+    loads: FileLoads
 
     @property
     def routes(self) -> list[Route]:
@@ -204,7 +206,7 @@ class OpenAIDoor:
             await file.seek(0)
             try:
                 upload = await asyncio.to_thread(
-                    self._uploads.keep, file.file, file.filename or "", kept_s
+                    self.uploads.keep, file.file, file.filename or "", kept_s
                 )
             except OSError as error:
                 raise DenyError(
@@ -215,7 +217,7 @@ class OpenAIDoor:
     async def _files(self, request: Request) -> Response:
         after, query = request.query_params.get("after"), request.query_params
         most = _whole(query, "limit", _FILES, most=_FILES)
-        files = await asyncio.to_thread(self._uploads.all)
+        files = await asyncio.to_thread(self.uploads.all)
         if query.get("order") == "asc":
             files.reverse()
         if (purpose := query.get("purpose")) is not None:
@@ -233,7 +235,7 @@ class OpenAIDoor:
             return JSONResponse(self._require_file(file_id).as_json())
         kind, found = view
         size = 0
-        async for part in await self._reader.results(found.batch, selection(kind), view_line):
+        async for part in await self.reader.results(found.batch, selection(kind), view_line):
             size += len(part)
         batch = batch_json(found)
         file = {
@@ -251,10 +253,10 @@ class OpenAIDoor:
     async def _content(self, request: Request) -> Response:
         file_id = request.path_params["id"]
         if (view := await self._view(file_id)) is None:
-            path = self._uploads.content(self._require_file(file_id))
+            path = self.uploads.content(self._require_file(file_id))
             return FileResponse(path, media_type="application/octet-stream")
         kind, found = view
-        parts = await self._reader.results(found.batch, selection(kind), view_line)
+        parts = await self.reader.results(found.batch, selection(kind), view_line)
         return StreamingResponse(parts, media_type="application/octet-stream")
 
     async def _delete(self, request: Request) -> Response:
@@ -265,17 +267,17 @@ class OpenAIDoor:
                 f"{file_id} is a view of its batch's tasks, which docllm purge deletes",
             )
         upload = self._require_file(file_id)
-        group = self._parts.topics.group
-        for found in await soon(self._parts.transactions.read(openai_batches.unloaded, group)):
+        group = self.parts.topics.group
+        for found in await soon(self.parts.transactions.read(openai_batches.unloaded, group)):
             if found.facts["input_file_id"] == file_id:
                 raise DenyError(
                     HTTPStatus.CONFLICT, f"batch {found.id} is being loaded from {file_id}"
                 )
-        await asyncio.to_thread(self._uploads.delete, upload)
+        await asyncio.to_thread(self.uploads.delete, upload)
         return JSONResponse({"id": file_id, "object": "file", "deleted": True})
 
     def _require_file(self, file_id: str) -> Upload:
-        upload = self._uploads.find(file_id)
+        upload = self.uploads.find(file_id)
         if upload is None:
             raise _not_found("file", file_id)
         return upload
@@ -292,7 +294,7 @@ class OpenAIDoor:
     async def _create(self, request: Request) -> Response:
         given = await _object(request)
         file_id, window = given.get("input_file_id"), given.get("completion_window")
-        if not isinstance(file_id, str) or self._uploads.find(file_id) is None:
+        if not isinstance(file_id, str) or self.uploads.find(file_id) is None:
             raise _bad("input_file_id", "there is no such file; upload one with POST /files")
         if given.get("endpoint") != ENDPOINT:
             raise _bad("endpoint", f"the endpoint is not {ENDPOINT}, the only one that is served")
@@ -303,22 +305,22 @@ class OpenAIDoor:
             "window_s": _window_s(window),
             "metadata": _metadata(given.get("metadata")),
         }
-        found = await self._parts.transactions.write(
+        found = await self.parts.transactions.write(
             openai_batches.create,
-            self._parts.topics.group,
-            f"batch_{new_number(self._parts.clock)}",
+            self.parts.topics.group,
+            f"batch_{new_number(self.parts.clock)}",
             facts,
         )
         crash.reach("serve.batch_made")
-        self._loads.start(found)
+        self.loads.start(found)
         return JSONResponse(batch_json(found))
 
     async def _batches(self, request: Request) -> Response:
         query = request.query_params
         most, after = _whole(query, "limit", 20, most=_BATCHES), query.get("after")
-        read = partial(openai_batches.page, group=self._parts.topics.group)
+        read = partial(openai_batches.page, group=self.parts.topics.group)
         try:
-            found = await soon(self._parts.transactions.read(read, after=after, most=most + 1))
+            found = await soon(self.parts.transactions.read(read, after=after, most=most + 1))
         except ConfigError:
             raise _bad("after", f"there is no batch {after!r}") from None
         return _list([batch_json(each) for each in found], most)
@@ -330,15 +332,15 @@ class OpenAIDoor:
         found = await self._require(request.path_params["id"])
         if (state := state_of(found)) in ENDED:
             raise DenyError(HTTPStatus.CONFLICT, f"batch {found.id} is {state} already")
-        write, more_wait = self._parts.transactions.write, True
+        write, more_wait = self.parts.transactions.write, True
         await write(cancel.cancel_batch, found.batch, ACTOR)
         while more_wait:
             _, more_wait = await write(cancel.cancel_page, found.batch.id)
         return JSONResponse(batch_json(await self._require(found.id)))
 
     async def _require(self, batch_id: str) -> OpenAIBatch:
-        group = self._parts.topics.group
-        found = await soon(self._parts.transactions.read(openai_batches.find, group, batch_id))
+        group = self.parts.topics.group
+        found = await soon(self.parts.transactions.read(openai_batches.find, group, batch_id))
         if found is None:
             raise _not_found("batch", batch_id)
         return found

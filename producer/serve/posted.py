@@ -5,8 +5,9 @@ leaves nothing. One that vanishes later, or a server that is killed, leaves what
 leaves: the same lines, posted again, load the rest.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import IO, Any
 
@@ -18,10 +19,8 @@ from docllm.producer.input.lines import STDIN, InvalidLine, ValidLine, read_line
 from docllm.producer.input.other_files import NoLinesError
 from docllm.producer.input.packed import is_packed
 from docllm.producer.ledger import batch_options, store
-from docllm.producer.ledger.batch_options import TaskDefaults
 from docllm.producer.ledger.status import reported_types
-from docllm.producer.loading.backlog_limit import BacklogLimit
-from docllm.producer.loading.loader import Loader, Summary
+from docllm.producer.loading.loader import Summary, make_loader
 from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.executors import ThreadExecutor
@@ -74,23 +73,22 @@ class Posted:
         return answer | ({"rejected_more": more} if more else {})
 
 
+@dataclass(frozen=True, slots=True)
 class PostedLines:
     """Loads bodies into the batches of a group."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    parts: Parts
 
     async def load(self, name: str, body: IO[bytes], *, close: bool) -> Posted:
-        """Load the lines of a body into a batch, which is made if need be; `close` closes it.
+        """Load the lines of a body into a batch, which is made if need be.
 
-        If every line is bad, nothing is made and nothing is closed.
-
+        `close` closes the batch. If every line is bad, nothing is made and nothing is closed.
         Raises what `store.own_batch` raises, and ConfigError if the body holds no lines at all.
         """
-        write, refusals = self._parts.transactions.write, Refusals()
+        write, refusals = self.parts.transactions.write, Refusals()
         reading = ThreadExecutor("reading")
         try:
-            lines = await reading(self._begin(body, await self.reported_types(), refusals))
+            lines = await reading(partial(self._begin, body, await self.reported_types(), refusals))
             if lines is None and refusals.count:
                 return Posted(name, Summary(), refusals)
             if lines is None and not close:
@@ -99,7 +97,9 @@ class PostedLines:
             summary = Summary()
             if lines is not None:
                 defaults = await write(batch_options.task_defaults, into.id)
-                loader = self.loader(into, defaults, reading, refusals)
+                loader = make_loader(
+                    self.parts, into, reading=reading, defaults=defaults, reject=refusals.add
+                )
                 summary = await loader.load(lines, closing=False)
             posted = Posted(name, summary, refusals)
             if close and not posted.is_refused:
@@ -109,70 +109,31 @@ class PostedLines:
         finally:
             reading.close(wait=False)
 
-    def loader(
-        self,
-        into: store.Batch,
-        defaults: TaskDefaults,
-        reading: ThreadExecutor,
-        refusals: Refusals,
-    ) -> Loader:
-        """Return a loader into a batch."""
-        parts = self._parts
-        return Loader(
-            transactions=parts.transactions,
-            reading=reading,
-            publisher=parts.publisher,
-            topics=parts.topics,
-            clock=parts.clock,
-            ledger_id=parts.ledger_id,
-            into=into,
-            max_attempts_of=parts.config.max_attempts_of,
-            defaults=defaults,
-            overflow=parts.config.tenant_defaults.overflow,
-            backlog=BacklogLimit(
-                transactions=parts.transactions,
-                clock=parts.clock,
-                group=parts.topics.group,
-                most=0,
-                say=_nothing,
-            ),
-            reject=refusals.add,
-            is_new=_nothing,
-            progress=_nothing,
-            traces=parts.traces,
-        )
-
     async def reported_types(self) -> frozenset[str]:
         """Return the types of task that agents of the group know."""
-        read = self._parts.transactions.read
-        return await read(reported_types.read_types, self._parts.topics.group)
+        read = self.parts.transactions.read
+        return await read(reported_types.read_types, self.parts.topics.group)
 
     def lines(self, body: IO[bytes], reported: frozenset[str]) -> Lines:
         """Return the lines of a body; tasks that would certainly fail are bad lines.
 
         Raises ConfigError if the body is no text, when the first line is read.
         """
-        return LineChecks(self._parts.config, reported=reported).checked(_read(body))
+        return LineChecks(self.parts.config, reported=reported).checked(_read(body))
 
-    def _begin(
-        self, body: IO[bytes], reported: frozenset[str], refusals: Refusals
-    ) -> Callable[[], Lines | None]:
-        """Return what reads up to the first task; it returns None if there is none."""
-
-        def begin() -> Lines | None:
-            lines = self.lines(body, reported)
-            for line in lines:
-                if isinstance(line, ValidLine):
-                    return chain((line,), lines)
-                refusals.add(line)
-            return None
-
-        return begin
+    def _begin(self, body: IO[bytes], reported: frozenset[str], refusals: Refusals) -> Lines | None:
+        """Read up to the first task; return the lines from there on, None if there is no task."""
+        lines = self.lines(body, reported)
+        for line in lines:
+            if isinstance(line, ValidLine):
+                return chain((line,), lines)
+            refusals.add(line)
+        return None
 
     async def _open(self, name: str, *, make: bool, close: bool) -> store.Batch:
         """Return the batch of this name; make it, or raise ConfigError if there is none."""
-        group, origin = self._parts.topics.group, store.Origin.HTTP
-        joins, transactions = self._parts.config.serve_joins, self._parts.transactions
+        group, origin = self.parts.topics.group, store.Origin.HTTP
+        joins, transactions = self.parts.config.serve_joins, self.parts.transactions
         into = await transactions.read(store.own_batch, name, group, origin, joins=joins)
         if into is None and make:
             into = await transactions.write(store.open_batch, name, group, origin, joins=joins)
@@ -210,7 +171,3 @@ def _read(body: IO[bytes]) -> Lines:
         except NoLinesError as refusal:
             error = refusal.error.replace("the file", "the body", 1)
             raise ConfigError(f"{error}; {refusal.fix}") from None
-
-
-def _nothing(_fact: object) -> None:
-    pass

@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import IO, Any, TypeVar
@@ -38,17 +39,21 @@ PART_BYTES = 256 << 10
 _TRUTHS = {"true": True, "false": False}
 
 
+@dataclass(frozen=True, slots=True)
 class Reader:
     """Reads a group for clients who wait."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self.group = parts.topics.group
+    parts: Parts
+
+    @property
+    def group(self) -> str:
+        """The group whose batches clients see."""
+        return self.parts.topics.group
 
     async def batch(self, name: str) -> store.Batch:
         """Return a batch of the group. Raises DenyError if it has no such batch."""
         try:
-            return await soon(self._parts.transactions.read(store.require_batch, self.group, name))
+            return await soon(self.parts.transactions.read(store.require_batch, self.group, name))
         except ConfigError as error:
             raise DenyError(HTTPStatus.NOT_FOUND, str(error), code="not_found") from None
 
@@ -57,7 +62,7 @@ class Reader:
     ) -> AsyncIterator[bytes]:
         """Return the lines of an export in parts. Raises DenyError if its rows are gone."""
         try:
-            await soon(self._parts.transactions.read(require_rows, batch.name))
+            await soon(self.parts.transactions.read(require_rows, batch.name))
         except (ConfigError, UnsafeStateError) as error:
             raise DenyError(HTTPStatus.GONE, str(error)) from None
         return self._results(batch, selection, line_of)
@@ -65,8 +70,8 @@ class Reader:
     async def _results(
         self, batch: store.Batch, selection: Selection, line_of: LineOf
     ) -> AsyncIterator[bytes]:
-        outputs, executor = OutputReader(), self._parts.transactions.executor
-        read = self._parts.transactions.database.run_singly
+        outputs, executor = OutputReader(), self.parts.transactions.executor
+        read = self.parts.transactions.database.run_singly
         try:
             lines = export.lines(read, batch.id, selection, line_of, outputs.fetch)
             while part := await executor(partial(_part, lines)):
@@ -98,13 +103,13 @@ async def soon(work: Awaitable[T]) -> T:
         ) from None
 
 
+@dataclass(frozen=True, slots=True)
 class TaskDoor:
     """Serves tasks and batches of a group."""
 
-    def __init__(self, parts: Parts, posted: PostedLines, reader: Reader) -> None:
-        self._parts = parts
-        self._posted = posted
-        self._reader = reader
+    parts: Parts
+    posted: PostedLines
+    reader: Reader
 
     @property
     def routes(self) -> list[Route]:
@@ -127,23 +132,23 @@ class TaskDoor:
             raise DenyError(HTTPStatus.BAD_REQUEST, "close is true or false", param="close")
         async with spooled(request) as body:
             await asyncio.to_thread(as_lines, body)
-            posted = await self._posted.load(name, body, close=close)
+            posted = await self.posted.load(name, body, close=close)
         if posted.is_refused:
             raise _all_bad(posted)
         return JSONResponse(posted.as_json(), HTTPStatus.ACCEPTED)
 
     async def _task(self, request: Request) -> Response:
         name, key = (_decoded(request.path_params[part]) for part in ("batch", "id"))
-        batch, group = await self._reader.batch(name), self._reader.group
-        ids = await soon(self._parts.transactions.read(export.with_key, group, key.encode()))
+        batch, group = await self.reader.batch(name), self.reader.group
+        ids = await soon(self.parts.transactions.read(export.with_key, group, key.encode()))
         if batch.id not in ids:
             raise DenyError(
                 HTTPStatus.NOT_FOUND, f"batch {name!r} has no task {key!r}", code="not_found"
             )
-        ended = await soon(self._parts.transactions.read(export.one_task, ids[batch.id]))
+        ended = await soon(self.parts.transactions.read(export.one_task, ids[batch.id]))
         outputs = OutputReader()
         try:
-            (whole,) = await self._parts.transactions.executor(
+            (whole,) = await self.parts.transactions.executor(
                 lambda: list(follow([ended], outputs.fetch, _nothing))
             )
         finally:
@@ -155,18 +160,18 @@ class TaskDoor:
         )
 
     async def _batch(self, request: Request) -> Response:
-        batch = await self._reader.batch(_decoded(request.path_params["batch"]))
-        return _json(await soon(self._parts.transactions.read(self._status, batch.name)))
+        batch = await self.reader.batch(_decoded(request.path_params["batch"]))
+        return _json(await soon(self.parts.transactions.read(self._status, batch.name)))
 
     def _status(self, connection: Connection, name: str) -> Mapping[str, Any]:
-        tiers_of = self._parts.config.tiers_of
-        (status,) = read_batches(connection, self._reader.group, name, tiers_of=tiers_of)
-        progress = read_progress(connection, self._reader.group, name)
+        tiers_of = self.parts.config.tiers_of
+        (status,) = read_batches(connection, self.reader.group, name, tiers_of=tiers_of)
+        progress = read_progress(connection, self.reader.group, name)
         return {"batch": name, **status.as_json(), "done": progress.done}
 
     async def _results(self, request: Request) -> Response:
-        batch = await self._reader.batch(_decoded(request.path_params["batch"]))
-        parts = await self._reader.results(batch, export.ALL, docllm_line)
+        batch = await self.reader.batch(_decoded(request.path_params["batch"]))
+        parts = await self.reader.results(batch, export.ALL, docllm_line)
         return StreamingResponse(parts, media_type=LINES)
 
 

@@ -26,8 +26,7 @@ from docllm.producer.app import Parts
 from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.producer.ledger import store
 from docllm.producer.ledger.batch_options import TaskDefaults
-from docllm.producer.loading.backlog_limit import BacklogLimit
-from docllm.producer.loading.loader import Loader
+from docllm.producer.loading.loader import make_loader
 from docllm.schemas.agent_report import AgentReport
 from docllm.schemas.ledger.migrations import own_revision
 from docllm.schemas.ledger.transactions import Transactions
@@ -288,27 +287,8 @@ class LoaderProgram(Program):
     async def _run(self) -> None:
         parts = await self._machine.parts()
         into = await parts.transactions.write(store.open_batch, BATCH, GROUP)
-        loader = Loader(
-            transactions=parts.transactions,
-            reading=lambda call: self._read(parts, call),
-            publisher=parts.publisher,
-            topics=parts.topics,
-            clock=parts.clock,
-            ledger_id=parts.ledger_id,
-            into=into,
-            max_attempts_of=parts.config.max_attempts_of,
-            defaults=TaskDefaults(),
-            overflow=parts.config.tenant_defaults.overflow,
-            backlog=BacklogLimit(
-                transactions=parts.transactions,
-                clock=parts.clock,
-                group=GROUP,
-                most=0,
-                say=lambda _: None,
-            ),
-            reject=lambda _line: None,
-            is_new=lambda _line: None,
-            progress=lambda _count: None,
+        loader = make_loader(
+            parts, into, reading=lambda call: self._read(parts, call), defaults=TaskDefaults()
         )
         await loader.load(self._lines)
 

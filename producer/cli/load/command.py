@@ -2,14 +2,12 @@
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from docllm.producer.app import LedgerParts, Parts, is_ledger_missing, opened, opened_ledger
-from docllm.producer.cli.load.conversions import Conversions, FindLine
-from docllm.producer.cli.load.input import Input
+from docllm.producer.cli.load.input import Conversions, Input
 from docllm.producer.cli.load.load_result import (
     changed_message,
     report_check,
@@ -22,16 +20,16 @@ from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.producer.input.rejects import Rejects, TooManyRejectsError
 from docllm.producer.input.survey import surveyed
 from docllm.producer.ledger import batch_options, store, tally
-from docllm.producer.ledger.new_tasks import NewTask
 from docllm.producer.ledger.status import reported_types
 from docllm.producer.loading.backlog_limit import BacklogLimit
-from docllm.producer.loading.loader import Loader, Summary
+from docllm.producer.loading.loader import Loader, Summary, make_loader
 from docllm.producer.loading.preflight import Ask, InputDigest, Preflight
 from docllm.producer.screen.command_answer import CommandAnswer, answering
 from docllm.producer.screen.live import Bar, bar
 from docllm.producer.screen.output import complain, note
 from docllm.producer.text.pace import PaceMeter, left_text, rate_text
 from docllm.schemas.errors import UnreachableError, UnsafeStateError
+from docllm.schemas.ledger.transactions import Transactions
 from docllm.schemas.runtime import collector, crash
 from docllm.schemas.runtime.clock import Clock, SystemClock
 from docllm.schemas.runtime.executors import ThreadExecutor
@@ -74,32 +72,20 @@ class LoadProgress:
             note(f"loading {self._batch}: {', '.join(filter(None, facts))}")
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerFacts:
-    """What the ledger knows of a load: how its ids clash (`ask`), and the types of its agents.
-
-    `stored` reads the line that the batch has under an id. Both are None if nothing can clash, as
-    before the first load.
-    """
-
-    ask: Ask | None = None
-    types: frozenset[str] = frozenset()
-    stored: FindLine | None = None
-
-
 @asynccontextmanager
-async def ledger_facts(
-    config: Config, options: argparse.Namespace, batch: str
-) -> AsyncIterator[LedgerFacts]:
-    """Yield what the ledger knows; create nothing.
+async def _ledger_if_any(
+    config: Config, options: argparse.Namespace
+) -> AsyncIterator[LedgerParts | None]:
+    """Yield the ledger with which an input is compared; create nothing.
 
     A dry run goes on without a ledger that does not answer: it only estimates, and no result
     depends on it.
     """
     if is_ledger_missing(config):
-        yield LedgerFacts()
+        yield None
         return
     async with AsyncExitStack() as stack:
+        ledger: LedgerParts | None = None
         try:
             ledger = await stack.enter_async_context(opened_ledger(config))
         except (UnreachableError, UnsafeStateError) as error:
@@ -109,30 +95,21 @@ async def ledger_facts(
                 "ids are not compared with those of the ledger, and the types that only agents "
                 f"know are missing: {error}"
             )
-            yield LedgerFacts()
-            return
-        into = await ledger.transactions.read(
-            store.own_batch, batch, options.group, store.Origin.LOAD
-        )
-        types = await ledger.transactions.read(reported_types.read_types, options.group)
-        if into is None:
-            yield LedgerFacts(types=types)
-            return
-        yield LedgerFacts(_clash_finder(ledger, into), types, _line_finder(ledger, into))
+        yield ledger
 
 
-def _clash_finder(ledger: LedgerParts, into: store.Batch) -> Ask:
-    async def ask(tasks: Sequence[NewTask]) -> store.Accepted:
-        return await ledger.transactions.read(store.matching, into, tasks)
+async def _batch_before(
+    transactions: Transactions, options: argparse.Namespace, source: Input
+) -> store.Batch | None:
+    """Return the batch, if it is there; documents are compared with those that it has."""
+    into = await transactions.read(store.own_batch, source.batch, options.group, store.Origin.LOAD)
+    if into is not None:
+        source.compare_with(lambda name: transactions.read(store.stored_line, into, name))
+    return into
 
-    return ask
 
-
-def _line_finder(ledger: LedgerParts | Parts, into: store.Batch) -> FindLine:
-    async def find(name: str) -> bytes | None:
-        return await ledger.transactions.read(store.stored_line, into, name)
-
-    return find
+def _matching(transactions: Transactions, into: store.Batch) -> Ask:
+    return lambda tasks: transactions.read(store.matching, into, tasks)
 
 
 async def load(config: Config, options: argparse.Namespace) -> int:
@@ -141,7 +118,8 @@ async def load(config: Config, options: argparse.Namespace) -> int:
     Returns 1 if a line was bad, and 4 if the input changed after it was checked.
     """
     with ExitStack() as stack:
-        source = Input(config, options=options, stack=stack)
+        conversions = Conversions()
+        source = Input(config, options=options, stack=stack, conversions=conversions)
         rejects = stack.enter_context(
             Rejects(
                 source.rejects,
@@ -157,8 +135,6 @@ async def load(config: Config, options: argparse.Namespace) -> int:
             answer.put(
                 batch=source.batch, dry_run=options.dry_run, loaded=None, new=None, warnings=[]
             )
-            conversions = Conversions()
-            source.convert_by(conversions)
             try:
                 return await _load_all(config, options, source, report, answer)
             except TooManyRejectsError as error:
@@ -193,11 +169,7 @@ async def _load_all(
             return report_check(source, options, expected, sums, rejects, answer)
     async with opened(config, options.group) as parts:
         collector.calm()
-        into = await parts.transactions.read(
-            store.own_batch, source.batch, options.group, store.Origin.LOAD
-        )
-        if into is not None:
-            source.compare_with(_line_finder(parts, into))
+        await _batch_before(parts.transactions, options, source)
         reported = await parts.transactions.read(reported_types.read_types, options.group)
 
         def open_lines() -> Iterator[ValidLine | InvalidLine]:
@@ -226,17 +198,19 @@ async def _check(
     reading = ThreadExecutor("reading")
     try:
         await reading(source.spool)
-        async with ledger_facts(config, options, source.batch) as facts:
-            if facts.stored is not None:
-                source.compare_with(facts.stored)
+        async with _ledger_if_any(config, options) as ledger:
+            ask: Ask | None = None
+            reported = frozenset[str]()
+            if ledger is not None:
+                if into := await _batch_before(ledger.transactions, options, source):
+                    ask = _matching(ledger.transactions, into)
+                reported = await ledger.transactions.read(reported_types.read_types, options.group)
             lines = await reading(
-                lambda: _begun(
-                    _checked_lines(config, options, facts.types, source), options, source
-                )
+                lambda: _begun(_checked_lines(config, options, reported, source), options, source)
             )
             is_new = sums.add_new if sums is not None else _nothing
             preflight = Preflight(
-                batch=source.batch, reading=reading, ask=facts.ask, reject=report.bad, is_new=is_new
+                batch=source.batch, reading=reading, ask=ask, reject=report.bad, is_new=is_new
             )
             return await preflight.read(_recorded(lines, sums, digest))
     finally:
@@ -313,22 +287,15 @@ async def _load(
             loading = LoadProgress(
                 shown=shown_bar, share=source.share, clock=parts.clock, batch=batch
             )
-            loader = Loader(
-                transactions=parts.transactions,
+            loader = make_loader(
+                parts,
+                into,
                 reading=reading,
-                publisher=parts.publisher,
-                topics=parts.topics,
-                clock=parts.clock,
-                ledger_id=parts.ledger_id,
-                into=into,
-                max_attempts_of=parts.config.max_attempts_of,
                 defaults=defaults,
-                overflow=parts.config.tenant_defaults.overflow,
                 backlog=_backlog_limit(parts, options),
                 reject=report.bad,
                 is_new=is_new,
                 progress=loading.show,
-                traces=parts.traces,
             )
             loader.summary.before = before
             try:

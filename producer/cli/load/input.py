@@ -4,25 +4,26 @@ The input is task lines or a table, from a file, a pipe or standard input, or do
 """
 
 import argparse
+import asyncio
 import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from docllm.producer.cli.load.conversions import Conversions, FindLine
+from docllm.producer.cli.options.strict_parser import Imported
 from docllm.producer.input.column_map import column_map
-from docllm.producer.input.conversion import TextSizes
+from docllm.producer.input.conversion import Conversion, TextSizes
+from docllm.producer.input.document_source import UnusableError
 from docllm.producer.input.documents import (
-    DocumentWays,
+    DocumentReader,
     documents_batch,
     question_of,
-    read_documents,
 )
 from docllm.producer.input.excluded_files import own_files
 from docllm.producer.input.file_tree import FileTree
@@ -46,6 +47,47 @@ _LINES = (".jsonl", ".json", ".ndjson")
 COMMON = ("prompt", "model", "type", "schema")  # what all documents or rows have in common
 DOCUMENTS_ONLY = ("by_uri", "convert")
 TABLES_ONLY = ("map", "number_rows")
+# Returns the line that a batch has under an id.
+FindLine = Callable[[str], Coroutine[Any, Any, bytes | None]]
+# Agents have the converters, and load nothing of theirs unless a document needs it.
+_CONVERSION = Imported("docllm.agent.documents.for_load:LoadConversion")
+
+
+class Conversions:
+    """Opens converters at their first use, on any thread, and closes them at the end of a load."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._opened: Any = None
+        self._is_closed = False
+
+    def open(self) -> Conversion:
+        """Return the converters."""
+        self._require_open()
+        if self._opened is None:
+            self._opened = _CONVERSION(self._loop)
+        opened: Conversion = self._opened
+        return opened
+
+    def stored_by(self, find: FindLine) -> Callable[[str], bytes | None]:
+        """Return a call for other threads of `find`."""
+
+        def stored(name: str) -> bytes | None:
+            self._require_open()
+            return asyncio.run_coroutine_threadsafe(find(name), self._loop).result()
+
+        return stored
+
+    async def close(self) -> None:
+        """End the converting processes, if there are any, and whoever still waits for them."""
+        self._is_closed = True
+        if self._opened is not None:
+            await self._opened.close()
+
+    def _require_open(self) -> None:
+        """Raise UnusableError after the end, since the event loop would answer no more."""
+        if self._is_closed:
+            raise UnusableError("is not read: the load has ended", "load again")
 
 
 class Input:
@@ -54,7 +96,14 @@ class Input:
     Once it is spooled, it can be read more than once.
     """
 
-    def __init__(self, config: Config, *, options: argparse.Namespace, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        options: argparse.Namespace,
+        stack: ExitStack,
+        conversions: Conversions,
+    ) -> None:
         if options.documents is not None and options.file is not None:
             raise ConfigError(
                 f"--documents takes one folder or pattern, and {options.file} is one more input; "
@@ -78,8 +127,8 @@ class Input:
         self._position = Position()
         self._files: int | None = None
         self._agents_read = bool(config.roots()) or options.by_uri
-        self._conversions: Conversions | None = None
-        self.sizes: TextSizes | None = None
+        self._conversions = conversions
+        self.sizes = TextSizes(conversions.open)
         self._stored: Callable[[str], bytes | None] = lambda _id: None
         self._is_stream = options.file is not None and _is_stream(options.file)
         if options.file == STDIN:
@@ -121,8 +170,12 @@ class Input:
             columns = column_map(",".join(options.map)) if options.map else None
         except ValueError as error:
             raise ConfigError(f"--map: {error}") from None
-        common = question_of(options.prompt, options.model, options.type, options.schema)
-        return TableRules(columns=columns, common=common, number=options.number_rows)
+        return TableRules(columns=columns, common=self._question(), number=options.number_rows)
+
+    def _question(self) -> dict[str, Any]:
+        """Return what all documents or rows have in common. Raises ConfigError."""
+        options = self._options
+        return question_of(options.prompt, options.model, options.type, options.schema)
 
     def _require_fitting_options(self) -> None:
         """Raise ConfigError for an option that the form of the input gives no meaning."""
@@ -171,41 +224,20 @@ class Input:
                 )
             return read_lines(source, stdin=sys.stdin.buffer, position=self._position)
         if is_object_uri(options.documents):
-            return read_objects(
-                options.documents,
-                prompt=options.prompt,
-                model=options.model,
-                task_type=options.type,
-                schema=options.schema,
-            )
-        return read_documents(
-            options.documents,
-            prompt=options.prompt,
-            model=options.model,
-            task_type=options.type,
-            schema=options.schema,
-            ways=self._ways(),
-            leave_out=[self.rejects, *self._own],
-        )
-
-    def _ways(self) -> DocumentWays:
-        return DocumentWays(
-            by_uri=self._options.by_uri,
-            convert=self._options.convert,
-            opened=None if self._conversions is None else self._conversions.open,
+            return read_objects(options.documents, self._question())
+        reader = DocumentReader(
+            question=self._question(),
+            by_uri=options.by_uri,
+            opened=self._conversions.open if options.convert else None,
             sizes=self.sizes,
             stored=self._stored,
             agents_read=self._agents_read,
         )
-
-    def convert_by(self, conversions: Conversions) -> None:
-        """Let documents be converted, for a sample of their sizes or for their text."""
-        self._conversions, self.sizes = conversions, TextSizes(conversions.open)
+        return reader.read(options.documents, leave_out=[self.rejects, *self._own])
 
     def compare_with(self, find: FindLine) -> None:
         """Let the sources of converted texts be compared with the lines that a ledger has."""
-        if self._conversions is not None:
-            self._stored = self._conversions.stored_by(find)
+        self._stored = self._conversions.stored_by(find)
 
     def count(self) -> None:
         """Count the documents, which may take some time: `share` knows them from then on.

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 import orjson
 
 from docllm.producer.input.lines import InvalidLine, ValidLine, read_line
-from docllm.producer.ledger.batch_options import TaskDefaults
 from docllm.producer.ledger.outbox import TASK, unpack
-from docllm.producer.loading.backlog_limit import BacklogLimit
 from docllm.producer.loading.loader import Loader, Summary
 from docllm.producer.ports import Item, Refusal
 from docllm.producer.tracing.publications import PublicationTraces
@@ -57,28 +55,16 @@ def load(
     refused: Callable[[InvalidLine], None] = lambda _: None,
     traces: PublicationTraces | None = None,
 ) -> Summary:
-    clock, topics = SystemClock(), Topics(GROUP)
     loader = Loader(
         transactions=ledger_db.transactions,
         reading=InlineExecutor(),
         publisher=publisher,
-        topics=topics,
-        clock=clock,
+        topics=Topics(GROUP),
+        clock=SystemClock(),
         ledger_id=ledger_db.ledger_id,
         into=ledger_db.batch(),
         max_attempts_of=lambda _type: 5,
-        defaults=TaskDefaults(),
-        overflow=0,
-        backlog=BacklogLimit(
-            transactions=ledger_db.transactions,
-            clock=clock,
-            group=GROUP,
-            most=0,
-            say=lambda _: None,
-        ),
         reject=refused,
-        is_new=lambda _line: None,
-        progress=lambda _count: None,
         traces=traces,
     )
     return asyncio.run(loader.load(lines))

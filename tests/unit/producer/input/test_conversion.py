@@ -12,7 +12,7 @@ import pytest
 from docllm.producer.input import conversion, documents
 from docllm.producer.input.conversion import MissingExtraError, TextSizes
 from docllm.producer.input.document_source import UnusableError
-from docllm.producer.input.documents import DocumentLine, DocumentWays, read_documents
+from docllm.producer.input.documents import DocumentLine, DocumentReader
 from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.schemas.documents.kind import Kind
 from docllm.schemas.text.document_text import ReadText
@@ -38,11 +38,10 @@ class FakeConversion:
         return future
 
 
-def read(folder: Path, fake: FakeConversion, **ways: Any) -> list[ValidLine | InvalidLine]:
-    given: dict[str, Any] = {"convert": True, "opened": lambda: fake} | ways
-    return list(
-        read_documents(str(folder), prompt="Sum up: {document}", ways=DocumentWays(**given))
-    )
+def read(folder: Path, fake: FakeConversion | None, **ways: Any) -> list[ValidLine | InvalidLine]:
+    given: dict[str, Any] = {"opened": None if fake is None else lambda: fake} | ways
+    reader = DocumentReader(question={"prompt": "Sum up: {document}"}, **given)
+    return list(reader.read(str(folder)))
 
 
 def only(lines: list[ValidLine | InvalidLine]) -> DocumentLine:
@@ -74,7 +73,7 @@ def test_a_text_in_utf_8_is_not_converted(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("word")
     fake = FakeConversion(ReadText("other"))
 
-    assert only(read(tmp_path, fake)).value == only(read(tmp_path, fake, convert=False)).value
+    assert only(read(tmp_path, fake)).value == only(read(tmp_path, None)).value
     assert not fake.begun
 
 
@@ -83,7 +82,7 @@ def test_a_second_load_compares_the_source(tmp_path: Path, *, by_uri: bool) -> N
     """The stored line stands, whatever a newer converter would make, and nothing is converted."""
     path = tmp_path / "a.html"
     path.write_text(PAGE("word"))
-    first = only(read(tmp_path, FakeConversion(ReadText("word")), convert=not by_uri))
+    first = only(read(tmp_path, None if by_uri else FakeConversion(ReadText("word"))))
     newer = FakeConversion(ReadText("Word"), version="2")
 
     assert only(read(tmp_path, newer, stored={"a.html": first.value}.get)).value == first.value
@@ -160,7 +159,7 @@ def test_a_document_that_no_agent_can_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(PAGE("word"))
     (tmp_path / "b.txt").write_text("word")
 
-    bad, good = read(tmp_path, FakeConversion(ReadText("")), convert=False, agents_read=False)
+    bad, good = read(tmp_path, None, agents_read=False)
 
     assert isinstance(bad, InvalidLine)
     assert bad.error == "is HTML that an agent must read, and agents may read no folder"

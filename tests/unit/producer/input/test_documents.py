@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from docllm.producer.input.document_source import MAX_INLINE_BYTES
-from docllm.producer.input.documents import DocumentWays, documents_batch, read_documents
+from docllm.producer.input.documents import DocumentReader, documents_batch, question_of
 from docllm.producer.input.lines import InvalidLine, ValidLine
 from docllm.schemas.documents.limits import MAX_DOCUMENT_BYTES
 from docllm.schemas.errors import ConfigError
@@ -26,10 +26,14 @@ def fill(root: Path, *names: str) -> Path:
     return root
 
 
+def reader(*, by_uri: bool = False, **question: Any) -> DocumentReader:
+    fields = {"prompt": PROMPT, "model": None, "task_type": None, "schema": None} | question
+    return DocumentReader(question=question_of(**fields), by_uri=by_uri)
+
+
 def read(source: object, **more: Any) -> list[ValidLine | InvalidLine]:
-    ways = DocumentWays(by_uri=more.pop("by_uri", False))
-    given: dict[str, Any] = {"prompt": PROMPT, "ways": ways} | more
-    return list(read_documents(str(source), **given))
+    leave_out, by_uri = more.pop("leave_out", ()), more.pop("by_uri", False)
+    return list(reader(**more, by_uri=by_uri).read(str(source), leave_out=leave_out))
 
 
 def read_valid(source: object, **more: Any) -> list[ValidLine]:
@@ -221,7 +225,7 @@ def test_a_wrong_question_is_a_usage_error_before_anything_is_read(
     fill(tmp_path, "a.txt")
 
     with pytest.raises(ConfigError) as refused:
-        read_documents(str(tmp_path), **{"prompt": PROMPT} | more)
+        reader(**more)
 
     assert words in str(refused.value)
 
@@ -232,7 +236,7 @@ def test_the_name_of_a_file_is_no_prompt(tmp_path: Path) -> None:
     name = str(tmp_path / "my prompt.txt")
 
     with pytest.raises(ConfigError) as refused:
-        read_documents(str(tmp_path), prompt=name)
+        reader(prompt=name)
 
     assert f"--prompt \"$(cat '{name}')\"" in str(refused.value)
 
@@ -249,14 +253,14 @@ def test_a_wrong_schema_is_a_usage_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "schema.json").write_text(content)
 
     with pytest.raises(ConfigError, match="--schema"):
-        read_documents(str(tmp_path), prompt=PROMPT, schema=tmp_path / "schema.json")
+        reader(schema=tmp_path / "schema.json")
 
 
 @pytest.mark.parametrize("source", ["none", "none/*.txt", "*.txt"])
 def test_a_source_without_documents_is_a_usage_error(tmp_path: Path, source: str) -> None:
     """A missing folder and a pattern without matches are usage errors."""
     with pytest.raises(ConfigError, match=r"docs/\*\*/\*\.txt"):
-        read_documents(str(tmp_path / source), prompt=PROMPT)
+        reader().read(str(tmp_path / source))
 
 
 @pytest.mark.parametrize("source", ["~nobody-of-this-name/docs", "~nobody-of-this-name"])
@@ -265,7 +269,7 @@ def test_the_home_of_an_unknown_user_is_a_usage_error(source: str) -> None:
 
     It used to end with a traceback.
     """
-    for use in (lambda: read_documents(source, prompt=PROMPT), lambda: documents_batch(source)):
+    for use in (lambda: reader().read(source), lambda: documents_batch(source)):
         with pytest.raises(
             ConfigError,
             match=rf"^{source} names a user without a home folder; write the whole path",

@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from docllm.producer.input.documents import (
-    documents_batch,
-    read_documents,
-)
+from docllm.producer.input.documents import documents_batch
 from docllm.producer.input.lines import InvalidLine
 from docllm.producer.input.object_documents import objects_batch
 from docllm.schemas.errors import ConfigError
-from tests.unit.producer.input.test_documents import PROMPT, fill, ids, read
+from tests.unit.producer.input.test_documents import fill, ids, read, reader
 
 
 def test_a_folder_gives_every_file_in_sorted_order(tmp_path: Path) -> None:
@@ -157,7 +154,7 @@ def test_a_folder_that_cannot_be_looked_at_is_a_usage_error(source: str) -> None
 
     Both used to end with a traceback.
     """
-    for use in (lambda: read_documents(source, prompt=PROMPT), lambda: documents_batch(source)):
+    for use in (lambda: reader().read(source), lambda: documents_batch(source)):
         with pytest.raises(ConfigError, match="cannot be looked at: File name too long"):
             use()
 
@@ -190,6 +187,6 @@ def test_a_folder_that_cannot_be_listed_is_named(
 @pytest.mark.parametrize("source", ["https://docs.example.com/reports/", "http://h/*.txt"])
 def test_a_web_server_is_no_folder(source: str) -> None:
     """Documents of a web server are named one by one, in lines."""
-    for use in (lambda: read_documents(source, prompt=PROMPT), lambda: documents_batch(source)):
+    for use in (lambda: reader().read(source), lambda: documents_batch(source)):
         with pytest.raises(ConfigError, match="a web server lists no documents; load lines"):
             use()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docllm.producer.input import file_tree
-from docllm.producer.input.documents import read_documents
+from docllm.producer.input.documents import DocumentReader
 from docllm.producer.input.excluded_files import inodes
 from docllm.producer.input.file_tree import FileTree
 from docllm.producer.input.lines import InvalidLine
@@ -106,7 +106,7 @@ def test_only_folders_that_a_pattern_passes_are_listed(
 def test_a_file_that_vanishes_is_reported(tmp_path: Path) -> None:
     """The folder was listed before, so its documents were expected."""
     fill(tmp_path, "sub/a.txt", "sub/b.txt")
-    reader = read_documents(str(tmp_path / "**/*.txt"), prompt="{document}")
+    reader = DocumentReader(question={"prompt": "{document}"}).read(str(tmp_path / "**/*.txt"))
     lines = [next(reader)]
     shutil.rmtree(tmp_path / "sub")
     lines += reader

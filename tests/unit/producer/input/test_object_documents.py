@@ -33,7 +33,7 @@ class Listed(ObjectStores):
 
 
 def lines(stores: Listed, source: str = "s3://b/in/") -> list[ValidLine | InvalidLine]:
-    return list(read_objects(source, prompt=PROMPT, stores=stores))
+    return list(read_objects(source, {"prompt": PROMPT}, stores))
 
 
 def ids(stores: Listed, source: str) -> list[str]:

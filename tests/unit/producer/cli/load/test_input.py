@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from docllm.producer.cli.load.input import Input
+from docllm.producer.cli.load.input import Conversions, Input
 from docllm.producer.cli.parser import parser
 from docllm.producer.input.lines import ValidLine
 from docllm.schemas.errors import ConfigError
 from docllm.schemas.settings.sources import load_config
+from tests.support.doubles import double_of
 
 LINE = b'{"id":"%d","prompt":"x"}\n'
 
@@ -24,6 +25,7 @@ def given(folder: Path, stack: ExitStack, *arguments: str) -> Input:
         load_config(flags={}, environ={}, cwd=folder),
         options=parser().parse_args(["load", *arguments]),
         stack=stack,
+        conversions=double_of(Conversions, open=None),
     )
 
 
