@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 from docllm.producer.arrow import arrow, has_arrow
 from docllm.producer.input.other_files import NoLinesError, refuse_other
@@ -35,18 +35,6 @@ _ADDED = ("__MACOSX/", ".DS_Store", "Thumbs.db")
 DAMAGED = (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError, zipfile.BadZipFile)
 
 
-class _Decompressor(Protocol):
-    """A decompressor of bz2 or lzma, for one packed stream."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
-
-
 @contextmanager
 def as_text(file: IO[bytes], refuse: Callable[[bytes], None] = refuse_other) -> Iterator[IO[bytes]]:
     """Yield the text of a file in UTF-8, unpacked if it is packed.
@@ -58,11 +46,11 @@ def as_text(file: IO[bytes], refuse: Callable[[bytes], None] = refuse_other) -> 
         stream = file
         for _ in range(_MAX_LAYERS):
             head = beginning_of(stream)
-            read = _reader(stream, head, opened)
-            if read is None:
+            parts = _content(stream, head, opened)
+            if parts is None:
                 refuse(head)
                 break
-            stream = opened.enter_context(io.BufferedReader(_ReadStream(read), BUFFER_BYTES))
+            stream = opened.enter_context(io.BufferedReader(_PartStream(parts), BUFFER_BYTES))
         yield stream
 
 
@@ -71,30 +59,26 @@ def beginning_of(stream: IO[bytes]) -> bytes:
     return stream.peek(_HEAD_BYTES)[:BUFFER_BYTES] if isinstance(stream, io.BufferedReader) else b""
 
 
-def _reader(stream: IO[bytes], head: bytes, opened: ExitStack) -> Callable[[int], bytes] | None:
-    """Return what reads the content of a stream, None if its bytes are the content."""
+def _content(stream: IO[bytes], head: bytes, opened: ExitStack) -> Iterator[bytes] | None:
+    """Return the content of a stream in parts, None if its bytes are the content."""
+    read: Callable[[int], bytes]
     encoding = bom_encoding(head)
     if encoding in {"utf-16", "utf-32"}:
-        return _Recoded(stream, encoding=encoding).read
-    if head.startswith((b"PK\3\4", b"PK\5\6")):
-        return _of_zip(stream, opened)
-    return _of_packed_stream(stream, head, opened)
-
-
-def _of_packed_stream(
-    stream: IO[bytes], head: bytes, opened: ExitStack
-) -> Callable[[int], bytes] | None:
-    if head.startswith(b"\x1f\x8b"):
-        return opened.enter_context(gzip.GzipFile(fileobj=stream)).read1
+        return _recoded(stream, encoding)
     if head.startswith(b"BZh") and head[4:10] in {b"1AY&SY", b"\x17rE8P\x90"}:
-        return _Joined(stream, make=bz2.BZ2Decompressor).read
+        return _joined(stream, bz2.BZ2Decompressor)
     if head.startswith((b"\xfd7zXZ\0", b"\x5d\0\0")):
-        return _Joined(stream, make=partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY_BYTES)).read
-    if _ZSTANDARD.match(head) and has_arrow():
+        return _joined(stream, partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY_BYTES))
+    if head.startswith((b"PK\3\4", b"PK\5\6")):
+        read = _of_zip(stream, opened).read1
+    elif head.startswith(b"\x1f\x8b"):
+        read = opened.enter_context(gzip.GzipFile(fileobj=stream)).read1
+    elif _ZSTANDARD.match(head) and has_arrow():
         library, _ = arrow("Zstandard")
-        unpacked = library.CompressedInputStream(library.PythonFile(stream), "zstd")
-        return cast("Callable[[int], bytes]", unpacked.read)
-    return None
+        read = library.CompressedInputStream(library.PythonFile(stream), "zstd").read
+    else:
+        return None
+    return iter(partial(read, BUFFER_BYTES), b"")
 
 
 def is_packed(head: bytes) -> bool:
@@ -102,81 +86,56 @@ def is_packed(head: bytes) -> bool:
     return head.startswith(_PACKED) or _ZSTANDARD.match(head) is not None
 
 
-class _ReadStream(io.RawIOBase):
-    """A stream made of what a function returns, which is at most as long as it is asked for.
+class _PartStream(io.RawIOBase):
+    """A stream made of parts. A buffer reads it, so that a line does not cost a Python call."""
 
-    A buffer reads it, so that a line does not cost a Python call of its own.
-    """
-
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        self._read = read
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts = parts
+        self._left = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        part = self._read(len(buffer))
+        self._left = self._left or memoryview(next(self._parts, b""))
+        part, self._left = self._left[: len(buffer)], self._left[len(buffer) :]
         buffer[: len(part)] = part
         return len(part)
 
 
-class _Joined:
-    """Packed streams one behind the other, as `cat a.xz b.xz` writes them, padded or not."""
-
-    def __init__(self, file: IO[bytes], *, make: Callable[[], _Decompressor]) -> None:
-        self._file = file
-        self._make = make
-        self._decompressor = make()
-
-    def read(self, size: int) -> bytes:
-        """Return the next bytes, b"" at the end."""
-        while True:
+def _joined(
+    file: IO[bytes], make: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]
+) -> Iterator[bytes]:
+    """Unpack streams one behind the other, as `cat a.xz b.xz` writes them, padded or not."""
+    packed = file.read(_PART_BYTES)
+    while packed:
+        decompressor = make()
+        while not decompressor.eof:
+            if part := decompressor.decompress(packed, BUFFER_BYTES):
+                yield part
             packed = b""
-            if self._decompressor.eof:
-                packed = self._behind(self._decompressor.unused_data)
-                if not packed:
-                    return b""
-                self._decompressor = self._make()
-            elif self._decompressor.needs_input:
-                packed = self._file.read(_PART_BYTES)
-                if not packed:
-                    raise EOFError("it ends in the middle of a packed stream")
-            if part := self._decompressor.decompress(packed, size):
-                return part
-
-    def _behind(self, packed: bytes) -> bytes:
-        """Return the beginning of the next stream, b"" if there is none."""
-        while not (packed := packed.lstrip(b"\0")):
-            packed = self._file.read(_PART_BYTES)
-            if not packed:
-                return b""
-        return packed
+            if decompressor.needs_input and not (packed := file.read(_PART_BYTES)):
+                raise EOFError("it ends in the middle of a packed stream")
+        packed = decompressor.unused_data
+        while not (packed := packed.lstrip(b"\0")) and (packed := file.read(_PART_BYTES)):
+            pass
 
 
-class _Recoded:
-    """A text in UTF-16 or UTF-32, as UTF-8.
+def _recoded(file: IO[bytes], encoding: str) -> Iterator[bytes]:
+    """Yield a text in UTF-16 or UTF-32 as UTF-8.
 
     Half a surrogate pair stays one, so that only its line is refused.
     """
-
-    def __init__(self, file: IO[bytes], *, encoding: str) -> None:
-        self._file = file
-        self._decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
-        self._left = b""
-
-    def read(self, size: int) -> bytes:
-        """Return the next bytes, b"" at the end."""
-        while not self._left:
-            raw = self._file.read(_PART_BYTES)
-            self._left = self._decoder.decode(raw, not raw).encode("utf-8", "surrogatepass")
-            if not raw and not self._left:
-                return b""
-        part, self._left = self._left[:size], self._left[size:]
-        return part
+    decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+    raw = b"."
+    while raw:
+        raw = file.read(_PART_BYTES)
+        if part := decoder.decode(raw, not raw):
+            yield part.encode("utf-8", "surrogatepass")
 
 
-def _of_zip(stream: IO[bytes], opened: ExitStack) -> Callable[[int], bytes]:
-    """Return what reads the only file of a zip archive."""
+def _of_zip(stream: IO[bytes], opened: ExitStack) -> zipfile.ZipExtFile:
+    """Return the only file of a zip archive."""
     if not stream.seekable():  # the list of files is at the end
         copied: IO[bytes] = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         shutil.copyfileobj(stream, copied)
@@ -200,5 +159,4 @@ def _of_zip(stream: IO[bytes], opened: ExitStack) -> Callable[[int], bytes]:
             "the file is a zip archive with a password, or packed by a rare method",
             fix="unpack it first: unzip FILE",
         )
-    content = opened.enter_context(archive.open(member))
-    return cast("zipfile.ZipExtFile", content).read1
+    return cast("zipfile.ZipExtFile", opened.enter_context(archive.open(member)))

@@ -16,9 +16,8 @@ from docllm.producer.app import Parts
 from docllm.producer.serve.gate import HEALTH, Bounds, Gate
 from docllm.producer.serve.metrics import MetricsDoor
 from docllm.producer.serve.openai_door import FileLoads, OpenAIDoor
-from docllm.producer.serve.posted import PostedLines
 from docllm.producer.serve.refusal import DenyError
-from docllm.producer.serve.tasks import Reader, TaskDoor
+from docllm.producer.serve.tasks import TaskDoor
 from docllm.producer.serve.uploads import Uploads
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import (
@@ -47,15 +46,14 @@ async def application(
     parts: Parts, *, hosts: Collection[str] = (), bounds: Bounds | None = None
 ) -> AsyncIterator[Gate]:
     """Yield the application of a group; `hosts` are further names of the server."""
-    posted, reader = PostedLines(parts), Reader(parts)
     uploads = Uploads(parts.config.uploads_folder, parts.clock)
-    loads = FileLoads(parts, posted, uploads)
+    loads = FileLoads(parts, uploads)
     app = Starlette(
         routes=[
             Route(HEALTH, _health),
             *MetricsDoor(parts).routes,
-            *TaskDoor(parts, posted, reader).routes,
-            *OpenAIDoor(parts, reader, uploads, loads).routes,
+            *TaskDoor(parts).routes,
+            *OpenAIDoor(parts, uploads, loads).routes,
         ],
         exception_handlers={
             DenyError: _refused,

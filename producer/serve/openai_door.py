@@ -31,9 +31,9 @@ from docllm.producer.serve.openai_batch import (
     view_line,
     view_of,
 )
-from docllm.producer.serve.posted import PostedLines, Refusals
+from docllm.producer.serve.posted import Refusals, posted_lines, types_of_agents
 from docllm.producer.serve.refusal import DenyError
-from docllm.producer.serve.tasks import Reader, soon
+from docllm.producer.serve.tasks import results, soon
 from docllm.producer.serve.uploads import KEPT_S, Upload, Uploads, new_number
 from docllm.schemas.codes import Code
 from docllm.schemas.errors import ConfigError, DocllmError, UnsafeStateError
@@ -57,7 +57,6 @@ class FileLoads:
     """Loads the files of batches, each as a whole or not at all."""
 
     parts: Parts
-    posted: PostedLines
     uploads: Uploads
     _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE), init=False)
     _running: set[asyncio.Task[None]] = field(default_factory=set, init=False)
@@ -117,8 +116,9 @@ class FileLoads:
         refusals, reading = Refusals(), ThreadExecutor("reading")
         try:
             with self.uploads.content(upload).open("rb") as file:
-                reported = await self.posted.reported_types()
-                errors = await self._errors(found, self.posted.lines(file, reported), reading)
+                config, reported = self.parts.config, await types_of_agents(self.parts)
+                lines = posted_lines(config, file, reported)
+                errors = await self._errors(found, lines, reading)
                 if errors:
                     await self.parts.transactions.write(openai_batches.fail, found.batch, errors)
                     return
@@ -130,7 +130,7 @@ class FileLoads:
                     defaults=defaults,
                     reject=refusals.add,
                 )
-                await loader.load(self.posted.lines(file, reported))
+                await loader.load(posted_lines(config, file, reported))
         finally:
             reading.close(wait=False)
 
@@ -171,7 +171,6 @@ class OpenAIDoor:
     """Serves files and batches to clients of OpenAI's batch API."""
 
     parts: Parts
-    reader: Reader
     uploads: Uploads
     loads: FileLoads
 
@@ -235,7 +234,7 @@ class OpenAIDoor:
             return JSONResponse(self._require_file(file_id).as_json())
         kind, found = view
         size = 0
-        async for part in await self.reader.results(found.batch, selection(kind), view_line):
+        async for part in await results(self.parts, found.batch, selection(kind), view_line):
             size += len(part)
         batch = batch_json(found)
         file = {
@@ -256,7 +255,7 @@ class OpenAIDoor:
             path = self.uploads.content(self._require_file(file_id))
             return FileResponse(path, media_type="application/octet-stream")
         kind, found = view
-        parts = await self.reader.results(found.batch, selection(kind), view_line)
+        parts = await results(self.parts, found.batch, selection(kind), view_line)
         return StreamingResponse(parts, media_type="application/octet-stream")
 
     async def _delete(self, request: Request) -> Response:

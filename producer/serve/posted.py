@@ -7,7 +7,6 @@ leaves: the same lines, posted again, load the rest.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from typing import IO, Any
 
@@ -24,6 +23,7 @@ from docllm.producer.loading.loader import Summary, make_loader
 from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.runtime import crash
 from docllm.schemas.runtime.executors import ThreadExecutor
+from docllm.schemas.settings.config import Config
 from docllm.schemas.task.record.envelope import MAX_TASK_BYTES
 
 MAX_NAMED = 1000  # refused lines that an answer names
@@ -73,77 +73,76 @@ class Posted:
         return answer | ({"rejected_more": more} if more else {})
 
 
-@dataclass(frozen=True, slots=True)
-class PostedLines:
-    """Loads bodies into the batches of a group."""
+async def load_posted(parts: Parts, name: str, body: IO[bytes], *, close: bool) -> Posted:
+    """Load the lines of a body into a batch, which is made if need be.
 
-    parts: Parts
-
-    async def load(self, name: str, body: IO[bytes], *, close: bool) -> Posted:
-        """Load the lines of a body into a batch, which is made if need be.
-
-        `close` closes the batch. If every line is bad, nothing is made and nothing is closed.
-        Raises what `store.own_batch` raises, and ConfigError if the body holds no lines at all.
-        """
-        write, refusals = self.parts.transactions.write, Refusals()
-        reading = ThreadExecutor("reading")
-        try:
-            lines = await reading(partial(self._begin, body, await self.reported_types(), refusals))
-            if lines is None and refusals.count:
-                return Posted(name, Summary(), refusals)
-            if lines is None and not close:
-                raise ConfigError("the body has no task line; send one JSON object a line")
-            into = await self._open(name, make=lines is not None, close=close)
-            summary = Summary()
-            if lines is not None:
-                defaults = await write(batch_options.task_defaults, into.id)
-                loader = make_loader(
-                    self.parts, into, reading=reading, defaults=defaults, reject=refusals.add
-                )
-                summary = await loader.load(lines, closing=False)
-            posted = Posted(name, summary, refusals)
-            if close and not posted.is_refused:
-                crash.reach("serve.posted")
-                await write(store.close_batch, into)
-            return posted
-        finally:
-            reading.close(wait=False)
-
-    async def reported_types(self) -> frozenset[str]:
-        """Return the types of task that agents of the group know."""
-        read = self.parts.transactions.read
-        return await read(reported_types.read_types, self.parts.topics.group)
-
-    def lines(self, body: IO[bytes], reported: frozenset[str]) -> Lines:
-        """Return the lines of a body; tasks that would certainly fail are bad lines.
-
-        Raises ConfigError if the body is no text, when the first line is read.
-        """
-        return LineChecks(self.parts.config, reported=reported).checked(_read(body))
-
-    def _begin(self, body: IO[bytes], reported: frozenset[str], refusals: Refusals) -> Lines | None:
-        """Read up to the first task; return the lines from there on, None if there is no task."""
-        lines = self.lines(body, reported)
-        for line in lines:
-            if isinstance(line, ValidLine):
-                return chain((line,), lines)
-            refusals.add(line)
-        return None
-
-    async def _open(self, name: str, *, make: bool, close: bool) -> store.Batch:
-        """Return the batch of this name; make it, or raise ConfigError if there is none."""
-        group, origin = self.parts.topics.group, store.Origin.HTTP
-        joins, transactions = self.parts.config.serve_joins, self.parts.transactions
-        into = await transactions.read(store.own_batch, name, group, origin, joins=joins)
-        if into is None and make:
-            into = await transactions.write(store.open_batch, name, group, origin, joins=joins)
-        elif into is None:
-            into = await transactions.read(store.require_batch, group, name)
-        if close and into.origin is store.Origin.LOAD:
-            raise UnsafeStateError(
-                f"batch {name!r} was made by a load, which closes it by itself; leave close out"
+    `close` closes the batch. If every line is bad, nothing is made and nothing is closed.
+    Raises what `store.own_batch` raises, and ConfigError if the body holds no lines at all.
+    """
+    write, refusals = parts.transactions.write, Refusals()
+    reading = ThreadExecutor("reading")
+    try:
+        reported = await types_of_agents(parts)
+        lines = await reading(
+            lambda: _from_first_task(posted_lines(parts.config, body, reported), refusals)
+        )
+        if lines is None and refusals.count:
+            return Posted(name, Summary(), refusals)
+        if lines is None and not close:
+            raise ConfigError("the body has no task line; send one JSON object a line")
+        into = await _open(parts, name, make=lines is not None, close=close)
+        summary = Summary()
+        if lines is not None:
+            defaults = await write(batch_options.task_defaults, into.id)
+            loader = make_loader(
+                parts, into, reading=reading, defaults=defaults, reject=refusals.add
             )
-        return into
+            summary = await loader.load(lines, closing=False)
+        posted = Posted(name, summary, refusals)
+        if close and not posted.is_refused:
+            crash.reach("serve.posted")
+            await write(store.close_batch, into)
+        return posted
+    finally:
+        reading.close(wait=False)
+
+
+async def types_of_agents(parts: Parts) -> frozenset[str]:
+    """Return the types of task that agents of the group know."""
+    return await parts.transactions.read(reported_types.read_types, parts.topics.group)
+
+
+def posted_lines(config: Config, body: IO[bytes], reported: frozenset[str]) -> Lines:
+    """Return the lines of a body; tasks that would certainly fail are bad lines.
+
+    Raises ConfigError if the body is no text, when the first line is read.
+    """
+    return LineChecks(config, reported=reported).checked(_read(body))
+
+
+def _from_first_task(lines: Lines, refusals: Refusals) -> Lines | None:
+    """Read up to the first task; return the lines from there on, None if there is no task."""
+    for line in lines:
+        if isinstance(line, ValidLine):
+            return chain((line,), lines)
+        refusals.add(line)
+    return None
+
+
+async def _open(parts: Parts, name: str, *, make: bool, close: bool) -> store.Batch:
+    """Return the batch of this name; make it, or raise ConfigError if there is none."""
+    group, origin = parts.topics.group, store.Origin.HTTP
+    joins, transactions = parts.config.serve_joins, parts.transactions
+    into = await transactions.read(store.own_batch, name, group, origin, joins=joins)
+    if into is None and make:
+        into = await transactions.write(store.open_batch, name, group, origin, joins=joins)
+    elif into is None:
+        into = await transactions.read(store.require_batch, group, name)
+    if close and into.origin is store.Origin.LOAD:
+        raise UnsafeStateError(
+            f"batch {name!r} was made by a load, which closes it by itself; leave close out"
+        )
+    return into
 
 
 def as_lines(body: IO[bytes]) -> None:

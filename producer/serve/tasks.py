@@ -25,7 +25,7 @@ from docllm.producer.ledger.results.result_lines import LineOf, docllm_line
 from docllm.producer.ledger.retention.archive_sentence import require_rows
 from docllm.producer.ledger.status.batch_status import read_batches
 from docllm.producer.ledger.status.batch_wait import read_progress
-from docllm.producer.serve.posted import Posted, PostedLines, as_lines
+from docllm.producer.serve.posted import Posted, as_lines, load_posted
 from docllm.producer.serve.refusal import DenyError
 from docllm.schemas.errors import ConfigError, UnsafeStateError
 from docllm.schemas.ledger.database import Connection
@@ -39,45 +39,28 @@ PART_BYTES = 256 << 10
 _TRUTHS = {"true": True, "false": False}
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Reads a group for clients who wait."""
+async def results(
+    parts: Parts, batch: store.Batch, selection: Selection, line_of: LineOf
+) -> AsyncIterator[bytes]:
+    """Return the lines of an export in parts. Raises DenyError if its rows are gone."""
+    try:
+        await soon(parts.transactions.read(require_rows, batch.name))
+    except (ConfigError, UnsafeStateError) as error:
+        raise DenyError(HTTPStatus.GONE, str(error)) from None
+    return _results(parts, batch, selection, line_of)
 
-    parts: Parts
 
-    @property
-    def group(self) -> str:
-        """The group whose batches clients see."""
-        return self.parts.topics.group
-
-    async def batch(self, name: str) -> store.Batch:
-        """Return a batch of the group. Raises DenyError if it has no such batch."""
-        try:
-            return await soon(self.parts.transactions.read(store.require_batch, self.group, name))
-        except ConfigError as error:
-            raise DenyError(HTTPStatus.NOT_FOUND, str(error), code="not_found") from None
-
-    async def results(
-        self, batch: store.Batch, selection: Selection, line_of: LineOf
-    ) -> AsyncIterator[bytes]:
-        """Return the lines of an export in parts. Raises DenyError if its rows are gone."""
-        try:
-            await soon(self.parts.transactions.read(require_rows, batch.name))
-        except (ConfigError, UnsafeStateError) as error:
-            raise DenyError(HTTPStatus.GONE, str(error)) from None
-        return self._results(batch, selection, line_of)
-
-    async def _results(
-        self, batch: store.Batch, selection: Selection, line_of: LineOf
-    ) -> AsyncIterator[bytes]:
-        outputs, executor = OutputReader(), self.parts.transactions.executor
-        read = self.parts.transactions.database.run_singly
-        try:
-            lines = export.lines(read, batch.id, selection, line_of, outputs.fetch)
-            while part := await executor(partial(_part, lines)):
-                yield part
-        finally:
-            outputs.close()
+async def _results(
+    parts: Parts, batch: store.Batch, selection: Selection, line_of: LineOf
+) -> AsyncIterator[bytes]:
+    outputs, executor = OutputReader(), parts.transactions.executor
+    read = parts.transactions.database.run_singly
+    try:
+        lines = export.lines(read, batch.id, selection, line_of, outputs.fetch)
+        while part := await executor(partial(_part, lines)):
+            yield part
+    finally:
+        outputs.close()
 
 
 def _part(lines: Iterator[tuple[Any, bytes | None]]) -> bytes:
@@ -108,8 +91,6 @@ class TaskDoor:
     """Serves tasks and batches of a group."""
 
     parts: Parts
-    posted: PostedLines
-    reader: Reader
 
     @property
     def routes(self) -> list[Route]:
@@ -132,14 +113,14 @@ class TaskDoor:
             raise DenyError(HTTPStatus.BAD_REQUEST, "close is true or false", param="close")
         async with spooled(request) as body:
             await asyncio.to_thread(as_lines, body)
-            posted = await self.posted.load(name, body, close=close)
+            posted = await load_posted(self.parts, name, body, close=close)
         if posted.is_refused:
             raise _all_bad(posted)
         return JSONResponse(posted.as_json(), HTTPStatus.ACCEPTED)
 
     async def _task(self, request: Request) -> Response:
         name, key = (_decoded(request.path_params[part]) for part in ("batch", "id"))
-        batch, group = await self.reader.batch(name), self.reader.group
+        batch, group = await self._require(name), self.parts.topics.group
         ids = await soon(self.parts.transactions.read(export.with_key, group, key.encode()))
         if batch.id not in ids:
             raise DenyError(
@@ -160,19 +141,27 @@ class TaskDoor:
         )
 
     async def _batch(self, request: Request) -> Response:
-        batch = await self.reader.batch(_decoded(request.path_params["batch"]))
+        batch = await self._require(_decoded(request.path_params["batch"]))
         return _json(await soon(self.parts.transactions.read(self._status, batch.name)))
 
     def _status(self, connection: Connection, name: str) -> Mapping[str, Any]:
-        tiers_of = self.parts.config.tiers_of
-        (status,) = read_batches(connection, self.reader.group, name, tiers_of=tiers_of)
-        progress = read_progress(connection, self.reader.group, name)
+        group, tiers_of = self.parts.topics.group, self.parts.config.tiers_of
+        (status,) = read_batches(connection, group, name, tiers_of=tiers_of)
+        progress = read_progress(connection, group, name)
         return {"batch": name, **status.as_json(), "done": progress.done}
 
     async def _results(self, request: Request) -> Response:
-        batch = await self.reader.batch(_decoded(request.path_params["batch"]))
-        parts = await self.reader.results(batch, export.ALL, docllm_line)
+        batch = await self._require(_decoded(request.path_params["batch"]))
+        parts = await results(self.parts, batch, export.ALL, docllm_line)
         return StreamingResponse(parts, media_type=LINES)
+
+    async def _require(self, name: str) -> store.Batch:
+        """Return a batch of the group. Raises DenyError if it has no such batch."""
+        group = self.parts.topics.group
+        try:
+            return await soon(self.parts.transactions.read(store.require_batch, group, name))
+        except ConfigError as error:
+            raise DenyError(HTTPStatus.NOT_FOUND, str(error), code="not_found") from None
 
 
 @asynccontextmanager
