@@ -535,9 +535,13 @@ def test_a_dry_run_leaves_every_file_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
 def test_documents_under_another_prompt_are_not_to_be_repaired(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
 ) -> None:
     """The advice to repair is for the bad file beside them alone."""
+    monkeypatch.chdir(tmp_path)  # the rejects file of documents lies there
     folder = tmp_path / "papers"
     folder.mkdir()
     for name in ("a.txt", "b.txt"):
